@@ -1,14 +1,14 @@
-# Everything a person or CI runs. Each target sets up what it needs by itself; the first time that takes
-# minutes (PyTorch), later nothing.
+# Every command a person or CI runs. Each target installs what it needs. The first run takes minutes
+# (PyTorch); later runs skip the installation.
 
 PYTHON ?= python3
-# How many tests run at once: one more than two cores, for those that start real processes wait for them.
+# Tests in parallel: more than the two cores, because tests that start real processes mostly wait.
 JOBS ?= 3
-# The quick ones; the others by name: make bench BENCH=NAME
+# The quick benchmarks. Run another with make bench BENCH=folder/name.
 BENCH ?= journal observe/sampling simulator
 BIN := .venv/bin
 READY := .venv/ready
-# Asked for first and exactly: what comes along with it is then settled before anything else asks for it.
+# Installed first, at a fixed version, so that its dependencies decide the versions of shared packages.
 TORCH := torch==2.13.0
 
 .PHONY: setup check test tests pure browser slurm postgresql monitoring launchers demo bench golden
@@ -21,28 +21,28 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Thousands of processes are started: each would compile what it imports anew.
+# The tests start thousands of processes. Without cached bytecode, each would compile its imports again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# What is checked by reading goes on beside the tests, which wait more than they compute.
+# Static checks run in parallel with the tests, which wait more than they compute.
 test: $(READY) browser slurm postgresql monitoring
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
 tests: $(READY)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-# Only the tests of the pure rooms: the quickest answer while working on them.
+# Only the tests of the packages without I/O: the fastest feedback.
 pure: $(READY)
 	$(BIN)/pytest -q -n 2 tests/core tests/parsers
 
-# The pages are tried in a real browser. Where none can be had, those tests say so and are skipped.
+# The page tests need a real browser. Without one they are skipped, with a message.
 browser:
 	@command -v chromium chromium-browser google-chrome >/dev/null || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 			apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium; } || \
-		echo 'No browser can be installed here: the tests of pages are skipped' >&2
+		echo 'Cannot install a browser here: the page tests are skipped' >&2
 
-# A real Slurm for the tests of that engine: they start a small cluster of their own, and no service.
+# A real Slurm for the tests of that engine. They start their own small cluster, not a system service.
 SLURM := slurm-wlm munge tini iproute2
 slurm:
 	@(PATH="$$PATH:/usr/sbin:/sbin"; for tool in slurmctld slurmd munged srun tini ip; do \
@@ -50,17 +50,17 @@ slurm:
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 			apt-get update --quiet=2 && \
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends $(SLURM); } || \
-		echo 'Slurm cannot be installed here: its tests are skipped' >&2
+		echo 'Cannot install Slurm here: its tests are skipped' >&2
 
-# A real PostgreSQL for the tests of the server's index: they start one of their own, and no service.
+# A real PostgreSQL for the tests of the server's index. They start their own, not a system service.
 postgresql:
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 			apt-get update --quiet=2 && \
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends postgresql; } || \
-		echo 'PostgreSQL cannot be installed here: its tests are skipped' >&2
+		echo 'Cannot install PostgreSQL here: its tests are skipped' >&2
 
-# A real Prometheus, Alertmanager and node-exporter: tests start their own on loopback, and no service of the system.
+# A real Prometheus, Alertmanager and node-exporter. The tests start their own on loopback, not system services.
 MONITORING := prometheus prometheus-alertmanager prometheus-node-exporter
 monitoring:
 	@(for tool in promtool $(MONITORING); do command -v $$tool >/dev/null || exit 1; done) || \
@@ -68,9 +68,9 @@ monitoring:
 			apt-get update --quiet=2 && \
 			RUNLEVEL=1 SYSTEMD_OFFLINE=1 DEBIAN_FRONTEND=noninteractive \
 			apt-get install --quiet=2 --yes --no-install-recommends $(MONITORING); } || \
-		echo 'Prometheus cannot be installed here: its tests are skipped' >&2
+		echo 'Cannot install Prometheus here: its tests are skipped' >&2
 
-# The training environment of bench/launchers/matrix.py: frameworks and MPI, a few GB; beside the project's own.
+# The environment of bench/launchers/matrix.py: training frameworks and MPI, a few GB, apart from .venv.
 LAUNCHERS := openmpi-bin libopenmpi-dev mpich tini
 launchers: .venv-launchers/ready
 .venv-launchers/ready: pyproject.toml
@@ -88,7 +88,7 @@ demo: $(READY)
 bench: $(READY)
 	for name in $(BENCH); do echo "$$name:"; $(BIN)/python -m bench.$$(echo $$name | tr / .) || exit 1; done
 
-# Writes the golden files anew. Read the diff before you commit it.
+# Rewrites the golden files. Read the diff before you commit it.
 golden: $(READY)
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --golden
 	git --no-pager diff --stat -- tests/golden
@@ -98,7 +98,7 @@ $(READY): pyproject.toml setup.py | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[demo,sim,stacks,dev]'
 	touch $@
 
-# Debian keeps a part of venv, ensurepip, in a package of its own.
+# Debian ships ensurepip, which venv needs, in a separate package.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11 ...' >&2; exit 1; }

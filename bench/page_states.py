@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.engines.local_hosts import found
-from holdfast.engines.local_nodes import agent_of
+from holdfast.engines.local.hosts import found
+from holdfast.engines.local.nodes import agent_of
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 RIGHT_S, START_S, END_S = 10.0, 60.0, 60.0

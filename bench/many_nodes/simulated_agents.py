@@ -242,7 +242,7 @@ class LeanLine:
         if self._connected:
             assert channel is not None
             if now_s - self._beats.heard_s > real.LOST_AFTER_S:
-                raise ChannelEnded("nothing was heard of the controller")
+                raise ChannelEnded("no message from the controller")
             channel.put(BEAT, messages.beat(self._beats.next(now_s)))
             self._push()  # along with what waits, as an AgentLink does
         elif self._descriptor:

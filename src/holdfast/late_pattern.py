@@ -1,7 +1,7 @@
-"""Regular expressions that are compiled when they are first used.
+"""Compiles regular expressions at first use.
 
-Hundreds of them lie ready for what a log, a stack or a command may hold. Most processes meet few of these, and every
-start of an agent paid for all. For any room; pure.
+Hundreds of patterns exist for logs, stacks and commands. Most processes use few of them, and every start of an agent
+paid for all. For any room; pure.
 """
 
 import re
@@ -14,12 +14,12 @@ _PARTS = (
 
 
 def late(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """What re.compile gives for these, save that a fault in them is found at the first use. raises then: re.error"""
+    """Like re.compile, except that an invalid pattern raises re.error at first use."""
     return cast("re.Pattern[AnyStr]", LatePattern(text, flags))
 
 
 class LatePattern(Generic[AnyStr]):
-    """Has all parts of a compiled pattern from the first use on, so that later ones cost nothing more."""
+    """Copies all attributes of the compiled pattern at first use, so that later uses cost nothing more."""
 
     __slots__ = ("_flags", "_text", *_PARTS)
 
@@ -28,7 +28,7 @@ class LatePattern(Generic[AnyStr]):
         self._flags = flags
 
     def __getattr__(self, name: str) -> Any:
-        """Only asked for what is not there yet."""
+        """Called only for attributes that do not exist yet."""
         if name not in _PARTS:
             raise AttributeError(f"a pattern has no {name!r}")
         compiled = re.compile(self._text, self._flags)

@@ -1,4 +1,4 @@
-"""How Slurm writes lists of nodes, and what it tells a job in its environment. Pure.
+"""Parses Slurm's node lists, and a job's environment. Pure.
 
     gpu-[001-003,007],login1          rack[1-2]n[01-16]
 
@@ -23,11 +23,10 @@ class BadNodeList(ValueError):
 
 
 class Allocation(Struct, frozen=True, kw_only=True):
-    """What a process inside a Slurm job can know of it without asking.
+    """What a process inside a Slurm job knows of it from its environment.
 
-    `node`: where this process runs. `restarts`: how often Slurm has put the job back into the queue.
-    `in_step`: started by srun; the batch script itself is no step. `is_batch`: the job has a batch script. `member`: of
-    an array, which one it is (`7_1`); empty: of none.
+    `node`: of this process. `restarts`: number of requeues. `in_step`: started by srun; the batch script is no step.
+    `is_batch`: the job has a batch script. `member`: of an array (`7_1`); empty: no array.
     """
 
     job: str
@@ -45,12 +44,12 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """What Slurm's commands are told, to act on this job alone: one member of an array has the id of the whole array."""
+        """The id for Slurm's commands to act on this job alone: a member of an array needs its own."""
         return self.member or self.job
 
 
 def allocation(env: Mapping[str, str]) -> Allocation | None:
-    """The Slurm job that this environment belongs to; None: there is none. raises: BadNodeList"""
+    """The Slurm job of this environment; None: there is none. raises: BadNodeList"""
     job = env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID") or ""
     nodes = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""
     if not job.isdigit() or not nodes:
@@ -123,7 +122,9 @@ def _numbers(piece: str, part: str) -> list[str]:
 
 
 def folded(names: Iterable[str]) -> str:
-    """The list as Slurm takes it: n1 n2 n3 m7 -> `n[1-3],m7`. Names keep their order but for numbers in a row."""
+    """The list in Slurm's notation: n1 n2 n3 m7 -> `n[1-3],m7`. Names keep their order except for consecutive
+    numbers.
+    """
     keyed: dict[tuple[str, int], list[int]] = {}
     written: dict[str, tuple[str, int] | None] = {}  # what is written where, in the order of the names
     for name in dict.fromkeys(names):

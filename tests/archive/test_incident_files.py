@@ -2,7 +2,8 @@
 
 import msgspec
 
-from holdfast.archive.incident_files import bundle_of, read_scene
+from core.flight.flight_kit import Layout, training
+from holdfast.archive.incident_files import bundle_of, read_scene, wait_edges
 from holdfast.archive.lines_around import SEARCHED_BYTES_MAX, inside, surroundings
 from holdfast.core.job.story import IncidentStory
 from holdfast.journal.jobdir import JobDir
@@ -107,3 +108,13 @@ def test_no_name_leads_out_of_the_folder(tmp_path):
     for name in ("../secret", str(tmp_path / "secret"), "link", "..", "a\0b", "attempt-001/../../secret"):
         assert inside(job.path, name) is None
         assert surroundings(job.path, name, "the secret") is None
+
+
+def test_ranks_that_wait_in_the_same_collective_are_one_edge():
+    job = training(
+        Layout(1, 1, 4), 6, change=lambda rank, step, calls: [] if (rank, step) == (2, 4) else calls
+    )
+    (edge,) = wait_edges(job.run().digests())
+    assert (edge.ranks, edge.awaits) == ((0, 1, 3), (2,))
+    assert (edge.collective, edge.sequence, edge.group) == ("all_reduce", 6, "DP_GROUP")
+    assert wait_edges(()) == ()

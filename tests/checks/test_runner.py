@@ -175,7 +175,7 @@ def test_a_check_that_takes_its_process_down(suite, name, how):
 def test_what_is_not_done_in_time_is_skipped_with_the_reason(suite):
     outcomes = suite(spec("hangs", timeout_s=100.0), spec("alone", cost=DEVICE), within_s=0.5)
     assert {outcome.status for outcome in outcomes.values()} == {SKIP}
-    assert "not done within the 0.5 s" in outcomes["host-alone"].findings[0].why
+    assert "not finished within the 0.5 s" in outcomes["host-alone"].findings[0].why
 
 
 def test_what_loads_a_device_waits_until_the_others_are_done(suite):

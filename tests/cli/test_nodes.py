@@ -91,7 +91,7 @@ def test_the_list_shows_what_there_is_to_say_and_counts_the_rest(fleet, holdfast
     assert re.match(r"gpu-20 +isolated +<1% +480  5min ago: isolated: smells of smoke \(kim\)", lines[2])
     assert re.match(r"gpu-07 +>99% +6 +480  \d+d ago: xid_79: GPU 0000:5d:00.0 has fallen off", lines[3])
     assert any(line.startswith("gpu-09") and "2h ago: lost: the scheduler" in line for line in lines)
-    assert lines[-1] == "and 60 more with nothing to say; --all shows them"
+    assert lines[-1] == "and 60 more without findings; --all shows them"
     assert len(holdfast("nodes", "list", "--all")[1].splitlines()) == 66
 
 

@@ -54,7 +54,7 @@ def test_the_list_can_be_narrowed(holdfast, folder):
     _, by_area, _ = holdfast("signatures", "list", "--area", "kernel", "--json")
     assert {one["area"] for one in json.loads(by_area)} <= {"kernel"}
     none = holdfast("signatures", "list", "--category", "no_such")
-    assert none == (0, "", "holdfast: no signature is of this kind\n")
+    assert none == (0, "", "holdfast: no signature matches\n")
 
 
 def test_one_in_full_in_either_language(holdfast, folder, monkeypatch):

@@ -135,7 +135,7 @@ def test_what_is_refused_is_neither_run_nor_written_down(control, asked, why):
 def test_a_job_that_has_ended_refuses(control):
     control.ended = "failed"
     ((_, word),) = control.ask()
-    assert word.why == "job llama has ended (failed): there is nothing to run a command beside"
+    assert word.why == "job llama has ended (failed): no command can run beside it"
 
 
 def test_too_many_calls_are_refused(control):
@@ -219,7 +219,7 @@ def test_a_node_that_is_silent_is_not_waited_for_to_the_end(control):
     control.relay.turn()
     ((peer, word),) = control.said
     assert (peer, word.call, word.node, word.outcome) == (CLIENT, "c1", "node-1", "no-answer")
-    assert word.why == "nothing was heard of its agent for 8 s"
+    assert word.why == "no message from its agent for 8 s"
 
 
 def test_a_client_that_is_gone_ends_its_calls(control):

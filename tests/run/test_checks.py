@@ -91,7 +91,7 @@ def test_where_checks_are_not_to_act_the_command_says_it_itself(place):
     place.with_checks(troubleshoot="0s")
     run = place.run("--no-checks-act", "--", sys.executable, "tran.py")
     assert run.code(LONG_S) == 2, run.err
-    assert "the boot check would stop the job; the attempt starts all the same" in run.err
+    assert "the boot check would stop the job; the attempt starts anyway" in run.err
 
 
 def test_a_command_that_is_not_there_gives_the_code_of_a_shell(place):

@@ -180,4 +180,6 @@ def test_a_fault_of_holdfast_does_not_end_the_training(place, tmp_path):
         )
         assert Supervisor(settings, job, console, place.env, str(tmp_path)).submit() == 3
     assert (place.worker() / "stdout").read_text() == "one\ntwo\n"
-    assert "a fault in Holdfast itself, which goes on: ZeroDivisionError('of our own')" in words.read_text()
+    assert (
+        "an internal error of Holdfast, which continues: ZeroDivisionError('of our own')" in words.read_text()
+    )

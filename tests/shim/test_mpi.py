@@ -64,6 +64,18 @@ def test_a_rank_that_waits_has_begun_more_than_it_has_done(counted):
     assert calls() == (1, 1)
 
 
+def test_a_thread_that_listens_is_no_rank_that_waits(counted):
+    world, comm, calls = counted
+    world.others.set()
+    comm.allreduce(1)
+    world.others.clear()
+    listens = threading.Thread(target=comm.allreduce, args=(1,), daemon=True)
+    listens.start()
+    assert calls() == (1, 1)
+    world.others.set()
+    listens.join()
+
+
 def test_the_communicator_is_the_same_for_the_script(counted):
     world, comm, calls = counted
     world.others.set()
@@ -71,6 +83,7 @@ def test_the_communicator_is_the_same_for_the_script(counted):
     assert (type(comm).__name__, type(comm).__module__) == ("Communicator", __name__)
     assert comm.allreduce(3, op="max") == 6
     assert comm.Get_rank() == 1
+    assert comm.__reduce__() == "COMM_WORLD"  # as mpi4py does: by its name in the module
     assert comm.allreduce.__doc__ == "Sums."
     with pytest.raises(ValueError, match="no such value"):
         comm.allreduce(-1)

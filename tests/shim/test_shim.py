@@ -26,6 +26,7 @@ def test_it_is_written_in_the_language_of_old_pythons():
         "holdfast_shim_imports.py",
         "holdfast_shim_join.py",
         "holdfast_shim_launcher.py",
+        "holdfast_shim_mpi.py",
         "holdfast_shim_torch.py",
         "sitecustomize.py",
     ]

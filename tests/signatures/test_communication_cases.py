@@ -201,3 +201,19 @@ def test_a_transport_that_nvshmem_does_without_is_no_failure(diagnosis):
 def test_a_benchmark_whose_results_were_right_is_no_failure_though_a_library_warned(diagnosis):
     log = "[n1:77] cuda_copy_md.c:483  UCX  WARN  cuPointerSetAttribute(0x7f, SYNC_MEMOPS) error: operation not supported\n# Out of bounds values : 0 OK\n"
     assert diagnosis(log).category == "none"
+
+
+def test_epochs_of_ranks_are_compared_in_the_output_of_a_worker_too(diagnosis, tmp_path):
+    """Part of each line is known by itself, and names no rank; the folder names a worker."""
+    lines = "".join(
+        f"[2031-02-03 04:00:40,000][INFO][train_epoch]:Rank:{rank} Epoch:[{7 + rank % 2}][30/all] Loss 0.3{rank}\n"
+        for rank in range(4)
+    )
+    worker = tmp_path / "attempt-001" / "worker-0"
+    worker.mkdir(parents=True)
+    (worker / "stdout").write_text(lines)
+    found = diagnosis("")
+    assert (found.category, found.title.en) == (
+        "uneven_data",
+        "ranks 0, 2 are in epoch 7 while ranks 1, 3 are in epoch 8",
+    )

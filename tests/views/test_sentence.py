@@ -81,7 +81,7 @@ def test_a_rank_that_the_others_wait_for():
         state="recovering",
     )
     assert told.text.en == (
-        "Rank 2 (gpu-07) has not entered all_reduce #8121 at data.py:88 since 15:11:37; restarting."
+        "Rank 2 (gpu-07) has not entered all_reduce #8121 in data.py:88 since 15:11:37; restarting."
     )
     assert told.text.zh == "15:11:37 起 rank 2(gpu-07)未进入 all_reduce #8121(位于 data.py:88);正在重启。"
     assert told.tone == "trouble"
@@ -100,13 +100,24 @@ def test_the_same_error_twice_fails_the_job():
         workers=1,
     )
     assert told.text.en == (
-        "Rank 1 raised ValueError at data.py:41 at 15:12:07; the job failed, the same twice; its last step was 1,200. "
+        "Rank 1 raised ValueError in data.py:41 at 15:12:07; the job failed, the same twice; its last step was 1,200. "
         "Fix the code, then start again."
     )
     assert told.text.zh == (
         "15:12:07 rank 1 抛出 ValueError(位于 data.py:41);作业失败,同一错误两次;最后一步为 1,200。修复代码后再启动。"
     )
     assert (told.tone, told.to_do) == ("lost", True)
+
+
+def test_an_exception_is_named_where_the_category_says_what_it_meant():
+    error = verdict(
+        "data_error", raised="ValueError at train.py:14: bad record #", culprits=(Culprit(rank=3),)
+    )
+    told = said(incident(verdict=error, over=True, took_s=9.0))
+    assert told.text.en == (
+        "Rank 3 read missing or damaged data (ValueError, train.py:14) at 15:12:07; training went on after 9 s. "
+        "It can come back: mend the data."
+    )
 
 
 def test_before_there_is_a_verdict_the_fault_is_told():

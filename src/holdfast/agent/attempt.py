@@ -2,9 +2,6 @@
 
 Turns facts of the reaper, lines of logs and samples of /proc into events. It decides only whether ranks hang, by the
 pure detectors, and only where this worker is the whole job.
-
-Turns what the reaper tells, what the logs say and what /proc shows into events. Decides nothing but
-whether something hangs, by the pure detectors; and that only where this worker is the whole job.
 """
 
 import errno
@@ -137,7 +134,7 @@ class Attempt:
         self._left_ranks = False  # the command has ended well before its ranks
         self._signals: list[int] = []  # for a command that does not run yet
 
-    # What the reaper tells --------------------------------------------------------------------------------
+    # Facts of the reaper --------------------------------------------------------------------------------
 
     def hear(self, facts: list[AnyFact]) -> None:
         """Processes new facts, including those that an internal error left over from the last call."""
@@ -275,7 +272,7 @@ class Attempt:
     def _command_gone(self, code: int, at_s: float) -> None:
         living = self.living
         if code == 0 and living and not self.stopping:
-            text = f"the command has ended with 0 and left ranks {living} running: they are waited for"
+            text = f"the command has ended with 0 and left ranks {living} running: Holdfast waits for them"
             self._note("daemonised", text, at_s)
             self._left_ranks = True
             return
@@ -321,7 +318,7 @@ class Attempt:
         marks = {"HOLDFAST_WORKER_DIR": str(self.folder)}
         killed = sweep(marks)
         left = marked(marks)
-        text = f"the reaper was killed from outside; ended what it watched over ({counted(len(killed), 'process', 'processes')})"
+        text = f"the reaper was killed from outside; ended its processes ({counted(len(killed), 'process', 'processes')})"
         self._note("reaper-lost", text, at_s)
         self.command_code = -signal.SIGKILL
         for rank in self.ranks.values():
@@ -422,8 +419,6 @@ class Attempt:
         """Checks the disk, and once a second samples all ranks and runs the detectors. Call it ten times a second.
 
         Reports a hang once its evidence is complete, or without it when that takes too long.
-
-        A hang is given once it has been looked at from all sides, or as it is where that takes too long.
         """
         self._guard_disk(self._clock())
         if self.stopping or self.hang:
@@ -448,11 +443,7 @@ class Attempt:
         if self._clock() - self.started_s < RANKS_WAIT_S:
             return
         self._unknown_told = True
-        text = (
-            f"no rank has been found in {RANKS_WAIT_S:.0f} s: no process reports one, no variable names one, and none "
-            "stands out. Hangs are found by the output and the platforms' rule alone, exits by the command's own code, "
-            "and no rank is named. Ranks are found by RANK or its relatives in the environment (docs/launchers.md)"
-        )
+        text = f"no rank has been found in {RANKS_WAIT_S:.0f} s: no process reports one, no environment variable names one, and no process looks like one. Hangs are detected by output and the platforms' rule only, exits by the command's exit code, and no rank is named. Ranks are found by RANK or similar variables in the environment (docs/launchers.md)"
         self._note("ranks-unknown", text)
 
     def _look_for_stragglers(self, samples: tuple[RankSample, ...]) -> None:

@@ -1,8 +1,6 @@
 """Builds the environment of an attempt's command: names, counters, a fresh address, diagnostics.
 
 Never overrides what the user set, except Holdfast's own names. Never starts anything.
-
-What the user set is never overridden, save the names that are Holdfast's own. Never starts anything.
 """
 
 import re
@@ -82,8 +80,6 @@ def free_port(besides: int = 0, address: str = LOOPBACK) -> int:
     """Returns a TCP port without a listener, from the kernel's ephemeral range.
 
     `besides`: a port to exclude, because it was just assigned. `address`: of this machine; "": all.
-
-    `besides`: not that one, which was given away and may not be listened on yet. `address`: of this machine; "": all.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((address, 0))

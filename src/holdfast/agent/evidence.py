@@ -2,9 +2,6 @@
 
 Reads the ends of logs and requests stacks. Never waits longer than a named limit, and never does anything to a rank
 that could stop it.
-
-Reads logs' ends, asks for stacks; never waits longer than a named limit, never touches a rank in a way
-that could stop it.
 """
 
 import signal
@@ -92,7 +89,7 @@ def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = Non
         scene = as_flight_scene(seen_of_ranks, attempt.looks.usual_bytes, attempt.world_size)
         return concluded(first, seen, attempt.logs.signatures, tables, scene, seen_of_ranks.lives)
     except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
-        says = f"the lines of the logs could not be weighed ({type(error).__name__}: {error}): this is without them"
+        says = f"the lines of the logs could not be evaluated ({type(error).__name__}: {error}): this is without them"
         return replace(first, evidence=(*first.evidence, Evidence(text=says)))
 
 

@@ -2,9 +2,6 @@
 
 All facts are also in `reaper.jsonl` in the worker's folder, so another process can reattach to the attempt or read it
 afterwards. Never waits for a reaper.
-
-The facts are in `reaper.jsonl` in the worker's folder as well, so an attempt can be taken up again by
-another process, or read after everything is over. Never waits for a reaper.
 """
 
 import json
@@ -141,8 +138,6 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     """What to run in a worker. `folder`: the worker's; output goes to `stdout` and `stderr` in it.
 
     `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty: none.
-
-    `gate`: name of a file in the folder that ranks wait at until `Running.go`; empty: none.
     """
 
     argv: tuple[str, ...]
@@ -230,7 +225,7 @@ class Running:
         try:
             self._channel.sendall(json.dumps(wish).encode() + b"\n")
         except OSError:
-            return  # read() tells of the reaper's end
+            return  # read() reports the reaper's end
 
     def _new(self, lines: list[bytes]) -> list[AnyFact]:
         facts: list[AnyFact] = []
@@ -295,7 +290,7 @@ def launch(spec: LaunchSpec) -> Running:
 
 
 def _collect_reapers() -> None:
-    """A reaper outlives its `Running`; nobody else would collect it."""
+    """Collects reapers, which outlive their `Running`."""
     _REAPERS[:] = [process for process in _REAPERS if process.poll() is None]
 
 
@@ -303,8 +298,6 @@ def attach(folder: Path) -> Running:
     """Reattaches to a worker whose reaper another process started, or reads the facts it left.
 
     `alive` is False when the reaper is gone; `read` still returns the facts.
-
-    `alive` is False when there is no reaper any more; `read` gives the facts all the same.
     """
     channel = _connected(folder)
     running = Running(folder, channel)
@@ -322,9 +315,6 @@ def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
     """Kills every process of this user whose environment contains all of `marks`. Returns their pids.
 
     Used after a reaper itself was killed. Repeats until a round finds no process, to catch fresh forks.
-
-    For what a reaper that was killed itself left behind. Freshly forked children are found by going
-    round until a round finds nothing.
     """
     wanted = _wanted(marks)
     return _killed(lambda: [pid for pid in _pids() if _is_marked(pid, wanted)])
@@ -334,8 +324,6 @@ def sweep_attempts(job_folder: Path, node: str, up_to: int) -> tuple[int, ...]:
     """Kills every process of these attempts of the job on this node, found by names in its environment.
 
     The job's folder identifies the job: another state folder may hold a job of the same name.
-
-    By the job's folder: another state folder may have a job of the same name.
     """
 
     def found() -> list[int]:

@@ -1,8 +1,6 @@
 """Reports one worker's evidence on a failing attempt to the controller: at once, and again after each change.
 
 Uses the same rules by which a single-worker job waits for its verdict, but makes no verdict. Never waits.
-
-By the same rules by which a worker that is the whole job waits with its verdict; here none is given. Never waits.
 """
 
 from collections.abc import Callable
@@ -132,7 +130,7 @@ class Telling:
         )
 
     def _told(self, evidence: WorkerEvidence) -> WorkerEvidence | None:
-        """With its revision; None: that was told before."""
+        """With its revision; None: already sent."""
         before = 0 if self._last is None else self._last.revision
         evidence = replace(evidence, revision=before + 1)
         self.is_over = evidence.is_all

@@ -2,9 +2,6 @@
 
 The controller may be in the same process or elsewhere (see remote.py). Never decides how to handle a failure, and
 never waits for the training.
-
-Orders in, events out; the controller may be in the same process, or elsewhere (see remote.py). Never decides what
-to do about a failure, and never waits for the training.
 """
 
 import os
@@ -159,9 +156,6 @@ class WorkerAgent:
 
         `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. An attempt that was already started, or an older one, is
         not started.
-
-        `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. Of an attempt that was started already, or of an older one,
-        nothing is started.
         """
         if self.attempt is not None and self.attempt.number >= number:
             if self.attempt.number == number and self.attempt.ranks:
@@ -356,7 +350,7 @@ class WorkerAgent:
         if not wait_s or asked_s is None or attempt.over or self._clock() - asked_s < wait_s:
             return
         self._stopped_asked_s = None
-        attempt.running.kill(f"its ending took longer than {wait_s:.0f} s")
+        attempt.running.kill(f"ending it took longer than {wait_s:.0f} s")
         attempt.leave_behind = True
 
     def channels(self) -> list[int]:
@@ -423,7 +417,7 @@ class WorkerAgent:
         self.fitness.checker.close()
 
     def _own_pids(self) -> tuple[int, ...]:
-        """The processes of the job, among them those that stand by: they are not somebody else's."""
+        """The processes of the job, including the standby's: they are not foreign."""
         ranks = [rank.pid for rank in self.attempt.ranks.values() if not rank.gone] if self.attempt else []
         if self.keeper.standby is None:
             return tuple(ranks)
@@ -439,7 +433,7 @@ class WorkerAgent:
     # Evidence ---------------------------------------------------------------------------------------------
 
     def _look_at_node(self, attempt: Attempt) -> None:
-        """The kernel's log: known faults are told, and a device of the job's that failed is a fault of its own."""
+        """The kernel's log: known faults are reported, and a failed device of the job is a fault."""
         at_s = self._clock()
         while self._told_to_people:
             text = self._told_to_people.popleft()

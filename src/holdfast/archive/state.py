@@ -71,7 +71,7 @@ def true_state(
         return Truth(state="preempted", since_s=last_s, seen_at_s=last_s)
     beat_s = _latest(last_s, *_times(_of_supervisor(job, summary.attempt)))
     if holder:
-        state = state_of_phase(summary)
+        state = "stopping" if summary.moved else state_of_phase(summary)
         notes = _notes(job, facts)
         return Truth(
             state=state,

@@ -30,8 +30,8 @@ def read_baseline(path: Path) -> Baseline:
         return Baseline()
     except (OSError, msgspec.MsgspecError) as error:
         raise BaselineUnusable(
-            f"what was learned of this node cannot be read from {path}: {error};"
-            " `holdfast check --baseline reset` begins anew"
+            f"the baseline of this node cannot be read from {path}: {error};"
+            " `holdfast check --baseline reset` starts a new one"
         ) from error
 
 

@@ -41,8 +41,6 @@ class Forked:
     """`requests`: to write to; `answers`: to read from. raises: OSError, if no process can be made.
 
     `not_for_it`: descriptors that the child closes, because others detect our end by them.
-
-    `not_for_it`: descriptors that the copy must not keep open, for they tell others that we are gone.
     """
 
     def __init__(self, not_for_it: Iterable[int]) -> None:
@@ -64,7 +62,7 @@ class Forked:
         if self._code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else has taken its end
+            except ChildProcessError:  # its exit status was collected elsewhere
                 pid, status = self.pid, 0
             if pid:
                 self._code = os.waitstatus_to_exitcode(status)

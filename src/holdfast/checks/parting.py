@@ -1,8 +1,6 @@
 """Waits briefly for killed check processes; one that has not ended by then is collected later.
 
 A busy machine takes longer to end a process, and the kernel may block one forever.
-
-A busy machine takes longer than that to take a process apart, and the kernel may not let go of one for ever.
 """
 
 import subprocess

@@ -45,8 +45,6 @@ def chosen(
     """Checks that a suite runs. `only`: names, or areas. `training`: a job runs here, so only passive checks.
 
     raises: LookupError, for an unknown name.
-
-    raises: LookupError, for a name that no check has.
     """
     specs = tuple(check.spec for check in all_checks())
     for name in only:

@@ -2,8 +2,6 @@
 there.
 
 Asks all nodes at once. A node that does not answer in time is reported as such; the others do not wait for it.
-
-All nodes are asked at once. One that does not answer in time is given up and said so; the others do not wait for it.
 """
 
 import os

@@ -2,9 +2,6 @@
 
 A check that does not return is cut off: its process is killed, or abandoned if the kernel blocks it, and the rest
 continues in a new process. A process that only lacks CPU time gets more time, and so does the suite.
-
-A check that does not come back is cut off: its process is killed, or left behind where the kernel does not let go of
-it, and the rest goes on in a new one. A process that only lacks the processor is given more time, and so is the suite.
 """
 
 import os
@@ -29,7 +26,7 @@ from holdfast.model.checks import DEVICE, NODE, SKIP, Finding, Outcome, Scene, S
 AT_ONCE = 2
 BUSY_TIMES = 5.0  # of the timeout, for one that is on a processor or waits for one
 START_S_MAX = 20.0
-NICE = 15  # of checks that are to be in nobody's way
+NICE = 15  # of checks, which must not disturb other processes
 READ_BYTES = 1 << 16
 ANSWER_BYTES_MAX = 8 << 20
 CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
@@ -41,10 +38,6 @@ class SuiteRun:
     `until_s`: by `clock`; checks that have not run by then are skipped with that reason. `at_latest_s`: the limit
     including time that its processes waited for a CPU. `env`: of the check processes; None: ours. `child`: the
     command that starts one; None: forks of this process, if it has no threads.
-
-    `until_s`: by `clock`; what has not been run by then is skipped, with that reason. `at_latest_s`: as long as its
-    processes have had to wait for a processor, it may last until then. `env`: of the processes of
-    the checks; None: ours. `child`: the words that start one; None: copies of this process, if it has no threads.
     """
 
     def __init__(
@@ -197,7 +190,7 @@ class SuiteRun:
         if child.ended:
             child.kill()
             self._children.remove(child)
-            return _skipped(spec, f"the check brought its own process down ({child.how_it_ended()})")
+            return _skipped(spec, f"the check crashed its process ({child.how_it_ended()})")
         if child.has_hung():
             where = child.where()
             child.kill()
@@ -214,7 +207,7 @@ class SuiteRun:
         for child in self._children:
             child.kill()
         self._children.clear()
-        return [_skipped(spec, f"not done within the {limit_s:.1f} s of the suite") for spec in left]
+        return [_skipped(spec, f"not finished within the {limit_s:.1f} s of the suite") for spec in left]
 
 
 class _Child:
@@ -307,7 +300,7 @@ class _Child:
         return passed_s > limit_s and (passed_s > limit_s * BUSY_TIMES or self._state() != "R")
 
     def where(self) -> str:
-        """In which call of the kernel it waits; empty where that cannot be told."""
+        """The system call in which it waits; empty if unknown."""
         state = {"D": "it cannot be interrupted", "T": "it is stopped"}.get(self._state(), "")
         call = ""
         with suppress(OSError):

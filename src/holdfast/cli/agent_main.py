@@ -1,8 +1,6 @@
 """`holdfast agent` without arguments, as engines start it on every node: does not import the command line.
 
 That import alone is a third of the memory that an agent may take beside the training.
-
-That alone is a third of the memory that an agent may take beside the training.
 """
 
 import os
@@ -26,8 +24,7 @@ def agent_of(env: Mapping[str, str]) -> int:
     try:
         if not is_given(env):
             raise AgentRefused(
-                "neither a command nor a controller: srun holdfast agent -- COMMAND watches over a command; "
-                "without one it is started by holdfast run --nnodes N"
+                "no command and no controller: srun holdfast agent -- COMMAND supervises a command; without a command, holdfast run --nnodes N starts the agent"
             )
         place = agent_place(env)
     except (AgentRefused, OSError) as error:

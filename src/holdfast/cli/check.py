@@ -173,7 +173,7 @@ def _refuse_plot(plot: str | None, drawn_from: Sequence[str] | None) -> None:
     if plot is not None and (why := _plots().refused_plot(plot)):
         raise BadParameter(why, param_hint="--plot")
     if drawn_from and plot is None:
-        raise BadParameter("--plot says where to draw it", param_hint="--from")
+        raise BadParameter("--plot is required: the file to write", param_hint="--from")
 
 
 def _plots() -> ModuleType:
@@ -215,7 +215,7 @@ def _baseline(what: str, store: Path, *, json: bool) -> None:
                 read_baseline(store)
             store.unlink(missing_ok=True)
             known = forgotten(Baseline())
-            say("what was learned of this node is forgotten; the next good check learns anew")
+            say("the baseline of this node is deleted; the next passed check creates a new one")
         else:
             known = read_baseline(store)
     except OSError as error:

@@ -2,9 +2,6 @@
 
 The same training runs twice: alone without faults, for its time and loss, then under Holdfast with the faults. Every
 number in the table comes from the two runs and the job's journal.
-
-The same training runs twice: undisturbed and alone, for its time and its loss, then under Holdfast with
-the faults. Every number in the table is read from the two runs and from the job's own journal.
 """
 
 import importlib.util
@@ -235,6 +232,4 @@ def _verdict(code: int, result: Result | None, plain: Result, same: bool) -> str
     if code == 0 and same and result is not None:
         return f"[bold]success: step {result.step}, loss {result.loss:.6f}, the undisturbed run's[/bold]"
     found = json.dumps(msgspec.to_builtins(result)) if result else "nothing"
-    return (
-        f"[bold]not as it should be: exit code {code}, result {found}, undisturbed loss {plain.loss}[/bold]"
-    )
+    return f"[bold]unexpected result: exit code {code}, result {found}, undisturbed loss {plain.loss}[/bold]"

@@ -2,9 +2,6 @@
 
 The whole folder would mislead: it has the logs of all attempts, and in them launchers report a stop that Holdfast
 itself requested.
-
-The whole folder would mislead: it has the logs of all attempts, and their launchers say that they were told to stop
-where it was Holdfast that stopped them.
 """
 
 import os

@@ -186,7 +186,7 @@ def _place_of(name: str | None, root: Path) -> Path:
 
 
 def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
-    """A job that was handed to Slurm from here runs elsewhere: it is followed, not taken up. None: it is none."""
+    """Follows a job that was submitted to Slurm from here. None: it is none."""
     if not (root / "slurm" / (job or "")).is_dir():
         return None
     code: int | None = _elsewhere().attach_slurm(str(root), job, os.environ, quiet=quiet)
@@ -220,8 +220,6 @@ def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True)
     """The command to run: the words as they are, or the script they name under torchrun. raises: BadParameter
 
     `alone`: there is no other worker; else torchrun reads its part and the rendezvous address from its environment.
-
-    `alone`: no other worker; else torchrun finds in its environment which of them this is, and where they meet.
     """
     if not words or not words[0]:
         raise BadParameter(

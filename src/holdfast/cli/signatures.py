@@ -75,7 +75,7 @@ def list_(
         put_json([_summary(one, language) for one in chosen])
         return
     if not chosen:
-        say("no signature is of this kind")
+        say("no signature matches")
     rows = [(one.id, one.category, one.role, one.severity, said(one.title, language)) for one in chosen]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
     for row in rows:
@@ -116,8 +116,6 @@ def test(
     """Tests that signatures match their examples and nothing else, and tests the diagnosis rules in DIR/rules.
 
     Exits with 1 if a test fails.
-
-    Exits with 1 when one does not hold.
     """
     try:
         package = package_signatures()

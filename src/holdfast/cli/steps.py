@@ -55,7 +55,7 @@ def steps(
     ] = None,
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     plot: Annotated[
-        str | None, Option("--plot", metavar="FILE", help="Draw it too, into FILE.html or FILE.png.")
+        str | None, Option("--plot", metavar="FILE", help="Also draw a chart, into FILE.html or FILE.png.")
     ] = None,
     step_pattern: Annotated[
         str | None,

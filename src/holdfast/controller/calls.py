@@ -1,8 +1,6 @@
 """Routes calls (model.calls) between users and the agents of their nodes, and records which user ran which command.
 
 Keeps no output. Decides only whether a call is possible.
-
-Keeps no output. Only decides whether a call is possible.
 """
 
 import shlex
@@ -60,8 +58,6 @@ class JobNow(NamedTuple):
     """The controller's view of the job. `ended`: how it ended, in words; empty while it runs.
 
     `workers`: the node of each worker. `nodes`: with connected agents. `others`: further nodes of the job.
-
-    `workers`: the node of each. `nodes`: those whose agents are connected. `others`: that are the job's, too.
     """
 
     job: str
@@ -134,7 +130,7 @@ class CallRelay:
                 if now_s >= call.until_s:
                     self._answer_for(name, call, node, "no-answer", "its agent did not answer")
                 elif self._silent_s(node) > SILENT_S:
-                    why = f"nothing was heard of its agent for {SILENT_S:g} s"
+                    why = f"no message from its agent for {SILENT_S:g} s"
                     self._answer_for(name, call, node, "no-answer", why)
 
     def close(self, why: str) -> None:
@@ -253,7 +249,7 @@ def _places(
 ) -> tuple[CallPlace, ...]:
     """The places by worker, then nodes without one; each node once. raises: ValueError, with what to do instead"""
     if now.ended:
-        raise ValueError(f"job {now.job} has ended ({now.ended}): there is nothing to run a command beside")
+        raise ValueError(f"job {now.job} has ended ({now.ended}): no command can run beside it")
     worker_on = {node: worker for worker, node in now.workers.items()}
     if workers is None and nodes is None:
         workers = tuple(sorted(now.workers))
@@ -290,7 +286,7 @@ def _check(what: Program | Terminal | StackLook) -> None:
             f"a command of {size_bytes} bytes is too long, at most {COMMAND_BYTES_MAX} are taken"
         )
     if isinstance(what, Program) and not 0 < what.limit_s <= LIMIT_S_MAX:
-        raise ValueError(f"a time limit of {what.limit_s:g} s is not within 0 and {LIMIT_S_MAX:g} s")
+        raise ValueError(f"a time limit of {what.limit_s:g} s is not between 0 and {LIMIT_S_MAX:g} s")
 
 
 def _until_s(what: Program | Terminal | StackLook, now_s: float) -> float | None:

@@ -276,7 +276,7 @@ class HangWatching:
         """Runs in a thread, because the records of thousands of ranks take a while."""
         try:
             look.result = self._concluded(look.found, list(look.answers.values()), stalled_s)
-        except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up
+        except Exception as error:  # noqa: BLE001 - the hang is reported without it, never delayed
             text = f"the ranks could not be compared: {type(error).__name__}: {error}"
             look.result = replace(look.found, why=f"{look.found.why} ({text})")
 

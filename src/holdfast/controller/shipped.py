@@ -53,7 +53,7 @@ class ShippedFiles:
             file = self._files.get((report.attempt, report.worker, report.name))
             if file is None:
                 if not NAME.fullmatch(report.name) or report.attempt < 0 or report.worker < 0:
-                    return f"a file named {report.name[:80]!r} is not taken from an agent"
+                    return f"a file named {report.name[:80]!r} is not accepted from an agent"
                 file = self._known(report)
             self._append(file, report)
         except OSError as error:

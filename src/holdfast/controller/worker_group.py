@@ -491,5 +491,5 @@ def _is_readable(channels: Sequence[int]) -> bool:
 
 
 def _overtakes(report: AnyReport) -> bool:
-    """A step comes with each sample, rests on nothing, and does no harm when it is told twice."""
+    """A step comes with each sample and can be repeated safely."""
     return isinstance(report, Told) and isinstance(report.event, StepReached)

@@ -56,8 +56,6 @@ def answer_groups(answers: Iterable[Answer], *, loose: bool = False) -> tuple[An
     """Groups of equal answers: smallest first, then those that failed, then by worker.
 
     `loose`: ignores numbers, names of nodes and column widths.
-
-    `loose`: numbers, the names of nodes and how wide a column is do not count.
     """
     given = sorted(answers, key=_place)
     names = _name_pattern(answer.node for answer in given) if loose else None

@@ -3,10 +3,6 @@
 Ranks print the same step within milliseconds. The median of the differences is the clock offset; a few late prints do
 not move it. Decides nothing: whoever compares stamps of two sources subtracts the offset first and trusts no order
 finer than the spread.
-
-Ranks print the same step within milliseconds of each other, whatever their clocks say. The median of the differences
-is how far one clock is ahead; a rank that printed a few of them late does not move it. It decides nothing: who
-compares stamps of two sources takes the offset off first, and trusts no order finer than the spread.
 """
 
 from collections.abc import Hashable, Mapping
@@ -37,9 +33,6 @@ def clock_offsets(seen: Mapping[str, Mapping[Hashable, float]]) -> dict[str, Off
 
     A source that is not connected to the first one by at least two shared events, directly or over others, is left
     out.
-
-    A source that shares two events neither with the first one nor, over any number of others, with what is known
-    already, is left out: nobody knows its offset.
     """
     sources = {name: {key: at for key, at in events.items() if isfinite(at)} for name, events in seen.items()}
     if not sources:

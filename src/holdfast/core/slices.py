@@ -1,6 +1,6 @@
-"""Long work in pieces, so that whoever does it can look at something else between two of them. Pure.
+"""Splits long work into pieces, so that the caller can do other work between them. Pure.
 
-What goes over all ranks of a large job is written as a generator: it yields after each piece, and returns its result.
+Work over all ranks of a large job is a generator: it yields after each piece and returns its result.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,13 +14,13 @@ Sliced = Generator[None, None, T]
 
 
 def pieces(all_: Sequence[T], at_once: int = RANKS_AT_ONCE) -> Iterator[Sequence[T]]:
-    """In order, each of at most so many."""
+    """Slices in order, each of at most this length."""
     for at in range(0, len(all_), at_once):
         yield all_[at : at + at_once]
 
 
 def finished(work: Sliced[T]) -> T:
-    """Its result, all of it done now."""
+    """Runs a generator to its end and returns its result."""
     while True:
         try:
             next(work)
@@ -30,7 +30,7 @@ def finished(work: Sliced[T]) -> T:
 
 
 def whole(sliced: Callable[P, Sliced[T]]) -> Callable[P, T]:
-    """The same function, all of it done by one call."""
+    """The same function, run to its end in one call."""
 
     def work(*args: P.args, **kwargs: P.kwargs) -> T:
         return finished(sliced(*args, **kwargs))

@@ -1,1 +1,1 @@
-"""The training that `holdfast demo` runs. A script of its own: nothing here is imported by Holdfast."""
+"""The training that `holdfast demo` runs. A script of its own: Holdfast does not import it."""

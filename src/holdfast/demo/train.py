@@ -1,8 +1,7 @@
-"""The demo's training: a small real model under DDP, resuming from checkpoints, with faults on request.
+"""The demo's training: a small real model under DDP, resuming from checkpoints, with injected faults.
 
-Run by the demo under torchrun. It knows nothing of Holdfast; any script like it can be supervised. The
-data, the model and the order of steps depend on the step number alone, so a run that is broken and
-resumed ends with the loss of one that never was.
+The demo runs it under torchrun. It uses nothing of Holdfast. Data, model and order of steps depend on the step number
+alone, so a run that is interrupted and resumed ends with the same loss as an uninterrupted one.
 """
 
 import argparse
@@ -68,7 +67,7 @@ def read_options() -> argparse.Namespace:
 
 
 def batch(step: int, teacher: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What this rank learns from at this step: inputs (32, 64), labels (32,)."""
+    """This rank's batch at this step: inputs (32, 64), labels (32,)."""
     dice = torch.Generator().manual_seed(step * dist.get_world_size() + dist.get_rank())
     inputs = torch.randn(BATCH, FEATURES, generator=dice)
     return inputs, (inputs @ teacher).argmax(dim=1)
@@ -105,7 +104,7 @@ def suffer(options: argparse.Namespace, step: int) -> None:
 
 
 def is_first_time(folder: Path, fault: str) -> bool:
-    """Each fault strikes once in the life of the job; the file says when."""
+    """True the first time: each fault is injected once in the life of the job; a file records it."""
     try:
         with (folder / f"fault-{fault.replace(':', '-')}").open("x") as file:
             file.write(json.dumps({"fault": fault, "time": time.time()}))

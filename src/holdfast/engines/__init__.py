@@ -1,1 +1,1 @@
-"""Orders to the world, one engine each."""
+"""Engines execute the core's orders: local, slurm. Each provides nodes and places workers."""

@@ -15,7 +15,7 @@ IN_USE = 4  # exit code of an agent that finds another agent of the job on its n
 
 
 class EngineRefused(Exception):
-    """The engine cannot do what it was asked to. The message says why, and what would work."""
+    """The engine cannot do what was requested. The message says why, and what would work."""
 
 
 class JobPlace(Struct, frozen=True, kw_only=True):
@@ -74,11 +74,14 @@ class NodeEngine(Protocol):
         """
 
     def signalled(self, number: int) -> bool:
-        """The controller's process got this signal. Whether the engine can say why: EndAsked then follows within 3 s."""
+        """Handles a signal to the controller's process. Returns True if the engine can say why: EndAsked then
+        follows within 3 s.
+        """
 
     def is_to_end(self) -> bool:
-        """A process of the job got a signal to end on its node. Whether the engine can say if the scheduler sent it:
-        EndAsked or JobGoesOn then follows, within 3 s if the scheduler answers."""
+        """A process of the job got a signal to end on its node. Returns True if the engine can say whether the
+        scheduler sent it: EndAsked or JobGoesOn then follows, within 3 s if the scheduler answers.
+        """
 
     def end(self, code: int) -> None:
         """Cleans up after the job: ends remaining agents and releases what the engine holds for it."""

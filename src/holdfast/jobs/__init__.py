@@ -1,1 +1,1 @@
-"""Jobs as seen from outside: where they lie, their record, and the line to a running one."""
+"""Finds and opens jobs from outside: their location, their record, and the connection to a running one."""

@@ -1,4 +1,4 @@
-"""How an agent of a multi-node job finds its controller: from its environment. Starts nothing.
+"""Finds the controller of an agent from the agent's environment. Starts nothing.
 
 HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FINGERPRINT, HOLDFAST_NODE,
 HOLDFAST_ADDRESS: see docs/settings.md.
@@ -15,7 +15,7 @@ from holdfast.link.tls import ClientTls
 from holdfast.settings.read import state_places, state_root
 
 CONTROLLER, SECRET, TOKEN = "controller.json", "secret", "shared-token"
-WANTED = "line-wanted"  # somebody wants a job of one machine to listen (supervise/line_on_demand.py)
+WANTED = "line-wanted"  # requests that a single-machine job listens (supervise/line_on_demand.py)
 FOLDER_ENV, CONTROLLER_ENV, SECRET_ENV = "HOLDFAST_JOB_FOLDER", "HOLDFAST_CONTROLLER", "HOLDFAST_SECRET_FILE"
 NODE_ENV, ADDRESS_ENV = "HOLDFAST_NODE", "HOLDFAST_ADDRESS"
 FINGERPRINT_ENV = "HOLDFAST_LINK_FINGERPRINT"
@@ -23,13 +23,14 @@ TOKEN_BYTES_MAX = 256
 
 
 class AgentRefused(Exception):
-    """The environment does not make an agent; the text says what is missing."""
+    """The environment does not describe an agent; the message says what is missing."""
 
 
 class AgentPlace(Struct, frozen=True, kw_only=True):
-    """`job_folder`: that of the job where this node sees it, else one of this node's own. `controllers`: where the
-    controller listened when the agent was started. `address`: where other nodes reach this one; empty: not given. `fingerprint`: of the
-    controller's certificate, as who started the agent gave it."""
+    """`job_folder`: the job's, if visible on this node, else a local one. `controllers`: addresses of the controller
+    when the agent was started. `address`: of this node for other nodes; empty: not given. `fingerprint`: of the
+    controller's certificate, as given at the start.
+    """
 
     job_folder: Path
     node: str
@@ -39,17 +40,17 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
 
     def where(self) -> list[tuple[str, int]]:
-        """Where the controller may listen, most likely first: it may have moved since."""
+        """Possible addresses of the controller, likeliest first: it may have moved."""
         found = [*_told(self.job_folder).addresses, *self.controllers]
         return list(dict.fromkeys(one for text in found if (one := _address(text)) is not None))
 
     def tls(self) -> ClientTls | None:
-        """What the controller must show; None: it speaks without TLS."""
+        """The certificate that the controller must show; None: no TLS."""
         fingerprint = self.fingerprint or _told(self.job_folder).fingerprint
         return ClientTls(fingerprint) if fingerprint else None
 
     def token(self) -> str:
-        """What tells the controller whether both see the same folder; empty: there is none here."""
+        """The token by which the controller sees whether both share the folder; empty: there is none."""
         try:
             with (self.job_folder / TOKEN).open("rb") as file:
                 return file.read(TOKEN_BYTES_MAX).decode("utf-8", "replace").strip()
@@ -58,12 +59,12 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
 
 
 def is_given(env: Mapping[str, str]) -> bool:
-    """Whether somebody who runs a controller has started this agent."""
+    """True if an engine has started this agent."""
     return bool(env.get(FOLDER_ENV))
 
 
 def agent_place(env: Mapping[str, str]) -> AgentPlace:
-    """raises: AgentRefused"""
+    """The agent's place from its environment. raises: AgentRefused"""
     given = Path(env[FOLDER_ENV])
     folder = given if given.is_dir() else _own_folder(given.name, env)
     controllers = tuple(one for one in env.get(CONTROLLER_ENV, "").replace(" ", "").split(",") if one)

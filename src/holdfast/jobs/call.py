@@ -1,4 +1,4 @@
-"""One call to the nodes of a running job, from its question to the last answer. Prints nothing."""
+"""Makes one call to the nodes of a running job, and collects the answers. Prints nothing."""
 
 import secrets
 import time
@@ -28,16 +28,16 @@ CANCEL_S = 12.0  # the controller waits a little less
 
 
 class CallNotMade(Exception):
-    """The controller refused it. One line: why, and what to do now."""
+    """The controller refused the call. One line: why, and what to do."""
 
 
 def made_up() -> str:
-    """An id for a call."""
+    """A new id for a call."""
     return secrets.token_hex(12)
 
 
 def places(line: AnyLine, workers: Collection[int] | None, nodes: Collection[str] | None) -> CallPlaces:
-    """Whom a call would concern. raises: CallNotMade, NoLine"""
+    """The nodes that a call would reach. raises: CallNotMade, NoLine"""
     call = made_up()
     line.say(
         AskPlaces(
@@ -59,12 +59,12 @@ def places(line: AnyLine, workers: Collection[int] | None, nodes: Collection[str
 
 
 def output_bytes_max(count: int) -> int:
-    """That is kept of each of so many answers."""
+    """Maximum output to keep of each answer, for this number of answers."""
     return max(OUTPUT_BYTES_MIN, min(OUTPUT_BYTES_MAX, OUTPUTS_BYTES_MAX // max(1, count)))
 
 
 class Gathering:
-    """The answers to one call, as they come in. `by`: who asks."""
+    """Collects the answers to one call. `by`: the requester."""
 
     def __init__(self, line: AnyLine, chosen: Collection[CallPlace], what: What, by: str) -> None:
         self._line = line
@@ -85,9 +85,10 @@ class Gathering:
         return list(self._waiting.values())
 
     def gather(self, until_s: float, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Until all have answered, or until then by the monotonic clock. `go_on`: asked ten times a second.
+        """Waits until all have answered, or until that time of the monotonic clock. `go_on`: called ten times a
+        second.
 
-        raises: CallNotMade; NoLine, where the connection is lost: `answers` are there all the same
+        raises: CallNotMade; NoLine, if the connection is lost: `answers` keeps what arrived
         """
         while self._waiting and time.monotonic() < until_s and go_on():
             for word in self._line.words(until_s - time.monotonic()):
@@ -95,11 +96,11 @@ class Gathering:
                     self._hear(word)
 
     def cancel(self) -> None:
-        """What still runs is to end. raises: NoLine"""
+        """Cancels running commands. raises: NoLine"""
         self._line.say(CancelCall(call=self._call))
 
     def answers(self, why_not: str) -> list[Answer]:
-        """All of them. `why_not`: the answer of those who have not given one."""
+        """All answers. `why_not`: the answer for nodes that have not answered."""
         missing = [
             Answer(
                 node=place.node,

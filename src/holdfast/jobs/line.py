@@ -1,7 +1,7 @@
-"""The connection to the controller of a running job, for commands that query its nodes.
+"""Connects to the controller of a running job, for commands that query its nodes.
 
-Whoever may read the job's secret may ask. A job of one machine listens only once somebody wants it to: a file in its
-folder says so.
+Anyone who may read the job's secret may connect. A single-machine job listens only on request, by a file in its
+folder.
 """
 
 import getpass
@@ -30,11 +30,11 @@ GOODBYE_S = 0.5
 
 
 class NoLine(Exception):
-    """The job's controller cannot be asked. One line: why, and what to do now."""
+    """The job's controller cannot be reached. One line: why, and what to do."""
 
 
 class LineLost(NoLine):
-    """The connection was there, and is not any more."""
+    """The connection was lost."""
 
 
 class AnyLine(Protocol):
@@ -51,7 +51,7 @@ class AnyLine(Protocol):
 
 
 class JobLine:
-    """Words to the controller, and from it. Waits only in `words`, and in `close` for a moment."""
+    """A connection to the controller. Blocks only in `words`, and briefly in `close`."""
 
     def __init__(self, job: JobDir, secret: bytes, clock: Callable[[], float]) -> None:
         self.job = job
@@ -71,7 +71,7 @@ class JobLine:
         )
 
     def connect(self, within_s: float) -> None:
-        """raises: NoLine"""
+        """Connects. raises: NoLine"""
         until_s = time.monotonic() + within_s
         while not self._link.connected:
             left_s = until_s - time.monotonic()
@@ -85,12 +85,12 @@ class JobLine:
                     self._early.append(word)
 
     def say(self, word: AnyCallWord) -> None:
-        """raises: LineLost"""
+        """Sends a message. raises: LineLost"""
         if not self._link.say(encode(word)):
             raise LineLost(f"the connection to the controller of job {self.job.name} was lost")
 
     def words(self, within_s: float, *others: int) -> list[AnyCallWord]:
-        """What has come, as soon as something has; `others`: descriptors that are waited for too, to be read from.
+        """Returns messages as soon as some have arrived; `others`: further descriptors to wait for.
 
         raises: LineLost
         """
@@ -121,11 +121,11 @@ class JobLine:
         if self._refused:
             return f"the controller of job {name} at {where} refused: {self._refused}"
         if not where:
-            return f"job {name} does not say where its controller listens: holdfast status {name} tells whether it runs"
+            return f"job {name} does not say where its controller listens: holdfast status {name} shows whether it runs"
         why = f" ({self._link.trouble})" if self._link.trouble else ""
         return (
             f"the controller of job {name} did not answer at {where} within {CONNECT_S:g} s{why}: "
-            f"holdfast status {name} tells whether it runs"
+            f"holdfast status {name} shows whether it runs"
         )
 
 
@@ -186,9 +186,9 @@ def _want(job: JobDir, facts: dict[str, Any]) -> None:
     """Asks the Holdfast of a job of one machine to listen; it looks once a second. raises: NoLine"""
     host = facts.get("host")
     if isinstance(host, str) and host and host != socket.gethostname():
-        raise NoLine(f"job {job.name} runs on {host}, and can be asked there only")
+        raise NoLine(f"job {job.name} runs on {host}, and can be queried there only")
     if not supervisor(job, facts):
-        raise NoLine(f"nobody supervises job {job.name} now: holdfast attach {job.name}")
+        raise NoLine(f"job {job.name} has no supervisor now: holdfast attach {job.name}")
     try:
         os.close(os.open(job.path / WANTED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
@@ -218,7 +218,7 @@ def _secret(job: JobDir) -> bytes | None:
 
 
 def written_secret(folder: Path) -> bytes:
-    """The job's secret, made up where there is none yet; only this user may read it. raises: OSError"""
+    """The job's secret; created if missing, readable by this user only. raises: OSError"""
     path = folder / SECRET
     with suppress(FileNotFoundError, ValueError):
         if found := bytes.fromhex(path.read_text()):

@@ -1,4 +1,4 @@
-"""Finds the record of a job: in the state folder, or in the fallback folder where that is not writable."""
+"""Finds the record of a job: in the state folder, or in the fallback folder if that is not writable."""
 
 import os
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from holdfast.settings.read import state_places
 
 
 def found_job(name: str | None, root: Path) -> JobDir | None:
-    """The job of this name; the newest when none is given, or None. `root`: the state folder.
+    """The job of this name; without a name the newest, or None. `root`: the state folder.
 
     raises: BadJobName, NoSuchJob
     """

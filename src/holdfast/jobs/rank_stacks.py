@@ -1,4 +1,4 @@
-"""Collects stacks of a running job's ranks: from outside on this machine, by the agents on all others. Waits for them."""
+"""Collects stacks of a running job's ranks: from outside on this machine, by the agents on others. Waits for them."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -22,21 +22,21 @@ Collect: TypeAlias = Callable[[Sequence[RunningRank], bool], list[RankStacks]]
 
 
 def collected_here(ranks: Sequence[RunningRank], native: bool) -> list[RankStacks]:
-    """All ranks are on this machine."""
+    """Collects stacks of ranks that are all on this machine."""
     asks = [Ask(one.rank, one.pid, one.folder) for one in ranks]
     within_s = STACKS_S + NATIVE_S * len(asks) * native
     return list(collect(asks, within_s, native=native, signal_first=False))
 
 
 class FromAgents:
-    """By the agents of the workers' nodes."""
+    """Collects stacks through the agents of the workers' nodes."""
 
     def __init__(self, line: JobLine, *, all_threads: bool) -> None:
         self._line = line
         self._all_threads = all_threads
 
     def __call__(self, ranks: Sequence[RunningRank], native: bool) -> list[RankStacks]:
-        """raises: CallNotMade, NoLine"""
+        """Collects them. raises: CallNotMade, NoLine"""
         workers = {one.worker for one in ranks}
         if not workers:
             return []
@@ -51,7 +51,7 @@ class FromAgents:
 def joined(
     ranks: Sequence[RunningRank], asked: Collection[CallPlace], answers: Sequence[Answer]
 ) -> list[RankStacks]:
-    """What there is of each rank, or why there is nothing. Pure."""
+    """The stack of each rank, or why there is none. Pure."""
     known: dict[int, RankStacks] = {}
     whys = {worker: "its worker is on no node now" for worker in {one.worker for one in ranks}}
     whys |= {

@@ -1,6 +1,6 @@
-"""Opens the record of a job for reading, running or not: its journal, its facts, who supervises it.
+"""Opens the record of a job for reading, running or not: its journal, its facts, its supervisor.
 
-Never writes, and never takes a job's lock from a Holdfast that wants it.
+Never writes, and never takes a job's lock.
 """
 
 import errno
@@ -33,11 +33,11 @@ Kind = TypeVar("Kind")
 
 
 class RecordUnreadable(Exception):
-    """There is no such record, or it cannot be read. One line: what, and what to do now."""
+    """The record does not exist or cannot be read. One line: which, and what to do."""
 
 
 class Record:
-    """One job's record, open for reading. `story` has heard what was read so far."""
+    """One job's record, open for reading. `story` covers what was read so far."""
 
     def __init__(self, job: JobDir, reader: Reader) -> None:
         self.job = job
@@ -46,7 +46,7 @@ class Record:
         self.facts: dict[str, Any] = _decoded(meta.get("job"), dict[str, Any]) or {}
         policy = _decoded(meta.get("policy"), Policy)
         self.notes = (
-            [] if policy is not None else ["the journal names no policy: told with the default settings"]
+            [] if policy is not None else ["the journal names no policy: shown with the default settings"]
         )
         self.policy = policy or Policy()
         self.story = Story(self.policy)
@@ -56,14 +56,14 @@ class Record:
             yield from self.story.hear(event, decision)
 
     def all_lines(self) -> list[Line]:
-        """Everything the journal holds now. raises: RecordUnreadable"""
+        """All lines in the journal now. raises: RecordUnreadable"""
         try:
             return list(self.lines(self.reader.read_raw()))
         except JournalUnusable as error:
             raise RecordUnreadable(str(error)) from error
 
     def followed(self, go_on: Callable[[], bool]) -> Iterator[RawEntry]:
-        """All rows, and those to come, until `go_on` is False while there is nothing new."""
+        """All rows, including future ones, until `go_on` returns False while there is nothing new."""
         seq = 0
         while True:
             more = go_on()
@@ -81,7 +81,7 @@ class Record:
 
     @property
     def is_one_machine(self) -> bool:
-        """Whether Holdfast runs it here alone, agent and controller in one process; older jobs all are so."""
+        """True if the job runs on this machine alone, agent and controller in one process; older jobs all do."""
         try:
             return msgspec.convert(self.facts["settings"], RunSettings).is_one_machine
         except (KeyError, msgspec.MsgspecError):
@@ -92,7 +92,7 @@ class Record:
 
 
 def named_job(name: str | None, state_dir: str | None) -> JobDir:
-    """The job of this name; the newest when none is given. raises: RecordUnreadable"""
+    """The job of this name; without a name the newest. raises: RecordUnreadable"""
     try:
         root = state_root(state_dir, os.environ)
         found = found_job(name, root)
@@ -104,7 +104,7 @@ def named_job(name: str | None, state_dir: str | None) -> JobDir:
 
 
 def open_record(job: JobDir) -> Record:
-    """raises: RecordUnreadable"""
+    """Opens a job's record. raises: RecordUnreadable"""
     try:
         return Record(job, open_reader(job.journal_path))
     except JournalUnusable as error:
@@ -112,7 +112,7 @@ def open_record(job: JobDir) -> Record:
 
 
 def supervisor(job: JobDir, facts: dict[str, Any]) -> str:
-    """Who holds the job's lock, in words; empty when nobody does."""
+    """The holder of the job's lock, in words; empty if there is none."""
     path = job.path / LOCK_NAME
     if not path.exists():
         return ""
@@ -138,7 +138,7 @@ def _with_near_name(text: str, name: str | None, state_dir: str | None) -> str:
 
 
 def _is_locked(path: Path) -> bool | None:
-    """Whether another process holds it; None where that cannot be told.
+    """Whether another process holds it; None if unknown.
 
     Asked with a shared lock, given back at once. One that is held refuses it without being touched.
     """

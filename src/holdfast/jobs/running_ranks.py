@@ -4,17 +4,17 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.jobs.record import Record
+from holdfast.jobs.record import Record, supervisor
 from holdfast.journal.jobdir import JobDir
 from holdfast.observe.processes.worker_facts import worker_facts
 
 
 class NotRunning(Exception):
-    """There is no rank to look at. One line: what, and what to do now."""
+    """No rank runs. One line: why, and what to do."""
 
 
 class RunningRank(NamedTuple):
-    """A rank that has not ended, as far as is known."""
+    """A rank that has not ended, as far as known."""
 
     rank: int
     worker: int
@@ -23,7 +23,7 @@ class RunningRank(NamedTuple):
 
 
 class RunningJob(NamedTuple):
-    """The attempt now, and its ranks; `ended`: ranks of it that have ended, with how."""
+    """The current attempt and its ranks; `ended`: ended ranks, with how."""
 
     job: str
     attempt: int
@@ -32,7 +32,7 @@ class RunningJob(NamedTuple):
 
 
 def running_job(record: Record) -> RunningJob:
-    """raises: NotRunning, RecordUnreadable"""
+    """The running ranks of a job. raises: NotRunning, RecordUnreadable"""
     record.all_lines()
     job, summary = record.job, record.story.summary()
     if record.story.ended:
@@ -41,7 +41,7 @@ def running_job(record: Record) -> RunningJob:
         )
     host = record.facts.get("host")
     if record.is_one_machine and isinstance(host, str) and host and host != socket.gethostname():
-        raise NotRunning(f"job {job.name} runs on {host}: its stacks can be had there only")
+        raise NotRunning(f"job {job.name} runs on {host}: its stacks can be collected there only")
     known = _from_facts(job, summary.attempt)
     for rank in summary.ranks:  # a damaged or late file of facts
         folder = job.worker(summary.attempt, rank.worker)
@@ -51,7 +51,9 @@ def running_job(record: Record) -> RunningJob:
     ended = {number: _how(code) for number, (_, code, over) in known.items() if over}
     ranks = tuple(one for number, (one, _, _) in sorted(known.items()) if number not in ended)
     if not ranks:
-        raise NotRunning(_none_of(job.name, summary.attempt, summary.phase_words, ended))
+        # Of a job without a supervisor the journal's last phase is the past.
+        phase = summary.phase_words if supervisor(job, record.facts) else "nobody supervises it now"
+        raise NotRunning(_none_of(job.name, summary.attempt, phase, ended))
     return RunningJob(job.name, summary.attempt, ranks, ended)
 
 

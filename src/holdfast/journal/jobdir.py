@@ -55,7 +55,7 @@ class StateUnwritable(OSError):
 
 
 class JobLock:
-    """Holds a job until release() or the end of the process. `held` is False if the disk supports no locks."""
+    """A lock on a job until release() or the end of the process. `held` is False if the disk supports no locks."""
 
     def __init__(self, descriptor: int, held: bool) -> None:
         self.held = held
@@ -91,7 +91,7 @@ class JobDir:
         return self.attempt(attempt) / f"worker-{worker}"
 
     def lock(self) -> JobLock:
-        """Takes the job for this process. raises: JobInUse, StateUnwritable"""
+        """Locks the job for this process. raises: JobInUse, StateUnwritable"""
         try:
             descriptor = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
@@ -119,7 +119,7 @@ class JobDir:
         return 0.0
 
     def is_empty(self) -> bool:
-        """Whether nothing was ever run here. raises: OSError"""
+        """True if nothing was ever run here. raises: OSError"""
         return {entry.name for entry in self.path.iterdir()} <= {_CREATED, _LOCK}
 
 
@@ -131,7 +131,7 @@ class StateDir:
         self._jobs = root / "jobs"
 
     def jobs(self) -> list[JobDir]:
-        """All jobs, newest first; none when the folder is missing or cannot be read."""
+        """All jobs, newest first; none if the folder is missing or cannot be read."""
         found = []
         with suppress(OSError):
             found = [
@@ -148,7 +148,7 @@ class StateDir:
         return job
 
     def create(self, name: str | None, at_s: float) -> JobDir:
-        """A folder for a new job, under a made-up name when none is given.
+        """Creates a folder for a new job, under a generated name if none is given.
 
         raises: BadJobName; JobInUse or JobExists when the name was used; StateUnwritable
         """
@@ -210,7 +210,7 @@ class StateDir:
 
 
 def check_name(name: str) -> None:
-    """raises: BadJobName, with the reason"""
+    """Checks a job's name. raises: BadJobName, with the reason"""
     if NAME.fullmatch(name):
         return
     if not name:

@@ -63,7 +63,7 @@ class Recorder:
             self._lost_in_trouble += 1
 
     def set_meta(self, key: str, value: bytes) -> None:
-        """A fact of the job, written with the next flush()."""
+        """Stores a fact of the job, written with the next flush()."""
         self._new_meta[key] = value
 
     def flush(self) -> bool:

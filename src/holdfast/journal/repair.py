@@ -96,7 +96,7 @@ def put_in_place(path: Path) -> Path | None:
     kept = _aside(path)
     if path.exists():
         os.replace(path, kept)
-    # The log must be gone before the new file stands there: SQLite would play it into the new one.
+    # The log must be gone before the new file stands there: SQLite would apply it to the new one.
     if _log_of(path).exists():
         os.replace(_log_of(path), _log_of(kept))
     Path(f"{path}-shm").unlink(missing_ok=True)

@@ -135,7 +135,7 @@ _DAMAGE_IN_READING = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether the file's content is at fault, rather than the disk, a lock or a permission."""
+    """True if the file's content is at fault, rather than the disk, a lock or a permission."""
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # absent: text that is not UTF-8

@@ -59,7 +59,7 @@ class Salvage:
         self.beyond = sum(seq > tail.seq for seq in loose)
 
     def log_goes_on_after(self, tail: Tail) -> bool:
-        """Whether a damaged part of the write-ahead log holds a committed entry after `tail`.
+        """True if a damaged part of the write-ahead log holds a committed entry after `tail`.
 
         SQLite silently ends the log at the first damaged frame, and ignores the rest. An entry in the sound part is no
         damage: its writer was killed before it updated the readers' index.

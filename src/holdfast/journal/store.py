@@ -93,7 +93,7 @@ class Store:
         return tail.seq
 
     def set_meta(self, key: str, value: bytes) -> None:
-        """A fact of the job, such as its policy. Each value stays in the file; the newest counts.
+        """Stores a fact of the job, such as its policy. Each value stays in the file; the newest counts.
 
         raises: JournalUnusable
         """
@@ -104,7 +104,7 @@ class Store:
         return self.all_meta().get(key)
 
     def all_meta(self) -> dict[str, bytes]:
-        """raises: JournalUnusable"""
+        """All facts of the job. raises: JournalUnusable"""
         try:
             return read_meta(self._connection)
         except sqlite3.Error as error:
@@ -130,11 +130,11 @@ class Store:
         return self._tail.seq
 
     def displaced(self) -> bool:
-        """Whether the file at the path is not the one being written."""
+        """True if the file at the path is not the one being written."""
         return _identity(self.path) != self._identity
 
     def vanished(self) -> bool:
-        """Whether there is no file at the path: a person removed the state folder."""
+        """True if there is no file at the path: a person removed the state folder."""
         return _identity(self.path) is None
 
     def write_anew(self) -> None:
@@ -228,11 +228,11 @@ class Reader:
             raise unusable(f"the journal {self.path} cannot be read", error) from error
 
     def meta(self, key: str) -> bytes | None:
-        """raises: JournalUnusable"""
+        """One fact of the job. raises: JournalUnusable"""
         return self.all_meta().get(key)
 
     def all_meta(self) -> dict[str, bytes]:
-        """raises: JournalUnusable"""
+        """All facts of the job. raises: JournalUnusable"""
         try:
             return read_meta(self._connection)
         except sqlite3.Error as error:
@@ -240,7 +240,7 @@ class Reader:
 
     @property
     def last_seq(self) -> int:
-        """raises: JournalUnusable"""
+        """The number of the last entry. raises: JournalUnusable"""
         try:
             (seq,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()
         except sqlite3.Error as error:

@@ -1,1 +1,3 @@
-"""Between agents and a job's controller: one stream of entries up, orders down. Bytes only; what they mean is above."""
+"""The connection between agents and a job's controller: one stream of entries up, orders down. Transports bytes
+only.
+"""

@@ -133,7 +133,7 @@ class AgentLink:
             self._guarded(self._push)
 
     def say(self, body: bytes) -> bool:
-        """Sends a message if a connection has room now; does not keep it. Whether it was sent."""
+        """Sends a message if a connection has room now; does not keep it. Returns True if it was sent."""
         channel = self._channel
         if channel is None or not self.connected or self._broken or len(body) > BODY_BYTES_MAX:
             return False
@@ -286,7 +286,7 @@ class AgentLink:
                 raise ChannelEnded(f"{channel.address} did not finish the handshake in {HANDSHAKE_S:g} s")
             return
         if now_s - self._beats.heard_s > LOST_AFTER_S:
-            raise ChannelEnded(f"nothing was heard of {channel.address} for {LOST_AFTER_S:g} s")
+            raise ChannelEnded(f"no message from {channel.address} for {LOST_AFTER_S:g} s")
         if now_s - self._beats.sent_s >= BEAT_S:
             channel.put(BEAT, messages.beat(self._beats.next(now_s)))
         self._push()

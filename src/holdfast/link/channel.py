@@ -31,12 +31,12 @@ class Channel:
 
     @property
     def is_proven(self) -> bool:
-        """The other side knows the secret."""
+        """True if the other side knows the secret."""
         return self._opener is not None
 
     @property
     def has_more(self) -> bool:
-        """Data is left to read that the descriptor does not show."""
+        """True if data is left to read that the descriptor does not show."""
         return self._has_frames or self.wire.has_more
 
     def begin(self) -> None:

@@ -54,7 +54,7 @@ class Handshake(Protocol):
     def begin(self) -> bytes: ...
 
     def feed(self, data: bytes) -> Step:
-        """raises: Refusal"""
+        """Processes received bytes. raises: Refusal"""
 
 
 class AgentSide:
@@ -85,7 +85,7 @@ class AgentSide:
         proof, rest = taken
         if not hmac.compare_digest(proof, _said(self._secret, b"controller", self._ours + theirs)):
             raise Refusal(
-                "who answers there does not know this job's secret, or ours is that of another job",
+                "the listener there does not know this job's secret, or our secret is that of another job",
                 plain(REFUSE, b"the secrets of the two sides differ"),
             )
         both = self._ours + theirs

@@ -126,7 +126,7 @@ class Hub:
             self._peers[peer].orders.forget(prefix)
 
     def say(self, peer: str, body: bytes) -> bool:
-        """Sends a message if the peer is connected and reads; does not keep it. Whether it was sent."""
+        """Sends a message if the peer is connected and reads; does not keep it. Returns True if it was sent."""
         known = self._peers.get(peer)
         connection = known.connection if known else None
         if connection is None or len(body) > BODY_BYTES_MAX:
@@ -345,7 +345,7 @@ class Hub:
         """Why the peer cannot join; empty if it can."""
         if peer.connection is None:
             joined = len(self._connections) - len(self._strangers)
-            return "" if joined < self._limits.peers else f"{joined} peers are connected, as many as may be"
+            return "" if joined < self._limits.peers else f"{joined} peers are connected, the maximum"
         is_same = join.stream == peer.stream or join.instance == peer.instance
         if is_same or now_s - peer.beats.heard_s > self._limits.silent_s:
             return ""
@@ -422,7 +422,7 @@ class Hub:
                 peer.silence_told = True
                 self._arrived.append(Silent(peer.name, silent_s))
             if peer.connection is not None and silent_s > limits.lost_s:
-                self._end(peer.connection, f"nothing was heard of it for {limits.lost_s:g} s")
+                self._end(peer.connection, f"no message from it for {limits.lost_s:g} s")
 
     def _listen(self, accepts: bool) -> None:
         if accepts != self._accepts:

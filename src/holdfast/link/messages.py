@@ -84,7 +84,7 @@ def ack(received: int, recorded: int) -> bytes:
 
 
 def as_ack(body: bytes) -> tuple[int, int]:
-    """Received, recorded. raises: BadFrame"""
+    """Two sequence numbers: received, recorded. raises: BadFrame"""
     if len(body) != _ACK.size:
         raise BadFrame(f"an acknowledgement of {len(body)} bytes")
     received, recorded = _ACK.unpack(body)
@@ -92,11 +92,11 @@ def as_ack(body: bytes) -> tuple[int, int]:
 
 
 def as_join(body: bytes) -> Join:
-    """raises: BadFrame"""
+    """Parses a Join. raises: BadFrame"""
     try:
         join = _join.decode(body)
     except UNREADABLE as error:
-        raise BadFrame(f"an introduction that cannot be read: {error}") from error
+        raise BadFrame(f"an invalid introduction: {error}") from error
     if not _is_name(join.name) or not _is_name(join.stream) or "/" in join.name:
         raise BadFrame(f"a peer of the name {join.name!r} and the stream {join.stream!r} is not taken")
     if not join.stream.startswith(join.name + "/"):
@@ -105,7 +105,7 @@ def as_join(body: bytes) -> Join:
 
 
 def as_welcome(body: bytes) -> Welcome:
-    """raises: BadFrame"""
+    """Parses a Welcome. raises: BadFrame"""
     try:
         return _welcome.decode(body)
     except UNREADABLE as error:
@@ -113,7 +113,7 @@ def as_welcome(body: bytes) -> Welcome:
 
 
 def as_order(body: bytes) -> OrderBody:
-    """raises: BadFrame"""
+    """Parses an order. raises: BadFrame"""
     try:
         return _order.decode(body)
     except UNREADABLE as error:

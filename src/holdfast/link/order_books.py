@@ -54,7 +54,7 @@ class OrdersTaken:
         self._done: dict[str, None] = {}
 
     def take(self, order_id: str) -> bool:
-        """Whether the order is new and must be delivered."""
+        """Returns True if the order is new and must be delivered."""
         if order_id in self._open or order_id in self._done:
             return False
         self._open[order_id] = None

@@ -1,1 +1,1 @@
-"""The words: events, orders, states, settings. No behaviour."""
+"""Data types: events, orders, states, settings. No behaviour."""

@@ -1,6 +1,6 @@
-"""Checks of a machine: what one is, what it is told, what it answers. No behaviour.
+"""Data types of checks: declaration, input, results. No behaviour.
 
-A check looks at one thing of a node, or at each device of it, and answers with findings. What it could not tell is a
+A check examines one aspect of a node, or of each of its devices, and returns findings. What it cannot decide is a
 `skip` with the reason, never a `pass`.
 """
 
@@ -49,10 +49,10 @@ NO_FAULT = ""  # say it, and go on
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """What a check declares. `needs`: what must be there, for people ("nvml", "torch", "root", "2 nodes").
+    """The declaration of a check. `needs`: its requirements, for people ("nvml", "torch", "root", "2 nodes").
 
-    `on_hang`: the status of a check that was cut off at `timeout_s`; `hang_advice` what to do then.
-    `quick`: part of the quick boot check, of which all together take at most 5 s a node. `bench`: a benchmark.
+    `on_hang`: the status of a check that exceeds `timeout_s`; `hang_advice`: advice then. `quick`: part of the quick
+    boot check, which takes at most 5 s a node. `bench`: a benchmark.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Spec(Struct, frozen=True, kw_only=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that a check says, of the node or of one device of it.
+    """One result of a check, about the node or one of its devices.
 
-    `measured`, `expected`: for people, with their units. `whence`: where the expectation comes from.
-    `why`: one sentence; of a skip, its reason. `fault`: what it means for the run, where it failed.
-    `category`: of the taxonomy, that which it explains.
+    `measured`, `expected`: for people, with units. `whence`: source of the expectation. `why`: one sentence; of a
+    skip, its reason. `fault`: its consequence for the run if it failed. `category`: of the taxonomy, that which it
+    explains.
     """
 
     status: str
@@ -91,9 +91,9 @@ class Finding(Struct, frozen=True, kw_only=True):
 class Fact(Struct, frozen=True, kw_only=True):
     """One value of the node or of a device: learned at a good boot, or compared with other nodes.
 
-    `device`: "node", or what stays the same when it moves: "gpu:SERIAL", "nic:NAME".
-    `learn`: becomes an expectation. `same`: must be equal on all nodes. `peers`: a number that should be about that
-    of the others of its `model`; `low_is_bad`: its bad side; `spread`: by which share it varies by itself, as measured.
+    `device`: "node", or a permanent identity: "gpu:SERIAL", "nic:NAME". `learn`: becomes an expectation. `same`: must
+    be equal on all nodes. `peers`: a number that should be close to that of the others of its `model`; `low_is_bad`:
+    its bad side; `spread`: its measured variation, as a share.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What became of one check on one node. `status`: the worst of its findings. `error`: its own fault, if any."""
+    """The result of one check on one node. `status`: the worst of its findings. `error`: an internal error, if any."""
 
     check: str
     area: str
@@ -122,8 +122,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class NodeChecks(Struct, frozen=True, kw_only=True):
     """All outcomes of one node. `why_not`: why there are none.
 
-    `at_s`: Unix time by its own clock; of an answer to another node, when it was given. `heard_s`: when that was
-    heard, by the clock of who asked; 0: it was not asked by another.
+    `at_s`: Unix time by its own clock; of an answer to another node, when it was sent. `heard_s`: when that was
+    received, by the receiver's clock; 0: local.
     """
 
     node: str
@@ -135,27 +135,27 @@ class NodeChecks(Struct, frozen=True, kw_only=True):
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
-    """What was learned: facts by device, then by name. `at_s`: when each device was learned first."""
+    """Learned facts by device, then by name. `at_s`: when each device was first learned."""
 
     facts: dict[str, dict[str, Any]] = {}
     at_s: dict[str, float] = {}
 
     def of(self, device: str, name: str) -> Any:
-        """The value, or None where nothing was learned."""
+        """The value; None if nothing was learned."""
         return self.facts.get(device, {}).get(name)
 
     def devices(self, kind: str) -> tuple[str, ...]:
-        """Those learned of a kind ("gpu", "nic"), sorted."""
+        """Learned devices of a kind ("gpu", "nic"), sorted."""
         return tuple(sorted(device for device in self.facts if device.partition(":")[0] == kind))
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What a check is told of the node and of the run that it is to be fit for.
+    """The input of a check: the node and the run it must be fit for.
 
-    `root`: where /proc, /sys, /dev, /etc and /var are looked up. `ranks`: on this node; None: not known.
-    `env`, `cwd`, `command`: of the run; empty: those of no run. `folders`: "work", "checkpoint", "temporary" -> path.
-    `good_s`: Unix time at which a run was last known to be good here; 0: not known. `now_s`: Unix time.
-    `options`: of single checks, by name ("disk-write.bytes").
+    `root`: where /proc, /sys, /dev, /etc and /var are read. `ranks`: on this node; None: unknown. `env`, `cwd`,
+    `command`: of the run; empty: no run. `folders`: "work", "checkpoint", "temporary" -> path. `good_s`: Unix time at
+    which a run last made progress here; 0: unknown. `now_s`: Unix time. `options`: of single checks, by name
+    ("disk-write.bytes").
     """
 
     context: str = MANUAL

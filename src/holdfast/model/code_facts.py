@@ -1,4 +1,4 @@
-"""What is known of a device's error codes: one fact for each code of NVIDIA's Xid, NVSwitch's SXid, Ascend's NPU."""
+"""Facts about device error codes: one for each code of NVIDIA's Xid, NVSwitch's SXid, Ascend's NPU."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -11,7 +11,7 @@ CodeKind: TypeAlias = Literal["xid", "sxid", "npu"]
 
 
 class Repeats(Struct, frozen=True, kw_only=True):
-    """So often within so many seconds, the same code on the same device means `action` instead."""
+    """A repetition rule: this many times within this many seconds, on the same device, means `action` instead."""
 
     count: int
     within_s: int

@@ -1,4 +1,6 @@
-"""What a diagnosis of logs comes to, in both languages: the JSON answer and the report are made from it. No behaviour."""
+"""The result of a diagnosis of logs, in both languages: the JSON answer and the report are made from it. No
+behaviour.
+"""
 
 from msgspec import Struct
 
@@ -7,12 +9,12 @@ from holdfast.model.verdicts import Culprit
 
 
 class FirstError(Struct, frozen=True, kw_only=True):
-    """The line that everything else follows from. `file`: the name of its Source; `line` counts from 1.
+    """The first error: the line that everything else follows from. `file`: the name of its Source; `line` counts
+    from 1.
 
-    `at_s`: when, in seconds since the epoch; None where nothing tells. `before`, `after`: the lines around it, in
-    their order, at most three each. `verbatim`: the line with its colours, where it has any. `frame`: the user's own
-    line of code behind it. `source`, `offset`: where it stands among the sources of the Search, for whoever reads the
-    lines around it.
+    `at_s`: in seconds since the epoch; None if unknown. `before`, `after`: surrounding lines, in order, at most three
+    each. `verbatim`: the line with its colours, if any. `frame`: the user's own line of code behind it. `source`,
+    `offset`: its place among the sources of the Search.
     """
 
     file: str
@@ -28,7 +30,7 @@ class FirstError(Struct, frozen=True, kw_only=True):
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One thing seen and what it means. `count`: how often it stood there; `ranks`: who saw it, where known."""
+    """One observation and its meaning. `count`: number of occurrences; `ranks`: who reported it, if known."""
 
     file: str
     line: int | None
@@ -41,7 +43,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class Other(Struct, frozen=True, kw_only=True):
-    """What else it may have been. `title` empty: the category alone is shown."""
+    """An alternative cause. `title` empty: only the category is shown."""
 
     category: str
     confidence: float
@@ -49,12 +51,12 @@ class Other(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """Why a job stopped, or that nothing was wrong ("none"), or that nothing tells ("unknown").
+    """Why a job stopped, or that nothing was wrong ("none"), or that the cause is unknown ("unknown").
 
-    `confidence`: 0..1, how often a verdict said with it is right. `action`: of the taxonomy. `culprits`: the
-    likeliest first; `culprits_left_out`: further ones that are not listed. `evidence`: the most telling first.
-    `decided_by`: which source decided about a device fault; `disagree`: what speaks against the verdict.
-    `not_found`: what one would have wished to read and was not given.
+    `confidence`: 0..1, the share of correct verdicts among those with this confidence. `action`: of the taxonomy.
+    `culprits`: likeliest first; `culprits_left_out`: number of further ones. `evidence`: most important first.
+    `decided_by`: the source that decided about a device fault; `disagree`: what contradicts the verdict. `not_found`:
+    missing logs.
     """
 
     category: str

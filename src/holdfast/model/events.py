@@ -1,4 +1,4 @@
-"""What the controller can be told. Past tense; each names the attempt or incident it belongs to."""
+"""Events: input of the controller. Past tense; each names the attempt or incident it belongs to."""
 
 from typing import TypeAlias
 
@@ -12,10 +12,10 @@ Numbers: TypeAlias = dict[str, float | int | str | list[float]]
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """One thing that happened. `at_s`: the job's clock on arrival, seconds since the Unix epoch.
 
-    The job's clock is steered by the monotonic clock and never goes back, whatever the wall clock does.
+    The monotonic clock drives the job's clock, which never goes back, whatever the wall clock does.
 
-    `via`: "stream/seq" of the report that an agent elsewhere told it in. A controller that goes on from its journal
-    knows by it what it has heard already.
+    `via`: "stream/seq" of the agent's report with this event. A resumed controller uses it to skip reports that the
+    journal already has.
     """
 
     at_s: float
@@ -29,14 +29,14 @@ class JobSubmitted(Event, frozen=True, tag="job-submitted"):
 
 
 class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
-    """A controller replayed the journal and goes on. Orders without a result are given again."""
+    """A controller replayed the journal and continues. Orders without a result are repeated."""
 
 
 class JobMoved(Event, frozen=True, tag="job-moved"):
-    """The scheduler has ended every process of the job, and has started it again, on nodes that may be others.
+    """The scheduler ended all processes of the job and restarted it, possibly on other nodes.
 
-    `away_s`: since the controller before has said so, for how long nodes were nobody's; None: it has not, or somebody
-    else may have had them.
+    `away_s`: how long the nodes were unused, since the previous controller recorded the move; None: unknown, or
+    another job may have used them.
     """
 
     reason: str
@@ -58,7 +58,7 @@ class WorkersPlaced(Event, frozen=True, tag="workers-placed"):
 
 
 class PlacementFailed(Event, frozen=True, tag="placement-failed"):
-    """No healthy node could be had for some of the workers asked for. `hopeless`: and waiting will not bring one."""
+    """No healthy node is available for some of the requested workers. `hopeless`: waiting will not help."""
 
     attempt: int
     reason: str
@@ -72,7 +72,7 @@ class AttemptStarted(Event, frozen=True, tag="attempt-started"):
 
 
 class AttemptStartFailed(Event, frozen=True, tag="attempt-start-failed"):
-    """The command could not be started at all: it does not exist, or may not be run."""
+    """The command could not be started: it does not exist, or is not executable."""
 
     attempt: int
     worker: int
@@ -104,14 +104,14 @@ class WorkerExited(Event, frozen=True, tag="worker-exited"):
 
 
 class StepReached(Event, frozen=True, tag="step-reached"):
-    """The training's log named this step. At most one a second, and the first of an attempt at once."""
+    """The training's log named this step. At most one event a second; the first step of an attempt at once."""
 
     attempt: int
     step: int
 
 
 class AttemptStopped(Event, frozen=True, tag="attempt-stopped"):
-    """Nothing of the attempt is left but the processes in `left`, which cannot be killed (state D)."""
+    """All processes of the attempt have ended, except those in `left`, which cannot be killed (state D)."""
 
     attempt: int
     left: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ class DeviceFaulted(Event, frozen=True, tag="device-faulted"):
 
 
 class DeviceHealed(Event, frozen=True, tag="device-healed"):
-    """The answer to HealDevice."""
+    """The result of HealDevice."""
 
     node: str
     device: str
@@ -139,7 +139,7 @@ class DeviceHealed(Event, frozen=True, tag="device-healed"):
 
 
 class NodeLost(Event, frozen=True, tag="node-lost"):
-    """`with_job`: the scheduler ends the whole job and takes its nodes away; nothing is wrong with this one."""
+    """A node is lost. `with_job`: the scheduler takes away all nodes of the job; this one has no fault."""
 
     node: str
     reason: str
@@ -147,25 +147,25 @@ class NodeLost(Event, frozen=True, tag="node-lost"):
 
 
 class NodeReturned(Event, frozen=True, tag="node-returned"):
-    """A node that was lost, or a new one, can be used. An isolated node stays isolated."""
+    """A lost or new node can be used. An isolated node stays isolated."""
 
     node: str
 
 
 class NodeIsolated(Event, frozen=True, tag="node-isolated"):
-    """The answer to IsolateNode: nothing of this job will be placed there."""
+    """The result of IsolateNode: no worker of this job will be placed there."""
 
     node: str
 
 
 class NodeReleased(Event, frozen=True, tag="node-released"):
-    """A person, or a passed check, gave an isolated node back."""
+    """A person, or a passed check, released an isolated node."""
 
     node: str
 
 
 class CheckTold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one check found wrong on a node. `status`: warn or fail; `fault`: as in model.checks. `advice`: English."""
+    """One check's finding on a node. `status`: warn or fail; `fault`: as in model.checks. `advice`: English."""
 
     node: str
     check: str
@@ -178,7 +178,7 @@ class CheckTold(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeviceSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A device of a node. `device`: as the node calls it (PCI address); `serial`: what goes with it to another node."""
+    """A device of a node. `device`: its name there (PCI address); `serial`: its permanent identity."""
 
     node: str
     device: str
@@ -187,11 +187,11 @@ class DeviceSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodesChecked(Event, frozen=True, tag="nodes-checked"):
-    """The answer to CheckNodes, or what troubleshooting found while an incident is diagnosed.
+    """The result of CheckNodes, or of troubleshooting during a diagnosis.
 
-    `context`: boot or on-failure. `isolate`: node -> why; `stop`: why the run cannot work anywhere, with what to do.
-    The counts are of checks. `why_not`: why nothing was checked. `not_passed`: of several nodes, those where something
-    failed or nothing was checked.
+    `context`: boot or on-failure. `isolate`: node -> reason; `stop`: why the run cannot work anywhere, with advice.
+    Counts are numbers of checks. `why_not`: why nothing was checked. `not_passed`: nodes where a check failed or none
+    ran.
     """
 
     attempt: int  # of boot: the one that is about to start
@@ -212,7 +212,7 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
 
 
 class VerdictReached(Event, frozen=True, tag="verdict-reached"):
-    """The answer to Diagnose."""
+    """The result of Diagnose."""
 
     incident: int
     verdict: Verdict
@@ -222,11 +222,10 @@ class VerdictReached(Event, frozen=True, tag="verdict-reached"):
 
 
 class StopRequested(Event, frozen=True, tag="stop-requested"):
-    """A person, the scheduler or a signal asks the job to end. `force`: at once, no grace.
+    """A person, the scheduler or a signal requests the end of the job. `force`: at once, without grace period.
 
-    `code`: what to exit with if the command itself leaves none, 128 + the signal's number.
-    `finish_s`: the signal was passed on, and the command may take this long to end by itself.
-    `by`: who asks: signal, scheduler, preemption (the scheduler, for another job), person; empty: an older journal.
+    `code`: exit code if the command leaves none, 128 + the signal's number. `finish_s`: the signal was passed on, and
+    the command may take this long to end by itself.
     """
 
     reason: str
@@ -245,10 +244,9 @@ class RestartRequested(Event, frozen=True, tag="restart-requested"):
 
 
 class FindingNoted(Event, frozen=True, tag="finding-noted"):
-    """Something worth a line in the log that never blocks the training.
+    """A finding for the log that never blocks the training.
 
-    `numbers`: those that made it; of steps and stragglers they are the evidence. Numbers that are not finite, which
-    JSON does not have, are words in it.
+    `numbers`: its evidence, of steps and stragglers. Non-finite numbers, which JSON lacks, are strings in it.
     """
 
     finding: str  # its kind; of steps one of model.steps.FindingKind

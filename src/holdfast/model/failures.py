@@ -1,4 +1,4 @@
-"""What is known when an attempt has failed: ends of ranks, their errors, what else was seen. No behaviour."""
+"""Data types on a failed attempt: ends of ranks, their errors, other evidence. No behaviour."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from holdfast.model.samples import Hang
 
 
 class RankExit(Struct, frozen=True, kw_only=True):
-    """One rank has ended. `code`: -N when killed by signal N, 128 + N from a shell; None: ended, code not known."""
+    """The end of one rank. `code`: -N when killed by signal N, 128 + N from a shell; None: unknown."""
 
     rank: int
     worker: int = 0
@@ -16,10 +16,10 @@ class RankExit(Struct, frozen=True, kw_only=True):
 
 
 class LauncherWord(Struct, frozen=True, kw_only=True):
-    """A launcher says in the job's output that a process which it started has ended.
+    """A line in which a launcher reports the end of a process that it started.
 
-    `rank`: None where only its `pid` is given (0: not given). `code`: -N when killed by signal N; None: not given.
-    `at_s`: when the line was read. `text`, `file`: the line, and the log it stands in.
+    `rank`: None if only its `pid` is given (0: not given). `code`: -N when killed by signal N; None: not given.
+    `at_s`: when the line was read. `text`, `file`: the line, and its log.
     """
 
     rank: int | None = None
@@ -32,9 +32,10 @@ class LauncherWord(Struct, frozen=True, kw_only=True):
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
-    """An uncaught exception, recorded inside a rank or found in a log. None: not known.
+    """An uncaught exception, recorded inside a rank or found in a log. None: unknown.
 
-    `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: where in the logs.
+    `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: its place in the
+    logs.
     """
 
     rank: int | None = None
@@ -48,12 +49,12 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """All that is known when an attempt has failed. Everything may be empty.
+    """All evidence on a failed attempt. Everything may be empty.
 
-    `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup"
-    where the memory was a cgroup's. `lost_nodes`, `devices`: names, for people. `left`: ranks that came to an orderly end of
-    their own, when they began it; whatever ended them after that. `output_full`: the folder that the ranks print into, where
-    its disk is full. `launcher_words`: what launchers say of how their processes ended, in the order of the lines.
+    `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup" if a
+    cgroup's memory ran out. `lost_nodes`, `devices`: names, for people. `left`: ranks that began an orderly exit, and
+    when. `output_full`: the output folder with a full disk. `launcher_words`: launchers' reports on their processes,
+    in the order of the lines.
     """
 
     exits: tuple[RankExit, ...] = ()  # in order of time

@@ -1,4 +1,4 @@
-"""What a search of logs gives: where which signature was seen, by whom, when; and what else a log tells."""
+"""Results of a search in logs: matches of signatures with place, writer and time; and other facts about each log."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ ASSUMED_DATES_S = ((DAY_UNKNOWN_S, DAY_UNKNOWN_S + 2 * 86400.0), (10957 * 86400.
 
 
 class Writer(Struct, frozen=True, kw_only=True):
-    """Who wrote a line, as far as the line and its file's name tell. None: not known.
+    """The writer of a line, as far as the line and its file's name show. None: unknown.
 
-    `local_rank`: a rank within its worker, where only that is known ("[default3]:"). `device`: a GPU's index as
-    NCCL prints it, or a PCI address. `stamp_s`: when, in seconds since the epoch by the writer's own clock; a
-    stamp without date or zone is taken as UTC, one since boot (`[ 12.3]`) is `uptime_s`.
+    `local_rank`: a rank within its worker, if only that is known ("[default3]:"). `device`: a GPU's index as NCCL
+    prints it, or a PCI address. `stamp_s`: in seconds since the epoch by the writer's own clock; a timestamp without
+    date or zone counts as UTC, one since boot (`[ 12.3]`) is `uptime_s`.
     """
 
     rank: int | None = None
@@ -56,20 +56,19 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Likeness(Struct, frozen=True, kw_only=True):
-    """The signature that would be seen on a line, had the type of its exception been passed on, and what it captures."""
+    """The signature that would match a line if it included its exception's type, and its captures."""
 
     signature: str
     captures: Mapping[str, str] = {}
 
 
 class Match(Struct, frozen=True, kw_only=True):
-    """A signature seen on one line. `source`: index of the Source. `line` counts from 1.
+    """A signature's match on one line. `source`: index of the Source. `line` counts from 1.
 
-    `count`: how often the same text (numbers aside) stood in this source; this is the first. `last_offset`: of
-    the last of them. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"),
-    `error_type`: its exception, `outermost`: the frame it began with, `innermost`: the one it
-    was raised in. `known_as`: of the last words of a program, what they seem to pass on. `record`: further lines that
-    belong to it.
+    `count`: occurrences of the same text (ignoring numbers) in this source; this is the first. `last_offset`: of the
+    last one. `frame`: the user's own line in the traceback that this line ends ("train.py:88 main"), `error_type`:
+    its exception, `outermost`: its first frame, `innermost`: the frame that raised. `known_as`: for a program's last
+    line, the error it seems to report. `record`: further lines that belong to it.
     """
 
     signature: str
@@ -91,9 +90,9 @@ class Match(Struct, frozen=True, kw_only=True):
 
 
 class Skipped(Struct, frozen=True, kw_only=True):
-    """Something that was not read, or not to its end, and why, in words for people.
+    """Something that was not read, or not to its end, with the reason for people.
 
-    `lost`: what it says of the job is missing; what is no log, or is read under another name, is no loss.
+    `lost`: information about the job is missing; a file that is no log, or is read under another name, is no loss.
     """
 
     name: str
@@ -102,7 +101,7 @@ class Skipped(Struct, frozen=True, kw_only=True):
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """Everything found in one go. `matches`: by source and offset."""
+    """All results of one search. `matches`: by source and offset."""
 
     sources: tuple[Source, ...] = ()
     matches: tuple[Match, ...] = ()

@@ -1,6 +1,6 @@
-"""What the controller can order. Imperative; carrying one out twice does no harm.
+"""Orders: output of the controller. Imperative; each can be repeated safely.
 
-Every order names its attempt or incident, so that one which arrives twice, or late, is recognised.
+Every order names its attempt or incident, so that a repeated or late one is recognised.
 """
 
 from msgspec import Struct
@@ -11,9 +11,9 @@ class Order(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class PlaceWorkers(Order, frozen=True, tag="place-workers"):
-    """Make these workers anew, on nodes that are free, healthy and not in `without_nodes`.
+    """Place these workers on nodes that are free, healthy and not in `without_nodes`.
 
-    Answer: WorkersPlaced, or PlacementFailed. Never fewer workers than asked for.
+    Answer: WorkersPlaced, or PlacementFailed. Never fewer workers than requested.
     """
 
     attempt: int  # the attempt they are for
@@ -23,7 +23,7 @@ class PlaceWorkers(Order, frozen=True, tag="place-workers"):
 
 
 class CheckNodes(Order, frozen=True, tag="check-nodes"):
-    """See whether these nodes are fit for the attempt that is about to start there. Answer: NodesChecked.
+    """Check whether these nodes are fit for the attempt that is about to start there. Answer: NodesChecked.
 
     `suite`: quick or full.
     """
@@ -60,7 +60,7 @@ class StopAttempt(Order, frozen=True, tag="stop-attempt"):
 
 
 class HealDevice(Order, frozen=True, tag="heal-device"):
-    """Give the device the chance to heal, or reset it. Answer: DeviceHealed."""
+    """Let the device heal, or reset it. Answer: DeviceHealed."""
 
     incident: int
     node: str
@@ -77,7 +77,7 @@ class IsolateNode(Order, frozen=True, tag="isolate-node"):
 
 
 class Diagnose(Order, frozen=True, tag="diagnose"):
-    """Collect evidence of the attempt while it is fresh, and say why. Answer: VerdictReached."""
+    """Collect evidence of the attempt while it is fresh, and make the verdict. Answer: VerdictReached."""
 
     incident: int
     attempt: int
@@ -91,7 +91,7 @@ class TellPeople(Order, frozen=True, tag="tell-people"):
 
 
 class EndJob(Order, frozen=True, tag="end-job"):
-    """Nothing is left to do. `code`: what `holdfast run` exits with."""
+    """End the job. `code`: exit code of `holdfast run`."""
 
     outcome: str
     code: int

@@ -1,4 +1,4 @@
-"""What words and codes mean that somebody pastes from a log or a handbook. No behaviour."""
+"""Data types for the meaning of pasted words and codes. No behaviour."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,9 @@ from holdfast.model.signatures import Signature
 
 
 class CodeForm(Struct, frozen=True, kw_only=True):
-    """How codes of one kind are written. `pattern`: searched without regard to case; its group `code` is the code.
+    """How codes of one kind are written. `pattern`: searched case-insensitively; its group `code` is the code.
 
-    `signature`, `capture`: the known line that the code belongs to, and the name under which that line captures it; empty
-    where the code has an entry of its own.
+    `signature`, `capture`: the signature for the code, and its capture for it; empty if the code has its own entry.
     """
 
     kind: str
@@ -21,7 +20,7 @@ class CodeForm(Struct, frozen=True, kw_only=True):
 
 
 class Concept(Struct, frozen=True, kw_only=True):
-    """Words that together stand for a category, in whatever order: a thing, and what is wrong with it. Patterns."""
+    """Patterns that together mean a category, in any order: a thing, and what is wrong with it."""
 
     signature: str
     thing: str
@@ -38,7 +37,7 @@ class CodeEntry(Struct, frozen=True, kw_only=True):
 
 
 class Phrase(Struct, frozen=True):
-    """Words that stand for a signature. `captures`: what the signature captures in them and its category needs."""
+    """Words that mean a signature. `captures`: fields that the signature's category needs."""
 
     text: str
     signature: str
@@ -46,7 +45,7 @@ class Phrase(Struct, frozen=True):
 
 
 class PhraseIndex(Struct, frozen=True, kw_only=True):
-    """All phrases, to be searched by their n-grams.
+    """All phrases, indexed by n-grams.
 
     `grams`: n-gram -> numbers of the phrases that have it, as unsigned 16-bit integers in the byte order of the machine.
     `masses`: of each phrase, the sum of the weights of its n-grams. `own`: signatures that exist for phrases and codes only.
@@ -63,7 +62,7 @@ class PhraseIndex(Struct, frozen=True, kw_only=True):
 
 
 class Near(Struct, frozen=True, kw_only=True):
-    """A meaning that a text is near to. `score`: 0..1; 1: the text names its code. `phrase`: the words that it is near to."""
+    """A meaning similar to a text. `score`: 0..1; 1: the text names its code. `phrase`: the similar words."""
 
     signature: str
     captures: Mapping[str, str] = {}

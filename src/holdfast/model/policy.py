@@ -1,4 +1,4 @@
-"""What recovery may do, and every limit it keeps. What is absent is off."""
+"""The recovery policy: what is allowed, and every limit. A missing value means off."""
 
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """Settings of the ladder (docs/ladder.md). All times in seconds.
 
     `max_restarts`: reschedules of the whole job, 1..128; None: none, and no restart in place either.
-    `replace_workers`: single workers made anew instead, this many times; None: never.
+    `replace_workers`: how often single workers are replaced instead; None: never.
     """
 
     max_restarts: MaxRestarts | None = None

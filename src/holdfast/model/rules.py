@@ -1,4 +1,4 @@
-r"""What is known of logs beside the signatures: tags, wordings, readings and texts. Data only; no behaviour.
+r"""Knowledge about logs beside the signatures: tags, wordings, readings and texts. Data only; no behaviour.
 
 One TOML file in the folder `rules` beside the signatures holds any of the four tables. A site's own folder can have
 such files as well: they add to the package's.
@@ -13,9 +13,9 @@ from holdfast.model.signatures import Words
 
 
 class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A property that several signatures, or categories, share, and that a rule of the diagnosis asks for.
+    """A property shared by several signatures or categories, which a rule of the diagnosis asks for.
 
-    `signatures`: ids. `categories`: of the taxonomy. `tags`: whatever has one of these has this tag as well.
+    `signatures`: ids. `categories`: of the taxonomy. `tags`: anything with one of these has this tag as well.
     """
 
     id: str
@@ -26,9 +26,9 @@ class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Wording(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How programs say one thing. `pattern`: a Python regular expression; `matches`, `misses`: texts that prove it.
+    """How programs word one thing. `pattern`: a Python regular expression; `matches`, `misses`: its test texts.
 
-    Several of one id stand for each other. `source`: of a format that a program fixes.
+    Several wordings of one id are alternatives. `source`: of a format that a program defines.
     """
 
     id: str
@@ -40,11 +40,10 @@ class Wording(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One row of a table that says what a text means; the first row that fits is taken.
+    """One row of a table that maps texts to meanings; the first matching row counts.
 
-    `pattern`: a Python regular expression that the text must hold; or `values`: the text is one of these. Of what it
-    means, `category` and `action` are of the taxonomy; `id` names a row where a rule asks which one it was; `says`: for
-    people, `{name}` is filled in by the rule.
+    `pattern`: a Python regular expression to search in the text; or `values`: the exact texts. `category` and
+    `action` are of the taxonomy; `id` names a row for rules; `says`: for people, the rule fills in `{name}`.
     """
 
     table: str
@@ -58,7 +57,7 @@ class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Text(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a rule says to people, in both languages; `{name}` is filled in by the rule."""
+    """A rule's text for people, in both languages; the rule fills in `{name}`."""
 
     id: str
     en: str

@@ -1,4 +1,4 @@
-"""What is read about one rank, once a second, and what a detector says of it."""
+"""Samples of one rank, once a second, and the detector's result."""
 
 from typing import Literal
 
@@ -45,7 +45,7 @@ class RankSample(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Utilisation(Struct, frozen=True, kw_only=True):
-    """How busy one device was at one moment."""
+    """Utilisation of one device at one moment."""
 
     at_s: float
     device: str
@@ -53,7 +53,7 @@ class Utilisation(Struct, frozen=True, kw_only=True):
 
 
 class StackTrend(Struct, frozen=True, kw_only=True, gc=False):
-    """What repeated stacks of one rank's main thread showed. Two are distinct when their functions differ."""
+    """Result of repeated stacks of one rank's main thread. Stacks are distinct if their functions differ."""
 
     rank: int
     from_s: float  # the job's clock, at the first and at the last of them
@@ -71,14 +71,14 @@ class Stack(Struct, frozen=True, kw_only=True):
     frames: tuple[str, ...]  # "path/of/file.py:88 function"
 
 
-# stopped: a rank in state T; blocked-io: in state D; quiet: nobody runs; spinning: a few run, the others wait;
+# stopped: a rank in state T; blocked-io: in state D; quiet: no rank runs; spinning: a few run, the others wait;
 # silent: something runs, but no step, line or byte; exit-hang: some ranks ended, the others do not;
 # left-early: others wait in a collective for ranks that have ended.
 HangKind = Literal["stopped", "blocked-io", "quiet", "spinning", "silent", "exit-hang", "left-early"]
 
 
 class Hang(Struct, frozen=True, kw_only=True):
-    """A hang, confirmed. `culprits` is empty where what was seen does not tell one rank from the others."""
+    """A confirmed hang. `culprits` is empty if no rank differs from the others."""
 
     kind: HangKind
     culprits: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""What `holdfast run` was told, after flag, environment, file and default were weighed."""
+"""The settings of `holdfast run`, merged from flags, environment, file and defaults."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from holdfast.model.policy import Policy
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
-    """Settings of one run. `state_dir` is the root under which the job's folder is made."""
+    """Settings of one run. `state_dir` is the root of all jobs' folders."""
 
     command: tuple[str, ...]
     state_dir: str
@@ -35,7 +35,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     engine: str = "local"  # who gives the nodes: local, this machine; slurm
     hosts: str = "processes"  # what a node of the engine `local` is: processes; netns: a network and namespaces of its own
     link_tls: bool = False  # encrypt what nodes and controller say to each other
-    node_silence_s: float = 12.0  # a node that was not heard of for so long is lost, whatever its engine says
+    node_silence_s: float = 12.0  # a node that is silent for so long is lost, whatever its engine says
     # What all jobs of a fleet know of its nodes: the folder of the node book; None: `fleet` in the state folder.
     fleet_dir: str | None = None
     server: str | None = None  # URL of a Holdfast server that the job is reported to
@@ -49,5 +49,5 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def is_one_machine(self) -> bool:
-        """Whether agent and controller are one process, here."""
+        """True if agent and controller are one process here."""
         return (self.engine, self.nnodes, self.spares, self.hosts) == ("local", 1, 0, "processes")

@@ -1,4 +1,4 @@
-"""What a signature is: one known line of a log, what it means, and how it relates to others. No behaviour."""
+"""The data type of a signature: one known log line, its meaning, and its relations to others. No behaviour."""
 
 import re
 from typing import Literal, TypeAlias
@@ -17,7 +17,7 @@ SPOKEN = "program-error-complaint"
 
 
 class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same text in both languages. `{name}` stands for what the pattern captured under that name."""
+    """A text in both languages. `{name}` stands for the capture of that name."""
 
     en: str
     zh: str

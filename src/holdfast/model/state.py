@@ -1,4 +1,4 @@
-"""What is true of a job now. Only `core.job.decide` makes a new one."""
+"""The state of a job. Only `core.job.decide` makes a new one."""
 
 from msgspec import Struct
 
@@ -6,9 +6,9 @@ from holdfast.model.verdicts import Verdict
 
 
 class Worker(Struct, frozen=True):
-    """`node` is None while the worker has no place. `fresh`: placed, and not started there yet.
+    """`node` is None while the worker has no node. `fresh`: placed, and not started there yet.
 
-    `to_check`: the suite (quick, full) that its node has yet to pass before the start; empty: none.
+    `to_check`: the suite (quick, full) that its node must pass before the start; empty: none.
     """
 
     node: str | None = None
@@ -36,7 +36,7 @@ class NodeFault(Struct, frozen=True, tag="node"):
 
 
 class CheckFault(Struct, frozen=True, tag="check"):
-    """A check says that the node, or a device of it, is broken. No `node`: that the run cannot work on any."""
+    """A check found the node, or one of its devices, broken. No `node`: the run cannot work on any."""
 
     node: str
     reason: str
@@ -65,7 +65,7 @@ AnyFault = DeviceFault | NodeFault | CheckFault | HangFault | ExitFault | StartF
 
 
 class Incident(Struct, frozen=True):
-    """From the first finding of trouble to training again, or giving up."""
+    """From the first finding of trouble until training resumes or the job fails."""
 
     number: int
     attempt: int
@@ -81,14 +81,14 @@ class Incident(Struct, frozen=True):
 
 
 class BootChecked(Struct, frozen=True):
-    """The last boot check. `known`: what it found wrong, as "CHECK DEVICE"."""
+    """The last boot check. `known`: its findings, as "CHECK DEVICE"."""
 
     status: str
     known: tuple[str, ...] = ()
 
 
 class NodePassed(Struct, frozen=True):
-    """A node passed its boot check then, and nothing has cast doubt on it since."""
+    """A node's passed boot check, which nothing has cast doubt on since."""
 
     node: str
     at_s: float
@@ -100,7 +100,7 @@ class DeviceSeen(Struct, frozen=True):
 
 
 class Job(Struct, frozen=True):
-    """Everything that outlives a phase."""
+    """Everything that persists over phases."""
 
     name: str = ""
     workers: tuple[Worker, ...] = ()
@@ -143,14 +143,15 @@ class Waiting(Struct, frozen=True, tag="waiting"):
 
 
 class Checking(Struct, frozen=True, tag="checking"):
-    """The nodes are looked at before the next attempt starts there."""
+    """The nodes are checked before the next attempt starts there."""
 
     since_s: float
 
 
 class Running(Struct, frozen=True, tag="running"):
-    """`finished`: workers whose command ended well. `handled`: the open incident has its rung and nothing
-    more is to be done about it but wait (notify, shadow, or a restart that has not reached a step yet)."""
+    """`finished`: workers whose command ended with code 0. `handled`: the open incident has its rung, and only
+    waiting is left (notify, shadow, or a restart that has not reached a step yet).
+    """
 
     since_s: float
     finished: tuple[int, ...] = ()
@@ -184,7 +185,7 @@ class Holding(Struct, frozen=True, tag="holding"):
 
 
 class Finishing(Struct, frozen=True, tag="finishing"):
-    """The outcome is settled; what is left of the attempt is being ended."""
+    """The outcome is settled; the rest of the attempt is being ended."""
 
     since_s: float
     outcome: str

@@ -1,4 +1,4 @@
-"""What a step form is: one way in which a training program prints how far it is and how long a step took. No behaviour."""
+"""The data type of a step form: one way in which a training program prints its steps and their times. No behaviour."""
 
 from typing import Literal, TypeAlias
 
@@ -17,7 +17,7 @@ RateUnit: TypeAlias = Literal["steps/s", "s/step", "samples/s", "tokens/s", "non
 # How much a form is trusted, as a rank order: one of higher trust takes over.
 SPECIFIC = 4  # nothing but this framework prints such a line
 LIBRARY = 3  # printed by what lies beneath a framework, which may print better lines of its own
-BAR = 2  # a progress bar: whose, is told by its label at best
+BAR = 2  # a progress bar, identified by its label at best
 LOOSE = 1  # a dictionary, or words that many programs use
 WORDS = 0  # a step is named, and nothing else
 
@@ -49,9 +49,9 @@ GROUPS = frozenset(
 
 
 class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that the form `of` must read, and what it must read there; what is not named must not be there.
+    """A line that the form `of` must parse, with the expected values; others must be absent.
 
-    Times in seconds, and `time` of one step: 0.25 of a line that prints "2500 ms" for a window of 10.
+    Times in seconds, and `time` of one step: 0.25 for a line with "2500 ms" for a window of 10.
     """
 
     of: str
@@ -71,7 +71,7 @@ class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Miss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that the form `of` must not read."""
+    """A line that the form `of` must not parse."""
 
     of: str
     line: str

@@ -1,4 +1,4 @@
-"""Steps of a training as its logs tell them, and what is concluded from how long they take."""
+"""Data types of steps in a training's logs, and conclusions from their times."""
 
 from typing import Literal
 
@@ -8,10 +8,9 @@ from msgspec import Struct
 class StepRecord(Struct, frozen=True, gc=False):
     """One iteration record of a log: one line, or several that belong together. Times in seconds.
 
-    `step` grows through a run: where the log's own counter begins anew with each epoch, the epochs before are added.
-    `printed_s` is the time of one step as a reader would take it from the line; `time_s` is what it really was, as
-    far as the log tells: where the log prints averages, sums or rates, it is worked out from differences.
-    Either is the mean over the last `steps` steps. None: the log does not say.
+    `step` grows through a run: if the log's counter restarts with each epoch, earlier epochs are added. `printed_s`
+    is the time of one step as printed; `time_s` is the real time as far as the log shows it: for averages, sums or
+    rates it is computed from differences. Both are means over the last `steps` steps. None: not in the log.
     """
 
     step: int | None
@@ -32,7 +31,7 @@ class StepRecord(Struct, frozen=True, gc=False):
 
 
 class RankStep(Struct, frozen=True, gc=False, array_like=True):
-    """How long one rank says that one of its steps took, seconds; `data_s`: the part spent waiting for data."""
+    """One rank's logged time of one step, in seconds; `data_s`: the part spent waiting for data."""
 
     step: int
     rank: int
@@ -56,7 +55,7 @@ PhaseKind = Literal["step", "checkpoint", "evaluation", "compile", "warmup", "da
 
 
 class Phase(Struct, frozen=True, kw_only=True):
-    """What the steps from first to last were taken up with. `count` of them; `median_s` of one."""
+    """The explanation of steps from first to last. `count` of them; `median_s` of one."""
 
     kind: PhaseKind
     first_step: int | None
@@ -71,7 +70,7 @@ SlowdownKind = Literal["lasting", "transient", "ramp", "slow-start", "repeated"]
 
 
 class Slowdown(Struct, frozen=True, kw_only=True):
-    """Steps that took longer than they had, for longer than a moment. `last_step` None: still so.
+    """Steps that took longer than before, for longer than a moment. `last_step` None: ongoing.
 
     `ratio`: after_s / before_s. `cost_gpu_hours`: what it has cost so far; None where the number of ranks is unknown
     and counted as one otherwise. `what`: who or which part: everyone, one rank, data, one phase.
@@ -88,12 +87,12 @@ class Slowdown(Struct, frozen=True, kw_only=True):
     explanation_zh: str = ""
     what: str = "everyone"
     run: int = 0
-    found_step: int | None = None  # when it was told
+    found_step: int | None = None  # when it was reported
     since_s: float | None = None  # the stamp of first_step
 
 
 class Spike(Struct, frozen=True, kw_only=True):
-    """One long step, or a few. `period`: in steps, where such steps come at regular distances."""
+    """One long step, or a few. `period`: in steps, if they recur at regular distances."""
 
     first_step: int | None
     count: int
@@ -133,7 +132,7 @@ StragglerSource = Literal["log-times", "arrivals", "awaited", "cpu", "device"]
 
 
 class Straggler(Struct, frozen=True, kw_only=True):
-    """A rank, or all ranks of a node, that the others wait for because it is slower, not because it stands still."""
+    """A rank, or all ranks of a node, that others wait for because it is slower, not because it stopped."""
 
     ranks: tuple[int, ...]
     node: str = ""  # where all its ranks share it
@@ -160,7 +159,7 @@ FindingKind = Literal[
 
 
 class StepFinding(Struct, frozen=True, kw_only=True):
-    """Something worth a line in the fault-tolerance log that never blocks. `numbers`: those that made it."""
+    """A finding for the fault-tolerance log that never blocks. `numbers`: its evidence."""
 
     kind: FindingKind
     text: str
@@ -171,7 +170,9 @@ class StepFinding(Struct, frozen=True, kw_only=True):
 
 
 class StepNow(Struct, frozen=True, kw_only=True):
-    """Where a training is. Times of one step in seconds; `eta_s`: left to `total`, at the pace of now."""
+    """A training's current position. Times of one step in seconds; `eta_s`: remaining time to `total` at the current
+    speed.
+    """
 
     step: int | None = None
     total: int | None = None
@@ -191,10 +192,10 @@ class FirstLast(Struct, frozen=True, kw_only=True):
 
 
 class StepReport(Struct, frozen=True, kw_only=True):
-    """All that one log, or the logs of one job, tell about steps: the JSON of `holdfast steps`."""
+    """All conclusions about steps in one log, or the logs of one job: the JSON of `holdfast steps`."""
 
     framework: str | None = None
-    iteration_lines: int = 0  # distinct iteration records; the same step told by several ranks counts once
+    iteration_lines: int = 0  # distinct iteration records; the same step from several ranks counts once
     first: FirstLast = FirstLast()
     last: FirstLast = FirstLast()
     median_step_time_s: float | None = None

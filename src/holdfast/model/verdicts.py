@@ -1,10 +1,10 @@
-"""What went wrong, in words a person and the ladder can use: evidence, culprits, verdict."""
+"""Data types of verdicts: evidence, culprits, verdict."""
 
 from msgspec import Struct
 
 
 class Culprit(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who caused it. A field that is not known is None, never a guess."""
+    """A culprit. A field that is not known is None, never a guess."""
 
     rank: int | None = None
     worker: int | None = None
@@ -13,7 +13,10 @@ class Culprit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing seen. `file` is relative to the job's folder; `at_s` is the job's clock. `offset`: in bytes, of the line."""
+    """One piece of evidence. `file` is relative to the job's folder, `offset` the byte offset of the line in it.
+
+    `at_s` is the job's clock.
+    """
 
     text: str
     says: str = ""  # what it means, in one sentence
@@ -27,10 +30,8 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Verdict(Struct, frozen=True, kw_only=True):
     """Why a job stopped. Categories, classes and actions are those of the taxonomy (docs/words.md).
 
-    `raised`: the exception that came first, as "type at file.py:88: message", with # for each number of the message: two
-    failures with the same text broke at the same place. Empty: none, or one that only complains of another process.
-    `title_zh`, `advice_zh`: the same in Chinese; empty: not known, or an older journal. `also`: other categories that
-    were considered, with their confidence.
+    `raised`: the first exception, as "type at file.py:88: message", with # for each number of the message: failures
+    with equal text occurred at the same place. Empty: none, or one that only complains about another process.
     """
 
     category: str

@@ -1,1 +1,1 @@
-"""Reads the world on a node: processes, log files, the kernel log."""
+"""Reads one machine: processes, log files, the kernel log."""

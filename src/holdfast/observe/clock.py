@@ -1,7 +1,7 @@
-"""The one clock of a job: seconds since the Unix epoch, steered by the monotonic clock.
+"""The one clock of a job: seconds since the Unix epoch, driven by the monotonic clock.
 
-It never goes back and never jumps while a process lives, whatever is done to the wall clock; a process
-that takes a job up again goes on no earlier than where the journal stopped.
+It never goes back and never jumps while a process lives, whatever the wall clock does; a process that resumes a job
+starts no earlier than the journal's last entry.
 """
 
 import time
@@ -14,7 +14,7 @@ class Clock(Protocol):
 
 
 class JobClock:
-    """`wall`, `monotonic`: where time comes from, in seconds."""
+    """`wall`, `monotonic`: sources of time, in seconds."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class JobClock:
         return self._start_s + (self._monotonic() - self._base_s)
 
     def not_before(self, at_s: float) -> None:
-        """Goes on from `at_s` where the wall clock says that it is earlier."""
+        """Continues from `at_s` if the wall clock is earlier."""
         self._start_s += max(0.0, at_s - self())
 
     def of_wall(self, wall_s: float) -> float:
-        """The job's time of a moment that another process stamped with the wall clock just now."""
+        """The job's time of a moment that another process has just stamped with the wall clock."""
         return min(self(), self() - max(0.0, self._wall() - wall_s))

@@ -11,12 +11,12 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def is_call_word(body: bytes) -> bool:
-    """Whether it is one, of this version or another: `\\x83\\xa4kind\\xabcall-typed...`, one byte before the tag."""
+    """True for a call message, of any version: `\x83\xa4kind\xabcall-typed...`, one byte before the tag."""
     return body[1:6] == _SIGN and body[7:12] == _TAG
 
 
 def decode(body: bytes) -> AnyCallWord | None:
-    """None for what is no such word, or one of another version that this one cannot read."""
+    """The message; None if it is none, or from a version that cannot be read."""
     if not is_call_word(body):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Turns the text of a code table (xid.csv, sxid.csv, npu.csv) into facts. Pure.
+"""Parses a code table (xid.csv, sxid.csv, npu.csv) into facts. Pure.
 
 Columns: code, mnemonic, meaning, meaning_zh, cause, severity, action, program (yes or empty), repeats
 ("2 in 86400: isolate_node"), verdicts ("NVIDIA=reset_gpu gpud=reboot_node"). tools/code_tables.py writes them.
@@ -21,7 +21,7 @@ REPEATS = late(r"(\d+) in (\d+): (\w+)")
 
 
 class CodeTableError(ValueError):
-    """A table that cannot be used; the message names table, line and cause."""
+    """A table is invalid; the message names table, line and cause."""
 
 
 def parse_table(text: str, kind: CodeKind, actions: Collection[str]) -> dict[str, CodeFact]:
@@ -55,7 +55,7 @@ def _problem(row: Mapping[str, str | None], known: Collection[str], actions: Col
             return f"{code} has the rule of repetition {row['repeats']!r}"
         named.add(rule[3])
     unknown = named - set(actions)
-    return f"{code} has the actions {sorted(map(str, unknown))}, which nobody knows" if unknown else ""
+    return f"{code} has the actions {sorted(map(str, unknown))}, which are unknown" if unknown else ""
 
 
 def _fact(row: Mapping[str, str], kind: CodeKind) -> CodeFact:

@@ -1,4 +1,4 @@
-"""Reads from a launch command whether it is torchrun, whether it restarts ranks, and whether its address is fixed. Pure.
+"""Parses a launch command: whether it is torchrun, restarts ranks, and has a fixed address. Pure.
 
     ("torchrun", "--standalone", "--nproc-per-node", "4", "train.py")
     ("python3", "-u", "-m", "torch.distributed.run", "--rdzv-endpoint=host:29400", "train.py")
@@ -16,8 +16,9 @@ _ADDRESS = ("master-port", "rdzv-endpoint", "rdzv-id")
 
 
 class Launcher(Struct, frozen=True, kw_only=True):
-    """`restarts`: how often it starts its ranks again by itself. `fixed_address`: given on its command line,
-    so that two copies of it cannot run side by side. `rendezvous`: the backend by which its workers meet."""
+    """`restarts`: how often it restarts its ranks itself. `fixed_address`: given on its command line, so that two
+    copies cannot run side by side. `rendezvous`: its backend.
+    """
 
     is_torchrun: bool = False
     restarts: int = 0
@@ -27,7 +28,7 @@ class Launcher(Struct, frozen=True, kw_only=True):
 
 
 def recognise(argv: tuple[str, ...], env: Mapping[str, str]) -> Launcher:
-    """What `argv` launches. A command that is not torchrun is a Launcher of which nothing is known."""
+    """The launcher in `argv`. A command other than torchrun is a Launcher with unknown fields."""
     arguments = _torchrun_arguments(argv)
     if arguments is None:
         return Launcher()

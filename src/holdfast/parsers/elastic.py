@@ -54,7 +54,7 @@ class RankFailure(Struct, frozen=True, kw_only=True):
 
 
 class FailedLine(Struct, frozen=True, kw_only=True):
-    """`failed (exitcode: -9) local_rank: 2 (pid: 123) of binary: python`: what the launcher saw first."""
+    """`failed (exitcode: -9) local_rank: 2 (pid: 123) of binary: python`: the launcher's first failure."""
 
     local_rank: int
     pid: int
@@ -63,7 +63,7 @@ class FailedLine(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct):
-    """A row being read: its fields as they are written."""
+    """A row being parsed: its fields as written."""
 
     is_root: bool
     fields: dict[str, str]
@@ -71,7 +71,7 @@ class Row(Struct):
 
 
 def failure_table(lines: Iterable[bytes]) -> tuple[RankFailure, ...]:
-    """The ranks of the last table, its root cause first. Empty where there is none."""
+    """The ranks of the last table, its root cause first. Empty without a table."""
     rows: list[Row] = []
     is_root: bool | None = None  # None: outside of a table
     for number, raw in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Finds in kernel lines the processes that the kernel killed for memory. Pure, and never raises for what it reads.
+"""Finds in kernel lines the processes that the kernel killed for memory. Pure; never raises on its input.
 
 One kill writes several lines; kernels before 4.20 have no `oom-kill:` line:
 
@@ -32,9 +32,9 @@ INTEREST = (b"oom-kill:", b"Kill", b"killed")
 
 
 class OomKill(Struct, frozen=True, kw_only=True):
-    """One process killed for memory. `is_cgroup`: a cgroup's limit was reached; None: the lines do not say.
+    """One process killed for memory. `is_cgroup`: a cgroup's limit was reached; None: unknown.
 
-    `pid`: in the namespace of the host; 0: the whole cgroup, no process named. `memcg`: the cgroup it was in.
+    `pid`: in the host's namespace; 0: the whole cgroup, no process named. `memcg`: its cgroup.
     """
 
     pid: int

@@ -29,9 +29,9 @@ _JOB_IDS = ("PBS_JOBID", "LSB_JOBID", "JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_
 
 
 class Launched(Struct, frozen=True, kw_only=True):
-    """Worker `worker` of `workers`. `job`: the same in all of them; empty: not known.
+    """Worker `worker` of `workers`. `job`: equal in all of them; empty: unknown.
 
-    `address`: where worker 0 can be reached; empty: not known. `port`: the same in all, made of the job's id.
+    `address`: of worker 0; empty: unknown. `port`: equal in all, derived from the job's id.
     """
 
     worker: int = 0
@@ -42,7 +42,7 @@ class Launched(Struct, frozen=True, kw_only=True):
 
 
 def launched(env: Mapping[str, str]) -> Launched:
-    """One worker of one, where the environment does not say otherwise."""
+    """The worker described by the environment; else one worker of one."""
     job = _job(env)
     for index, count, here in _LAUNCHERS:
         worker, workers = _number(env.get(index)), _number(env.get(count))

@@ -33,7 +33,7 @@ NEVER = r"(?!)"  # a pattern that no line matches
 
 
 class PhraseTableError(ValueError):
-    """A table that cannot be used; the message names table, line and cause."""
+    """A table is invalid; the message names table, line and cause."""
 
 
 def code_entries(text: str, categories: Collection[str], actions: Collection[str]) -> tuple[CodeEntry, ...]:
@@ -76,7 +76,7 @@ def code_forms(text: str) -> tuple[CodeForm, ...]:
 
 
 def concept_rows(text: str, categories: Collection[str]) -> list[tuple[str, str, str]]:
-    """The rows of concepts.csv, in their order: the first that matches is the likeliest. raises: PhraseTableError"""
+    """The rows of concepts.csv, in order: the first match is the likeliest. raises: PhraseTableError"""
     found = []
     for line, row in _rows(text, "concepts", CONCEPT_COLUMNS):
         if row["category"] not in categories:
@@ -90,7 +90,7 @@ def concept_rows(text: str, categories: Collection[str]) -> list[tuple[str, str,
 
 
 def phrase_rows(text: str, signatures: Collection[str], categories: Collection[str]) -> list[tuple[str, str]]:
-    """The rows of phrases.csv: what is meant, and the phrase. raises: PhraseTableError"""
+    """The rows of phrases.csv: meaning and phrase. raises: PhraseTableError"""
     found = []
     for line, row in _rows(text, "phrases", PHRASE_COLUMNS):
         means, phrase = row["means"], row["phrase"]
@@ -105,7 +105,7 @@ def phrase_rows(text: str, signatures: Collection[str], categories: Collection[s
 
 
 def advice_by_category(text: str, categories: Collection[str]) -> dict[str, tuple[Words, str]]:
-    """The rows of advice.csv: what to do where only the category is known, and the source. raises: PhraseTableError"""
+    """The rows of advice.csv: advice for a category without a signature, and its source. raises: PhraseTableError"""
     found: dict[str, tuple[Words, str]] = {}
     for line, row in _rows(text, "advice", ADVICE_COLUMNS):
         if row["category"] not in categories or row["category"] in found or not all(row.values()):

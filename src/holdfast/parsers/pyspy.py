@@ -1,4 +1,4 @@
-"""Reads what `py-spy dump` prints, as text and as JSON. Pure, and never raises for what it reads.
+"""Parses the output of `py-spy dump`, as text and as JSON. Pure; never raises on its input.
 
 The text, as `py-spy dump --pid 4711` prints it, with `--native` and `--locals`; names of threads are not escaped:
 
@@ -59,7 +59,7 @@ TEXT_CHARACTERS_MAX = 64 << 20
 
 
 class Dump(Struct, frozen=True, kw_only=True):
-    """One process as py-spy saw it; `error` where it could not, in py-spy's own words."""
+    """One process as py-spy saw it; `error`: py-spy's message if it failed."""
 
     pid: int | None = None
     command: str = ""
@@ -69,19 +69,19 @@ class Dump(Struct, frozen=True, kw_only=True):
 
 
 def parse_text(text: str) -> tuple[ThreadStack, ...]:
-    """The threads of the process that was asked for, main thread first: its last dump that has any."""
+    """Threads of the requested process, main thread first: from its last dump that has any."""
     dumps = parse_dumps(text)
     found = [dump.threads for dump in dumps if dump.pid == dumps[0].pid and dump.threads]
     return found[-1] if found else ()
 
 
 def parse_dumps(text: str) -> tuple[Dump, ...]:
-    """Every dump in the text, in its order; of a text that is an error alone, one without a pid."""
+    """Every dump in the text, in order; a text with only an error is one dump without a pid."""
     return tuple(one.dump() for one in _readings(text[:TEXT_CHARACTERS_MAX]))
 
 
 def parse_json(data: bytes | str) -> tuple[ThreadStack, ...]:
-    """The threads of the process that was asked for, main thread first; none where it is no such JSON.
+    """Threads of the requested process, main thread first; none if it is no such JSON.
 
     The JSON lists the newest thread first, and with --subprocesses those of all processes, one after the other.
     """
@@ -96,14 +96,14 @@ def parse_json(data: bytes | str) -> tuple[ThreadStack, ...]:
 
 
 def error_in(text: str) -> str:
-    """py-spy's complaint in one line, its innermost cause last; empty where there is none."""
+    """py-spy's error in one line, its innermost cause last; empty if there is none."""
     return next((dump.error for dump in parse_dumps(text) if dump.error), "")
 
 
 def main_first(threads: list[ThreadStack], pid: int | None) -> tuple[ThreadStack, ...]:
-    """The threads, oldest first, with the main one known and in front.
+    """The threads, oldest first, with the main one moved to the front.
 
-    It has the process's own number, else the name; where neither is to be had it is the oldest.
+    The main thread has the process's own id, else the name; else it is the oldest.
     """
     tests = (
         lambda one: pid is not None and one.thread_id == pid,
@@ -269,7 +269,7 @@ def _frame(frame: _Frame) -> str:
 
 
 def as_text(stacks: RankStacks) -> str:
-    """As `py-spy dump` prints it, for people and to be read again by `parse_text`; file names in full."""
+    """As `py-spy dump` prints it, readable for `parse_text`; with full file names."""
     lines = [f"Process {stacks.pid}: rank {stacks.rank}", "Python v?", ""]
     for thread in stacks.threads:
         doing = "active+gil" if thread.holds_gil else "active" if thread.is_active else "idle"

@@ -1,4 +1,4 @@
-"""Reads the report that NCCL's RAS gives on `VERBOSE STATUS`. Pure, and never raises for what it reads.
+"""Parses the report of NCCL's RAS on `VERBOSE STATUS`. Pure; never raises on its input.
 
     Communicators... (0.00s)
     =============
@@ -65,7 +65,7 @@ class _Entry(Struct):
 
 
 def parse_report(text: bytes, *, is_cut: bool = False) -> RasReport:
-    """`is_cut`: what came is not all that was sent."""
+    """The report. `is_cut`: it was not received completely."""
     lines = text.decode("utf-8", "replace").splitlines()
     is_cut = is_cut or len(lines) > LINES_MAX
     version = processes = None

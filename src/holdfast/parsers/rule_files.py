@@ -1,4 +1,4 @@
-"""Turns the TOML text of a file of rules into rules, and says what is wrong with it. Pure."""
+"""Parses TOML files of rules, and lists their errors. Pure."""
 
 import re
 import tomllib
@@ -69,7 +69,7 @@ def _with_parts(pattern: str, parts: Mapping[str, str]) -> str:
 
 
 def joined(layers: Iterable[Rules]) -> Rules:
-    """All rules together. A later text replaces one of the same id; rows of a later layer are read first."""
+    """All rules together. A later text replaces one of the same id; rows of a later layer have precedence."""
     files = list(layers)
     texts = {one.id: one for file in files for one in file.text}
     return Rules(
@@ -88,10 +88,10 @@ def complaints(
     *,
     tags: Collection[str] = (),
 ) -> list[str]:
-    """What is wrong, each in one sentence that begins with kind and id; empty when all is well.
+    """Errors, each in one sentence that begins with kind and id; empty if there are none.
 
-    `signatures`: the ids there are; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind.
-    `tags`: those defined elsewhere.
+    `signatures`: known ids; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind. `tags`:
+    those defined elsewhere.
     """
     tags = {*tags, *(one.id for one in rules.tag)}
     found: list[str] = []
@@ -113,7 +113,7 @@ def complaints(
 
 
 def unknown_tags(signatures: Iterable[tuple[str, Collection[str]]], tags: Collection[str]) -> list[str]:
-    """Complaints about signatures, each given as its id and its tags, whose tags nobody defines."""
+    """Errors for signatures, each given as id and tags, with undefined tags."""
     return [
         f"{id_}: there is no tag {tag!r}{_near(tag, tags)}"
         for id_, own in signatures

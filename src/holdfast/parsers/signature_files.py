@@ -1,6 +1,6 @@
-"""Turns the TOML text of a signature file into signatures, and says what is wrong with it. Pure.
+"""Parses TOML files of signatures, and lists their errors. Pure.
 
-A signature proves itself: the lines it must match and those it must not stand beside its pattern.
+A signature includes its tests: lines it must match and lines it must not match.
 """
 
 import re
@@ -18,7 +18,7 @@ ANY_CAUSE = "*"
 
 
 class SignatureError(ValueError):
-    """A file of signatures that cannot be used; the message names file, place and cause."""
+    """A file of signatures is invalid; the message names file, place and cause."""
 
 
 def parse(text: str, name: str) -> tuple[Signature, ...]:
@@ -30,7 +30,7 @@ def parse(text: str, name: str) -> tuple[Signature, ...]:
 
 
 def read(text: str, name: str) -> tuple[tuple[Signature, ...], list[str]]:
-    """The signatures in one TOML file that can be read, and why the others cannot, a line each."""
+    """The readable signatures in one TOML file, and a line for each unreadable one."""
     try:
         file = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -77,7 +77,7 @@ def _keys(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def why_unusable(signature: Signature, taxonomy: Collection[str]) -> str:
-    """Why nothing can be searched for by it, or told of it; empty where it serves, however badly it is proven."""
+    """Why a signature is unusable; empty if it works, even with failing tests."""
     try:
         pattern = compiled(signature)
     except (re.error, RecursionError, OverflowError) as error:
@@ -101,7 +101,7 @@ def _no_category(category: str, taxonomy: Collection[str]) -> str:
 
 
 def overridden(*layers: Iterable[Signature]) -> tuple[Signature, ...]:
-    """All signatures; one of a later layer replaces that of the same id in an earlier one."""
+    """All signatures; one of a later layer replaces the one with its id in an earlier layer."""
     known: dict[str, Signature] = {}
     for layer in layers:
         known.update({signature.id: signature for signature in layer})
@@ -111,9 +111,9 @@ def overridden(*layers: Iterable[Signature]) -> tuple[Signature, ...]:
 def complaints(
     signatures: Collection[Signature], taxonomy: Mapping[str, tuple[str, str]], actions: Collection[str]
 ) -> list[str]:
-    """What is wrong, each in one sentence that begins with the id; empty when all is well.
+    """Errors, each in one sentence that begins with the id; empty if there are none.
 
-    taxonomy: category -> (class, usual action); `xid_N` stands for all of its kind.
+    taxonomy: category -> (class, default action); `xid_N` stands for all of its kind.
     """
     ids = {signature.id for signature in signatures}
     words = {*taxonomy, *(class_ for class_, _ in taxonomy.values())}
@@ -127,7 +127,7 @@ def complaints(
 
 
 def compiled(signature: Signature) -> re.Pattern[str]:
-    """raises: re.error"""
+    """The compiled pattern. raises: re.error"""
     return re.compile(signature.pattern, re.ASCII)
 
 

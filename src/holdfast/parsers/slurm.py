@@ -67,13 +67,13 @@ _OVER = frozenset(
 
 
 class NotSlurm(ValueError):
-    """What came back is not what Slurm answers; the text says how it begins."""
+    """The text is no output of Slurm; the message shows its beginning."""
 
 
 class SlurmNode(Struct, frozen=True, kw_only=True):
     """`state`: IDLE, ALLOCATED, MIXED, DOWN, ERROR, UNKNOWN, FUTURE; `flags`: DRAIN, NOT_RESPONDING, …
 
-    `address`, `port`: where its slurmd listens; empty and 0 where the answer does not tell.
+    `address`, `port`: of its slurmd; empty and 0 if unknown.
     """
 
     name: str
@@ -85,7 +85,7 @@ class SlurmNode(Struct, frozen=True, kw_only=True):
 
     @property
     def is_down(self) -> bool:
-        """Slurm runs nothing there: it has given the node up, or somebody has said so."""
+        """True if Slurm runs nothing there: Slurm or an administrator marked it down."""
         return self.state in ("DOWN", "ERROR") or bool({"POWERED_DOWN", "POWERING_DOWN"} & self.flags)
 
     @property
@@ -94,16 +94,15 @@ class SlurmNode(Struct, frozen=True, kw_only=True):
 
     @property
     def answers(self) -> bool:
-        """slurmctld hears its slurmd. False says nothing of what runs there."""
+        """True if slurmctld hears its slurmd. False says nothing about running processes."""
         return "NOT_RESPONDING" not in self.flags and self.state != "UNKNOWN"
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
     """`state`: PENDING, RUNNING, … ; `completing`: its processes are being ended. Times are seconds since 1970.
 
-    `nodes`: those it holds; `restarts`: how often it was put back into the queue, counted from the moment when it is;
-    `requeue`: whether it may be. `preempted`: it makes room for another job. `tasks_per_node`: that must run on each; 0:
-    not said.
+    `nodes`: allocated ones; `restarts`: number of requeues, counted when the requeue happens; `requeue`: requeues are
+    allowed. `preempted`: it makes room for another job. `tasks_per_node`: required on each; 0: unknown.
     """
 
     job: str
@@ -122,7 +121,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """It will not run again by itself."""
+        """True if it will not run again by itself."""
         return self.state in _OVER
 
 
@@ -176,7 +175,7 @@ def _json_rows(one: Mapping[str, Any]) -> Iterator[SlurmNode]:
 
 
 def nodes_of_lines(text: str) -> tuple[SlurmNode, ...]:
-    """`scontrol --oneliner show node …`; lines of another form are left out."""
+    """Parses `scontrol --oneliner show node …`; lines of another form are skipped."""
     return tuple(_line_node(fields) for fields in _rows(text, "NodeName"))
 
 
@@ -197,7 +196,7 @@ def _line_node(fields: Mapping[str, str]) -> SlurmNode:
 
 
 def nodes_of_columns(text: str) -> tuple[SlurmNode, ...]:
-    """`sinfo -h -N -o '%N|%T|%E'`, one node a line; a node of two partitions comes twice and is given once."""
+    """Parses `sinfo -h -N -o '%N|%T|%E'`, one node a line; a node in two partitions is returned once."""
     found: dict[str, SlurmNode] = {}
     for line in text.splitlines():
         name, state, *reason = line.strip().split("|", 2) if line.count("|") else ("", "")
@@ -261,7 +260,9 @@ def _exit_code(value: Any) -> int | None:
 
 
 def jobs_of_lines(text: str) -> tuple[SlurmJob, ...]:
-    """`scontrol --oneliner show job …`. Times are read under SLURM_TIME_FORMAT=%s only: else they have no zone."""
+    """Parses `scontrol --oneliner show job …`. Times are read under SLURM_TIME_FORMAT=%s only, because they have no
+    zone otherwise.
+    """
     return tuple(_line_job(fields) for fields in _rows(text, "JobId"))
 
 
@@ -298,19 +299,19 @@ def steps_of_columns(text: str) -> tuple[SlurmStep, ...]:
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """`scontrol show config`: {"KillWait": "30 sec", "SLURM_VERSION": "22.05.8", …}"""
+    """Parses `scontrol show config`: {"KillWait": "30 sec", "SLURM_VERSION": "22.05.8", …}"""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def seconds_of(value: str, default: float) -> float:
-    """`30 sec`, `5 min` or a bare number -> seconds; `default` for anything else."""
+    """`30 sec`, `5 min` or a bare number -> seconds; `default` for other texts."""
     found = re.fullmatch(r"(\d{1,9})(?:\s*(sec|min)\w*)?", value.strip())
     return default if found is None else float(found[1]) * (60.0 if found[2] == "min" else 1.0)
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """`slurm-wlm 22.05.8`, `slurm 24.11.5` -> (22, 5), (24, 11); (0, 0): not known."""
+    """`slurm-wlm 22.05.8`, `slurm 24.11.5` -> (22, 5), (24, 11); (0, 0): unknown."""
     found = re.search(r"(\d{1,3})\.(\d{1,3})(?:\.|\b)", text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 

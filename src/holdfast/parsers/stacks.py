@@ -1,8 +1,8 @@
-"""Reads the stack dumps that Python's faulthandler appends to a file. Pure, and never raises for what it reads.
+"""Parses the stack dumps that Python's faulthandler appends to a file. Pure; never raises on its input.
 
-A dump lists the newest thread first, so the main thread comes last; "Current thread" is the one that took the
-signal, mostly but not always the main one (seen on Python 3.11 with the signal blocked in the main thread).
-Threads of one dump are parted by an empty line, dumps are not:
+A dump lists the newest thread first, so the main thread comes last; "Current thread" is the one that received the
+signal, mostly but not always the main one (seen on Python 3.11 with the signal blocked in the main thread). An empty
+line separates threads of one dump, but not dumps:
 
     Thread 0x00007fe9affff6c0 (most recent call first):
       File "/usr/lib/python3.11/threading.py", line 327 in wait
@@ -42,9 +42,9 @@ class Dump(Struct):
 
 
 def last_stack(text: bytes, rank: int) -> Stack | None:
-    """The main thread's stack in the last complete dump; None where there is none, or the main thread is not in it.
+    """The main thread's stack in the last complete dump; None if there is none, or without the main thread.
 
-    A dump still being written counts only where it is the only one and its main thread is known.
+    An incomplete dump counts only if it is the only one and contains the main thread.
     """
     decoded = text.decode("utf-8", "replace")
     lines, _, broken = decoded.rpartition("\n")

@@ -1,1 +1,1 @@
-"""Settings: the table of all of them, their sources, and times as people write them."""
+"""The table of all settings, their sources, and notation of times."""

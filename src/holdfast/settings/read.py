@@ -1,7 +1,7 @@
 """Resolves every setting: flag over environment over file over policy over default.
 
-Nobody else reads settings. What is misspelt or out of range is refused with what would do and where it
-stands; it is never passed over.
+No other module reads settings. An unknown or invalid setting is refused, with its place and valid values; it is never
+ignored.
 """
 
 import difflib
@@ -29,7 +29,7 @@ FILE_HERE = "holdfast.toml"
 FORMS_FILE = ".toml"  # how a step-pattern ends that names a file of forms
 # Holdfast gives these to the command it runs. Where the second is met, the first is not meant for us.
 _JOB_ENV, _ATTEMPT_ENV = "HOLDFAST_JOB", "HOLDFAST_ATTEMPT"
-# What agents of many nodes are told; read by `holdfast agent`, no settings.
+# Variables for agents of many nodes; read by `holdfast agent`, no settings.
 _OF_AGENTS = ("NODE", "ADDRESS", "JOB_FOLDER", "CONTROLLER", "SECRET_FILE", "LOCAL_NODE")
 _LIKE_A_SETTING = (
     0.7  # closer than this (0..1) to a setting's name: a misspelling, not another program's name
@@ -38,7 +38,7 @@ FLEET = "fleet"  # in the state folder
 
 
 class SettingsRefused(ValueError):
-    """A setting is unknown, or has a value it cannot have. One line: which, where, and what would do."""
+    """A setting is unknown, or its value is invalid. One line: which, where, and what is valid."""
 
 
 class Settled(Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def settle(
     config: str | None = None,
     command: Sequence[str] = (),
 ) -> Settled:
-    """Weighs all layers for one run. raises: SettingsRefused"""
+    """Merges all layers for one run. raises: SettingsRefused"""
     _refuse_unknown_names(environ)
     layers = _layers(flags, environ, config)
     _refuse_unknown_keys(layers)
@@ -94,7 +94,7 @@ def settle(
 
 
 def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
-    """The state folder alone, for commands that only read: no other setting keeps them from it.
+    """The state folder alone, for commands that only read: other invalid settings do not affect them.
 
     raises: SettingsRefused
     """
@@ -103,7 +103,7 @@ def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def state_places(root: Path) -> tuple[Path, ...]:
-    """Where a record goes: the state folder, else places that can be written nearly everywhere."""
+    """Possible places of a record: the state folder, else folders that are nearly always writable."""
     return root, Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}", Path("/dev/shm")
 
 
@@ -113,7 +113,7 @@ def fleet_folder(settings: RunSettings) -> Path:
 
 
 def fleet_root(flag: str | None, state_dir: str | None, environ: Mapping[str, str]) -> Path:
-    """The folder of the node book, for commands that ask for nothing else. raises: SettingsRefused"""
+    """The folder of the node book, for commands without other settings. raises: SettingsRefused"""
     found = _found(BY_KEY["fleet-dir"], _layers({"fleet-dir": flag}, environ, None))
     if found is not None and found.value is not None:
         return Path(str(found.value))
@@ -121,7 +121,7 @@ def fleet_root(flag: str | None, state_dir: str | None, environ: Mapping[str, st
 
 
 def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The folder of the site's own signatures; None: it has none. raises: SettingsRefused"""
+    """The folder of the site's signatures; None: not set. raises: SettingsRefused"""
     found = _found(BY_KEY["signatures"], _layers({"signatures": flag}, environ, None))
     return Path(str(found.value)) if found and found.value is not None else None
 
@@ -133,7 +133,7 @@ def prometheus_url(flag: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
-    """All forms in which steps are read, the user's own first: a regular expression, or those of a TOML file.
+    """All step forms, the user's own first: a regular expression, or those of a TOML file.
 
     raises: StepFormError
     """
@@ -145,7 +145,7 @@ def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
-    """What can be made again at any time."""
+    """The folder for files that can be recreated at any time."""
     return Path(environ.get("XDG_CACHE_HOME") or Path(_home(environ), ".cache"), "holdfast")
 
 
@@ -218,7 +218,7 @@ def _read(setting: Setting, raw: object, name: str, source: str, *, foreign: boo
 
 
 def _usable_pattern(found: _Found) -> _Found:
-    """A file by its whole path: a job may be taken up from another folder. raises: SettingsRefused"""
+    """A file by its whole path: a job may be resumed from another folder. raises: SettingsRefused"""
     if not isinstance(found.value, str):
         return found
     is_file = found.value.endswith(FORMS_FILE)

@@ -11,7 +11,9 @@ _YEAR_S = 366 * 86_400.0
 
 
 class Foreign(Struct, frozen=True):
-    """A name that platforms set. Its value is a bare number; `unit_s` seconds each. `nothing`: stands for none."""
+    """A variable that platforms set. Its value is a bare number of `unit_s` seconds. `nothing`: the value that means
+    none.
+    """
 
     name: str
     unit_s: float

@@ -1,6 +1,6 @@
-"""Times as people write and read them: lengths with their unit, moments, stamps to the second.
+"""Parses and formats times: lengths with units, moments, timestamps to the second.
 
-Never asks the clock itself: what counts as now is given.
+Never reads the clock: the caller passes the current time.
 """
 
 import re
@@ -16,11 +16,11 @@ MOMENTS = "2026-01-01 15:19:58, 15:19:58 (today), 10min ago, or seconds since th
 
 
 class NotATime(ValueError):
-    """The text is neither a length nor a moment as asked for; the error's text says what would do."""
+    """The text is no valid length or moment; the message says what is valid."""
 
 
 def seconds(text: str) -> float:
-    """The length of `90s`, `10min`, `1h30min`, `1.5h`, `250ms` or `2d`. raises: NotATime"""
+    """Parses a length: `90s`, `10min`, `1h30min`, `1.5h`, `250ms` or `2d`, in seconds. raises: NotATime"""
     plain = text.strip().lower()
     if _NUMBER.fullmatch(plain):
         number = plain.removesuffix(".").lstrip("-")
@@ -32,7 +32,7 @@ def seconds(text: str) -> float:
 
 
 def length(value_s: float) -> str:
-    """The length in its own units, the shortest way: 90s is `1min30s`, 86400s is `1d`."""
+    """Formats a length in the shortest way: 90s is `1min30s`, 86400s is `1d`."""
     if value_s != int(value_s):
         return f"{value_s:g}s"
     rest, parts = int(value_s), list[str]()
@@ -44,7 +44,7 @@ def length(value_s: float) -> str:
 
 
 def duration(value_s: float | None, unknown: str = "unknown") -> str:
-    """A step's time as people read it: `12.3 µs`, `431 ms`, `3.10 s`, `12min5s`; three digits that count."""
+    """Formats a step time: `12.3 µs`, `431 ms`, `3.10 s`, `12min5s`; three significant digits."""
     if value_s is None or not isfinite(value_s):
         return unknown
     if 0 < value_s < 0.9995e-3:
@@ -57,14 +57,14 @@ def duration(value_s: float | None, unknown: str = "unknown") -> str:
 
 
 def three_figures(value: float) -> str:
-    """Three digits that count, and never an exponent."""
+    """Formats three significant digits without an exponent."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def moment(text: str, now_s: float) -> float:
-    """The moment a person means, in seconds since the epoch; local time unless a zone is given. raises: NotATime
+    """Parses a moment into seconds since the epoch; local time unless a zone is given. raises: NotATime
 
     `2026-01-01 15:19:58`, ISO 8601 with a zone, `15:19:58` (today), `10min ago` or `-10min`, epoch seconds.
     """

@@ -1,4 +1,4 @@
-"""Turns the text of a setting into its value and back, and says what would do where it cannot be. Pure."""
+"""Parses and formats values of settings, and says what is valid. Pure."""
 
 import re
 
@@ -16,11 +16,11 @@ _URL = re.compile(rf"https?://{_HOST}(?::(?P<port>\d{{1,5}}))?(?:/[\w./~%-]*)?")
 
 
 class BadValue(ValueError):
-    """The value cannot be that of the setting; the text says what would do."""
+    """The value is invalid for the setting; the message says what is valid."""
 
 
 def read(setting: Setting, raw: object) -> Value:
-    """The value of what was written after a flag, in the environment or in a file. raises: BadValue"""
+    """The value of a text from a flag, the environment or a file. raises: BadValue"""
     text = raw.strip() if isinstance(raw, str) else raw
     if setting.word and isinstance(text, str) and text.lower() == setting.word:
         return None
@@ -44,7 +44,7 @@ def read(setting: Setting, raw: object) -> Value:
 
 
 def read_foreign(setting: Setting, raw: str) -> Value:
-    """The value of a platform's own variable, a bare number. raises: BadValue"""
+    """The value of a platform's variable, a bare number. raises: BadValue"""
     foreign = setting.foreign
     assert foreign is not None, "only asked for settings with a foreign name"
     try:
@@ -61,7 +61,7 @@ def read_foreign(setting: Setting, raw: str) -> Value:
 
 
 def spelled(setting: Setting, value: Value) -> str:
-    """The value as it can be written in a file or after the flag."""
+    """The value in the notation of files and flags."""
     match value:
         case None:
             return setting.word
@@ -76,7 +76,7 @@ def spelled(setting: Setting, value: Value) -> str:
 
 
 def allowed(setting: Setting) -> str:
-    """What the setting can be, in words: `1 to 128, or none`."""
+    """The valid values in words: `1 to 128, or none`."""
     words = {
         "yes": "true or false",
         "text": "a text",

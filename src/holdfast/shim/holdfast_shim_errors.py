@@ -1,4 +1,4 @@
-"""Part of the shim: writes down the exception that ends a rank. Loaded by `sitecustomize` at that moment; Python 3.6."""
+"""Part of the shim: records the exception that ends a rank. Loaded by `sitecustomize` at that moment; Python 3.6."""
 
 import json
 import os
@@ -26,7 +26,7 @@ TRACEBACK_BYTES_MAX = 64 << 10
 def write_error(
     rank: "Rank", kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
 ) -> None:
-    """`rank-N.error.json`: its type, message, traceback and the user's own line. raises: OSError"""
+    """Writes `rank-N.error.json`: type, message, traceback and the user's own line. raises: OSError"""
     try:
         message = str(error)
     except Exception:  # a broken __str__ of the user's; the traceback has its own words for it

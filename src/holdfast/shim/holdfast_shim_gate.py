@@ -21,7 +21,7 @@ POLL_S = 0.02
 
 
 def stand_by_as_rank(attempt: "Callable[..., Any]", gate: str, ready: str) -> None:
-    """Imports what the script will import, then waits until this standby becomes the attempt."""
+    """Imports the script's modules ahead, then waits until this standby becomes the attempt."""
 
     def prepare() -> None:
         listing = os.environ.get("HOLDFAST_PRELOAD", "")
@@ -33,7 +33,7 @@ def stand_by_as_rank(attempt: "Callable[..., Any]", gate: str, ready: str) -> No
 def stand_by_as_launcher(
     attempt: "Callable[..., Any]", gate: str, held: "HeldLauncher | None", ranks: str
 ) -> None:
-    """Starts the ranks that it holds, imports what a launcher imports, then waits at the gate."""
+    """Starts the ranks that it holds, imports a launcher's modules, then waits at the gate."""
 
     def prepare() -> None:
         if held is not None:
@@ -67,7 +67,7 @@ def _stand_by(attempt: "Callable[..., Any]", gate: str, prepare: "Callable[[], N
 
 
 def _leave_unless_released(gate: str) -> None:
-    """A standby that nobody released must never run the script: it would be a second copy of the training."""
+    """An unreleased standby must never run the script: it would be a second copy of the training."""
     if not _is_open(gate):
         os._exit(0)
 

@@ -1,4 +1,4 @@
-"""Notes what the first rank of a worker imports of large libraries, for the standby to import ahead.
+"""Records which large libraries the first rank of a worker imports, so that the standby can import them ahead.
 
 `sitecustomize.py` beside it loads this file in that rank only. Like it, it never imports holdfast, never raises into the
 script, and its syntax is that of Python 3.6.
@@ -41,7 +41,7 @@ INSTALLED = "-packages" + os.sep
 
 
 class Imports:
-    """Writes down which modules of these packages are asked for. Finds none itself."""
+    """Records which modules of these packages are imported. Finds none itself."""
 
     def __init__(
         self, rank: "Rank", append: "Callable[[str], int]", attempt: "Callable[..., object]"
@@ -57,7 +57,7 @@ class Imports:
         self.fd = -1
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """None, always: the next finder is asked."""
+        """Always None: the next finder is used."""
         top = name.partition(".")[0]
         if (top == TORCH or top in LARGE) and name not in self.names and top not in self.others:
             self.attempt(self.note, name, top)
@@ -77,7 +77,8 @@ class Imports:
         os.write(self.fd, "".join(line + "\n" for line in [*lines, name]).encode("utf-8", "backslashreplace"))
 
     def changed(self) -> "list[str]":
-        """What the script has done to its environment before a library could see it: a standby would be too late.
+        """Records environment variables that the script changed before a library could read them: the standby would
+        be too late.
 
         What a library changes while it is imported, it changes in the standby as well.
         """
@@ -92,7 +93,7 @@ class Imports:
         ]
 
     def device(self) -> "list[str]":
-        """Once, where a GPU was opened by an import: the standby's ranks would hold its memory."""
+        """Records once that an import opened a GPU: the standby's ranks would hold its memory."""
         cuda = sys.modules.get("torch.cuda")
         if self.has_device or cuda is None or not getattr(cuda, "_initialized", False):
             return []
@@ -100,7 +101,7 @@ class Imports:
         return ["device"] if self.is_within_an_import() else []
 
     def is_within_an_import(self) -> bool:
-        """Whether one of the modules noted last is being imported now."""
+        """True if one of the last recorded modules is being imported now."""
         for name in reversed(self.order[-LAST:]):
             spec = getattr(sys.modules.get(name), "__spec__", None)
             if getattr(spec, "_initializing", False):

@@ -1,9 +1,9 @@
-"""Part of the shim: sees a process join the group of its training, whatever started it.
+"""Part of the shim: detects when a process joins the group of its training, whatever launched it.
 
-Loaded by `sitecustomize` once a module is imported by which processes join: PyTorch (and DeepSpeed, Lightning, Accelerate and
-Ray Train, which call it), JAX, Horovod, mpi4py, Paddle, MindSpore, TensorFlow. The function that joins is wrapped: before it
-is called, what its arguments and the environment say is reported, so that a rank that waits for the others is known;
-afterwards, what the framework itself says. The call, its result and its exceptions are the framework's own.
+`sitecustomize` loads it once a module is imported by which processes join: PyTorch (and DeepSpeed, Lightning,
+Accelerate and Ray Train, which call it), JAX, Horovod, mpi4py, Paddle, MindSpore, TensorFlow. It wraps the function
+that joins: before the call it reports what arguments and environment say, so that a rank that waits for others is
+known; afterwards what the framework says. The call, its result and its exceptions are unchanged.
 
 Where a launcher's own code catches the exception that ends a rank (torch.multiprocessing, multiprocessing, torch.distributed's
 elastic launcher for functions, Ray Train), that is recorded on its way.
@@ -52,10 +52,9 @@ RAY_CONTEXT = "ray.train.v2._internal.execution.context"
 
 
 class Joining:
-    """`become`: makes this process the rank of that number. `raised`: what an exception hook does. `counted`: has a file of
-    the shim count how far the rank is in a module.
+    """`become`: makes this process the rank of that number. `raised`: the exception hook's work.
 
-    `attempt`: the shim's fence, None where what it runs fails.
+    `attempt`: runs a function and returns None if it fails.
     """
 
     def __init__(self, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt") -> None:
@@ -65,13 +64,13 @@ class Joining:
         self.attempt = attempt
 
     def report(self, says: "Says") -> None:
-        """This process is the rank that it says; the reaper knows by which number the job calls it."""
+        """Reports this process as a rank; the reaper returns its number in the job."""
         answer = self.attempt(ask_reaper, dict(says, do="join")) or {}
         number = answer.get("rank")
         self.become(says["rank"] if number is None else number)  # type: ignore[arg-type]
 
     def watch(self, name: str, module: "ModuleType") -> None:
-        """`module` has just been imported under that name."""
+        """Wraps the joining function of `module`, which has just been imported under that name."""
         WATCHED[name](self, module)
 
     def around(
@@ -81,7 +80,7 @@ class Joining:
         before: "Callable[..., Says | None]",
         after: "Callable[..., Says | None]",
     ) -> None:
-        """Both get the arguments of the call, and return what is to be reported; None: nothing is known."""
+        """Wraps a call. Both functions get the call's arguments and return what to report; None: unknown."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -103,7 +102,9 @@ class Joining:
     # One method for each framework
 
     def torch(self, module: "Any") -> None:
-        """source: init_process_group of torch/distributed/distributed_c10d.py, 1.13 to 2.13"""
+        """Reports a torch process group. source: init_process_group of torch/distributed/distributed_c10d.py, 1.13
+        to 2.13
+        """
 
         def before(
             backend: "Any" = None,
@@ -128,7 +129,7 @@ class Joining:
         self.around(module, "init_process_group", before, after)
 
     def jax(self, module: "Any") -> None:
-        """source: jax/_src/distributed.py"""
+        """Reports a JAX process. source: jax/_src/distributed.py"""
 
         def before(
             coordinator_address: "Optional[str]" = None,
@@ -146,7 +147,7 @@ class Joining:
         self.around(module, "initialize", before, after)
 
     def horovod(self, module: "Any") -> None:
-        """source: horovod/common/basics.py, HorovodBasics"""
+        """Reports a Horovod process. source: horovod/common/basics.py, HorovodBasics"""
 
         def after(basics: "Any", *args: "Any", **kwargs: "Any") -> "Says | None":
             return _says(basics.rank(), basics.size(), "horovod", basics.local_rank(), basics.local_size())
@@ -154,13 +155,15 @@ class Joining:
         self.around(module.HorovodBasics, "init", _nothing, after)
 
     def mpi(self, module: "Any") -> None:
-        """mpi4py joins when it is imported. One process alone is no group: libraries import it to see whether there is one."""
+        """Reports an MPI process, which joins at import. One process alone is no group: libraries import mpi4py to
+        test for one.
+        """
         if module.Is_initialized() and module.COMM_WORLD.Get_size() > 1:
             self.report_known(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size(), "mpi")
             self.attempt(self.counted, "holdfast_shim_mpi", module)
 
     def paddle(self, module: "Any") -> None:
-        """source: paddle/distributed/parallel.py, init_parallel_env"""
+        """Reports a Paddle process. source: paddle/distributed/parallel.py, init_parallel_env"""
 
         def known(*args: "Any", **kwargs: "Any") -> "Says | None":
             env = os.environ
@@ -172,7 +175,7 @@ class Joining:
         self.around(module, "init_parallel_env", known, known)
 
     def mindspore(self, module: "Any") -> None:
-        """source: mindspore/communication/management.py"""
+        """Reports a MindSpore process. source: mindspore/communication/management.py"""
 
         def after(*args: "Any", **kwargs: "Any") -> "Says | None":
             return _says(module.get_rank(), module.get_group_size(), "mindspore")
@@ -180,7 +183,8 @@ class Joining:
         self.around(module, "init", _nothing, after)
 
     def tensorflow(self, module: "Any") -> None:
-        """TF_CONFIG, which a script may set itself: read when the resolver is made, as the resolver does.
+        """Reports a TensorFlow process by TF_CONFIG, which a script may set: read when the resolver is made, as the
+        resolver does.
 
         source: tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py
         """
@@ -199,7 +203,7 @@ class Joining:
     # Exceptions that no hook sees
 
     def recording(self, function: "Callable[..., Any]") -> "Callable[..., Any]":
-        """The same function; what it raises is recorded first."""
+        """Wraps a function so that its exceptions are recorded."""
 
         @functools.wraps(function)
         def recorded(*args: "Any", **kwargs: "Any") -> "Any":
@@ -212,11 +216,15 @@ class Joining:
         return recorded
 
     def processes(self, module: "Any") -> None:
-        """source: BaseProcess of multiprocessing/process.py, whose _bootstrap prints what run raises"""
+        """Records exceptions of multiprocessing. source: BaseProcess of multiprocessing/process.py, whose _bootstrap
+        prints what run raises
+        """
         module.BaseProcess.run = self.recording(module.BaseProcess.run)
 
     def spawned(self, module: "Any") -> None:
-        """source: _wrap of torch/multiprocessing/spawn.py, which hands what the function raises to its parent"""
+        """Records exceptions of torch's spawn. source: _wrap of torch/multiprocessing/spawn.py, which passes them to
+        its parent
+        """
         wrap = module._wrap
 
         @functools.wraps(wrap)
@@ -226,7 +234,9 @@ class Joining:
         module._wrap = wrapped
 
     def elastic(self, module: "Any") -> None:
-        """source: ErrorHandler of torch/distributed/elastic/multiprocessing/errors/error_handler.py"""
+        """Records exceptions of torch elastic. source: ErrorHandler of
+        torch/distributed/elastic/multiprocessing/errors/error_handler.py
+        """
         original = module.ErrorHandler.record_exception
 
         @functools.wraps(original)
@@ -261,7 +271,7 @@ class Joining:
 def watched_spec(
     name: str, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt"
 ) -> "ModuleSpec | None":
-    """What the other finders say of the module; once its own loader has run, it is watched."""
+    """The spec from the other finders; after its own loader has run, the module is wrapped."""
     spec = find_spec(name)
     loader = spec.loader if spec is not None else None  # type: Any
     if spec is None or not hasattr(loader, "exec_module"):
@@ -278,9 +288,9 @@ def watched_spec(
 
 
 def ask_reaper(says: "Says") -> "dict[str, Any]":
-    """Its answer: {"rank": 1}, or None instead of the number.
+    """The reaper's answer: {"rank": 1}, or None instead of the number.
 
-    raises: OSError, ValueError, where it is not there, or does not answer in time
+    raises: OSError, ValueError, if it does not exist or does not answer in time
     """
     path, folder = os.path.join(os.environ["HOLDFAST_WORKER_DIR"], "reaper.sock"), -1
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
@@ -306,10 +316,10 @@ def ask_reaper(says: "Says") -> "dict[str, Any]":
 
 
 def renumber(rank: "Rank", number: int) -> None:
-    """The process stays the rank's owner under another number, and what it left under the old one goes along.
+    """Gives the process another rank number and moves its files to it.
 
-    Several processes may have been started as one rank: a variable that was inherited names all of them. So only what
-    this process wrote itself is taken away.
+    An inherited variable may have named several processes as one rank, so only files that this process wrote are
+    moved.
     """
     log_before = rank.path("log")
     for ending, data in rank.written.items():
@@ -326,7 +336,7 @@ def renumber(rank: "Rank", number: int) -> None:
 
 
 def settle(rank: "Rank") -> None:
-    """What the rank has written stands under its number, whoever wrote there meanwhile; its socket answers there."""
+    """Rewrites the rank's files under its number, in case another process wrote them; its socket listens there."""
     if NOTE in rank.written:
         note = json.loads(rank.written[NOTE].decode())
         if note["rank"] != rank.number:

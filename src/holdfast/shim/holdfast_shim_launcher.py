@@ -1,12 +1,11 @@
-"""Part of the shim: what a launcher (torchrun) that stands by does while it is held, and once it is let go.
+"""Part of the shim: holds a launcher (torchrun) that stands by, and continues it when released.
 
-It is held before it has read a word of its environment, so it has met nobody: which worker replaces which, and where
-all meet, comes through the gate. It has made its imports, and has started its ranks as it was seen to start them in
-the attempt before; they wait at gates of their own. When it starts a rank itself, it is given that process instead
-of a new one, if that is what it would have started: the same command, and no other environment than what may
-come late. Else its ranks start as they would without all this.
+The launcher is held before it reads its environment, so it has not met others: the rendezvous address comes through
+the gate. Its imports are done, and its ranks were started as in the previous attempt; they wait at their own gates.
+When the launcher starts a rank, it gets that process instead of a new one, if command and environment are the same
+except for variables that may come late. Otherwise its ranks start as usual.
 
-Never lets a rank go that the launcher did not ask for. Loaded by `sitecustomize`; Python 3.6.
+Never releases a rank that the launcher did not start. Loaded by `sitecustomize`; Python 3.6.
 """
 
 import fcntl
@@ -37,7 +36,7 @@ LATE_OF = ("HOLDFAST_", "MA_", "PET_", "TORCHELASTIC_")
 
 
 class HeldRank:
-    """A rank that waits at its gate, which this process holds shut: if this process dies, the rank ends."""
+    """A rank that waits at its gate, which this process keeps locked: if this process dies, the rank ends."""
 
     def __init__(self, gate: str, argv: "Sequence[str]", env: "Mapping[str, str]") -> None:
         self.gate = gate
@@ -50,7 +49,9 @@ class HeldRank:
         self.process = subprocess.Popen(self.argv, env=dict(self.env, **held), start_new_session=True)
 
     def late(self, argv: "Sequence[str]", env: "Mapping[str, str]") -> "dict[str, str | None] | None":
-        """What has to change in its environment for this start, None for what is to be gone; None: it cannot be used."""
+        """Changes of its environment for this start, with None for removed variables; None: the process cannot be
+        used.
+        """
         if self.process.poll() is not None or list(argv) != self.argv:
             return None
         changes = {key: env.get(key) for key in set(env) | set(self.env) if env.get(key) != self.env.get(key)}
@@ -71,7 +72,9 @@ class HeldRank:
 
 
 class HeldLauncher:
-    """`gate`: of the launcher. `attempt`: the shim's fence, None where what it runs fails. `imports`: made while it waits."""
+    """`gate`: of the launcher. `attempt`: runs a function and returns None if it fails. `imports`: done while it
+    waits.
+    """
 
     def __init__(self, gate: str, attempt: "Callable[..., Any]") -> None:
         self.gate = gate
@@ -80,7 +83,9 @@ class HeldLauncher:
         self.ranks = {}  # type: dict[str, HeldRank]
 
     def start_ranks(self, listing: str) -> None:
-        """As `listing` says: JSON, a list of {"argv": [...], "env": {...}}, what is beyond this process's environment."""
+        """Starts ranks from `listing`: JSON, a list of {"argv": [...], "env": {...}}, with additions to this
+        environment.
+        """
         with open(listing, encoding="utf-8") as file:
             wanted = json.load(file)
         for one in wanted:
@@ -90,7 +95,7 @@ class HeldLauncher:
             self.ranks[number] = HeldRank("%s.rank-%s" % (self.gate, number), one["argv"], env)
 
     def go_on(self) -> None:
-        """The launcher goes on, and is given its ranks where it would start them."""
+        """Continues the launcher, which gets the held ranks when it starts ranks."""
         if self.ranks and not self.attempt(self._stand_in):
             self._end_ranks()  # of a PyTorch that starts them in another way
 

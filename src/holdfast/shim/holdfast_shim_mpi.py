@@ -9,6 +9,7 @@ and waits for requests (Wait, Waitall), are not counted. Syntax of Python 3.6.
 """
 
 import functools
+import threading
 from _thread import get_ident
 
 TYPE_CHECKING = False
@@ -28,10 +29,12 @@ WAITING = frozenset(
 
 
 class Calls:
-    """Of this process. Each thread counts its own, so that none is lost."""
+    """Of this process, by thread. Those of the main thread are told, where it makes any, else of the one that made the first
+    call: a thread that listens for messages waits while the training goes on."""
 
     def __init__(self) -> None:
         self.by_thread = {}  # type: dict[int, list[int]]
+        self.main = threading.main_thread().ident or 0
 
     def waiting(self, function: "Callable[..., Any]") -> "Callable[..., Any]":
         """The same function; it counts when it begins and when it is done."""
@@ -51,8 +54,7 @@ class Calls:
 
     def status(self) -> bytes:
         """As PyTorch's recorders give it."""
-        counts = list(self.by_thread.values())
-        done, begun = sum(one[1] for one in counts), sum(one[0] for one in counts)
+        begun, done = self.by_thread.get(self.main) or next(iter(list(self.by_thread.values())), [0, 0])
         words = (
             '"last_enqueued_collective": %d, "last_started_collective": %d, "last_completed_collective": %d'
         )
@@ -62,7 +64,15 @@ class Calls:
 def count(module: "Any") -> "Callable[[], bytes]":
     """`module`: mpi4py.MPI, just imported. Returns what gives the counts."""
     calls, base = Calls(), type(module.COMM_WORLD)
+
+    def reduced(comm: "Any") -> "Any":
+        """Pickled as ever: mpi4py asks whether it is the very object that it calls COMM_WORLD."""
+        if comm is module.COMM_WORLD:
+            return "COMM_WORLD"
+        _, given = base(comm).__reduce__()[:2]
+        return base, given[1:]
+
     body = {name: calls.waiting(getattr(base, name)) for name in WAITING if hasattr(base, name)}  # type: dict[str, Any]
-    body["__module__"] = base.__module__
+    body.update(__module__=base.__module__, __reduce__=reduced)
     module.COMM_WORLD = type(base.__name__, (base,), body)(module.COMM_WORLD)
     return calls.status

@@ -1,10 +1,6 @@
-"""Says how far a rank is in its collectives: loaded by `sitecustomize` once a rank imports torch.distributed, or joins by
-another way whose calls are counted (`holdfast_shim_mpi.py`).
+"""Reports a rank's progress in its collectives: loaded by `sitecustomize` once a rank imports torch.distributed.
 
-One thread sleeps on a unix socket, `rank-N.sock` beside the rank's other files, until somebody asks:
-
-    b"s"  the status of every group, JSON    {"at": 812.25, "thread": 4711, "nccl": {...}, "fr": {...}, "mpi": {...}}
-    b"r"  the flight records, without stacks  for each recorder: 4 bytes of length, then a pickle
+One thread sleeps on a unix socket, `rank-N.sock` beside the rank's other files, until a query comes:
 
 `thread`: the kernel's number of the thread that runs the script; 0: the main thread, or not known. Frameworks run a
 training beside their main thread (Ray Train), which then only waits for orders.
@@ -69,7 +65,7 @@ STATUS = b"s"
 RECORDS = b"r"
 # Recorders by their names in torch._C._distributed_c10d; NCCL has one of its own. 2.5 to 2.13: what is there is used.
 RECORDERS = (("nccl", "_dump_nccl_trace"), ("fr", "_dump_fr_trace"))
-# Code that is nobody's own: Python's, frozen modules, the shim.
+# Code that is not the user's: Python's, frozen modules, the shim.
 INSTALLED = (os.path.dirname(os.__file__) + "/", "<frozen ", os.path.dirname(os.path.abspath(__file__)) + "/")
 LIBRARIES = {}  # type: dict[str, bool]  # by file
 LIBRARIES_MAX = 10000
@@ -85,7 +81,7 @@ REST_S_MAX = 10.0
 
 
 class Reach:
-    """The socket of one rank, its thread, and what the rank leaves behind."""
+    """The socket of one rank, its thread, and the files at the rank's end."""
 
     def __init__(self, rank: "Rank", tools: "Tools") -> None:
         self.rank = rank
@@ -139,7 +135,7 @@ class Reach:
             raise
 
     def remove(self) -> None:
-        """The socket's name, unless another process has taken it over."""
+        """Removes the socket's name, unless another process has taken it over."""
         if self.elsewhere:
             self.attempt(os.unlink, os.path.join(self.elsewhere, "sock"))
             self.attempt(os.rmdir, self.elsewhere)
@@ -149,7 +145,9 @@ class Reach:
             os.unlink(path)
 
     def reopen(self) -> None:
-        """A new socket where the rank's name is now, unless this one stands there. The thread goes on with the old one."""
+        """Opens a new socket under the rank's current name, unless it is this one. The thread continues with the old
+        one.
+        """
         path = self.rank.path("sock")
         try:
             found = os.lstat(path)
@@ -175,7 +173,7 @@ class Reach:
         return (found.st_dev, found.st_ino) == self.identity
 
     def leave(self) -> None:
-        """In a forked child: the socket is its parent's."""
+        """Forgets the socket in a forked child: it belongs to the parent."""
         for fd in [self.listener, *self.connections]:
             self.attempt(os.close, fd)
 
@@ -244,7 +242,7 @@ class Reach:
     # What torch knows
 
     def current_status(self) -> bytes:
-        """How far each group is, by recorder. Without a recorder: how many collectives each group was given."""
+        """The progress of each group, by recorder. Without a recorder: number of collectives of each group."""
         began_s, now_s = _cpu_s(), time.monotonic()
         parts = [b'{"at": %.6f' % now_s, b'"thread": %d' % (self.attempt(_script_thread) or 0)]
         for name, function in _recorders("_json"):
@@ -256,7 +254,9 @@ class Reach:
         return b", ".join(parts) + b"}"
 
     def records(self) -> bytes:
-        """Each recorder that has any group. Without stacks: they would import some 820 modules under the GIL."""
+        """The records of each recorder with groups, without stacks, which would import some 820 modules under the
+        GIL.
+        """
         found = b""
         statuses = dict(_recorders("_json"))
         for name, function in _recorders():
@@ -266,7 +266,7 @@ class Reach:
         return found
 
     def note_groups(self) -> None:
-        """Writes down the members of new groups: on gloo the flight record does not know them."""
+        """Writes the members of new groups: on gloo the flight record lacks them."""
         world = _world()
         names = dict(world.pg_names) if world is not None else {}
         members = dict(world.pg_group_ranks) if world is not None else {}
@@ -286,7 +286,7 @@ class Reach:
     # What it leaves
 
     def last_words(self) -> None:
-        """Before an uncaught exception ends the rank."""
+        """Writes the records before an uncaught exception ends the rank."""
         self.attempt(self.note_groups)
         data = self.records()
         number = 0
@@ -311,7 +311,7 @@ class Reach:
 
 
 def start(rank: "Rank", tools: "Tools") -> "Callable[[], None]":
-    """Opens the socket and starts its thread. Gives what is to be called when an exception ends the rank."""
+    """Opens the socket and starts its thread. Returns the function to call when an exception ends the rank."""
     reach = Reach(rank, tools)
     tools.attempt(reach.listen)
     if reach.listener >= 0:

@@ -1,14 +1,14 @@
-"""Reaches into a training rank without touching the script: Python loads it at start, by way of PYTHONPATH.
+"""Reaches into a training rank without changing the script: Python loads it at start through PYTHONPATH.
 
-In the process that owns a rank it gives the rank a log of its own, saves what an uncaught exception says, lets
-faulthandler dump stacks on a signal, notes which parts of torch and of other large packages are imported, keeps a standby waiting at its gate,
-and once torch.distributed is imported loads `holdfast_shim_torch.py`, which answers how far the rank is.
-The launcher of a job on many nodes is kept waiting at a gate where it stands by (`holdfast_shim_launcher.py`).
-Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and reports that to the reaper.
+In the process that owns a rank it gives the rank its own log, records uncaught exceptions, lets faulthandler dump
+stacks on a signal, records imports of torch and other large packages, keeps a standby waiting at its gate
+(`holdfast_shim_gate.py`), and once torch.distributed is imported loads `holdfast_shim_torch.py`, which reports the
+rank's progress. The launcher of a multi-node job is held at a gate when it stands by (`holdfast_shim_launcher.py`).
+Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and registers with the reaper.
 
-It never imports holdfast, never raises, never starts a process: where a part fails the script runs as if
-there were no shim. It runs under the training's Python, so its syntax is that of 3.6. Imports stand inside
-functions here and nowhere else: each module loaded at start would cost every Python process of the job.
+It never imports holdfast, never raises, never starts a process: if a part fails, the script runs as if there were no
+shim. It runs under the training's Python, so its syntax is that of 3.6. Imports are inside functions here and nowhere
+else: each module loaded at start would cost every Python process of the job.
 """
 
 import _thread
@@ -47,7 +47,7 @@ LAUNCHERS |= {"deepspeed", "deepspeed.launcher.launch"}
 
 
 class Rank:
-    """This process as the owner of a rank. After a fork the child has this object too, but does not own the rank."""
+    """This process as the owner of a rank. A forked child has this object too, but does not own the rank."""
 
     def __init__(self, number: int, folder: str) -> None:
         self.number = number
@@ -64,7 +64,7 @@ class Rank:
         return os.getpid() == self.pid
 
     def write(self, ending: str, data: bytes) -> None:
-        """A file of the rank, whole or not at all."""
+        """Writes a file of the rank, complete or not at all."""
         path = self.path(ending)
         if ending.endswith(".json"):  # small, and another process with the same rank may replace it
             self.written[ending] = data
@@ -158,7 +158,7 @@ def _identity(file: "int | str") -> "tuple[int, int] | None":
 
 
 def _record_exceptions() -> None:
-    """Hooks set later (PyTorch's, at init_process_group) call the one they found, so this one still hears."""
+    """Hooks set later (PyTorch's, at init_process_group) call the previous one, so this one is still called."""
     previous = sys.excepthook
 
     def hook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
@@ -172,20 +172,11 @@ def _record_exceptions() -> None:
 
 def _raised(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
     """An exception ends this process, if it is a rank."""
-    if not HERE and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-        _attempt(_ask_who)
     for rank in HERE:
         if rank.is_here() and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
             _attempt(_write_error, rank, kind, error, trace)
             for part in rank.last_words:
                 _attempt(part)
-
-
-def _ask_who() -> None:
-    """A process that never joined a group can be a rank all the same, by what it does: the reaper knows."""
-    number = _beside("holdfast_shim_join").ask_reaper({"do": "who"}).get("rank")
-    if number is not None:
-        HERE[:] = [Rank(number, os.environ["HOLDFAST_WORKER_DIR"])]
 
 
 def _write_error(*given: object) -> None:
@@ -244,7 +235,7 @@ def _note_imports(rank: Rank) -> "Imports":
 
 
 class Joins:
-    """Waits for a module by which processes join. The other finders find it; its loader is followed by the watch."""
+    """Waits for a module by which processes join. Other finders find it; its loader is wrapped."""
 
     def __init__(self) -> None:
         self.finding = set()  # type: set[tuple[int, str]]
@@ -282,6 +273,7 @@ def _become(number: int) -> None:
 def _begin(rank: Rank) -> None:
     HERE[:] = [rank]
     _attempt(_own_output, rank)
+    _attempt(_record_exceptions)
     _attempt(_write_note, rank, _attempt(_register_stacks, rank))
 
 
@@ -289,7 +281,7 @@ def _begin(rank: Rank) -> None:
 
 
 class Tools:
-    """What the other file needs of this one."""
+    """Functions of this file that the other file needs."""
 
     def __init__(self) -> None:
         self.attempt = _attempt
@@ -308,7 +300,7 @@ class Reach:
         self.is_done = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """None, always: the next finder is asked."""
+        """Always None: the next finder is used."""
         if name == TORCH_DISTRIBUTED and not self.is_done:
             self.is_done = True
             if self.rank.is_here():
@@ -393,7 +385,6 @@ def _attempt(part: "Callable[..., T]", *given: object) -> "T | None":
 def _set_up() -> None:
     rank = _attempt(_rank)
     if _is_watched():
-        _attempt(_record_exceptions)
         sys.meta_path.insert(0, Joins())
     if rank is None:
         _attempt(_stand_by_as_launcher)

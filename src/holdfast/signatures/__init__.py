@@ -1,1 +1,1 @@
-"""Known failures as data: TOML files of signatures, and tables of codes. No code lives here."""
+"""Known failures as data: TOML files of signatures, and tables of codes. No code."""

@@ -1,1 +1,1 @@
-"""A clock, dice and nodes that are not real, under the real core and loop."""
+"""Simulates clock, random numbers and nodes under the real core and loop."""

@@ -1,7 +1,7 @@
-"""Virtual nodes, and the engine that executes orders on them.
+"""Simulates nodes, and the engine that executes orders on them.
 
-Like a real engine it may be given an order twice, and answers again without doing harm. It decides nothing
-about recovery: where workers are placed is its only choice.
+Like a real engine it may receive an order twice, and answers again without harm. It decides nothing about recovery
+except the placement of workers.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,14 +43,14 @@ from holdfast.sim.world import World
 
 
 class Broken(Struct, frozen=True):
-    """What a device says, and whether it heals when given the chance."""
+    """What a device reports, and whether it heals."""
 
     code: str
     heals: bool
 
 
 class Node:
-    """`touched`: a fault struck it once, so that isolating it can be right. `sick`: how likely a check finds it broken."""
+    """`touched`: it had a fault, so isolating it can be right. `sick`: probability that a check finds it broken."""
 
     def __init__(self, name: str, sick: float = 0.0) -> None:
         self.name = name
@@ -73,7 +73,7 @@ class Cluster:
         self.nodes[name] = Node(name)
 
     def place(self, order: PlaceWorkers) -> tuple[Placed, ...] | str:
-        """A node for every worker asked for, its former one before others; or why that cannot be."""
+        """A node for every worker, preferably its former one; or why that is impossible."""
         taken = {*order.keep_nodes, *order.without_nodes}
         found: dict[int, str] = {}
         for worker in order.workers:
@@ -98,7 +98,7 @@ class Cluster:
 
 
 class Timing(Struct, frozen=True, kw_only=True):
-    """How long the virtual engine takes to answer, in seconds."""
+    """Delays of the virtual engine's answers, in seconds."""
 
     place_s: float = 1.0
     check_s: float = 1.5
@@ -111,14 +111,14 @@ class Timing(Struct, frozen=True, kw_only=True):
 
 
 class Service:
-    """How answers travel: each once and in time. The random worlds lose, repeat and delay them."""
+    """How answers are delivered: each once and in time. Random worlds lose, repeat and delay them."""
 
     def lags_s(self) -> list[float]:
-        """How long after it was made each copy of an answer arrives."""
+        """Delays of each copy of an answer."""
         return [0.0]
 
     def stuck_s(self) -> float:
-        """How long a process stays in state D after it was killed."""
+        """How long a killed process stays in state D."""
         return 0.0
 
 

@@ -8,11 +8,11 @@ from holdfast.sim.scenario import Fault
 from holdfast.sim.training import Training
 from holdfast.sim.world import World
 
-LOSS_FOUND_S = 1.0  # from a node's end until somebody misses it
+LOSS_FOUND_S = 1.0  # from a node's end until it is missed
 
 
 class Faults:
-    """`quiet`: nothing strikes any more."""
+    """`quiet`: no more faults."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Faults:
         self._world.after(LOSS_FOUND_S, lambda: self._tell_loss(name))
 
     def bring_back(self, name: str) -> None:
-        """A node returns repaired; a name that is not known is a new one."""
+        """Returns a repaired node; an unknown name is a new node."""
         if name not in self._cluster.nodes:
             self._cluster.add(name)
         node = self._cluster.nodes[name]

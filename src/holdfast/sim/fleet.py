@@ -1,7 +1,7 @@
-"""A virtual fleet: jobs of mixed sizes on nodes of which some are lemons, for weeks, by seed.
+"""Simulates a fleet: jobs of mixed sizes on nodes, some of them lemons, for weeks, by seed.
 
-Gives what the node book would hold of it, as the lemon score takes it, and which nodes were lemons. Nothing is isolated
-or mended meanwhile: what is asked is what the numbers of the whole time tell.
+Returns the contents of its node book, as input of the lemon score, and which nodes were lemons. Nothing is isolated
+or repaired meanwhile.
 """
 
 import heapq

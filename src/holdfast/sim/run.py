@@ -1,6 +1,6 @@
 """Runs a scenario: the real controller and core over a virtual cluster, in virtual time.
 
-Says what was decided, when, and how well the job came through. The same scenario and seed give the same answer.
+Reports what was decided, when, and how well the job survived. The same scenario and seed give the same result.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class WorkerCounts(Struct, frozen=True, kw_only=True):
 
 
 class Decided(Struct, frozen=True, kw_only=True):
-    """`isolate`: a node's name, several, or None. `workers`: as they are once the rung was carried out."""
+    """`isolate`: a node's name, several, or None. `workers`: after the rung was executed."""
 
     at_s: float
     incident: int
@@ -56,9 +56,9 @@ class Decided(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`outcome`: succeeded, failed, stopped, waiting, hung, or running when the time was over.
+    """`outcome`: succeeded, failed, stopped, waiting, hung, or running at the end of the time.
 
-    `goodput`: the time that all distinct steps take, of the time that passed.
+    `goodput`: the time of all distinct steps as a share of the elapsed time.
     """
 
     outcome: str
@@ -71,7 +71,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class MemoryRecord:
-    """Keeps rows as the journal gives them back."""
+    """Keeps rows in memory, as the journal returns them."""
 
     def __init__(self) -> None:
         self.rows: list[RawEntry] = []
@@ -84,11 +84,11 @@ class MemoryRecord:
 
 
 class ControllerDied(Exception):
-    """Raised by an engine in a random world: the controller is gone between two orders."""
+    """Raised by an engine in a random world: the controller dies between two orders."""
 
 
 class Simulation:
-    """One job in its world. `story`: what was said to people, a line each. `watch` sees every decision."""
+    """One job in its world. `story`: messages to people, a line each. `watch` sees every decision."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Simulation:
             self.drop_controller()
 
     def drop_controller(self) -> None:
-        """The controller is gone without a word. Its journal stays; the engine and the training go on."""
+        """Kills the controller. Its journal stays; engine and training continue."""
         if self._controller is None:
             return
         self._last_state = self._controller.state
@@ -220,7 +220,7 @@ class Simulation:
         self.world.after(gap_s, lambda: self._tick(turn, gap_s))
 
     def _tick(self, turn: int, gap_s: float) -> None:
-        """A tick while it can matter; none while steps tell the time, the job is over or nobody is there."""
+        """A tick while it can matter; none while steps advance the time, the job is over or no process runs."""
         if turn != self._tick_turn or self._controller is None:
             return
         phase = self.state.phase
@@ -236,12 +236,12 @@ def simulate(scenario: Scenario, *, seed: int = 0) -> Answer:
 
 
 def run_file(path: Path, seed: int = 0) -> Answer:
-    """raises: ScenarioRefused"""
+    """Runs a scenario file. raises: ScenarioRefused"""
     return simulate(scenarios.read(path), seed=seed)
 
 
 def check_expect(answer: Answer, expect: Expected | None) -> list[str]:
-    """What the answer does not have as expected, a sentence each."""
+    """Expectations that the result does not meet, a sentence each."""
     if expect is None:
         return []
     got: dict[str, Any] = {"rungs": tuple(decided.rung for decided in answer.decisions)}

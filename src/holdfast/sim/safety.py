@@ -1,6 +1,6 @@
-"""Records violations of safety rules in a simulated job. Interferes with nothing.
+"""Records violations of safety rules in a simulated job, without interfering.
 
-It keeps its own books from the decisions and orders that it sees, rather than believe those of the core.
+It derives its own state from decisions and orders, independently of the core.
 """
 
 from collections import Counter

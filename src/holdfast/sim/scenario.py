@@ -1,4 +1,4 @@
-"""Scenarios: a virtual cluster, a policy and the faults that strike, as people write them in YAML.
+"""Parses scenarios: a virtual cluster, a policy and faults, written in YAML.
 
     cluster: {workers: 4, spares: 1, devices_per_node: 8}
     policy: {max_restarts: 8, hang_timeout: 10min}
@@ -28,11 +28,11 @@ _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)\s*")
 
 
 class ScenarioRefused(ValueError):
-    """The scenario cannot be run as it is written; the text says where and what would do."""
+    """The scenario is invalid; the message says where, and what is valid."""
 
 
 class ClusterSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nodes node-0 ... run the workers, the ones after them are spares."""
+    """Nodes node-0 ... run the workers, further ones are spares."""
 
     workers: Count = 1
     spares: Annotated[int, Meta(ge=0)] = 0
@@ -40,10 +40,10 @@ class ClusterSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`worker`: whatever node runs that worker then; `node` names one instead.
+    """`worker`: the node that runs that worker at that time; `node` names a node instead.
 
-    At a time, or when the job is about to make a step: that step is then not made. `times` without `every_s`
-    strikes in so many attempts that come to the step; `every_attempt` in all of them.
+    Occurs at a time, or when the job is about to make a step, which is then not made. `times` without `every_s`: in
+    this many attempts that reach the step; `every_attempt`: in all.
     """
 
     kind: Literal["exit", "hang", "device", "node_down"]
@@ -69,7 +69,7 @@ class WorkerExpected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the answer must say; what is absent may be anything. `workers`: after the last decision."""
+    """Expected results; absent ones are not checked. `workers`: after the last decision."""
 
     rungs: tuple[str, ...] | None = None
     outcome: str | None = None
@@ -80,7 +80,7 @@ class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`sick`: nodes that are broken before the job comes, and how likely a check finds that."""
+    """`sick`: nodes that are broken before the job starts, and the probability that a check finds that."""
 
     cluster: ClusterSize = ClusterSize()
     policy: Policy = Policy()
@@ -95,7 +95,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> Scenario:
-    """raises: ScenarioRefused, when the file cannot be read, is no YAML or no scenario"""
+    """Reads a scenario. raises: ScenarioRefused, if the file cannot be read, is no YAML or no scenario"""
     try:
         return parse(path.read_bytes())
     except OSError as error:
@@ -105,7 +105,7 @@ def read(path: Path) -> Scenario:
 
 
 def parse(text: bytes) -> Scenario:
-    """raises: ScenarioRefused"""
+    """Parses a scenario. raises: ScenarioRefused"""
     try:
         raw = msgspec.yaml.decode(text)
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Random worlds: cluster, policy, faults and an unreliable engine all come from one seed.
+"""Generates random worlds: cluster, policy, faults and an unreliable engine all come from one seed.
 
-Each is watched for what must never happen (safety) and, once faults stop and enough healthy nodes are there,
-for the job to train again or to have ended within a bound (liveness). A seed tells the same story every time.
+Each is checked for safety violations and, once faults stop and enough healthy nodes exist, for liveness: the job
+trains again or has ended within a bound. A seed always gives the same history.
 """
 
 from random import Random
@@ -32,7 +32,7 @@ RETURN_S_MIN = 5.0  # a node comes back later than its loss is noticed
 
 
 class SeedReport(Struct, frozen=True, kw_only=True):
-    """`violations`: a sentence each; none when `ok`. `story`: a line for each thing people were told."""
+    """`violations`: a sentence each; none if `ok`. `story`: a line for each message to people."""
 
     seed: int
     ok: bool
@@ -42,7 +42,7 @@ class SeedReport(Struct, frozen=True, kw_only=True):
 
 
 class Roughness(Struct, frozen=True, kw_only=True):
-    """How often things go wrong that are no faults of the job."""
+    """Rates of disturbances that are not faults of the job."""
 
     lost: float = 0.0  # answers that never come
     twice: float = 0.0  # answers that come again, later
@@ -54,7 +54,7 @@ class Roughness(Struct, frozen=True, kw_only=True):
 
 
 class RoughService(Service):
-    """`quiet`: answers come once and in time again."""
+    """`quiet`: answers arrive once and in time again."""
 
     def __init__(self, dice: Random, rough: Roughness) -> None:
         self.quiet = False
@@ -78,7 +78,7 @@ class RoughService(Service):
 
 
 class RoughEngine:
-    """Between controller and engine: the watch sees every order, and the controller may die around one."""
+    """Wraps the engine: the watch sees every order, and the controller may die around one."""
 
     def __init__(self, simulation: Simulation, safety: Safety, rough: Roughness, dice: Random) -> None:
         self.quiet = False
@@ -104,7 +104,7 @@ class RoughEngine:
 
 
 class RandomWorld:
-    """One seed's world, from its first roll of the dice to the last check."""
+    """One seed's world, from its first random number to the last check."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -151,7 +151,7 @@ class RandomWorld:
         )
 
     def bound_s(self) -> float:
-        """Within this the job must train again: each wait that a policy allows for, once a round.
+        """The bound within which the job must train again: each wait that the policy allows, once a round.
 
         A device that never heals and stands on a node in use costs a round each time it is seen, and it is
         isolated at the latest when it comes back too often; one more round for what is under way.
@@ -214,7 +214,7 @@ class RandomWorld:
             faults.bring_back(f"node-{number}")
 
     def _is_well(self) -> bool:
-        """It has ended, trains, or waits for people as it was told to."""
+        """True if it has ended, trains, or waits for people as configured."""
         simulation = self.simulation
         state = simulation.state
         match state.phase:

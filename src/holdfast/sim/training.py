@@ -1,7 +1,7 @@
-"""A virtual training: processes that make steps, write checkpoints, hang and die.
+"""Simulates a training: processes that make steps, write checkpoints, hang and die.
 
-Tells what agents would see: ranks and commands that end, steps, hangs. A hang is found when the real
-detector's limit has passed. Steps are not simulated one by one where nothing could see the difference.
+Reports what agents would: ends of ranks and commands, steps, hangs. A hang is found after the real detector's limit.
+Steps are not simulated one by one where no difference is visible.
 """
 
 import math
@@ -24,7 +24,7 @@ from holdfast.model.orders import StartAttempt
 from holdfast.sim.scenario import Scenario
 from holdfast.sim.world import World
 
-EXIT_FOUND_S = 0.1  # from a rank's end until its agent tells
+EXIT_FOUND_S = 0.1  # from a rank's end until its agent reports it
 COMMAND_ENDS_S = 0.6  # the launcher ends the rank's siblings first
 OTHERS_END_S = 1.6  # the other workers' launchers learn of it through the rendezvous
 DEVICE_FOUND_S = 0.2
@@ -32,7 +32,7 @@ LAUNCHER_CODE = 1  # torchrun's, whatever its rank died of
 
 
 class NodeLike(Protocol):
-    """What a training needs to know of a node."""
+    """What a training needs of a node."""
 
     up: bool
 
@@ -46,7 +46,7 @@ class BrokenLike(Protocol):
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """What struck an attempt, for the diagnosis: a rank that ended (`code`), a device, a node; else a hang."""
+    """The fault of an attempt, for the diagnosis: a rank that ended (`code`), a device, a node; else a hang."""
 
     at_s: float
     worker: int
@@ -71,7 +71,7 @@ class Training:
         self.alive: set[int] = set()
         self.nodes: tuple[str, ...] = ()
         self.best_step = 0
-        self.steps_made = 0  # told of, those made again included
+        self.steps_made = 0  # reported, repeated ones included
         self.moving = False
         self.troubles: list[Trouble] = []
         self.on_empty: Callable[[], None] = lambda: None
@@ -117,12 +117,12 @@ class Training:
             self._plan_hang()
 
     def kill(self, but: int | None = None) -> None:
-        """Ends all processes, save those of worker `but`, which cannot be killed yet."""
+        """Ends all processes, except those of worker `but`, which cannot be killed yet."""
         self._stand()
         self.alive &= {but}
 
     def node_down(self, name: str) -> None:
-        """Its processes are gone without a word; the others wait for them."""
+        """A node fails: its processes end without notice; the others wait for them."""
         if name not in self.nodes:
             return
         worker = self.nodes.index(name)
@@ -147,7 +147,7 @@ class Training:
             self._stall()
 
     def exit(self, worker: int, rank: int | None, code: int, error: str) -> None:
-        """A rank ends; its launcher ends soon after, then the others' launchers."""
+        """A rank ends; its launcher ends soon after, then the other launchers."""
         if worker not in self.alive or self._over:
             return
         rank = self._rank(worker, rank)
@@ -256,7 +256,7 @@ class Training:
             return self._limits.exit_hang_s
         return limit_s
 
-    # --- what is told
+    # --- reports
 
     def _later(self, delay_s: float, do: Callable[[], None]) -> None:
         attempt = self.attempt

@@ -1,6 +1,6 @@
-"""What a diagnosis would find in a virtual attempt: its troubles, given to the real first verdict.
+"""Builds the evidence of a virtual attempt for the real first verdict.
 
-Only puts them into the words that the verdict takes; it judges nothing.
+Only converts; it judges nothing.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A world with its own clock and dice: same seed, same history. Knows nothing of jobs or nodes."""
+"""A world with its own clock and random numbers: same seed, same history. Independent of jobs and nodes."""
 
 import heapq
 import itertools
@@ -21,7 +21,7 @@ class World:
         self.after(max(at_s - self.now_s, 0.0), do)
 
     def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Lets everything happen up to `until_s`, or until it is over; the clock stands at what happened last."""
+        """Runs all events up to `until_s`, or until it is over; the clock stops at the last event."""
         while self._later and self._later[0][0] <= until_s:
             self.now_s, _, do = heapq.heappop(self._later)
             do()

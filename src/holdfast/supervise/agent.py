@@ -1,7 +1,7 @@
 """Runs `holdfast agent` on one node of a multi-node job: connects link and agent, and runs the main loop.
 
-Commands, reapers, signals and time come in; reports go out by the link, which keeps them while the controller is
-away. That the controller is away is never a reason to end anything. Decides nothing.
+Input: commands, reapers, signals, time. Output: reports over the link, which keeps them while the controller is away.
+A missing controller is never a reason to end anything. Decides nothing.
 """
 
 import os
@@ -39,12 +39,12 @@ from holdfast.supervise.live_signatures import live_signatures
 from holdfast.supervise.metrics_choice import Metrics, NoMetrics, of_agent
 
 LOOK_S = 0.1
-FACTS_WAIT_S = 0.5  # at the start: a reaper tells what it has seen within milliseconds
+FACTS_WAIT_S = 0.5  # at the start: a reaper reports its facts within milliseconds
 GOODBYE_S = 5.0  # for the last reports to be taken
 UNKILLABLE_S = 30.0  # beyond the grace: what still lives then is in state D
-UNREACHED_S = 5.0  # without the controller: then it is told why
+UNREACHED_S = 5.0  # without the controller: then the reason is printed
 REASONS_TOLD_MAX = 8  # while it is not reached
-REFUSED_S = 60.0  # an agent that nobody takes, and that guards nothing, gives up
+REFUSED_S = 60.0  # a refused agent without processes gives up
 FAULTS_TOLD_MAX = 20
 SPOOL = "spool"
 SIGNATURES = "signatures"  # in the state folder
@@ -55,7 +55,7 @@ _COMMANDS: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyComm
 
 
 def tell(text: str) -> None:
-    """A line for people, on stderr: whoever started this agent has laid it into a file. Never raises."""
+    """Prints a line to stderr, which the agent's starter redirects to a file. Never raises."""
     stamp = time.strftime("%H:%M:%S")
     try:
         for line in text.splitlines():
@@ -66,7 +66,7 @@ def tell(text: str) -> None:
 
 
 def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
-    """Until the controller says that it is over, or a signal does. Returns what to exit with."""
+    """Runs until the controller or a signal ends it. Returns the exit code."""
     clock = JobClock()
     home = NodeHome(place.job_folder, place.node)
     try:
@@ -78,7 +78,7 @@ def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
 
 
 class AgentWheel:
-    """One thread; nothing in it waits longer than `LOOK_S`."""
+    """The agent's main loop. One thread; nothing in it waits longer than `LOOK_S`."""
 
     def __init__(
         self, place: AgentPlace, home: NodeHome, spool: Spool, env: Mapping[str, str], clock: JobClock
@@ -100,7 +100,7 @@ class AgentWheel:
         self._leaving_s: float | None = None
         self._refused_s: float | None = None
         self._unreached_s = clock()
-        self._reasons: set[str] = set()  # that were told, why the controller is not reached
+        self._reasons: set[str] = set()  # reported reasons why the controller cannot be reached
         self._code: int | None = None
         self._link = AgentLink(
             name=place.node,
@@ -147,7 +147,7 @@ class AgentWheel:
             agent.hear()
         number, worker = agent.runs
         if number:
-            tell(f"took up worker {worker} of attempt {number}, which runs here")
+            tell(f"reattached to worker {worker} of attempt {number}, which runs here")
 
     def _made(self, given: SetUp) -> RemoteAgent:
         """The agent of that job. What it keeps is below the folder of this node's own choice."""
@@ -245,7 +245,7 @@ class AgentWheel:
             return
         if why not in self._reasons and len(self._reasons) < REASONS_TOLD_MAX:
             self._reasons.add(why)
-            tell(f"the controller is not reached ({why}); it is tried again and again")
+            tell(f"the controller cannot be reached ({why}); retrying")
 
     def _hear_said(self, body: bytes) -> None:
         if not self._calls.hear(body):
@@ -261,7 +261,7 @@ class AgentWheel:
         try:
             command = _COMMANDS.decode(body)
         except UNREADABLE as error:
-            tell(f"a command that this version does not know ({error}): passed over")
+            tell(f"a command that this version does not know ({error}): ignored")
             if order:
                 self._link.done(order)
             return
@@ -278,7 +278,7 @@ class AgentWheel:
             self._agent = self._made(given)
             self._agent.take_up()
         elif self._agent.job != given.job:
-            tell(f"this is an agent of job {self._agent.job}: words about job {given.job} are passed over")
+            tell(f"this is an agent of job {self._agent.job}: messages about job {given.job} are ignored")
             return
         self._home.keep_set_up(given)
 
@@ -329,7 +329,9 @@ class AgentWheel:
             if self._faults <= FAULTS_TOLD_MAX:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
-                text = f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it"
+                text = (
+                    f"an internal error of Holdfast, which continues: {error!r} ({place}); please report it"
+                )
                 tell(text)
                 fault = FindingNoted(at_s=self._clock(), finding="fault", text=f"{self._place.node}: {text}")
                 self._send(Told(event=fault))

@@ -1,7 +1,7 @@
 """Runs `holdfast agent -- COMMAND`: supervises one worker that srun or mpirun has started.
 
-There is no controller, so nothing is restarted and no worker knows of another: each is logged, and where it fails it
-says why. All of them write into one folder of the job; the record of worker 0 is the job's.
+There is no controller, so nothing is restarted and workers do not know of each other: each is logged, with a verdict
+if it fails. All write into one folder of the job; worker 0's record is the job's.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ NAMES_MAX = 100  # runs of one job's id that begin anew
 
 
 def run_alone(settings: RunSettings, env: Mapping[str, str], cwd: str) -> int:
-    """Returns the command's own exit code; 2 where nothing could be started."""
+    """Returns the command's own exit code; 2 if nothing could be started."""
     me = launched(env)
     console = WorkerConsole(me, quiet=settings.quiet)
     settings = with_launcher(_without_restarts(settings))
@@ -37,7 +37,7 @@ def run_alone(settings: RunSettings, env: Mapping[str, str], cwd: str) -> int:
 
 
 class WorkerConsole(Console):
-    """Its words say which worker it is: those of all come out of one srun."""
+    """Prefixes messages with the worker, because one srun prints those of all."""
 
     def __init__(self, me: Launched, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)

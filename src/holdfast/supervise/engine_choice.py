@@ -1,6 +1,6 @@
 """Chooses the engine of a multi-node job: simulated nodes on this machine, or a scheduler's.
 
-Loaded by its name, for a run on one machine alone needs none of it.
+Imported on demand, because a single-machine run does not need it.
 """
 
 import os
@@ -15,22 +15,22 @@ from holdfast.engines.nodes import EngineRefused, NodeEngine
 from holdfast.journal.jobdir import JobDir, JobInUse, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
-from holdfast.supervise.many_nodes import attach_nodes, run_nodes
+from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
 from holdfast.supervise.slurm.job import engine_here, follow_submitted, run_slurm, stand_by
 from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, kept_environment, recorded, taken_up
 from holdfast.views.console import Console
 
 
 def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequence[str] = ()) -> int:
-    """Runs the job to its end, wherever its settings say. Returns the training's own exit code.
+    """Runs the job to its end with the engine of its settings. Returns the training's own exit code.
 
-    `sbatch`: flags for it, where the job is handed to Slurm.
+    `sbatch`: flags for it, if the job is submitted to Slurm.
     """
     if settings.engine == "slurm":
         return run_slurm(settings, env, sbatch)
     console = Console(quiet=settings.quiet)
     for folder in clear_leftovers(_is_over):
-        console.tell(f"cleared away the nodes of {folder.name}, which has ended")
+        console.tell(f"removed the nodes of {folder.name}, which has ended")
     try:
         engine = _engine(settings, env)
     except EngineRefused as error:
@@ -40,7 +40,7 @@ def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequenc
 
 
 def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
-    """Takes up a job whose Holdfast is gone, by its journal. Returns what `run` would have."""
+    """Reattaches to a job whose supervisor has died, from its journal. Returns the training's exit code."""
     console = Console(quiet=quiet)
     try:
         lock = job.lock()
@@ -65,12 +65,12 @@ def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
 def attach_slurm(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was handed to Slurm; None: there is none of that name, or this is its allocation."""
+    """Follows a job that was submitted to Slurm; None: there is none of that name, or this is its allocation."""
     return follow_submitted(state_dir, name, env, quiet=quiet)
 
 
 def stand_by_slurm(state_dir: str, name: str, env: Mapping[str, str]) -> int:
-    """Inside a Slurm job: goes on with it when its controller is gone."""
+    """Inside a Slurm job: takes over when its controller is gone."""
     return stand_by(state_dir, name, env)
 
 

@@ -1,6 +1,6 @@
 """Connects a run with the node book: writes the events of its nodes, and reads which are excluded.
 
-Fenced: whatever the book does costs the run at most the stated wait, and never its life.
+Fenced: a problem with the book costs the run at most the stated wait.
 """
 
 import threading
@@ -27,7 +27,7 @@ BY = "holdfast"
 
 
 class FleetNotes:
-    """`nodes`: all that the job may use. `tell`: people."""
+    """`nodes`: all that the job may use. `tell`: prints a message."""
 
     def __init__(
         self,
@@ -45,17 +45,17 @@ class FleetNotes:
         self._warnings: deque[str] = deque()
 
     def heard(self, event: AnyEvent, decision: Decision) -> None:
-        """Every decision of the run, as it is made."""
+        """Records a decision of the run."""
         noted = self._notes.hear(event, decision)
         if noted.lines or noted.ran:
             self._book.note(noted.lines, noted.ran)
 
     def remember(self, event: AnyEvent, decision: Decision) -> None:
-        """Of a run that is taken up: what was decided before, and is in the book already."""
+        """Replays a decision of a resumed run, which is in the book already."""
         self._notes.hear(event, decision)
 
     def shunned(self) -> frozenset[str]:
-        """The nodes that are isolated now, by any job or person. Asked at every placement; waits a moment at most."""
+        """The nodes that any job or person has isolated. Called at every placement; waits a moment at most."""
         isolated = self._book.isolated()
         for node in sorted(isolated.keys() - self._shunned):
             self._tell(f"{node} is isolated in the node book, and not used: {isolated[node].reason}")
@@ -63,7 +63,7 @@ class FleetNotes:
         return self._shunned
 
     def why_not_isolate(self, node: str, reason: str) -> str:
-        """Writes the isolation, for all jobs; or why it must not be: too many were within the hour."""
+        """Writes the isolation, for all jobs; or returns why it is refused: too many within the hour."""
         if self._shadow:
             return "in shadow nothing is isolated"
         why = self._notes.why(node) or reason
@@ -75,17 +75,17 @@ class FleetNotes:
         return answer.why_not
 
     def isolate_ordered(self, decision: Decision) -> None:
-        """On one machine isolation is a word alone: it is written for the other jobs."""
+        """Writes the isolation of a single-machine job's node, for other jobs."""
         for order in decision.orders:
             if isinstance(order, IsolateNode) and (why := self.why_not_isolate(order.node, order.reason)):
                 self._tell(f"{order.node} is not isolated for other jobs: {why}")
 
     def warn_of(self, node: str) -> None:
-        """Has said what the book holds against the one machine that a run has; refuses nothing, waits for nothing."""
+        """Prints what the book holds against the single machine of a run; refuses nothing, waits for nothing."""
         threading.Thread(target=self._look_up, args=(node,), name="node-history", daemon=True).start()
 
     def turn(self) -> None:
-        """Says what is to be said. Never waits."""
+        """Prints pending messages. Never waits."""
         while self._warnings:
             self._tell(self._warnings.popleft())
         self._book.turn()
@@ -102,8 +102,7 @@ class FleetNotes:
             isolation = book.isolated().get(node)
             if isolation is not None:
                 self._warnings.append(
-                    f"this node, {node}, is isolated in the node book: {isolation.reason}; the run starts all the "
-                    f"same, as there is no other (give it back: holdfast nodes release {node})"
+                    f"this node, {node}, is isolated in the node book: {isolation.reason}; the run starts anyway, because there is no other node (release it: holdfast nodes release {node})"
                 )
             score = self._lemon(book, node)
             if score is not None:

@@ -1,4 +1,4 @@
-"""Opens a connection point for a single-machine job when the first user command asks for it (jobs.line).
+"""Opens a connection point for a single-machine job when the first user command requests it (jobs.line).
 
 Until then it costs one look into the job's folder a second, and no memory.
 """
@@ -27,8 +27,7 @@ class _Line(Protocol):
 
 
 class LineOnDemand:
-    """`tell`: a line for people. `env`, `cwd`: for commands while no training runs.
-    `grace_s`: of a stop that somebody asks for."""
+    """`tell`: prints a message. `env`, `cwd`: for commands while no training runs."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class LineOnDemand:
             self._line = None
 
     def _open(self) -> None:
-        """By its name, for a job that nobody asks anything needs none of it."""
+        """Imported by name, because most jobs never need it."""
         module = importlib.import_module("holdfast.supervise.local_line")
         try:
             self._line = module.LocalLine(
@@ -91,7 +90,7 @@ class LineOnDemand:
                 self._grace_s,
             )
         except OSError as error:
-            self._tell(f"somebody wants to ask this job, which cannot listen: {error}")
+            self._tell(f"a user command wants to query this job, but it cannot listen: {error}")
 
 
 def _is_removed(path: Path) -> bool:

@@ -11,7 +11,7 @@ from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 
 
 def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signatures:
-    """Read in a thread, which has just been started. `shared`: see `cache_for`."""
+    """Loads them in a thread that it starts. `shared`: see `cache_for`."""
     cache = cache_for(env, shared)
     left_out: list[str] = []
 
@@ -28,9 +28,9 @@ def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signa
 
 
 def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:
-    """Holdfast's own here, or, where it has none yet, a folder that other nodes of the job may see as well.
+    """The cache folder: Holdfast's own or, if still empty, one that other nodes of the job may share.
 
-    On a node that comes new to a job, compiling would take seconds of a core while the training starts.
+    On a new node, compiling would take seconds of a core while the training starts.
     """
     own = cache_dir(env)
     return own if shared is None or own.is_dir() else shared

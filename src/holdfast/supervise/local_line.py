@@ -1,6 +1,6 @@
 """The connection point of a single-machine job: a hub on this machine, with the job's calls behind it.
 
-Agent's and controller's end of the calls are in this one process.
+Both ends of the calls, agent and controller, are in this process.
 """
 
 import os
@@ -30,7 +30,7 @@ RELAY_S = 1.0
 
 
 class LocalLine:
-    """`env`, `cwd`: for commands while no training runs. raises: OSError, where it cannot listen"""
+    """`env`, `cwd`: for commands while no training runs. raises: OSError, if it cannot listen"""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LocalLine:
             self._relay.turn()
 
     def close(self, why: str) -> None:
-        """Tells those who wait, and is gone."""
+        """Informs waiting clients, and closes."""
         self._relay.close(why)
         self._calls.close()
         self._hub.close()

@@ -1,11 +1,10 @@
-"""Supervises a job on many nodes: the process of the controller, in which nothing trains.
+"""Supervises a multi-node job: the controller's process, in which nothing trains.
 
-Wires link, engine, worker_group and controller together and turns their wheel; the training's exit code goes out. The agents
-and the training do not need this process to live: another takes the job up from its journal.
+Connects link, engine, worker group and controller and runs their main loop; returns the training's exit code. Agents
+and training do not depend on this process: another one resumes the job from its journal.
 """
 
 import gc
-import os
 import secrets
 import signal
 from collections.abc import Callable, Mapping
@@ -27,14 +26,13 @@ from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import FOR_OTHERS, MOVED, Memory
 from holdfast.core.workers.roster import Settings as GroupSettings
-from holdfast.engines.nodes import EngineRefused, NodeEngine
+from holdfast.engines.nodes import NodeEngine
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import RawEntry
 from holdfast.link.hub import Hub
-from holdfast.link.listening import ListenFailed
 from holdfast.link.peers import Limits
-from holdfast.link.tls import TlsUnavailable, make_certificate
+from holdfast.link.tls import make_certificate
 from holdfast.model.events import (
     AnyEvent,
     FindingNoted,
@@ -62,11 +60,9 @@ from holdfast.supervise.controller_files import (
 )
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.metrics_choice import of_controller
+from holdfast.supervise.metrics_choice import Metrics, of_controller
 from holdfast.supervise.nodes_evidence import NodesEvidence
 from holdfast.supervise.start import (
-    USAGE,
-    begun,
     forget_environment,
     keep_environment,
     stop_request,
@@ -85,7 +81,7 @@ HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, h
 
 
 class NodesSupervisor:
-    """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
+    """The main loop. One thread; nothing in it waits longer than `LOOK_S`."""
 
     def __init__(
         self,
@@ -97,7 +93,7 @@ class NodesSupervisor:
         engine: NodeEngine,
         memory: Memory | None = None,
     ) -> None:
-        """raises: EngineRefused, ListenFailed, TlsUnavailable, OSError where the job's folder cannot be written"""
+        """raises: EngineRefused, ListenFailed, TlsUnavailable, OSError if the job's folder cannot be written"""
         self.clock = JobClock()
         self._settings = settings
         self._console = console
@@ -142,19 +138,7 @@ class NodesSupervisor:
         self._echo = WorkerEcho(job.path, console.echo, console.tell)
         self._echoes_from_end = 0  # the attempt whose output another process has shown
         self._wheel = Wheel(console.tell)
-        self._metrics = of_controller(
-            settings,
-            "of_many_nodes",
-            self.clock,
-            console.tell,
-            self.controller.handle,
-            job,
-            self.record,
-            self._wheel,
-            lambda: self.hangs.output_s,
-            lambda: self.stragglers.now,
-            lambda: len(self.machine.connected),
-        )
+        self._metrics = self._made_metrics()
         self._companions = Companions(job, companions_of(settings), env, self.clock, console.tell)
         self._ticked_s = 0.0
         self._looked_s = 0.0
@@ -166,6 +150,21 @@ class NodesSupervisor:
         self._held_until_s: float | None = None  # where the engine need not answer
         self._moves: EndAsked | None = None
         self._evidence = NodesEvidence(job, settings, env)
+
+    def _made_metrics(self) -> Metrics:
+        return of_controller(
+            self._settings,
+            "of_many_nodes",
+            self.clock,
+            self._console.tell,
+            self.controller.handle,
+            self._job,
+            self.record,
+            self._wheel,
+            lambda: self.hangs.output_s,
+            lambda: self.stragglers.now,
+            lambda: len(self.machine.connected),
+        )
 
     def _group_settings(self) -> GroupSettings:
         policy = self._settings.policy
@@ -247,7 +246,7 @@ class NodesSupervisor:
         return self._turn(begin)
 
     def resume(self, state: State, rows: list[RawEntry]) -> int:
-        """Goes on from `state`, which is what `rows` come to."""
+        """Continues from `state`, the result of replaying `rows`."""
         self.clock.not_before(rows[-1][0] if rows else 0.0)
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
@@ -255,7 +254,7 @@ class NodesSupervisor:
             self._metrics.hear(event, decision)
         self.controller.state = state
         self._echoes_from_end = state.job.attempt
-        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
+        self._console.tell(f"reattached to {self._job.name} in attempt {state.job.attempt}")
 
         def begin() -> None:
             self._engine.begin(self._place)
@@ -366,7 +365,7 @@ class NodesSupervisor:
             return
         self._stop_signals += 1
         force = self._stop_signals > 1
-        word = "at once" if force else "cleanly; once more ends it at once"
+        word = "at once" if force else "cleanly; send it again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         if not force:
             self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)
@@ -375,7 +374,7 @@ class NodesSupervisor:
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
 
     def _hear(self, event: AnyEvent) -> None:
-        """What is told while the scheduler ends the job's processes says nothing of the job, if that is to be moved."""
+        """Ignores events while the scheduler ends the processes of a job that is being moved."""
         if self._moves is not None:
             return
         if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
@@ -387,7 +386,7 @@ class NodesSupervisor:
             self.controller.handle(event)
 
     def _was_told_to_end(self, event: AnyEvent) -> bool:
-        """It may be the scheduler, which in a preemption tells the nodes first: then nothing has failed."""
+        """It may be the scheduler, which in a preemption signals the nodes first: then nothing has failed."""
         if not isinstance(self.controller.state.phase, Running):
             return False
         if isinstance(event, FindingNoted):
@@ -433,7 +432,7 @@ class NodesSupervisor:
         self.machine.carry_out(stop)
 
     def _end_for(self, asked: EndAsked, at_s: float) -> None:
-        """Once: the scheduler says it to this process, too, after it has told the agents."""
+        """Once: the scheduler signals this process too, after the agents."""
         if self._is_told_to_end:
             return
         self._is_told_to_end = True
@@ -475,46 +474,3 @@ class NodesSupervisor:
         self.plain_log.decided(event, decision)
         self._wheel.fenced(lambda: self._fleet.heard(event, decision))
         self._wheel.fenced(lambda: self._metrics.hear(event, decision))
-
-
-def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
-    """Runs the command on all nodes to its end. Returns what `holdfast run` exits with: the training's own code."""
-    console = Console(quiet=settings.quiet)
-    start = begun(settings, console)
-    if start is None:
-        return USAGE
-    with start.lock:
-        try:
-            supervisor = NodesSupervisor(start.settings, start.job, console, os.environ, start.cwd, engine)
-            return supervisor.submit()
-        except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
-            console.tell(f"the job cannot be started: {error}")
-            return USAGE
-
-
-def attach_nodes(
-    job: JobDir,
-    settings: RunSettings,
-    cwd: str,
-    env: Mapping[str, str],
-    rows: list[RawEntry],
-    engine: NodeEngine,
-    *,
-    moved: bool = False,
-) -> int:
-    """Takes up a job on many nodes whose controller is gone, by its journal; `job` is locked. Returns what `run` would.
-
-    `moved`: the scheduler has started the job again since: nothing of it runs, and that is no failure.
-    """
-    console = Console(quiet=settings.quiet)
-    memory, state = Memory(), State()
-    for event, decision in decisions(rows, settings.policy):
-        memory.hear(event)
-        state = decision.state
-    memory.moved = memory.moved or moved
-    try:
-        supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
-        return supervisor.resume(state, rows)
-    except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
-        console.tell(f"the job cannot be taken up: {error}")
-        return USAGE

@@ -1,4 +1,4 @@
-"""The evidence bundles of a job on many nodes: what of an incident goes into one, and whose logs stand first."""
+"""Builds the evidence bundles of a multi-node job: their contents, and whose logs come first."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ WAIT_S = 10.0  # at the end, for one that is being written
 
 
 class NodesEvidence:
-    """Bundles are written in threads: neither the restart nor the wheel waits for one."""
+    """Threads write the bundles: neither the restart nor the main loop waits for one."""
 
     def __init__(self, job: JobDir, settings: RunSettings, env: Mapping[str, str]) -> None:
         self._job, self._settings, self._env = job, settings, env
@@ -23,11 +23,11 @@ class NodesEvidence:
         self._writer = BundleWriter(job.incidents, self._told.append)
 
     def save(self, case: Case, samples: tuple[RankSample, ...]) -> None:
-        """`samples`: the last ones of all ranks, where the workers' own files cannot be seen from here."""
+        """`samples`: the last ones of all ranks, if the workers' files are not visible here."""
         self._writer.write_job(job_scene(case, self._job, self._settings, self._env, samples))
 
     def news(self) -> list[str]:
-        """What could not be written, in words, once."""
+        """Returns write failures in words, once."""
         return [self._told.popleft() for _ in range(len(self._told))]
 
     def close(self) -> None:

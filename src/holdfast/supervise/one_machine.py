@@ -1,7 +1,7 @@
 """Supervises a job on one machine: agent and controller in one process.
 
-Wires the rooms together and turns the wheel: signals, reapers and time come in, the training's exit
-code goes out. Decides nothing.
+Connects the rooms and runs the main loop: signals, reapers and time in, the training's exit code out. Decides
+nothing.
 """
 
 import os
@@ -73,7 +73,7 @@ LEFTOVER_WAIT_S = 15.0  # for the standby to be gone at the end
 
 
 class OneMachine:
-    """Gives each order to whom it concerns: the engine places, the agent runs, the console speaks."""
+    """Dispatches orders: the engine places, the agent runs, the console prints."""
 
     def __init__(self) -> None:
         self.ended: EndJob | None = None
@@ -93,7 +93,7 @@ class OneMachine:
 
 
 class Among(Struct, frozen=True, kw_only=True):
-    """A worker among others that the same launcher has started. `job`: what all of them have in common."""
+    """This worker's place among others started by the same launcher. `job`: common to all of them."""
 
     part: Part
     job: JobDir
@@ -111,7 +111,7 @@ def _as_the_only_one(emit: Callable[[AnyEvent], None]) -> Callable[[AnyEvent], N
 
 
 class Supervisor:
-    """The wheel. One thread; nothing in it waits longer than `LOOK_S`."""
+    """The main loop. One thread; nothing in it waits longer than `LOOK_S`."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Supervisor:
         cwd: str,
         among: Among | None = None,
     ) -> None:
-        """`among`: others, each watched by a process of its own; None: this worker is all."""
+        """`among`: other workers, each with its own supervisor; None: this is the only worker."""
         self.clock = JobClock()
         self._settings = settings
         self._console = console
@@ -195,7 +195,7 @@ class Supervisor:
         return self._turn(begin)
 
     def resume(self, state: State, rows: list[RawEntry]) -> int:
-        """Goes on from `state`, which is what `rows` come to."""
+        """Continues from `state`, the result of replaying `rows`."""
         self.clock.not_before(rows[-1][0] if rows else 0.0)
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
@@ -204,7 +204,7 @@ class Supervisor:
         self.controller.state = state
         if state.job.attempt:
             self._machine.agent.resume(state.job.attempt)
-        self._console.tell(f"took up {self._job.name} in attempt {state.job.attempt}")
+        self._console.tell(f"reattached to {self._job.name} in attempt {state.job.attempt}")
         return self._turn(lambda: self.controller.handle(ControllerResumed(at_s=self.clock())))
 
     def _turn(self, begin: Callable[[], None]) -> int:
@@ -270,7 +270,7 @@ class Supervisor:
         running = isinstance(self.controller.state.phase, Running)
         if not force:
             self._machine.agent.signal(signal.SIGTERM if number == signal.SIGHUP else number)
-        word = "at once" if force else "cleanly; once more ends it at once"
+        word = "at once" if force else "cleanly; send it again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         finish_s = self._settings.grace_s if running else 0.0
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
@@ -288,7 +288,7 @@ class Supervisor:
 
 
 def run_job(settings: RunSettings) -> int:
-    """Runs the command to its end. Returns what `holdfast run` exits with: the training's own code."""
+    """Runs the command to its end. Returns the exit code of `holdfast run`: the training's own."""
     console = Console(quiet=settings.quiet)
     start = begun(settings, console)
     if start is None:
@@ -299,7 +299,7 @@ def run_job(settings: RunSettings) -> int:
 
 
 def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
-    """Takes up a job whose Holdfast is gone, by its journal. Returns what `run` would have."""
+    """Reattaches to a job whose supervisor has died, from its journal. Returns the training's exit code."""
     console = Console(quiet=quiet)
     jobs = StateDir(Path(state_dir))
     if name is None and not jobs.jobs():

@@ -1,4 +1,4 @@
-"""How a run begins and is taken up again: its folder, what its journal says of it, its environment."""
+"""Begins and resumes a run: its folder, its journal, its environment."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ from holdfast.views.console import Console
 Made = TypeVar("Made")
 USAGE = 2
 NO_RECORD = (NewerJournal, JournalUnusable, OSError, msgspec.MsgspecError, KeyError)
-ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be taken up again
+ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be resumed
 
 
 class Begun(NamedTuple):
@@ -38,8 +38,7 @@ class Begun(NamedTuple):
 
 
 def begun(settings: RunSettings, console: Console) -> Begun | None:
-    """What a run has before it starts: its folder, held for this process, and where it was called. None: it cannot be
-    had, and the console has said why."""
+    """The locked folder and working directory of a new run. None: impossible, and the console has printed why."""
     try:
         cwd = os.getcwd()
     except OSError as error:
@@ -54,7 +53,7 @@ def begun(settings: RunSettings, console: Console) -> Begun | None:
 
 
 def write_facts(record: Recorder, settings: RunSettings, name: str, cwd: str) -> None:
-    """How the job was started, for whoever takes it up again or looks at it. `name`: of the whole job."""
+    """Records how the job was started, for later processes. `name`: of the whole job."""
     record.set_meta("policy", msgspec.json.encode(settings.policy))
     facts = {
         "name": name,
@@ -70,7 +69,7 @@ def write_facts(record: Recorder, settings: RunSettings, name: str, cwd: str) ->
 
 
 def stop_request(number: int, at_s: float, *, force: bool, finish_s: float) -> StopRequested:
-    """What a signal to Holdfast asks of the job. `finish_s`: it was passed on, and the command may take so long."""
+    """The stop request for a signal. `finish_s`: the signal was passed on, and the command may take this long."""
     reason = f"{signal.Signals(number).name} was sent to Holdfast"
     return StopRequested(
         at_s=at_s,
@@ -83,7 +82,7 @@ def stop_request(number: int, at_s: float, *, force: bool, finish_s: float) -> S
 
 
 def with_launcher(settings: RunSettings) -> RunSettings:
-    """A launcher told to restart its ranks by itself is left to do so; Holdfast acts when it gives up."""
+    """Settings adjusted for a launcher that restarts its ranks itself: Holdfast acts when it gives up."""
     if not recognise(settings.command, os.environ).restarts:
         return settings
     policy = msgspec.structs.replace(settings.policy, launcher_restarts=True)
@@ -91,7 +90,7 @@ def with_launcher(settings: RunSettings) -> RunSettings:
 
 
 def recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
-    """How the job was started, in which folder, and all that has been written down since."""
+    """How the job was started, in which folder, and its journal."""
     reader = open_reader(job.journal_path)
     try:
         facts = msgspec.json.decode(reader.meta("job") or b"{}")
@@ -102,7 +101,7 @@ def recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
 
 
 class TakenUp(NamedTuple):
-    """A job that goes on: how it was started, in which folder, its journal, and what that comes to."""
+    """A resumed job: its settings, its folder, its journal, and the state from it."""
 
     settings: RunSettings
     cwd: str
@@ -111,14 +110,14 @@ class TakenUp(NamedTuple):
 
 
 class NotTakenUp(NamedTuple):
-    """Why not was said. `code`: what to exit with."""
+    """The job was not resumed; the reason was printed. `code`: exit code."""
 
     code: int
     has_ended: bool
 
 
 def taken_up(job: JobDir, console: Console, *, quiet: bool | None = None) -> TakenUp | NotTakenUp:
-    """What the journal of a job says that is held for this process. `quiet`: other than at its start."""
+    """Reads the journal of a locked job. `quiet`: overrides its first setting."""
     try:
         settings, cwd, rows = recorded(job)
     except NO_RECORD as error:
@@ -134,7 +133,7 @@ def taken_up(job: JobDir, console: Console, *, quiet: bool | None = None) -> Tak
 
 
 def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
-    """That of the `holdfast run` which began the job."""
+    """The environment of the `holdfast run` that started the job."""
     try:
         pairs = (job.path / ENVIRONMENT).read_bytes().split(b"\0")
     except OSError:
@@ -144,7 +143,7 @@ def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
 
 
 def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:
-    """The job's folder, held for this process. raises: ValueError, JobExists, JobInUse"""
+    """The job's folder, locked. raises: ValueError, JobExists, JobInUse"""
 
     def held(state: StateDir) -> tuple[JobDir, JobLock]:
         job = state.create(settings.job, at_s)
@@ -157,7 +156,9 @@ def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[Jo
 def in_state_folder(
     settings: RunSettings, make: Callable[[StateDir], Made], console: Console
 ) -> tuple[Made, RunSettings]:
-    """What is made in the state folder; somewhere else, said loudly, where that cannot be written. raises: ValueError"""
+    """Creates something in the state folder; in the fallback folder with a message, if that is not writable. raises:
+    ValueError
+    """
     places = state_places(Path(settings.state_dir))
     for place in places:
         try:
@@ -168,7 +169,9 @@ def in_state_folder(
 
 
 def keep_environment(job: JobDir, env: Mapping[str, str], console: Console) -> None:
-    """For restarts after an attach from another shell. It can hold secrets: for this user, while the job lives."""
+    """Stores the environment for restarts after an attach from another shell. It can hold secrets: readable by this
+    user only, while the job lives.
+    """
     try:
         fd = os.open(job.path / ENVIRONMENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:

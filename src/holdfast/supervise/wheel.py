@@ -1,6 +1,7 @@
-"""The main loop of a Holdfast process: signals, descriptors and timers in one thread, with no wait longer than `LOOK_S`.
+"""Runs the main loop of a Holdfast process: signals, descriptors and timers in one thread, with no wait longer than
+`LOOK_S`.
 
-A fault of ours in one part is told, and costs neither the other parts nor the training.
+An internal error in one part is reported, and affects neither the other parts nor the training.
 """
 
 import os
@@ -20,7 +21,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Wheel:
-    """`tell`: where a fault of ours is said."""
+    """`tell`: receives messages on internal errors."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.signals: list[int] = []  # that came and are still to be heeded
@@ -42,7 +43,9 @@ class Wheel:
         is_over: Callable[[], bool],
         finish: Callable[[], int],
     ) -> int:
-        """`once`, again and again, until it is over; it calls `wait`. Signals are heeded until `finish` is done."""
+        """Calls `once` repeatedly until the run is over; `once` calls `wait`. Signals are handled until `finish`
+        returns.
+        """
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         before = {number: signal.signal(number, self._on_signal) for number in signals_to_heed()}
         old_wake = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -61,7 +64,7 @@ class Wheel:
             os.close(wake)
 
     def wait(self, channels: Iterable[int]) -> None:
-        """Until one of them has something to say, a signal comes, or `LOOK_S` is over."""
+        """Waits until a descriptor is readable, a signal arrives, or `LOOK_S` passes."""
         wanted = set(channels)
         for fd in self._watched - wanted:
             self._selector.unregister(fd)
@@ -82,7 +85,7 @@ class Wheel:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
                 self._tell(
-                    f"a fault in Holdfast itself, which goes on: {error!r} ({place}); please report it"
+                    f"an internal error of Holdfast, which continues: {error!r} ({place}); please report it"
                 )
             time.sleep(LOOK_S)  # not a loop that turns on the spot
 
@@ -91,13 +94,13 @@ class Wheel:
 
 
 def signals_to_heed() -> tuple[signal.Signals, ...]:
-    """All that end a job or are passed on; not SIGHUP where it is ignored from the start, as under nohup."""
+    """Signals that end a job or are passed on; not SIGHUP if it is ignored from the start, as under nohup."""
     heeded = (*STOP_SIGNALS, *PASSED_ON)
     return tuple(one for one in heeded if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
 
 
 def collect_orphans() -> None:
-    """As process 1 of a container Holdfast inherits every orphan there, and must collect it."""
+    """Reaps orphans: as process 1 of a container Holdfast inherits them all."""
     if os.getpid() != 1:
         return
     with suppress(ChildProcessError):

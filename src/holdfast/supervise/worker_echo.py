@@ -1,6 +1,6 @@
 """Prints the output of all workers on the console, from the files in the job's folder.
 
-Bounded: some workers are looked at in each turn, and who falls far behind skips ahead; the files have it all.
+Bounded: each turn reads some workers, and one that falls far behind skips ahead; the files have everything.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,11 +9,11 @@ from pathlib import Path
 from holdfast.observe.logs.follow import Chunk, Follower
 
 LOOKED_AT_MAX = 32  # workers, in one turn
-NOTES_MAX = 20  # told of one attempt
+NOTES_MAX = 20  # reported for one attempt
 
 
 class WorkerEcho:
-    """`folder`: the job's. `echo`: where lines go, with what stands before each of them."""
+    """`folder`: the job's. `echo`: prints lines with their prefix."""
 
     def __init__(
         self, folder: Path, echo: Callable[[Chunk, bytes], None], tell: Callable[[str], None]
@@ -27,7 +27,7 @@ class WorkerEcho:
         self._notes = 0
 
     def follow(self, attempt: int, workers: Iterable[int], at_s: float, *, from_end: bool = False) -> None:
-        """From now on these. `from_end`: what they have written so far was shown by another process."""
+        """Follows these workers. `from_end`: another process has printed their earlier output."""
         if attempt == self._attempt:
             return
         self.finish(at_s)
@@ -48,12 +48,12 @@ class WorkerEcho:
             self._say(worker, follower)
 
     def look_at(self, worker: int, at_s: float) -> None:
-        """Now: what is about to be said of it comes after what it wrote."""
+        """Reads this worker now, so that its output precedes the next message about it."""
         if (follower := self._followers.get(worker)) is not None:
             self._show(worker, follower.poll(at_s))
 
     def finish(self, at_s: float) -> None:
-        """What is still unread, then nothing more of this attempt."""
+        """Prints unread output, then nothing more of this attempt."""
         for worker, follower in self._followers.items():
             self._show(worker, follower.finish(at_s))
             follower.close()

@@ -1,1 +1,1 @@
-"""What people see: terminal reports, screens, charts and pages. Made from documents; prints nothing."""
+"""Everything that people see: terminal reports, screens, charts and pages, made from documents. Prints nothing."""

@@ -1,7 +1,7 @@
-"""Console output of a run: the training's output with rank prefixes, and Holdfast's own lines.
+"""Prints a run on the console: the training's output with rank prefixes, and Holdfast's own lines.
 
-The training's output goes to stdout, Holdfast's words to stderr. A console that nobody reads, a closed
-pipe, no terminal at all: lines are dropped here (the files have them), and nothing ever waits.
+The training's output goes to stdout, Holdfast's messages to stderr. If the console is not read, closed or missing,
+lines are dropped here (the files have them), and nothing waits.
 """
 
 import os
@@ -46,7 +46,7 @@ class Console:
         self._hang = ""  # the newest, in full
 
     def echo(self, chunk: Chunk, before: bytes = b"") -> None:
-        """Lines of the training, as they came, each with its rank where that is known; `before` it: whose it is."""
+        """Prints lines of the training, unchanged, each with its rank if known; `before`: the prefix."""
         if self._quiet:
             return
         prefix = before + _prefix(chunk.source)
@@ -60,7 +60,7 @@ class Console:
             self._words.write(f"holdfast {stamp} {line}\n".encode("utf-8", "replace"))
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
-        """News of a decision; most events have none."""
+        """Prints news of a decision; most events have none."""
         if isinstance(event, FindingNoted):
             self._noted(event, decision)
             return
@@ -121,7 +121,7 @@ class Console:
         self._words.flush()
 
     def close(self) -> None:
-        """Gives a slow reader what waits, as long as it reads on; one that does not costs `STALLED_S`."""
+        """Flushes what is queued to a slow reader while it reads; a stalled one costs `STALLED_S`."""
         until_s = time.monotonic() + CLOSE_S_MAX
         stalled_s, waiting_bytes = time.monotonic(), -1
         while (left := self._output.waiting_bytes + self._words.waiting_bytes) and time.monotonic() < until_s:
@@ -183,7 +183,7 @@ class _Sink:
                 piece = self._waiting[0][:PIECE_BYTES]
                 written = os.write(self._fd, piece)
                 self._advance(written)
-        except OSError:  # nobody reads any more: the training goes on without an audience
+        except OSError:  # the console is closed: the training continues
             self._give_up()
 
     def _is_ready(self) -> bool:

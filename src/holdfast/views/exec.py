@@ -1,6 +1,6 @@
-"""The answers of many workers for people and for machines. Makes lines and prints nothing.
+"""Formats the answers of many workers for people and machines. Prints nothing.
 
-What is quoted cannot steer the terminal.
+Quotations cannot control the terminal.
 """
 
 import shlex
@@ -44,7 +44,7 @@ _CUT = Words(
 _ENDED = Words(en="ended with {code} after {took}", zh="{took} 后结束,退出码 {code}")
 _KILLED = Words(en="killed by signal {signal} after {took}", zh="{took} 后被信号 {signal} 终止")
 _ENDINGS: dict[Outcome, Words] = {
-    "exited": Words(en="ended, nobody knows how", zh="已结束,结果未知"),
+    "exited": Words(en="ended, with an unknown exit code", zh="已结束,结果未知"),
     "not-started": Words(en="could not be started", zh="无法启动"),
     "timed-out": Words(en="took too long, was ended after {took}", zh="超时,{took} 后被终止"),
     "ran-away": Words(en="printed without end, was ended after {took}", zh="输出无休止,{took} 后被终止"),
@@ -55,7 +55,7 @@ _ENDINGS: dict[Outcome, Words] = {
 
 
 class Asked(NamedTuple):
-    """What was to be run, and where."""
+    """The requested command, and where."""
 
     places: CallPlaces
     command: tuple[str, ...]
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
 
 
 def plan(asked: Asked, language: Language) -> Iterator[str]:
-    """What a dry run says."""
+    """The output of a dry run."""
     places = asked.places.places
     yield said(_PLAN, language).format(
         count=_count(places, language),
@@ -89,7 +89,7 @@ def plan_document(asked: Asked) -> dict[str, Any]:
 
 
 def report(asked: Asked, groups: Sequence[AnswerGroup], language: Language) -> Iterator[str]:
-    """One answer, its workers; the rarest first."""
+    """Each answer with its workers; the rarest first."""
     attempt = asked.places.attempt
     answers = _ONE_ANSWER if len(groups) == 1 else _ANSWERS
     yield said(_HEAD, language).format(
@@ -109,7 +109,7 @@ def report(asked: Asked, groups: Sequence[AnswerGroup], language: Language) -> I
 
 
 def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
-    """The same for machines; see docs/exec.md."""
+    """The answers for machines; see docs/exec.md."""
     return {
         **_head(asked),
         "groups": [_group_document(group) for group in groups],
@@ -120,7 +120,7 @@ def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
 
 
 def ending(group: AnswerGroup, language: Language) -> str:
-    """How it ended, in words: `ended with 1 after 431 ms`."""
+    """How a command ended, in words: `ended with 1 after 431 ms`."""
     first = group.first
     words = _ENDINGS[first.outcome]
     if first.outcome == "exited" and first.code is not None:

@@ -1,4 +1,4 @@
-"""The two languages that people read answers in."""
+"""The two languages of reports."""
 
 from typing import Literal, TypeAlias
 

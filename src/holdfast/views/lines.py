@@ -1,4 +1,4 @@
-"""Lines of a report for people, with the little style that a terminal shows. Prints nothing."""
+"""Lines of a report for people, with styles for the terminal. Prints nothing."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ class Line(Struct, frozen=True):
 
 
 def for_terminal(lines: Iterable[Line]) -> Iterator[str]:
-    """The lines, in colour where stdout wants it. Source: no-color.org."""
+    """The lines, in colour if stdout supports it. Source: no-color.org."""
     wants_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     for line in lines:
         yield f"{_STYLES[line.style]}{line.text}\x1b[0m" if line.style and wants_colour else line.text

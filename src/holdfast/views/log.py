@@ -1,6 +1,6 @@
-"""The fault-tolerance log as a plain file beside the journal: for a pager, a tail, a log shipper.
+"""Writes the fault-tolerance log as a plain file beside the journal: for a pager, a tail, a log shipper.
 
-A view like any other: the journal has everything in it, and a file that cannot be written costs nothing.
+A view of the journal, which has everything; a failure to write the file has no consequence.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class PlainLog:
         self._repeats = Repeats()
 
     def remember(self, event: AnyEvent, decision: Decision) -> None:
-        """What an earlier process has written already."""
+        """Skips what an earlier process has written already."""
         without_repeats(self._story.hear(event, decision), self._repeats)
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
@@ -53,7 +53,7 @@ class PlainLog:
 
 
 def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
-    """Without the warnings of earlier attempts; one line in their place in each attempt."""
+    """Lines without warnings of earlier attempts; one line replaces them in each attempt."""
     shown = []
     for line in lines:
         finding = "check" if line.kind == "check" and line.text.startswith(LOOK_AT) else line.finding
@@ -63,5 +63,5 @@ def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
 
 
 def printed(line: Line) -> str:
-    """One line, whatever a log's text may carry."""
+    """One line, without control characters."""
     return f"{stamp(line.at_s)} {' '.join(line.text.split())}"

@@ -1,4 +1,4 @@
-"""What `holdfast nodes` prints: tables, a node's history, and the reasons of a score."""
+"""Formats the output of `holdfast nodes`: tables, a node's history, and the terms of a score."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp
@@ -42,7 +42,7 @@ _TEXT = {
         "isolated": "isolated",
         "in use": "",
         "sum": "nodes: {nodes}, isolated: {isolated}, probably lemons: {lemons}, in the last {span} ({folder})",
-        "more": "and {count} more with nothing to say; --all shows them",
+        "more": "and {count} more without findings; --all shows them",
         "none": "no node is known yet in {folder}: runs write it",
         "ago": "{time} ago",
         "now": "now",
@@ -50,10 +50,10 @@ _TEXT = {
         "fleet": "The fleet: nodes: {nodes}, node-days at work: {days:,.0f}, failures: {failures}, attributed: {attributed}.",
         "learned": "Learned: a sound node fails {base:.2f} times in 1,000 days, a lemon {factor:.0f} times as often; "
         "{share:.1%} are lemons; {attribution:.0%} of nodes' failures are attributed.",
-        "together": "{count} more failures came to several jobs at once, and are held against no node.",
+        "together": "{count} more failures came to several jobs at once, and count against no node.",
         "named": "LEMON, probably",
         "no lemons": "no node is probably a lemon",
-        "few": "So few failures tell little: what is said rests mostly on figures of other fleets.",
+        "few": "There are few failures: the scores rest mostly on figures of other fleets.",
         "score": "lemon       {posterior} ({span} at work, {attributed} failures its own, {shared} shared "
         "of which {likely:.1f} are probably its)",
         "why": "            odds {odds} = {terms}",
@@ -101,7 +101,7 @@ FEW_FAILURES = 20
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """What is known of a node, for the list. `state`: isolated, or empty."""
+    """One node of the list. `state`: isolated, or empty."""
 
     node: str
     state: str
@@ -120,7 +120,7 @@ def node_rows(
     judged: Judged,
     lines: Sequence[AnyLine],
 ) -> list[NodeRow]:
-    """Isolated ones first, then the most likely lemons, then those of which something was last written."""
+    """Isolated ones first, then the most likely lemons, then those with the newest events."""
     scores = {score.node: score for score in judged.scores}
     last: dict[str, AnyLine] = {}
     for line in lines:
@@ -194,7 +194,7 @@ def node_list(
 
 
 def lemon_list(judged: Judged, language: Language, *, every: bool) -> Iterator[Line]:
-    """The fleet's numbers, then the most likely nodes, each with what made its score."""
+    """The fleet's numbers, then the most likely nodes, each with the terms of its score."""
     text = _TEXT[language]
     yield from fleet_lines(judged, language)
     shown = [score for score in judged.scores if every or score.named or score.posterior >= WORTH_A_ROW]
@@ -263,7 +263,9 @@ def node_page(
     language: Language,
     devices: Sequence[DeviceLine] = (),
 ) -> Iterator[Line]:
-    """`lines`: its history, with that of the devices in it. `devices`: those; or the one that `name` is the serial of."""
+    """One node. `lines`: its history, including its devices'. `devices`: those; or the one with serial number
+    `name`.
+    """
     text = _TEXT[language]
     yield Line(name, "strong")
     if isolation is not None:
@@ -294,7 +296,7 @@ def kind(line: AnyLine) -> str:
 
 
 def words(line: AnyLine) -> str:  # noqa: C901 - one case per kind
-    """The line for people, without its time and its node."""
+    """The line for people, without its time and node."""
     match line:
         case IncidentLine(weighs="node"):
             return f"{line.category}: {line.title} ({line.run.partition('@')[0]})"
@@ -331,7 +333,7 @@ def percent(share: float) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Iterator[str]:
-    """Columns, two spaces apart; Chinese letters are two cells wide. The last column is left as it is."""
+    """Columns, two spaces apart; Chinese characters are two cells wide. The last column is not padded."""
     widths = [max(cell_len(row[column]) for row in table) for column in range(len(table[0]) - 1)]
     for row in table:
         cells = []

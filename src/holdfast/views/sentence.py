@@ -139,9 +139,13 @@ def _of_faults(incident: IncidentStory) -> list[Who]:
 
 
 def _placed(who: Who, nodes: dict[int, str]) -> Who:
-    if who.node is None and who.worker is not None and who.worker in nodes:
-        return Who(rank=who.rank, worker=who.worker, node=nodes[who.worker], device=who.device)
-    return who
+    """With its node, where its worker is known or the only one."""
+    if who.node is not None:
+        return who
+    worker = who.worker if who.worker is not None or len(nodes) != 1 else next(iter(nodes))
+    if worker is None or worker not in nodes:
+        return who
+    return Who(rank=who.rank, worker=worker, node=nodes[worker], device=who.device)
 
 
 # WHO did WHAT, since WHEN ---------------------------------------------------------------------------------
@@ -171,7 +175,12 @@ def _head(incident: IncidentStory, about: About, zone: tzinfo | None) -> list[Pi
     en = en.replace("{op}", op.en).replace("{error}", error.en)
     zh = act.zh.replace("{op}", op.zh).replace("{error}", error.zh)
     name, more = _who(people, act, about)
-    at = Piece(55, f" at {place}", f"(位于 {place})") if place and place not in en else Piece(0, "", "")
+    is_named = "{error}" in act.en
+    name_of = error.en if verdict is not None and verdict.raised and not is_named else ""
+    where = ", ".join(filter(None, (name_of, place)))
+    at = Piece(55, f" in {place}", f"(位于 {place})") if place else Piece(0, "", "")
+    if name_of:
+        at = Piece(55, f" ({where})", f"({where})")
     return [
         Piece(ALWAYS, "", f"{when} {'起 ' if act.since else ''}"),
         Piece(ALWAYS, name.en, name.zh),

@@ -1,6 +1,6 @@
-"""Groups of equal stacks for people and for machines. Makes lines and prints nothing.
+"""Formats groups of equal stacks for people and machines. Prints nothing.
 
-For people the outermost frame comes last, as in every stack dump; what is quoted cannot steer the terminal.
+For people the outermost frame comes last, as in every stack dump; quotations cannot control the terminal.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _HEAD = Words(en="job {job}, attempt {attempt}, {at}: {n}", zh="作业 {job},第
 _STACKS = Words(en="{ranks} ranks in {groups} stacks", zh="{ranks} 个 rank,{groups} 种调用栈")
 _ONE_STACK = Words(en="all {ranks} ranks in the same stack", zh="{ranks} 个 rank 的调用栈全部相同")
 _ONE_RANK = Words(en="1 rank", zh="1 个 rank")
-_NONE = Words(en="no stack could be had", zh="未能取得任何调用栈")
+_NONE = Words(en="no stack could be collected", zh="未能取得任何调用栈")
 _RANK = Words(en="rank {ranks}", zh="rank {ranks}")
 _RANKS = Words(en="ranks {ranks} ({n})", zh="rank {ranks}({n} 个)")
 _AT = Words(en="{does} at {place}", zh="{does},位于 {place}")
@@ -50,14 +50,14 @@ _DOES: dict[Doing, Words] = {
 
 
 class Missing(NamedTuple):
-    """What could not be had of a rank, and why."""
+    """What is missing of a rank, and why."""
 
     rank: int
     why: str
 
 
 class Seen(NamedTuple):
-    """What `holdfast stacks` has found, at `at_s` of the wall clock."""
+    """The result of `holdfast stacks` at `at_s` of the wall clock."""
 
     job: str
     attempt: int
@@ -67,7 +67,7 @@ class Seen(NamedTuple):
 
 
 def document(seen: Seen, *, all_threads: bool) -> dict[str, Any]:
-    """The same for machines. `threads`: those of one rank, the main one alone unless all are asked for."""
+    """The result for machines. `threads`: of one rank, the main one only unless all are requested."""
     return {
         "job": seen.job,
         "attempt": seen.attempt,

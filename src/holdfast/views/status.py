@@ -1,6 +1,6 @@
-"""`holdfast status --watch`: a live screen of one job, until its end or the key q.
+"""Draws `holdfast status --watch`: a live screen of one job, until its end or the key q.
 
-Only reads: the journal as it grows, and the small file of its steps. Leaves the terminal as it was.
+Only reads: the growing journal, and the small file of its steps. Restores the terminal.
 """
 
 import os
@@ -54,7 +54,9 @@ Rows = Sequence[tuple[str, str]]
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """What one screen shows. `rows`: those of the status, names and texts; `lines`: the log's last; `notes`: warnings."""
+    """The contents of one screen. `rows`: of the status, names and texts; `lines`: the log's last; `notes`:
+    warnings.
+    """
 
     title: str
     rows: tuple[tuple[str, str], ...]
@@ -66,14 +68,14 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class NoTerminal(Exception):
-    """There is nowhere to draw; the text says what to do instead."""
+    """There is no terminal; the message says what to do instead."""
 
 
 def watch(record: Record, look: Callable[[Record, Sequence[Line]], Seen]) -> bool:
-    """Shows the job until it has ended or the reader leaves; True where it has ended.
+    """Shows the job until it ends or the reader leaves; True if it has ended.
 
-    `look` says what is to be seen, from the record that has heard all news.
-    raises: NoTerminal; whatever `look` and the record raise, with the terminal as it was
+    `look` returns the contents for the updated record. raises: NoTerminal; anything from `look` and the record, with
+    the terminal restored
     """
     refuse_without_terminal()
     lines: deque[Line] = deque(maxlen=LINES_KEPT)
@@ -89,11 +91,10 @@ def watch(record: Record, look: Callable[[Record, Sequence[Line]], Seen]) -> boo
 
 
 def refuse_without_terminal() -> None:
-    """raises: NoTerminal"""
+    """Checks for a terminal. raises: NoTerminal"""
     if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb"):
         raise NoTerminal(
-            "--watch draws on a terminal, and stdout is none: holdfast status without it tells once, "
-            "holdfast log --follow goes on line by line"
+            "--watch draws on a terminal, and stdout is none: holdfast status without it prints once, holdfast log --follow prints new lines"
         )
 
 
@@ -199,7 +200,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def picture(seen: Seen, width: int, height: int) -> RenderableType:
-    """The screen of this size: what is true, then as many lines of the log as there is room for."""
+    """The screen of this size: the status, then as many log lines as fit."""
     parts: list[RenderableType] = [_title(seen, width)]
     rows = [row for row in seen.rows if row[0] not in ("job", "ranks")]
     for name, text in rows:

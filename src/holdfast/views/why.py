@@ -18,6 +18,7 @@ from holdfast.views.sentence import clock, span
 from holdfast.views.wrapping import cut, cut_left, shown, wrapped
 
 EVIDENCE_MAX, WHO_MAX, ALSO_MAX = 8, 4, 4
+DONE_LINES = 2  # of one rung: its cause stands above
 LABEL = 12
 INDENT = " " * LABEL
 CLOCK_COLUMNS = 14
@@ -161,7 +162,7 @@ class _Page:
     def done(self, incident: IncidentDocument) -> Iterator[Line]:
         for rung in incident.rungs:
             if rung.chosen:
-                yield from self.row(_DONE, self._rung(rung))
+                yield from self.row(_DONE, cut(shown(self._rung(rung)), DONE_LINES * (self._width - LABEL)))
         others = [f"{rung.rung}: {self._why(rung)}" for rung in incident.rungs if not rung.chosen]
         if others:
             yield from self.row(_NOT_DONE, "; ".join(others))

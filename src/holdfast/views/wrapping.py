@@ -17,19 +17,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 
 
 def shown(text: str) -> str:
-    """The text as one line that is safe to print: no control characters, tabs as spaces."""
+    """The text as one safe line: no control characters, tabs as spaces."""
     return _CONTROL.sub("\ufffd", text.expandtabs(4).replace("\n", " ").rstrip())
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns, with an ellipsis where something was cut."""
+    """At most `width` columns, with an ellipsis if shortened."""
     if cell_len(text) <= width:
         return text
     return chop_cells(text, max(1, width - 1))[0] + ELLIPSIS
 
 
 def cut_left(text: str, width: int) -> str:
-    """The same, but the end is kept, as of a path."""
+    """The same, but keeps the end, as of a path."""
     if cell_len(text) <= width:
         return text
     while text and cell_len(text) > width - 1:

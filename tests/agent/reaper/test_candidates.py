@@ -1,18 +1,14 @@
 """Guessed ranks that count before their time, and ends that a launcher hides: real processes under a real reaper."""
 
-import json
 import os
 import signal
 import sys
-from pathlib import Path
 
-import holdfast
 from agent.running import state, wait_for
 from holdfast.agent.launch import CommandGone, RankFound, RankGone, Started
 from holdfast.agent.reaper.guesses import SETTLED_S
 from holdfast.agent.reaper.ranks import STEADY_S
 
-SHIM = Path(holdfast.__file__).parent / "shim"
 SLEEPS = "import time; time.sleep(600)"
 # Works more than what has started it, which hides how it ended: as a notebook's client does of its kernel.
 CLIENT = """
@@ -49,24 +45,6 @@ def test_who_makes_steps_is_a_rank_at_once(job):
 def test_who_makes_none_is_a_rank_when_it_has_settled(job):
     job.python(SLEEPS)
     assert guessed_after_s(job, job.until(RankFound, rank=0)) > STEADY_S
-
-
-def test_the_exception_of_a_guessed_rank_is_recorded(job):
-    """It never joined a group: the shim in it asks which rank it is."""
-    script = job.folder / "train.py"
-    script.write_text(
-        "import os\nopen(os.environ['NOTES'] + '/gate').read()\nraise ValueError('bad batch 7')\n"
-    )
-    os.mkfifo(job.folder / "gate")
-    shim = {"HOLDFAST_SHIM": 1, "HOLDFAST_WORKER_DIR": job.folder, "PYTHONPATH": SHIM}
-    job.run([sys.executable, str(script)], **shim)
-    job.until(Started)
-    job.running.trains()
-    pid = job.until(RankFound, rank=0).pid
-    (job.folder / "gate").write_text("go")
-    job.until(CommandGone, code=1)
-    error = json.loads((job.folder / "rank-0.error.json").read_bytes())
-    assert (error["pid"], error["type"], error["frame"]) == (pid, "ValueError", "train.py:3 <module>")
 
 
 def test_an_exit_code_that_the_launcher_hides_is_told(job):

@@ -181,7 +181,7 @@ def test_a_job_of_one_machine_that_nobody_supervises(holdfast, alone):
 def test_a_job_of_another_machine(holdfast, alone):
     alone("gpu-03")
     code, _, err = holdfast("exec", "llama", "--", "true")
-    assert (code, err) == (1, "holdfast: job llama runs on gpu-03, and can be asked there only\n")
+    assert (code, err) == (1, "holdfast: job llama runs on gpu-03, and can be queried there only\n")
 
 
 def test_a_job_that_has_ended_meanwhile(holdfast, nodes):
@@ -189,7 +189,7 @@ def test_a_job_that_has_ended_meanwhile(holdfast, nodes):
     code, _, err = holdfast("exec", "llama", "--", "true")
     assert (code, err) == (
         1,
-        "holdfast: job llama has ended (succeeded): there is nothing to run a command beside\n",
+        "holdfast: job llama has ended (succeeded): no command can run beside it\n",
     )
 
 

@@ -156,7 +156,10 @@ def test_a_job_whose_ranks_have_ended(holdfast, job):
 
 def test_a_job_of_another_machine(holdfast, job):
     job({0: 4242}, host="gpu-03")
-    assert holdfast("stacks")[2] == "holdfast: job llama runs on gpu-03: its stacks can be had there only\n"
+    assert (
+        holdfast("stacks")[2]
+        == "holdfast: job llama runs on gpu-03: its stacks can be collected there only\n"
+    )
 
 
 def test_facts_of_the_reaper_count_and_those_from_before_the_machine_started_do_not(holdfast, job, python):

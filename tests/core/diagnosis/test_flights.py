@@ -125,7 +125,7 @@ def test_the_same_cause_keeps_the_words_of_the_line_and_gets_the_rank():
 def test_a_healthy_job_comes_out_healthy():
     told = joined(found("none", "healthy"), missing=None)
     assert (told.category, told.culprits) == ("none", ())
-    assert told.notes[-1].en == "the flight records of 4 ranks: nobody keeps the others waiting"
+    assert told.notes[-1].en == "the flight records of 4 ranks: no rank blocks the others"
     quiet = found("gpu_oom", "memory", ranks=(1,))
     assert joined(quiet, missing=None).category == "gpu_oom"
 

@@ -133,7 +133,7 @@ def test_without_another_node_the_job_waits_where_one_may_come_and_fails_where_n
     assert told.state.phase == ms.Ended(
         "failed",
         1,
-        "n1 failed its check: gpu-ecc: broken; there is no other node (--no-checks-act starts it all the same)",
+        "n1 failed its check: gpu-ecc: broken; there is no other node (--no-checks-act starts it anyway)",
     )
 
 
@@ -243,7 +243,7 @@ def test_shadow_says_what_would_be_done_and_starts():
         told = begun(policy)
         told.checked("n0", "n1", isolate={"n1": "broken"})
         assert isinstance(told.order, od.StartAttempt)
-        assert told.rows[-1][4] == f"{word}: the boot check would isolate n1; the attempt starts all the same"
+        assert told.rows[-1][4] == f"{word}: the boot check would isolate n1; the attempt starts anyway"
 
 
 def test_a_node_that_troubleshooting_finds_broken_decides_the_rung():

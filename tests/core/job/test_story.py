@@ -111,7 +111,7 @@ def test_without_steps_nothing_is_said_of_losses():
 def test_a_second_controller_tells_no_start_twice():
     _, lines = told(*START, ControllerResumed(at_s=5.0), AttemptStarted(at_s=6.0, attempt=1))
     assert texts(lines, "attempt") == ["attempt 1 runs on n0"]
-    assert texts(lines, "news") == ["the controller goes on from its journal"]
+    assert texts(lines, "news") == ["the controller resumed from its journal"]
 
 
 def test_a_verdict_that_never_came_is_told_as_unknown():

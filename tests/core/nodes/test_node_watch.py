@@ -88,7 +88,7 @@ def started(contact, at_s):
 def test_a_busy_node_may_take_its_time_to_start_another_agent():
     contact = started(agent_ended(silent(IN_CONTACT, 100.0, closed=True), 101.0), 101.0)
     assert look("n1", contact, 129.9, SETTINGS)[1] == (
-        Note("n1 has not been heard for 30 s; it is lost after 30 s"),
+        Note("n1 has sent nothing for 30 s; it is lost after 30 s"),
         Ask(),
     )
     assert [type(step) for step in look("n1", contact, 130.0, SETTINGS)[1]] == [Lost]

@@ -63,7 +63,7 @@ def test_a_killed_rank_is_the_culprit_and_the_others_follow():
             errors=(raised(0, "RuntimeError", "Connection reset by peer", 9.8),),
         )
     )
-    assert verdict.title == "rank 2 was killed by SIGKILL; nothing says by whom"
+    assert verdict.title == "rank 2 was killed by SIGKILL; the sender is unknown"
     assert (verdict.category, culprits(verdict)) == ("process_killed", [2])
     assert is_environment(verdict) and not is_user_code(verdict)
 
@@ -102,7 +102,7 @@ def test_deaths_by_other_signals(code, category):
 def test_sigterm_to_all_came_from_outside():
     verdict = first_verdict(Failure(exits=(ended(0, -15), ended(1, 143)), command_code=-15))
     assert verdict.category == "terminated"
-    assert verdict.title == "rank 0 was ended by SIGTERM; nothing says by whom"
+    assert verdict.title == "rank 0 was ended by SIGTERM; the sender is unknown"
     assert is_environment(verdict)
 
 

@@ -106,7 +106,7 @@ def test_who_was_killed_is_named_though_only_the_launcher_says_so():
     failure = Failure(command_code=1, launcher_words=(killed(),))
     verdict = first_verdict(failure)
     assert (verdict.category, [one.rank for one in verdict.culprits]) == ("process_killed", [1])
-    assert verdict.title == "rank 1 was killed by SIGKILL; nothing says by whom"
+    assert verdict.title == "rank 1 was killed by SIGKILL; the sender is unknown"
     assert verdict.first_error is not None
     assert verdict.first_error.text == killed().text
     assert is_certain(failure, verdict)
@@ -126,7 +126,7 @@ def test_an_exception_of_nobody_is_of_the_rank_that_the_launcher_names():
 
 def test_a_process_that_is_known_by_its_pid_alone():
     verdict = first_verdict(Failure(command_code=1, launcher_words=(killed(None, -9, 77),)))
-    assert verdict.title == "a process was killed by SIGKILL; nothing says by whom"
+    assert verdict.title == "a process was killed by SIGKILL; the sender is unknown"
     seen = RankExit(rank=4, pid=77, code=-9, at_s=9.0)
     verdict = first_verdict(Failure(exits=(seen,), launcher_words=(killed(None, -9, 77),)))
     assert [one.rank for one in verdict.culprits] == [4]

@@ -77,8 +77,8 @@ def test_links_are_followed_once(tmp_path):
     # One file, once; the link beside it comes first by name.
     assert list(texts) == ["again.log"]
     assert "the same as again.log" in skipped["z-run-3/rank-0.log"]
-    assert skipped["self"] == "it is a link that leads round in a circle"
-    assert skipped["nowhere"] == "it is a link that leads nowhere"
+    assert skipped["self"] == "it is a circular link"
+    assert skipped["nowhere"] == "it is a broken link"
     assert "the same as z-run-3" in skipped["latest"]
     assert "the same as" in skipped["z-run-3/loop"]
 
@@ -116,7 +116,7 @@ def test_what_may_not_be_read(tmp_path):
     (tmp_path / "secret.log").chmod(0o000)
     texts, skipped = read(tmp_path)
     assert texts == {}
-    assert skipped["closed"] == "it may not be read by this user"
+    assert skipped["closed"] == "this user may not read it"
     assert "Permission denied" in skipped["secret.log"]
 
 

@@ -157,9 +157,9 @@ def test_what_cannot_be_read_is_said(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     found = read(tmp_path)
     assert {one.name: one.why for one in found.skipped} == {
-        "gone.log": "it is a link that leads nowhere",
+        "gone.log": "it is a broken link",
         "pipe": "it is a named pipe, no file",
-        "half.log.gz": "it ends in the midst of its packed data; what is there was read",
+        "half.log.gz": "its packed data is truncated; the existing part was read",
     }
     assert only(found).iteration_lines > 40
 

@@ -2,9 +2,6 @@
 
 Never blocks, so the agent's loop keeps running. Keeps nothing: a call ends when its requester disconnects or when the
 connection to the controller is lost. All messages come from and go to the controller.
-
-Never waits, so that the agent's wheel goes on turning, and keeps nothing: a call is over when its asker is gone or the
-connection to the controller is lost. The words it hears come from the controller, and its own go there.
 """
 
 import os
@@ -95,9 +92,6 @@ class Calls:
 
     `hear`, `lost` and `close` send nothing; `turn` sends. Call `turn` after `hear`, when one of `channels` is
     readable, and ten times a second.
-
-    `hear`, `lost` and `close` say nothing; `turn` does, and is to be called after `hear`, when one of `channels` is
-    readable, and ten times a second.
     """
 
     def __init__(
@@ -110,7 +104,7 @@ class Calls:
         self._say = say
         self._clock = clock
         self._carried: dict[str, _Carried] = {}
-        self._closed: list[_Carried] = []  # over for whoever asked, but not gone yet
+        self._closed: list[_Carried] = []  # over for the requester, but not gone yet
         self._unsaid: deque[bytes] = deque()  # the link has no room now; no more than all windows together
 
     def hear(self, body: bytes) -> bool:

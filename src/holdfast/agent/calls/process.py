@@ -1,8 +1,6 @@
 """Runs a command that a user requested on this node, under a watcher process (agent/reaper/call).
 
 Its output comes through a pipe or a terminal. Nothing here blocks.
-
-Its output comes by a pipe, or by a terminal that is made for it. Nothing in here waits.
 """
 
 import fcntl
@@ -125,7 +123,7 @@ class CallProcess:
         except BlockingIOError:
             return 0
         except OSError:
-            return len(data)  # nobody reads it any more
+            return len(data)  # it is not read any more
 
     def resize(self, rows: int, columns: int) -> None:
         size = (min(max(1, rows), ROWS_MAX), min(max(1, columns), ROWS_MAX), 0, 0)

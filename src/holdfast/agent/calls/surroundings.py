@@ -13,7 +13,7 @@ from holdfast.observe.processes.worker_facts import worker_facts
 
 ENVIRON_BYTES_MAX = 1 << 20
 WORKER_DIR = "HOLDFAST_WORKER_DIR"
-# A rank's place in the training, the training's rendezvous, what wakes the shim up, and what agents are told.
+# A rank's place in the training, the training's rendezvous, variables of the shim and of agents.
 NOT_FOR_CALLS = re.compile(
     r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_PORT|PET_\w+|TORCHELASTIC_\w+"
     r"|HOLDFAST_(SHIM|RANK_OWNER|GATE|PRELOAD|SECRET_FILE|CONTROLLER)"

@@ -2,9 +2,6 @@
 
 Never waits: suites run in their own processes, and this module polls them. An internal error here costs the checks
 and nothing else; a suite that cannot run is answered with the reason.
-
-Never waits: suites and their list are made in processes of their own, and this is polled. Whatever goes wrong in here costs the checks and
-nothing else; a suite that cannot be run is answered with why.
 """
 
 import threading
@@ -61,8 +58,6 @@ class NodeChecker:
     """Runs one suite at a time; a new request ends the current one, except a repeated boot check.
 
     `host`: the node's name in the engine. `clock`: the job's.
-
-    `host`: the node, as the engine names it. `clock`: the job's.
     """
 
     def __init__(

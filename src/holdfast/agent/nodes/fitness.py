@@ -1,8 +1,6 @@
 """Schedules the checks of this node: before a start, during a diagnosis, during training.
 
 Reports answers as events. Decides nothing about them.
-
-Tells answers as events; decides nothing about them.
 """
 
 import shutil

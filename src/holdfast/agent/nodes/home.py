@@ -4,11 +4,6 @@
     jobs/<job>/nodes/<node>/set-up        the job's set-up as last sent by the controller
 
 Where the disk is full or gone, the worker's folder shows what ran in it.
-
-    jobs/<job>/nodes/<node>/state.json    what was started and stopped here
-    jobs/<job>/nodes/<node>/set-up        what job this is, as the controller said it last
-
-Where the disk is full or gone, the folder of the worker itself tells what was run in it.
 """
 
 import os

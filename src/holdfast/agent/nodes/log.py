@@ -1,9 +1,6 @@
 """Follows the kernel log during training: new lines, and which of the job's devices they report as failed.
 
 Decides nothing. Reports a device only if a rank has it open, or if the job has already failed because of it.
-
-Decides nothing. A device of somebody else's is no fault of this job, so one is told only where a rank has it open,
-or where the job has already failed of it.
 """
 
 from collections.abc import Collection, Iterable
@@ -66,7 +63,7 @@ class NodeLog:
         """Devices among `opened` that failed permanently and were not reported yet."""
         try:
             return self._failed(logs.search(), logs.signatures, opened)
-        except Exception:  # noqa: BLE001 - a fault in a rule is told by the verdict, which meets it too
+        except Exception:  # noqa: BLE001 - the verdict reports an exception in a rule too
             return []
 
     def _failed(self, seen: Search, known: KnowledgeBase, opened: Collection[str]) -> list[DeviceFound]:

@@ -2,9 +2,6 @@
 
 A thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Never decides how to
 handle a failure, and never waits.
-
-A thin layer over the same `WorkerAgent` that runs in the controller's own process where a job has one machine. Never
-decides what to do about a failure, and never waits.
 """
 
 import signal

@@ -2,9 +2,6 @@
 
 Reads nothing ahead of the link: while the controller is away nothing is sent, and afterwards sending continues at the
 same place. A file that grows faster than the allowed rate is sent with a gap. Never waits.
-
-The files stay where they are, so nothing is read ahead of the link: while the controller is away nothing is sent, and
-afterwards it goes on from where it was. What grows faster than it may be sent is sent with a gap. Never waits.
 """
 
 import os

@@ -23,7 +23,7 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class _Client:
-    """`pid`: who is at the other end, as the kernel tells it; 0: not known, or in another space of pids."""
+    """`pid`: of the other end, from the kernel; 0: unknown, or in another space of pids."""
 
     def __init__(self, channel: socket.socket, pid: int) -> None:
         self.channel = channel
@@ -35,8 +35,7 @@ class _Client:
 
 class Clients:
     """`obey` receives each order, a JSON object; "follow" is handled here. `joined` receives registrations of ranks,
-    pid first, and returns the rank's number in the job, which is the reply. `number_of`: the rank of a process; None
-    where it is no rank.
+    pid first, and returns the rank's number in the job, which is the reply.
     """
 
     def __init__(
@@ -45,9 +44,8 @@ class Clients:
         facts: Facts,
         obey: Callable[[dict[str, Any]], None],
         joined: Callable[[int, dict[str, Any]], int | None],
-        number_of: Callable[[int], int | None],
     ) -> None:
-        self._joined, self._number_of = joined, number_of
+        self._joined = joined
         self._poll = poll
         self._facts = facts
         self._obey = obey
@@ -149,9 +147,8 @@ class Clients:
     def _take(self, fd: int, line: bytes) -> None:
         try:
             wish = json.loads(line)
-            if wish["do"] in ("join", "who"):
-                pid = self._all[fd].pid
-                number = self._joined(pid, wish) if wish["do"] == "join" else self._number_of(pid)
+            if wish["do"] == "join":
+                number = self._joined(self._all[fd].pid, wish)
                 self._give(fd, json.dumps({"rank": number}).encode() + b"\n")
             elif wish["do"] != "follow":
                 self._obey(wish)
@@ -159,4 +156,4 @@ class Clients:
                 self._all[fd].follows = True
                 self._give(fd, b"".join(self._facts.lines[int(wish.get("from", 0)) :]))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            return  # nonsense from a client is nobody's trouble
+            return  # invalid input of a client is ignored

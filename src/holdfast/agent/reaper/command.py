@@ -41,8 +41,6 @@ def start(spec: Spec) -> tuple[int, int]:
     """Forks. Returns the pid and a descriptor that carries the error of a failed exec, or closes on success.
 
     Does not wait for the exec: a program on a dead file server must not block the reaper.
-
-    The exec is not waited for: a program or folder on a dead file server must not make the reaper deaf.
     """
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     reaper = os.getpid()

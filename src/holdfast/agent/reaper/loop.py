@@ -56,7 +56,7 @@ class Reaper:
         self.poll = select.poll()
         self.facts = Facts(self.dir_fd)
         self.ranks = Ranks(self.poll, self.facts)
-        self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said, self.ranks.number_of)
+        self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said)
         self.facts.tell = self.clients.tell
         self.command: int | None = None
         self.exec_fd: int | None = None  # until the exec has succeeded or failed
@@ -64,7 +64,7 @@ class Reaper:
         self.has_children = False
         self.uncollected = False
         self.stop: Stop | None = None
-        self.stopped = False  # the tree is gone, and that is told
+        self.stopped = False  # the tree is gone, and reported
         self.detached = spec.detach
         self.lifeline = spec.lifeline_fd
         self.bye = False
@@ -212,7 +212,7 @@ class Reaper:
             self.ranks.ended(pid, code)
         if pid == self.command and self.command_code is None:
             self.command_code = code
-            self.look_exactly_now()  # a launcher that leaves its ranks: they are told before its own end
+            self.look_exactly_now()  # a launcher that leaves its ranks: they are reported before its own end
             if self.stop is None and not self.gate_is_shut:
                 self.ranks.command_ended(pid, code)
             self.facts.add("command-exited", pid=pid, code=code)

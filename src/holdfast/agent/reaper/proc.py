@@ -38,6 +38,8 @@ LAUNCHERS = frozenset(
     ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "mpirun", "mpiexec", "mpiexec.hydra")
     + ("mpirun.openmpi", "mpirun.mpich", "prterun", "prun", "orted", "prted", "hydra_pmi_proxy", "horovodrun")
     + ("msrun", "jsrun", "flux", "slurmstepd", "raylet", "gcs_server")
+    # They run a notebook in a kernel, a process of its own.
+    + ("jupyter", "jupyter-nbconvert", "jupyter-execute", "jupyter-run", "papermill")
 )
 POOLS = frozenset((b"raylet",))
 LAUNCHER_MODULES = frozenset(
@@ -48,6 +50,9 @@ LAUNCHER_MODULES = frozenset(
         "accelerate.commands.launch",
         "deepspeed.launcher.launch",
         "deepspeed.launcher.runner",
+        "jupyter",
+        "nbconvert",
+        "papermill",
     )
 )
 

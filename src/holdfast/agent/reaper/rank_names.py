@@ -42,9 +42,6 @@ def named(get):
 
     None: no rank. `direct`: the variables are those of one process, as torchrun sets them, and not of everything
     below a task.
-
-    None: it names no rank. `direct`: the variables are those of one process, as torchrun sets them, and not of
-    everything that runs below a task.
     """
     for family, rank, local, size, here in FAMILIES:
         number = number_of(get(rank))

@@ -3,10 +3,6 @@
 Sources in order of trust: the process itself when it joins its group (the shim, through `reaper.sock`); its initial
 environment (the table in `rank_names.py`); what the processes of the tree do (`guesses.py`).
 
-Who is a rank, in the order of trust: what a process says itself when it joins its group (the shim, by way of
-`reaper.sock`); the environment it was started with (the table in `rank_names.py`); where neither names one, what
-the processes of the tree do (`guesses.py`).
-
 By its environment a rank is the topmost process of its branch that is named one: what it forks (data loader workers)
 inherits the variables and is not looked at, nor when it outlives the rank and is left to us. Launchers and shells can have
 a RANK from outside (a cluster's operator sets it for the whole container); then the rank is below them.
@@ -44,8 +40,6 @@ class Rank:
     """A living rank. `pidfd`: None on kernels without pidfds; then it is polled every second.
 
     `said`: the process itself registered. `direct`: its environment is that of one process.
-
-    `said`: the process itself has named it. `direct`: its environment is that of one process alone.
     """
 
     pooled = False  # of a pool, whose manager ends it when it is no longer needed
@@ -72,8 +66,6 @@ class Worlds:
     """Trainings that run side by side in one command; each is a world with its own ranks.
 
     Ranks of the first keep their numbers; ranks of the others continue after them.
-
-    Ranks of the first keep their numbers; those of another are numbered on from where the ones before it end.
     """
 
     def __init__(self) -> None:
@@ -96,7 +88,7 @@ class Worlds:
         return self._offsets[world] + own_rank
 
     def _place(self, pid: int, living: dict[int, Rank]) -> int:
-        """A process that meets anew brings its world along; else a world in which nobody lives any more is used again."""
+        """A process that rejoins keeps its world; else a world without living ranks is reused."""
         if pid in living and living[pid].said:
             return int(str(living[pid].named["world"]))
         taken = {rank.named["world"] for rank in living.values() if rank.said}
@@ -163,9 +155,6 @@ class Ranks:
         """Registers a process as a rank. Returns its number in the job; None if the registration is impossible.
 
         `says`: {"rank": 1, "world_size": 4, "local_rank": 1, "group": "29500", ...}. It overrides the environment.
-
-        `says`: {"rank": 1, "world_size": 4, "local_rank": 1, "group": "29500", ...}. It wins over what its environment,
-        or that of another process, says.
         """
         own_rank, size = says.get("rank"), says.get("world_size")
         if not _is_count(own_rank) or not _is_count(size) or pid <= 0:
@@ -193,11 +182,6 @@ class Ranks:
             return number
         self._make_way(pid, number)
         return number if self._found(pid, signature, named, direct=True) else None
-
-    def number_of(self, pid: int) -> int | None:
-        """The number of a rank that lives; None: the process is none."""
-        number = self.living[pid].named["rank"] if pid in self.living else None
-        return number if isinstance(number, int) else None
 
     def _make_way(self, pid: int, number: int) -> None:
         """Takes back what was taken for this rank, and for a rank of this process or of those that have started it."""
@@ -267,7 +251,7 @@ class Ranks:
             os.close(rank.pidfd)
 
     def _is_named(self, pid: int) -> bool:
-        """It is a rank that nobody has guessed: a guess may be wrong, and ranks be named below it."""
+        """True if the rank is not guessed: a guess may be wrong, and ranks may be named below it."""
         return pid in self.living and not self.living[pid].guessed
 
     def _ranks_below(self, pid: int, children: Callable[[int], list[int]]) -> list[int]:
@@ -369,7 +353,7 @@ class Ranks:
 
 
 def _is_held(environment: dict[bytes, bytes]) -> bool:
-    """It waits for a launcher that has met nobody yet, and may be started anew or never (holdfast_shim_launcher.py)."""
+    """True if it waits for a held launcher, and may be restarted or never released (holdfast_shim_launcher.py)."""
     gate = environment.get(b"HOLDFAST_HELD", b"")
     return bool(gate) and not os.path.exists(gate)
 

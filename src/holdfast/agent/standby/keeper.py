@@ -1,8 +1,6 @@
 """Decides when a standby is started, imports, is released or discarded: beside one attempt, for the next.
 
 Never decides that there will be a next attempt: it only prepares its processes.
-
-Never decides that there will be a next attempt: it only has its processes ready.
 """
 
 import os
@@ -54,9 +52,6 @@ class StandbyKeeper:
 
     `is_wanted`: see is_worth_a_standby; if False nothing is prepared. `holds_launcher`: the launcher is held before
     its rendezvous; on a single machine only its ranks are held.
-
-    `is_wanted`: see is_worth_a_standby; where it is False nothing is ever prepared. `holds_launcher`: before it meets
-    others; where this worker is all there is, only its ranks are held.
     """
 
     def __init__(
@@ -213,7 +208,7 @@ class StandbyKeeper:
             self._failed = True
 
     def _starts_of(self, part: Part) -> tuple[RankStart, ...]:
-        """Empty: nobody was seen as this part of an attempt; its ranks are then started by their launcher alone."""
+        """Empty: this part of an attempt was never observed; its launcher alone starts its ranks."""
         if self._starts is None or not _is_same_place(self._starts[0], part):
             return ()
         return self._starts[1]
@@ -249,7 +244,7 @@ class StandbyKeeper:
         return None
 
     def _fits(self, part: Part) -> bool:
-        """A launcher that is held has met nobody: where it is to meet others comes through the gate."""
+        """A held launcher has not met others: the rendezvous address comes through the gate."""
         assert self.part is not None
         return _is_same_place(part, self.part) if self._holds_launcher else part == self.part
 

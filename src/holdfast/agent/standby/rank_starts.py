@@ -3,9 +3,6 @@ launcher's.
 
 Read from /proc while they run, so that a standby's launcher can start the next attempt's ranks the same way. If
 anything is unclear, nothing is recorded and the launcher starts them.
-
-Read from /proc while they run, so that a standby's launcher can start the next attempt's alike. Where anything is
-not clear, nothing is known: then they are started by their launcher alone.
 """
 
 import json

@@ -44,9 +44,6 @@ class Standby:
 
     `held`: how the ranks of a held launcher are started; empty: by the launcher alone. None: only the ranks are held.
 
-    `held`: how the ranks of a launcher that is held itself are started; empty: by their launcher alone. None: the
-    launcher is not held, but its ranks are.
-
     raises: OSError, when it cannot be started
     """
 
@@ -75,7 +72,7 @@ class Standby:
             raise
         self.facts: list[AnyFact] = []
         self.broken = False
-        self.was_killed = False  # by somebody else: no fault of the command's
+        self.was_killed = False  # from outside: no fault of the command
         self.over = False  # nothing of it is left
         self.hurries = False  # see `hurry`
         self.thrown_away = False
@@ -232,9 +229,6 @@ def repeatable(lines: Sequence[str]) -> list[str]:
 
     A library imported after the script changed the environment may read it, so that library and all later ones are
     left to the script. Where a library opened a GPU, only torch is imported.
-
-    A script that changes the environment before it imports a library, which may read it then, imports that one and all that
-    come after it by itself, at its own moment. Where a library opened a GPU, only torch is imported.
     """
     names = list(takewhile(lambda line: not line.startswith("env:"), lines))
     if DEVICE in lines:

@@ -2,9 +2,6 @@
 
 Runs in a thread, within seconds, and without pausing a rank. The evidence stays in the worker's folder, so that the
 evidence bundle has it and it can be diagnosed again.
-
-In a thread, within seconds, and without pausing a rank. What was read is left in the worker's folder, so that the
-evidence bundle has it and can be diagnosed again.
 """
 
 import re
@@ -100,9 +97,6 @@ class HangScene:
 
     `stalled_s`: time without progress; None: ranks have failed, and the records of living ranks are fetched before
     their launcher ends them, without stacks.
-
-    `stalled_s`: for how long nothing has moved; None: ranks have failed, and the records of those that live are taken
-    before their launcher ends them; their stacks would say nothing.
     """
 
     def __init__(
@@ -148,7 +142,7 @@ class HangScene:
     def _run(self) -> None:
         try:
             self._result = self._look()
-        except Exception as error:  # noqa: BLE001 - the hang is told without it, never held up
+        except Exception as error:  # noqa: BLE001 - the hang is reported without it, never delayed
             self._result = Seen(None, (), (_not_looked_at(error),))
 
     def _look(self) -> Seen:
@@ -182,7 +176,7 @@ class HangScene:
                 if one.is_gone and (left := self._left_by(one)) is not None:
                     told[one.rank] = self._digest(left)
             return self._concluded(told, self.result.stacks)
-        except Exception as error:  # noqa: BLE001 - the failure is told without it, never held up
+        except Exception as error:  # noqa: BLE001 - the failure is reported without it, never delayed
             return Seen(None, (), (_not_looked_at(error),))
 
     def _stacks(self, living: Sequence[Person]) -> tuple[RankStacks, ...]:
@@ -265,7 +259,7 @@ def goodbye_s(folder: Path, rank: int) -> float | None:
 
 
 def _not_looked_at(error: Exception) -> str:
-    return f"the ranks could not be looked at: {type(error).__name__}: {error}"
+    return f"the ranks could not be examined: {type(error).__name__}: {error}"
 
 
 def _busy(record: FlightRecord) -> tuple[int, int]:

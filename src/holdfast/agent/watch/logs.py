@@ -1,8 +1,6 @@
 """Searches the training's output and the kernel log for signatures while an attempt runs.
 
 Decides nothing. Reports new matches and keeps a bounded number for the diagnosis.
-
-Decides nothing. It tells what is new, and keeps what was seen for the diagnosis; what it keeps is bounded.
 """
 
 import ctypes
@@ -35,7 +33,7 @@ KERNEL_LINES_MAX = 2000
 TEXT_MAX = 200
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the signatures are there
 SURVIVED_S = 2.0  # steps so long after a fault are no lines that were on their way already
-NEW_MAX = 20  # told of one attempt: a log full of faults is read, not recited
+NEW_MAX = 20  # reported for one attempt
 
 
 class Signatures:
@@ -43,9 +41,6 @@ class Signatures:
 
     `load` reads them and may raise SignatureError or OSError. `cache`: folder for compiled signatures. `left_out`:
     signatures that `load` could not use. `why_not`: why none can be used; the run continues without.
-
-    `load` reads them, and may raise SignatureError or OSError. `cache`: a folder for compiled ones.
-    `left_out`: what `load` could not use, filled by then. `why_not`: why none can be used; the run goes on without.
     """
 
     def __init__(
@@ -167,8 +162,6 @@ class LogWatch:
         """Processes new output. Returns signature matches that are new in this attempt.
 
         Runs twice a second, or at once with `now`: its cost hardly depends on the number of lines.
-
-        Looks twice a second, or `now`: what a look costs hardly depends on how many lines there are.
         """
         for chunk in chunks:
             self._remember(chunk)

@@ -2,8 +2,6 @@
 ranks.
 
 Decides only whether ranks hang, by the pure detectors. Never waits.
-
-Decides nothing but whether something hangs, by the pure detectors; waits for nothing.
 """
 
 import signal
@@ -128,8 +126,6 @@ class Looks:
         """Findings of the detectors on new samples. `log_bytes`: size of all output so far, by file name.
 
         Trainings side by side are judged separately, each by the output of its own ranks.
-
-        Trainings side by side are judged each by itself, by the output of its own ranks.
         """
         at_s = samples[0].at_s if samples else self._clock()
         self.samples += samples
@@ -210,7 +206,7 @@ class Looks:
             threading.Thread(target=self._ask_usual, args=(self._attempt.living[:1],), daemon=True).start()
 
     def _ask_usual(self, ranks: Sequence[int]) -> None:
-        """A few times: what a rank passes while all is well tells later who passed something else."""
+        """A few times: sizes recorded while healthy show later which rank passed another one."""
         for rank in ranks:
             self.usual_bytes |= usual_bytes(self._attempt.folder, rank)
 
@@ -242,7 +238,7 @@ class Looks:
         held = [one.rank for one in seen.stacks if one.threads and is_debugged(one.threads[0].frames)]
         if held:
             self._note(
-                "debugger", f"{ranks_named(held)}: a debugger holds the process; it is not taken for a hang"
+                "debugger", f"{ranks_named(held)}: a debugger holds the process; it does not count as a hang"
             )
             return None
         return joined(found, seen.located, seen.stacks)

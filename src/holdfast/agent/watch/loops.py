@@ -4,10 +4,6 @@ Takes ten non-blocking stacks in 2.5 s. If all ten are equal, it takes a native 
 rank is inside a call: a Python loop makes short calls too, and the first native stack outside a call decides. Runs
 once per stall, and at growing intervals while the stall lasts. `poll` drives it from the agent's loop; nothing here
 waits.
-
-Non-blocking stacks, ten in 2.5 s; where all ten were the same, a native stack, and up to two more while they are inside a
-call: a loop of Python makes short calls too, and the first that shows it outside of one decides. Done once for each
-standstill, and again ever more rarely while it lasts. Driven by `poll` from the agent's loop; nothing in here waits.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,6 @@
 """Detects whether the kernel killed a rank for lack of memory, by the cgroup counter and the kernel log.
 
 Sources that cannot be read (no kernel log in a container, no cgroup files) give no evidence.
-
-What may not be read (no kernel log in a container, no cgroup files) is simply no evidence.
 """
 
 from collections.abc import Iterable
@@ -30,4 +28,4 @@ class MemoryWatch:
         said = [oom_words(kill) for kill in oom_kills(log.lines) if kill.pid in wanted or kill.pid == 0]
         if said or self._cgroup is None or not self._cgroup.new_kills():
             return tuple(said)
-        return ("the job's memory cgroup counted a kill for want of memory",)
+        return ("the job's memory cgroup counted an OOM kill",)

@@ -3,9 +3,6 @@
 `samples.new` grows to SEGMENT_BYTES, then replaces `samples.old`. A worker's samples take at most twice that size,
 and a reader with open files is never disturbed. A file is a sequence of records:
 
-`samples.new` grows to SEGMENT_BYTES; then it replaces `samples.old` and begins anew. So a worker's samples take at
-most twice that, and a reader that has opened the files is never disturbed. A file is a row of records:
-
     length  4 bytes, little-endian, of the content
     crc     4 bytes, little-endian, CRC-32 of the content
     content one Moment as msgpack, compressed by zstd
@@ -148,8 +145,6 @@ def read_samples(folder: Path, since_s: float = float("-inf")) -> Iterator[Momen
     """Moments of a worker at or after `since_s` (the job's clock), oldest first.
 
     A missing or damaged file returns what is intact before the damage. Never raises on file content.
-
-    A file that is missing or damaged gives what is whole before the damage. Never raises for what it reads.
     """
     decoder = msgspec.msgpack.Decoder(Moment)
     plain = zstandard.ZstdDecompressor()

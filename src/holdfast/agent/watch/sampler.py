@@ -1,9 +1,6 @@
 """Samples one worker once a second: its ranks, their progress in collectives, its node, its GPUs.
 
 Never waits: ranks are asked and read a tenth of a second later, drivers answer in their own threads.
-
-Everything is a question that is not waited for: ranks are asked and heard a tenth of a second later, drivers answer
-in threads of their own.
 """
 
 import random
@@ -39,9 +36,6 @@ class Sampler:
 
     `spread`: vary the sampling interval, so that samples do not hit the same moment of each step. The share of
     samples in which a rank waits then measures how long it waits.
-
-    `spread`: looks are no even distances apart, so that they do not meet the same moment of each step: how often a rank
-    waits is told by its share of them, where no look sees the ranks of all workers at once.
     """
 
     def __init__(self, folder: Path, env: Mapping[str, str], clock: Callable[[], float]) -> None:

@@ -1,8 +1,6 @@
 """Combines all samples beside the ranks' own once a second and stores them in the worker's ring.
 
 Decides nothing, never waits and never raises on bad input.
-
-Decides nothing, waits for nothing and never raises for what the world does.
 """
 
 import time
@@ -87,7 +85,7 @@ class Signals:
         self._stuck_told = True
         return (
             f"the GPU driver has not answered for {stuck_s:.0f} s: "
-            "look at the kernel's log for Xid lines; what is shown of GPUs is old"
+            "check the kernel log for Xid lines; the GPU values shown are old"
         )
 
     def close(self) -> None:

@@ -1,8 +1,6 @@
 """Reads steps from the logs of one attempt: selects candidate lines and batches them.
 
 Many short steps are read once a second, which costs 1 µs a line instead of 20; few long ones are read at once.
-
-Many short steps are read once a second, so that a line costs a microsecond and not twenty; few long ones as they come.
 """
 
 import re
@@ -28,8 +26,6 @@ class StepForms:
     """The step forms of this run, loaded and compiled in a thread, so that the training does not wait.
 
     `load` may raise StepFormError. `why_not`: why steps cannot be read; the run continues without.
-
-    `load` may raise StepFormError. `why_not`: why steps cannot be read; the run goes on without.
     """
 
     def __init__(self, load: Callable[[], tuple[StepForm, ...]]) -> None:
@@ -70,7 +66,7 @@ class StepForms:
             self.forms = forms
         except (StepFormError, OSError) as error:
             self.why_not = str(error)
-        except Exception as error:  # noqa: BLE001 - a fault in a thread would be said to nobody but the terminal
+        except Exception as error:  # noqa: BLE001 - an exception in a thread would only reach the terminal
             self.why_not = f"{type(error).__name__}: {error}"
         finally:
             self._ready.set()

@@ -3,9 +3,6 @@ losses.
 
 Decides nothing and delays nothing: findings are notes. A training may print the same steps into several logs (each
 rank's, or stdout beside a bar on stderr): the log with most information counts.
-
-Decides nothing and holds nothing up: findings are news. One training prints the same steps into several logs (each
-rank's, or stdout beside a bar on stderr): the log that tells most is the one that counts.
 """
 
 import math
@@ -30,7 +27,7 @@ from holdfast.observe.logs.step_file import RECENT_MAX, StepFile, StepFileWriter
 
 OFF, ALWAYS = "off", "aistudio"  # else, by whose log it is
 COMMAND_RUNS = "Command running..."
-# Whose logs the platforms' rule was made for; of others it is told when asked for.
+# Frameworks that the platforms' rule was made for; for others it is reported on request.
 PLATFORMS_FRAMEWORKS = ("Megatron", "LLaMA-Factory")
 RULE_LINE = re.compile(
     r"iters (?P<first>\d+)-(?P<last>\d+): (?P<mean_ms>\d+\.\d+) ms, baseline: (?P<baseline_ms>\d+\.\d+) ms\), "
@@ -45,10 +42,10 @@ WAITING_BYTES_MAX = 4 << 20  # of output that comes before the forms are there
 SILENT_S = 30.0  # a log that is silent for so long while another goes on is not the one that counts
 SILENT_RECORDS = 20  # and for so many records of others
 SURE_RECORDS = 3  # before a log is known to tell more than another, or less
-SKIPPED_MAX = 1000  # records of a log that has come to count, of steps that were told already
+SKIPPED_MAX = 1000  # records of a log that has come to count, of steps that were already reported
 FINDINGS_KEPT = 100  # of one attempt, for its evidence
 NEWS_MAX = 200  # lines of one kind in one attempt: a training that limps to its end is not recited
-# What ends what. The others are told, and true at that moment.
+# Which finding ends which. Others are momentary.
 ENDS = {"slowdown-over": "slowdown", "straggler-over": "straggler"}
 OPEN_MAX = 20
 OPEN = ("slowdown", "straggler", "step-stands", "loss-nan", "loss-diverged")
@@ -79,8 +76,6 @@ class StepWatching:
     """Steps of one attempt. `before`: speed of the attempt before. `rule`: auto, aistudio or off.
 
     `is_new`: no other process watched it before. `shares`: the controller compares ranks.
-
-    `is_new`: no other process has watched it before. `shares`: who is slower than others is judged elsewhere.
     """
 
     def __init__(
@@ -131,9 +126,6 @@ class StepWatching:
 
         Call it once a second even without output, because time matters. An internal error here costs the step watch
         and nothing else.
-
-        To be called with nothing new too: once a second it matters that time goes by. A fault of ours in here costs
-        the watch over steps, and nothing else.
         """
         found = self._fenced("steps", lambda: self._read(chunks, at_s, ranks, finish=finish))
         return found + self._fenced("stragglers", self.stragglers.poll)
@@ -228,7 +220,7 @@ class StepWatching:
         self._file.write(told)
         return found
 
-    # Who tells --------------------------------------------------------------------------------------------
+    # Sources --------------------------------------------------------------------------------------------
 
     def _item(
         self, log: StepLog, item: StepRecord | PhaseMark, at_s: float, ranks: int | None
@@ -252,7 +244,7 @@ class StepWatching:
         return self._step(teller, item, at_s, ranks)
 
     def _leads(self, teller: Teller, at_s: float) -> bool:
-        """Whether this is the one that counts, or is from now on: it tells more, or the one before is silent."""
+        """Whether this is the one that counts, or becomes it: it has more information, or the previous one is silent."""
         lead = self._lead
         if teller is lead:
             self._behind = 0
@@ -269,7 +261,7 @@ class StepWatching:
         return True
 
     def _step(self, teller: Teller, record: StepRecord, at_s: float, ranks: int | None) -> list[StepFinding]:
-        """A record of the one that counts. Where another one counted before, what that told is passed over."""
+        """A record of the log that counts. Steps that a previous log reported are skipped."""
         last = self.records[-1] if self.records else None
         if self._run_shift is None:
             self._run_shift = last.run - record.run if last is not None else 0
@@ -305,7 +297,7 @@ class StepWatching:
                 kind="platform-slowdown", text=text, step=record.step, at_s=at_s, numbers=numbers
             )
 
-    # What is told -----------------------------------------------------------------------------------------
+    # Findings -----------------------------------------------------------------------------------------
 
     def _told(self, found: Iterable[StepFinding]) -> list[StepFinding]:
         """What becomes news: numbers that JSON has, and no more lines than a person reads."""
@@ -320,14 +312,14 @@ class StepWatching:
             count = self._news[one.kind] = self._news.get(one.kind, 0) + 1
             if count == NEWS_MAX:
                 self.notes.append(
-                    f"there are many findings of the kind {one.kind}: no more are told in this attempt"
+                    f"there are too many findings of the kind {one.kind}: no more are reported in this attempt"
                 )
             if count <= NEWS_MAX:
                 told.append(one)
         return told
 
     def _close(self, end: StepFinding) -> None:
-        """Of several slowdowns, one upon the other, the newest; of stragglers the one that was told of these ranks."""
+        """Of several slowdowns, one upon the other, the newest; of stragglers the one reported for these ranks."""
         for number in range(len(self._open) - 1, -1, -1):
             begin = self._open[number]
             if begin.kind == ENDS[end.kind] and begin.numbers.get("ranks") == end.numbers.get("ranks"):

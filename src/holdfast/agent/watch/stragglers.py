@@ -3,11 +3,6 @@
 Combines sources: ranks that others wait for, once a second; throttling by control groups; step times that ranks log;
 and, on suspicion and now and then, entry times of collectives from flight records, fetched in a thread. Concludes
 nothing itself, and waits for nothing. With several workers the controller compares the ranks of all.
-
-Brings the sources together: whom others are awaited by, once a second; how long control groups held a rank back; what
-ranks log of their own; and, where these make somebody suspect and now and then anyway, when each rank entered its
-collectives, from flight records fetched in a thread. Concludes nothing itself, and waits for nothing. One of several
-workers concludes nothing of its own ranks alone: what it has of them is for who compares the ranks of all.
 """
 
 import os
@@ -43,8 +38,6 @@ class StragglerWatching:
     """The ranks of one attempt on this worker. `folder`: of their sockets.
 
     `shares`: the controller takes the data (`steps_told`, `held_back`, `fetch`); nothing is judged here.
-
-    `shares`: what is known of them is taken from here (`steps_told`, `held_back`, `fetch`), and not judged.
     """
 
     def __init__(self, folder: Path, *, shares: bool = False) -> None:

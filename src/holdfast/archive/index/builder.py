@@ -7,12 +7,14 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 from sqlalchemy import select
 
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.entry import JobEntry, Position
+from holdfast.archive.index.node_book import BookWatch
 from holdfast.archive.index.reading_processes import PROCESSES_S, Answer, ReadingProcesses, batches
 from holdfast.archive.index.tables import CONTENT, JOBS, SOURCES
 from holdfast.archive.index.tracked import Tracked
@@ -30,7 +32,7 @@ TRACKED_MAX = 1_024  # jobs whose replay is kept in memory
 POOL_JOBS_MIN = 200  # so many journals to read are read by processes of their own
 POOL_BYTES_MIN = 64 << 20
 BATCH_BYTES_MAX, BATCH_JOBS_MAX = 4 << 20, 50
-TROUBLE_AGAIN_S = 10.0  # a damaged journal is not read again before
+WRITE_S = 1.0  # how long entries may wait for others while many are read
 CONTENT_KEY, FOLDERS_KEY = "content", "folders"
 
 
@@ -52,8 +54,9 @@ class Builder:
         clock: Callable[[], float],
         wall: Callable[[], float],
         processes: int,
+        fleet: Path | None = None,
     ) -> None:
-        """raises: IndexUnusable"""
+        """`fleet`: the folder of the node book; None: no rows of nodes. raises: IndexUnusable"""
         self._database, self._places = database, places
         self._clock, self._wall = clock, wall
         self._writer = Writer(database, at_least=int(wall() * 1000))
@@ -66,8 +69,9 @@ class Builder:
         self._gone: list[str] = []
         self._written: list[JobEntry] = []  # entries that wait to be written
         self._checked_s: dict[str, float] = {}
-        self._troubled_s: dict[str, float] = {}
+        self._written_s = 0.0
         self._rows: dict[str, tuple[JobRow, tuple[IncidentRow, ...]]] = {}  # as written, of live jobs
+        self._book = BookWatch(fleet, clock, wall) if fleet is not None else None
         self._table = ProcessTable(clock, keep_s=PROCESSES_S)
         self._pool: ReadingProcesses | None = None
         self._processes = processes
@@ -103,15 +107,24 @@ class Builder:
         seen = self._watch.look(now_s, self._wall())
         self._gone += [name for name in seen.gone if name not in self._gone]
         for name in self._newest_first(seen.due):
-            self._want(name, now_s)
+            self._want(name)
         self._want_checks(now_s)
         self._read(now_s)
+        self._read_book()
+        is_busy = self._pool is not None and len(self._written) < ENTRIES_MAX
+        if is_busy and now_s - self._written_s < WRITE_S:
+            return False
+        self._written_s = now_s
         return self._write()
+
+    @property
+    def trouble(self) -> str:
+        """What could not be read besides journals; empty: nothing."""
+        return self._book.trouble if self._book is not None else ""
 
     def refresh(self, name: str) -> None:
         """Reads this job at the next turn: somebody has just added to its journal."""
         self._watch.wake(name)
-        self._troubled_s.pop(name, None)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -137,9 +150,7 @@ class Builder:
             )
             return {name: "" if live else stamp for name, stamp, live in rows}
 
-    def _want(self, name: str, now_s: float) -> None:
-        if now_s - self._troubled_s.get(name, -TROUBLE_AGAIN_S) < TROUBLE_AGAIN_S:
-            return
+    def _want(self, name: str) -> None:
         if name not in self._is_due:
             self._is_due.add(name)
             (self._urgent if name in self._rows else self._due).append(name)
@@ -154,7 +165,7 @@ class Builder:
 
     def _want_checks(self, now_s: float) -> None:
         for name in [name for name in self._checked_s if now_s - self._checked_s[name] >= CHECK_S]:
-            self._want(name, now_s)
+            self._want(name)
 
     # Reading ----------------------------------------------------------------------------------------------
 
@@ -240,13 +251,16 @@ class Builder:
         for entry in answer.entries:
             self._heard(entry, now_s)
 
+    def _read_book(self) -> None:
+        rows = self._book.rows() if self._book is not None else None
+        if rows is not None:
+            self._writer.put_nodes(rows)
+
     # Writing ----------------------------------------------------------------------------------------------
 
     def _heard(self, entry: JobEntry, now_s: float) -> None:
         name = entry.row.id
         self._watch.was_read(name, entry.position.stamp, awake=entry.live and not entry.position.trouble)
-        if entry.position.trouble:
-            self._troubled_s[name] = now_s
         if entry.live:
             self._checked_s[name] = now_s
         else:
@@ -275,7 +289,7 @@ class Builder:
         return done
 
     def _forget(self, name: str) -> None:
-        for known in (self._tracked, self._checked_s, self._troubled_s, self._rows):
+        for known in (self._tracked, self._checked_s, self._rows):
             known.pop(name, None)
 
 

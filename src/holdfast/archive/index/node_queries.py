@@ -1,7 +1,10 @@
 """Answers from the index about nodes: the list, and what happened on one of them."""
 
+from collections.abc import Sequence
+
 import msgspec
-from sqlalchemy import and_, func, or_, select
+from msgspec.structs import replace
+from sqlalchemy import Connection, and_, func, or_, select
 
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.entry import cursor_of, place_of, search_terms, storable
@@ -16,14 +19,18 @@ _NODE = msgspec.json.Decoder(NodeRow)
 _INCIDENT = msgspec.json.Decoder(IncidentRow)
 
 
-def nodes_page(database: Database, search: str = "", cursor: str = "", limit: int = 100) -> NodesPage:
+def nodes_page(
+    database: Database, search: str = "", cursor: str = "", limit: int = 100, isolated: bool | None = None
+) -> NodesPage:
     """Isolated nodes first, then the most likely lemons, then those that were written about last.
 
-    raises: BadCursor, IndexUnusable
+    `isolated` None: all. `jobs` of a row: those that are there now. raises: BadCursor, IndexUnusable
     """
     limit = min(max(1, limit), LIMIT_MAX)
     with database.reading() as connection:
         filters = [contains(connection, NODES.c.search, term) for term in search_terms(search)]
+        if isolated is not None:
+            filters.append(NODES.c.isolated.is_(isolated))
         after = []
         if cursor:
             rank, name = place_of(cursor, int)
@@ -35,8 +42,9 @@ def nodes_page(database: Database, search: str = "", cursor: str = "", limit: in
             .limit(limit + 1)
         ).all()
         total = connection.execute(select(func.count()).select_from(NODES).where(*filters)).scalar_one()
+        rows = _with_news(connection, [_NODE.decode(one.row) for one in found[:limit]])
     return NodesPage(
-        nodes=tuple(_NODE.decode(one.row) for one in found[:limit]),
+        nodes=rows,
         next=cursor_of(found[limit - 1].rank, found[limit - 1].node) if len(found) > limit else "",
         total=total,
     )
@@ -46,7 +54,7 @@ def node_row(database: Database, node: str) -> NodeRow | None:
     """None: the index has no such node. raises: IndexUnusable"""
     with database.reading() as connection:
         row = connection.execute(select(NODES.c.row).where(NODES.c.node == storable(node))).scalar()
-    return _NODE.decode(row) if row is not None else None
+        return _with_news(connection, [_NODE.decode(row)])[0] if row is not None else None
 
 
 def node_jobs(database: Database, node: str) -> tuple[str, ...]:
@@ -78,10 +86,28 @@ def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRo
     return tuple((job, _INCIDENT.decode(row)) for job, row in found)
 
 
-def counts_by_node(database: Database) -> dict[str, int]:
-    """How many incidents name each node. raises: IndexUnusable"""
-    with database.reading() as connection:
-        found = connection.execute(
-            select(INCIDENT_NODES.c.node, func.count()).group_by(INCIDENT_NODES.c.node)
+def _with_news(connection: Connection, rows: Sequence[NodeRow]) -> tuple[NodeRow, ...]:
+    """With what the journals say: how many incidents name the node, and which live jobs are on it."""
+    names = [storable(row.node) for row in rows]
+    counted = connection.execute(
+        select(INCIDENT_NODES.c.node, func.count())
+        .where(INCIDENT_NODES.c.node.in_(names))
+        .group_by(INCIDENT_NODES.c.node)
+    )
+    incidents: dict[str, int] = {node: count for node, count in counted}
+    jobs = dict[str, list[str]]()
+    for node, job in connection.execute(
+        select(JOB_NODES.c.node, JOB_NODES.c.job)
+        .join(JOBS, JOBS.c.id == JOB_NODES.c.job)
+        .where(JOB_NODES.c.node.in_(names), JOBS.c.live.is_(True), JOB_NODES.c.is_now.is_(True))
+        .order_by(JOBS.c.sort_s.desc(), JOBS.c.id.desc())
+    ):
+        jobs.setdefault(node, []).append(job)
+    return tuple(
+        replace(
+            row,
+            incidents=incidents.get(storable(row.node), 0),
+            jobs=tuple(jobs.get(storable(row.node), ())[:NODE_JOBS_MAX]),
         )
-        return {node: count for node, count in found}
+        for row in rows
+    )

@@ -139,7 +139,9 @@ def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -
             .limit(limit)
         ):
             row = _JOB.decode(body)
-            found.append((at, Change(kind="job", job=row.id, data=JobChanged(id=row.id, row=row))))
+            found.append(
+                (at, Change(kind="job", job=row.id, data=JobChanged(id=row.id, etag=str(at), row=row)))
+            )
         for at, job, body in connection.execute(
             select(INCIDENTS.c.revision, INCIDENTS.c.job, INCIDENTS.c.row)
             .where(INCIDENTS.c.revision > revision)

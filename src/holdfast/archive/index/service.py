@@ -57,15 +57,16 @@ class IndexService:
         places: Places,
         url: str = "",
         *,
+        fleet: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         processes: int = 2,
     ) -> None:
-        """`url`: of the database; empty: a file in the first state folder."""
+        """`url`: of the database; empty: a file in the first state folder. `fleet`: the folder of the node book."""
         self.places = places
         self._url: str | Path = url or places.all[0].root / FILE
         self._changes: deque[Change] = deque()
-        self._clock, self._wall, self._processes = clock, wall, processes
+        self._clock, self._wall, self._processes, self._fleet = clock, wall, processes, fleet
         self._database: Database | None = None
         self._builder: Builder | None = None
         self._lock = WriterLock()
@@ -183,7 +184,7 @@ class IndexService:
         if builder.turn():
             self._tell(database)
         if self._own is None:
-            self._trouble = ""
+            self._trouble = builder.trouble
 
     def _tell(self, database: Database) -> None:
         """Changes since the last turn; of a long list, what is new in it comes in several turns."""
@@ -247,7 +248,12 @@ class IndexService:
 
     def _build(self, database: Database) -> None:
         self._builder = Builder(
-            database, self.places, clock=self._clock, wall=self._wall, processes=self._processes
+            database,
+            self.places,
+            clock=self._clock,
+            wall=self._wall,
+            processes=self._processes,
+            fleet=self._fleet,
         )
 
     # Trouble ----------------------------------------------------------------------------------------------

@@ -77,12 +77,13 @@ JOB_LABELS = Table(
     Index("job_labels_value", "key", "value"),
 )
 
-# Nodes that any attempt of the job was placed on.
+# Nodes that any attempt of the job was placed on. `is_now`: its last attempt.
 JOB_NODES = Table(
     "job_nodes",
     METADATA,
     _text("job", key=True),
     _text("node", key=True),
+    Column("is_now", Boolean, nullable=False),
     Index("job_nodes_node", "node"),
 )
 
@@ -117,6 +118,7 @@ NODES = Table(
     METADATA,
     _text("node", key=True),
     Column("rank", Integer, nullable=False),
+    Column("isolated", Boolean, nullable=False),
     _text("search"),
     Column("row", LargeBinary, nullable=False),
     Index("nodes_rank", "rank", "node"),

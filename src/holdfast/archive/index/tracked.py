@@ -55,6 +55,7 @@ class Tracked:
         self.place, self.job = place, job
         self.id = place.id_of(job.name)
         self.trouble = ""  # why the journal could not be read to its end
+        self._may_read_later = False  # the trouble is none of the journal's content
         self._wall = wall
         self._known = known
         self._tail = Tail()
@@ -67,19 +68,16 @@ class Tracked:
 
     def read(self) -> int:
         """How many entries were new. A journal that cannot be read is no error: `trouble` says why."""
-        self._stamp = stamp(self.job)
+        self._stamp, self._may_read_later = stamp(self.job), False
         try:
             reader = open_reader(self.job.journal_path)
+            try:
+                return self._read(reader)
+            finally:
+                reader.close()
         except JournalUnusable as error:
-            self.trouble = str(error)
+            self.trouble, self._may_read_later = str(error), True
             return 0
-        try:
-            return self._read(reader)
-        except JournalUnusable as error:
-            self.trouble = str(error)
-            return 0
-        finally:
-            reader.close()
 
     @property
     def has_journal(self) -> bool:
@@ -103,7 +101,7 @@ class Tracked:
                 inode=self._identity[1],
                 seq=self._tail.seq,
                 chain=self._tail.chain,
-                stamp=self._stamp,
+                stamp=NO_JOURNAL if self._may_read_later else self._stamp,
                 trouble=self.trouble,
                 kept_seq=self._kept_tail.seq,
                 kept_chain=self._kept_tail.chain,

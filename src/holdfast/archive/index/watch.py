@@ -21,19 +21,23 @@ NEW_S = 60.0  # a folder without a journal is awake for this long
 
 
 class Seen(Struct, frozen=True):
-    """`due`: jobs whose journals are not as they were read. `gone`: jobs that are not there any more."""
+    """`due`: jobs whose journals are not as they were read; each is named once, until it was read.
+
+    `gone`: jobs that are not there any more.
+    """
 
     due: tuple[str, ...]
     gone: tuple[str, ...]
 
 
 class _Watched:
-    __slots__ = ("awake", "id", "job", "place", "since_s", "stamp")
+    __slots__ = ("awake", "id", "is_due", "job", "place", "since_s", "stamp")
 
     def __init__(self, place: Place, job: JobDir, stamp: str, now_s: float) -> None:
         self.place, self.job, self.id = place, job, place.id_of(job.name)
         self.stamp = stamp  # as the journal was read; `NO_JOURNAL`: it never was
         self.awake = True
+        self.is_due = False
         self.since_s = now_s
 
 
@@ -98,11 +102,11 @@ class Watch:
         return (one.place, one.job) if one is not None else None
 
     def was_read(self, name: str, stamp: str, *, awake: bool) -> None:
-        """The journal was read when its files had this stamp."""
+        """The journal was read when its files had this stamp; with `NO_JOURNAL` it is named again at the next look."""
         one = self._jobs.get(name)
         if one is None:
             return
-        one.stamp = stamp
+        one.stamp, one.is_due = stamp, False
         if one.awake and not awake:
             self._sleepers.append(name)
         one.awake = awake
@@ -111,11 +115,7 @@ class Watch:
         """Looks at it at the next turn."""
         one = self._jobs.get(name)
         if one is not None:
-            one.awake = True
-
-    @property
-    def awake(self) -> list[str]:
-        return [name for name, one in self._jobs.items() if one.awake]
+            one.awake, one.is_due = True, False
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -139,7 +139,7 @@ class Watch:
 
     def _looked_at(self, now_s: float) -> Iterable[_Watched]:
         """All that are awake, and as many sleepers as the time since the last look asks for."""
-        yield from [one for one in self._jobs.values() if one.awake]
+        yield from [one for one in self._jobs.values() if one.awake and not one.is_due]
         passed_s = SWEEP_S if self._swept_s is None else now_s - self._swept_s
         share = min(1.0, max(0.0, passed_s / SWEEP_S))
         count = min(int(share * len(self._sleepers)), SWEEP_MAX)
@@ -150,7 +150,8 @@ class Watch:
             one = self._jobs.get(name)
             if one is not None and not one.awake:
                 self._sleepers.append(name)
-                yield one
+                if not one.is_due:
+                    yield one
 
     def _has_changed(self, one: _Watched, now_s: float) -> bool:
         found = stamp(one.job)
@@ -158,5 +159,7 @@ class Watch:
             if one.awake and now_s - one.since_s > NEW_S:
                 one.awake = False
                 self._sleepers.append(one.id)
-            return one.stamp != NO_JOURNAL  # it was removed
-        return found != one.stamp
+            one.is_due = one.stamp != NO_JOURNAL  # it was removed
+        else:
+            one.is_due = found != one.stamp
+        return one.is_due

@@ -100,6 +100,7 @@ class Writer:
                         {
                             "node": storable(row.node),
                             "rank": rank,
+                            "isolated": row.isolated,
                             "search": searchable([row.node, row.last, row.isolated_for]),
                             "row": _encode(row),
                         }
@@ -166,8 +167,8 @@ class Writer:
             for job, key, value in rows:
                 found[job].labels[key] = value
             rows = connection.execute(select(JOB_NODES).where(JOB_NODES.c.job.in_(chunk)))
-            for job, node in rows:
-                found[job].nodes.add(node)
+            for job, node, is_now in rows:
+                found[job].nodes[node] = is_now
             columns = (INCIDENTS.c.job, INCIDENTS.c.number, INCIDENTS.c.row)
             for job, number, row in connection.execute(select(*columns).where(INCIDENTS.c.job.in_(chunk))):
                 found[job].incidents[number] = bytes(row)
@@ -181,7 +182,7 @@ class _Parts:
 
     def __init__(self) -> None:
         self.labels: dict[str, str] = {}
-        self.nodes: set[str] = set()
+        self.nodes: dict[str, bool] = {}
         self.incidents: dict[int, bytes] = {}
 
     @staticmethod
@@ -189,13 +190,14 @@ class _Parts:
         parts = _Parts()
         for key, value in list(entry.row.labels.items())[:LABELS_MAX]:
             parts.labels[storable(key[:LABEL_CHARACTERS_MAX])] = storable(value[:LABEL_CHARACTERS_MAX])
-        parts.nodes = {storable(node) for node in entry.nodes[:NODES_MAX]}
+        now = frozenset(entry.row.nodes)
+        parts.nodes = {storable(node): node in now for node in entry.nodes[:NODES_MAX]}
         parts.incidents = {row.number: _encode(row) for row in entry.incidents}
         return parts
 
-    def rows(self, name: str, which: str) -> list[dict[str, str]]:
+    def rows(self, name: str, which: str) -> list[dict[str, object]]:
         if which == "nodes":
-            return [{"job": name, "node": node} for node in sorted(self.nodes)]
+            return [{"job": name, "node": node, "is_now": self.nodes[node]} for node in sorted(self.nodes)]
         return [{"job": name, "key": key, "value": value} for key, value in self.labels.items()]
 
 

@@ -97,7 +97,7 @@ def _try_to_write(folder: str) -> bool:
         _write_in(str(parent))
         return True
     if not os.path.isdir(folder):
-        raise NotADirectoryError(errno.ENOTDIR, "it is no folder")
+        raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
     _write_in(folder)
     return False
 
@@ -116,7 +116,7 @@ def _write_in(folder: str) -> None:
 
 
 def _loaded(resume: str, written: str) -> Iterator[Seen]:
-    """What the run is told to go on from, where that is another place. A name of a hub is no path."""
+    """The checkpoint to resume from, if it is another place. A name of a hub is no path."""
     if os.path.isdir(resume):
         yield _of_folder(resume, is_loaded=True)
     elif os.path.isfile(resume):
@@ -217,7 +217,7 @@ CHECKS = (
             name="env-checkpoint",
             area="env",
             what=Words(
-                en="checkpoints can be written, and the newest is whole",
+                en="checkpoints can be written, and the newest is complete",
                 zh="检查点目录可写，且最新检查点完整",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),

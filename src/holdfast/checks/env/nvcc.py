@@ -40,9 +40,7 @@ def nvcc(scene: Scene) -> Iterator[Seen]:
     if path:
         ran = run_within([path, "--version"], env, folder, NVCC_S)
         version = nvcc_version(ran.out.decode(errors="replace"))
-        says = (
-            "no answer" if ran.code is None else " ".join(ran.errors.split())[:200] or "it says nothing of it"
-        )
+        says = "no answer" if ran.code is None else " ".join(ran.errors.split())[:200] or "it reports nothing"
     if version:
         yield Fact(name="nvcc", value=version, same=True)
     beside = {**env, "PATH": f"{said['python']['prefix']}/bin:{env.get('PATH', os.defpath)}"}

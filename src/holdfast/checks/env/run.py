@@ -165,13 +165,13 @@ def _of_script(scene: Scene) -> dict[str, Any] | Finding:
         return _skip(NO_COMMAND if not scene.command else _unnamed(name, launch.unclear))
     answer = answer_of(scene)
     if answer.said is None or "script" not in answer.said:
-        return _skip(answer.why_not or "the Python of the run said nothing of the script")
+        return _skip(answer.why_not or "the Python of the run reported nothing about the script")
     return answer.said
 
 
 def _unnamed(name: str, unclear: str) -> str:
     return unclear or (
-        f"{name} is known only when it runs" if name else "the command names no script of Python"
+        f"{name} is only known at run time" if name else "the command names no script of Python"
     )
 
 
@@ -215,6 +215,6 @@ CHECKS = (
         _spec("env-versions", "torch, CUDA, cuDNN, NCCL and driver", "torch、CUDA、cuDNN、NCCL 与驱动版本"),
         versions,
     ),
-    Check(_spec("env-script", "the script is there and compiles", "训练脚本存在且可编译"), script),
-    Check(_spec("env-imports", "what the script imports is there", "脚本的导入均可解析"), imports),
+    Check(_spec("env-script", "the script exists and compiles", "训练脚本存在且可编译"), script),
+    Check(_spec("env-imports", "the script's imports exist", "脚本的导入均可解析"), imports),
 )

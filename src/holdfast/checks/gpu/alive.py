@@ -128,7 +128,7 @@ CHECKS = (
     Check(
         nvml_spec(
             "gpu-count",
-            "all GPUs are there, and none is lost",
+            "all GPUs are present, and none is lost",
             "GPU 数量齐全且无掉卡",
             quick=True,
             timeout_s=PATIENCE_S + 3.0,
@@ -138,7 +138,7 @@ CHECKS = (
     Check(
         nvml_spec(
             "gpu-driver",
-            "the GPU driver answers, and fits its library",
+            "the GPU driver answers, and matches its library",
             "GPU 驱动有应答且版本一致",
             quick=True,
         ),

@@ -21,7 +21,7 @@ def amd(scene: Scene) -> Iterator[Seen]:
     on_bus = _on_bus(Path(scene.root))
     if place is None:
         why = (
-            f"{on_bus} AMD GPUs on the bus, and amd-smi is not to be found"
+            f"{on_bus} AMD GPUs on the bus, and amd-smi is not installed"
             if on_bus
             else "no AMD GPU (no amd-smi)"
         )

@@ -2,9 +2,6 @@
 
 Each GPU is measured by its own process of the training's Python with its torch, so a failure names its GPU. A GPU in
 use by others is skipped.
-
-Run by the training's own Python with its torch, one process for each GPU, so that one that breaks names itself. A GPU
-that others use is left alone.
 """
 
 import re
@@ -100,7 +97,7 @@ def target_of(one: Mapping[str, Any], devices: Sequence[Device]) -> Target:
 
 
 def _free(bed: Bed, scene: Scene, check: str) -> tuple[list[Target], list[Finding]]:
-    """Those that nobody uses; of the others, a word."""
+    """Unused GPUs; for the others the reason."""
     if bed.nvml is None or scene.options.get(f"{check}.busy") == "yes":
         return list(bed.targets), []
     free, left = [], []
@@ -252,7 +249,7 @@ def gpu_training_step(scene: Scene) -> Iterator[Seen]:
             key: int(option(scene, name, key, default, 1, 1 << 16)) for key, default in DEVICE_SHAPE.items()
         }
         if shape["width"] % 64:
-            raise OptionRefused(f"--option {name}.width={shape['width']}: a multiple of 64 is wanted")
+            raise OptionRefused(f"--option {name}.width={shape['width']}: a multiple of 64 is required")
     except OptionRefused as error:
         yield Finding(status=SKIP, why=str(error))
         return

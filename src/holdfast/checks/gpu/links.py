@@ -73,7 +73,7 @@ def nvlink(scene: Scene) -> Iterator[Seen]:
 
 
 def _states(told: Nvml, handle: Any) -> tuple[bool, ...] | str:
-    """Each link, whether it is up; why that cannot be told."""
+    """Each link and its state; why it is unknown."""
     states: list[bool] = []
     for link in range(LINKS_MAX):
         answer = told.ask("DeviceGetNvLinkState", handle, link)

@@ -131,7 +131,10 @@ CHECKS = (
     ),
     Check(
         nvml_spec(
-            "gpu-recovery-action", "what the driver asks for after an error", "驱动要求的恢复动作", quick=True
+            "gpu-recovery-action",
+            "the recovery action that the driver requests",
+            "驱动要求的恢复动作",
+            quick=True,
         ),
         recovery,
     ),

@@ -95,6 +95,6 @@ def _signed(value: int) -> int:
 
 
 CHECKS = (
-    Check(nvml_spec("gpu-clocks", "nothing slows GPUs for long", "GPU 无持续降频", quick=True), clocks),
+    Check(nvml_spec("gpu-clocks", "no GPU is slowed down for long", "GPU 无持续降频", quick=True), clocks),
     Check(nvml_spec("gpu-temperature", "GPUs are cool enough", "GPU 温度余量", quick=True), temperature),
 )

@@ -12,7 +12,7 @@ from holdfast.core.checks.gpu.use import Division, Holder, Use, judge_division, 
 from holdfast.model.checks import Finding, Scene
 
 PARTS_MAX = 8
-MEMORY_V2 = 0x02000028  # nvmlMemory_v2: tells apart what the driver reserves
+MEMORY_V2 = 0x02000028  # nvmlMemory_v2: reports the driver's reserve separately
 
 
 def foreign(scene: Scene) -> Iterator[Seen]:
@@ -86,6 +86,8 @@ def _parts(told: Nvml, handle: Any) -> int | None:
 
 
 CHECKS = (
-    Check(nvml_spec("gpu-foreign", "nobody else uses the GPUs", "GPU 未被他人占用", quick=True), foreign),
+    Check(
+        nvml_spec("gpu-foreign", "no other process uses the GPUs", "GPU 未被他人占用", quick=True), foreign
+    ),
     Check(nvml_spec("gpu-mig", "whole GPUs, or parts, as the run needs", "MIG 模式与任务相符"), mig),
 )

@@ -36,7 +36,7 @@ def xid(scene: Scene) -> Iterator[Seen]:
 
 
 def _others(root: Path) -> frozenset[str]:
-    """GPUs that the kernel's log tells of and that are not given to us: a container sees the log of the whole node."""
+    """GPUs in the kernel log that are not ours: a container sees the log of the whole node."""
     cards = pci_gpus(root) or ()
     known = [card for card in cards if card.is_known]
     if not known:

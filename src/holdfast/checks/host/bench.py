@@ -43,7 +43,7 @@ START_S = 120.0  # torch from a slow network disk
 TIMEOUT_S = SECONDS_MAX + 2 * START_S
 GIGA = 1e9
 SLOW_CORE = 0.5  # of the median of those like it
-# A memory controller, a core: signals by which the kernel tells that the processor reported an error.
+# A memory controller, a core: signals after which the processor has reported an error.
 _BROKEN = {signal.SIGBUS, signal.SIGILL}
 _CACHE = re.compile(r"(\d+)K")
 ARRAY_BYTES_MIN, ARRAY_BYTES_MAX = 64 << 20, 4 << 30
@@ -77,7 +77,7 @@ def judged_cores(scene: Scene, answer: Mapping[str, Any], fastest_khz: Mapping[i
     broken = [finding for core in answer["cores"] if (finding := _broken_core(core)) is not None]
     yield from broken
     if not answer["is_exact"]:
-        why = f"{answer['library']} gives another product than whole-number arithmetic"
+        why = f"{answer['library']} computes a product that differs from integer arithmetic"
         yield wrong_always("", why, others_are_right=False)
     if not ran:
         yield Finding(status=SKIP, why="no core could be measured")

@@ -29,7 +29,7 @@ def look_at_log(scene: Scene) -> Iterator[Seen]:
     search = searched(lines)
     tables = tables_for({one.category for one in search.matches})
     found = incidents(search, known, tables, booted_s)
-    # Codes of GPUs are told by gpu-xid, which reads the same device.
+    # gpu-xid reports codes of GPUs; it reads the same device.
     told = judge_incidents(found, now_s, scene.good_s, without_xids=read.source == "kmsg")
     yield from told or [passed(f"nothing bad in {counted(len(lines), 'line')} ({read.source})")]
 

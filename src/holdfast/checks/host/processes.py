@@ -44,7 +44,7 @@ def look_at_processes(scene: Scene) -> Iterator[Seen]:
     files = NodeFiles(scene)
     found = processes(files)
     if not found:
-        yield skipped("no process can be seen in /proc")
+        yield skipped("no process is visible in /proc")
         return
     zombies: Counter[str] = Counter()
     for one in found.values():
@@ -87,11 +87,11 @@ def look_at_leftovers(scene: Scene) -> Iterator[Seen]:
     files = NodeFiles(scene)
     found = processes(files, with_env=True)
     if not found:
-        yield skipped("no process can be seen in /proc")
+        yield skipped("no process is visible in /proc")
         return
     left = judge_left_processes(left_processes(found, own_pids(scene.own_pids)))
     left += _segments(files, scene)
-    yield from left or [passed("nothing is left of earlier jobs")]
+    yield from left or [passed("no leftovers of earlier jobs")]
 
 
 def _segments(files: NodeFiles, scene: Scene) -> list[Finding]:

@@ -55,7 +55,7 @@ def look_at_services(scene: Scene) -> Iterator[Seen]:
             zh=f"用 `systemctl status {name}` 与 `journalctl -u {name}` 查看原因,然后 `systemctl restart {name}`。",
         )
     if not failed:
-        yield passed("none that a training needs has failed")
+        yield passed("no service that a training needs has failed")
 
 
 CHECKS = (

@@ -1,9 +1,6 @@
 """Checks the folders of a run: free space, writing and reading a file, mounts that answer.
 
 Every file system access runs in its own process with a deadline: a dead mount is named, and the others are judged.
-
-Whatever touches a file system is done by a process of its own with a deadline: one dead mount is named, and the
-others are judged.
 """
 
 import errno
@@ -84,7 +81,7 @@ def space_of(path: str) -> dict[str, float | int | str]:
             "inodes": told.f_files,
             "free_inodes": inodes,
         }
-    raise OSError(errno.ENOENT, "no folder above it is there")
+    raise OSError(errno.ENOENT, "none of its parent folders exists")
 
 
 def look_at_space(scene: Scene) -> Iterator[Seen]:
@@ -106,7 +103,7 @@ def _spaces(scene: Scene) -> Iterator[tuple[str, str, Space | Finding]]:
     for (role, path), answer in zip(folders.items(), answers, strict=True):
         if answer.hangs or answer.error:
             why = "it does not answer" if answer.hangs else errno.errorcode.get(answer.error, "it fails")
-            yield role, path, skipped(f"the room under {path} cannot be told: {why}", path)
+            yield role, path, skipped(f"the free space under {path} is unknown: {why}", path)
         else:
             yield role, path, Space(**{name: int(value) for name, value in answer.value.items()})
 

@@ -104,7 +104,7 @@ def _learned(scene: Scene, one: Interface) -> Sample | None:
 
 def _nothing_wrong(cards: Sequence[Interface], tcp: dict[str, int]) -> Finding:
     if not cards and not tcp:
-        return skipped("there are no counters of the network to read")
+        return skipped("no network counters can be read")
     again = tcp.get("RetransSegs", 0) / max(tcp.get("OutSegs", 0), 1)
     return passed(f"{counted(len(cards), 'card')}; {again:.2%} of TCP sent again")
 

@@ -87,11 +87,11 @@ def _port(port: int, scene: Scene) -> Finding:
     if number == errno.EACCES:
         return skipped(f"port {port} may only be opened by root")
     if number != errno.EADDRINUSE:
-        return skipped(f"port {port} could not be tried: {errno.errorcode.get(number, number)}")
+        return skipped(f"port {port} could not be tested: {errno.errorcode.get(number, number)}")
     holder = next(iter(listeners(NodeFiles(scene), port)), Listener())
     if holder.pid in scene.own_pids and holder.pid:
         return passed(f"port {port} is held by this run itself")
-    who = f"pid {holder.pid} ({holder.name})" if holder.pid else "a process that cannot be seen from here"
+    who = f"pid {holder.pid} ({holder.name})" if holder.pid else "a process that is not visible here"
     return failed(
         who,
         "free",

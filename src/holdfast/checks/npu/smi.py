@@ -39,7 +39,7 @@ def _table(scene: Scene) -> tuple[NpuTable, str] | Finding:
     place = tool_place(TOOL)
     if place is None:
         has = any((Path(scene.root) / "dev" / f"davinci{number}").exists() for number in range(16))
-        why = "there are NPUs here, and npu-smi is not to be found" if has else "no NPU here (no npu-smi)"
+        why = "there are NPUs here, and npu-smi is not installed" if has else "no NPU here (no npu-smi)"
         return Finding(status=SKIP, why=why)
     told = tool_says(place, ("info",), TABLE_S)
     table = npu_table(told.text)
@@ -145,5 +145,5 @@ CHECKS = (
         ),
         ecc,
     ),
-    Check(_spec("npu-foreign", "nobody else uses the NPUs", "NPU 未被他人占用", TABLE_S + 1), foreign),
+    Check(_spec("npu-foreign", "no other process uses the NPUs", "NPU 未被他人占用", TABLE_S + 1), foreign),
 )

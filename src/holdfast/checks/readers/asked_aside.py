@@ -1,8 +1,6 @@
 """Runs each operation that a dead mount may block forever in its own process, with a deadline.
 
 A process that does not answer is killed, or abandoned if the kernel blocks it.
-
-One that does not answer is killed, or left behind where the kernel does not let go of it; the others are answered.
 """
 
 import os
@@ -26,8 +24,6 @@ class Answer(Struct, frozen=True):
     """One result. `error`: errno; 0: none. `hangs`: no answer in time.
 
     `where`: the system call that blocks; empty if unknown.
-
-    `where`: in which call of the kernel a question that hangs waits; empty where that cannot be told.
     """
 
     value: dict[str, float | int | str] = {}

@@ -1,8 +1,6 @@
 """Measures a folder's file system: sequential speed past the page cache, and small files. Leaves nothing behind.
 
 The file has no name, or its name is removed at once, so it disappears with the process.
-
-The file has no name: it is made without one, or its name is taken away at once, so it is gone with us, however we end.
 """
 
 import errno

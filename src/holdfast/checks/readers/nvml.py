@@ -4,10 +4,6 @@ Each failure is an `Answer` with its trouble: a function missing in the driver o
 does not support, a missing permission, a lost GPU, a library that does not fit the driver, a driver that was reloaded
 between two calls. A driver that does not return from opening is waited for in a thread.
 
-A function that the driver or nvidia-ml-py does not have, one that the device does not support, a right that is
-missing, a GPU that is lost, a library that does not fit the driver, a driver that was reloaded between two calls:
-each is an `Answer` with its trouble. A driver that does not come back from opening is waited for in a thread.
-
 source: NVML API reference; nvidia-ml-py (module pynvml)
 """
 
@@ -67,8 +63,8 @@ _WHY = {
     ABSENT: "not supported by this GPU or driver",
     REFUSED: "no permission",
     LOST: "the GPU is lost (see gpu-count)",
-    RESET: "the GPU wants a reset before it answers (see gpu-count)",
-    GONE: "the driver was unloaded or reloaded while it was asked",
+    RESET: "the GPU needs a reset before it answers (see gpu-count)",
+    GONE: "the driver was unloaded or reloaded during the query",
 }
 _CLOSED = {9: NO_DRIVER, 18: MISMATCH, 12: NO_LIBRARY, 4: NO_RIGHT, 13: BROKEN}
 
@@ -85,8 +81,6 @@ class NotOpen(Struct, frozen=True):
     """NVML cannot be used. `kind`: NO_MODULE, NO_LIBRARY, NO_DRIVER, MISMATCH, NO_RIGHT, SLOW or BROKEN.
 
     `after_s`: of a slow driver, how long it has not answered.
-
-    `after_s`: of a slow one, for how long it has not answered.
     """
 
     kind: str

@@ -1,8 +1,6 @@
 """Runs burn/ with the training's Python, one process for each device, with a deadline.
 
 Processes stay in our session, so they end with the check.
-
-Processes stay in our session: whoever ends the check ends them too.
 """
 
 import os
@@ -74,7 +72,7 @@ def burnt(
     env |= {"PYTHONDONTWRITEBYTECODE": "1", **(more_env or {})}
     waiting = list(enumerate(asks))
     running: dict[int, _Run] = {}
-    answers = [Burnt(unable="it was not begun")] * len(asks)
+    answers = [Burnt(unable="it was not started")] * len(asks)
     try:
         while waiting or running:
             while waiting and not (one_by_one and running):
@@ -126,8 +124,6 @@ def python_with(scene: Scene, check: str, *wanted: str) -> tuple[str, str]:
     """A Python that has one of these modules, the first preferred: that of the run, of its environment, or ours.
 
     Returns its path and "", or "" and the reason. `--option CHECK.python=PATH` names one.
-
-    Its path and "", or "" and why there is none. `--option CHECK.python=PATH` names one.
     """
     seen: list[tuple[str, set[str]]] = []
     for path in _pythons(scene, check):
@@ -142,7 +138,7 @@ def python_with(scene: Scene, check: str, *wanted: str) -> tuple[str, str]:
     asked = ", ".join(path for path, _ in seen) or "no Python"
     return (
         "",
-        f"{' and '.join(wanted)} are wanted for it, and none is in {asked} (--option {check}.python=PATH)",
+        f"{' and '.join(wanted)} are required, and none is in {asked} (--option {check}.python=PATH)",
     )
 
 

@@ -235,7 +235,7 @@ def _parsed(path: str) -> tuple[ast.Module | None, str]:
         return None, ""
 
 
-# What is told
+# Results
 
 
 def of_python() -> dict[str, object]:

@@ -242,7 +242,7 @@ def _settled(torch: Any, on_gpu: bool) -> None:
 
 
 def _wait_for_partner(link: Link, ask: Measure, until_s: float) -> socket.socket:
-    """raises: CannotExchange, where nobody comes who knows the token."""
+    """raises: CannotExchange, if no partner with the token connects."""
     try:
         listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     except (OSError, ValueError):
@@ -355,7 +355,7 @@ def _unuse() -> None:
 
 
 def _store(distributed: Any, is_first: bool, own: str, connection: socket.socket, until_s: float) -> Any:
-    """Of two ranks; the second is told the port over the connection. raises: OSError, RuntimeError"""
+    """Of two ranks; the second gets the port over the connection. raises: OSError, RuntimeError"""
     within = timedelta(seconds=max(1.0, until_s - time.monotonic()))
     if is_first:
         store = distributed.TCPStore(own, 0, 2, True, within, wait_for_workers=False)

@@ -3,10 +3,6 @@
 Every wait has a limit, and no node waits for another node's fault longer than one round. A worker stuck in a
 collective differs from a lost node: its reader thread still answers. Workers end with this process, because they read
 from its pipe.
-
-Every wait has an end, and no node waits for another one's fault longer than one round. A worker that is stuck in a
-collective is told from a node that is gone: its reader still answers. Workers end with us, however we end, for they
-read from a pipe that we hold.
 """
 
 import os
@@ -89,8 +85,6 @@ class PairRun:
     """One run over `nodes`, with `spares` that are known to be good.
 
     `usual`: learned values in GB/s, by kind of nodes and measurement. raises: BadVia
-
-    `usual`: what was learned, GB/s, by kind of nodes and by what was measured. raises: BadVia
     """
 
     def __init__(
@@ -212,7 +206,7 @@ class PairRun:
                 both = [self._workers[node] for node in pair]
                 if all(worker.is_there for worker in both):
                     waiting += [worker for worker in both if not worker.has_exchanged]
-                else:  # the other one waits for nobody
+                else:  # the other one has no partner
                     waiting += [worker for worker in both if worker.is_there and not worker.has_computed]
             if not waiting:
                 return
@@ -412,7 +406,7 @@ class _Worker:
         if self._computed is None and not is_stuck:
             return NodeSample(round=round_, node=self.node, error=self.why or "no answer")
         if self._computed is None:
-            return NodeSample(round=round_, node=self.node, error="it is there, and computes nothing")
+            return NodeSample(round=round_, node=self.node, error="it runs, but computes nothing")
         if not self.is_there and not is_stuck and self.exchanged is None and self.why:
             return NodeSample(round=round_, node=self.node, error=self.why)
         return NodeSample(

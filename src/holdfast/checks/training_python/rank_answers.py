@@ -29,8 +29,6 @@ def asked_of_ranks(
 
     `sizes`: of sums, in bytes. `meet_s`: time for the rendezvous; `within_s`: for everything, including the import of
     torch.
-
-    `sizes`: of sums, in bytes. `meet_s`: of which to meet; `within_s`: for all, the import of torch with it.
     """
     run, answer = run_of(scene), answer_of(scene)
     if answer.said is None:

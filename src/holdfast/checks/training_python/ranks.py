@@ -68,7 +68,7 @@ def run(torch: Any, dist: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
         with os.fdopen(answer_end, "rb") as channel:
             text = channel.read()
         os.waitpid(pid, 0)
-        answers.append(json.loads(text) if text else {"error": "the process ended without a word"})
+        answers.append(json.loads(text) if text else {"error": "the process ended without output"})
     return answers
 
 

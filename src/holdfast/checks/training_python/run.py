@@ -2,9 +2,6 @@
 
 Finds it as the run will: in the run's environment, folder and shell, after the shell's preparations. Executes none of
 the run's own code, and waits for nothing longer than its deadline.
-
-It is found as the run will find it: in the run's environment, folder and shell, after what the shell is told to do
-before. Nothing of the run's own code is executed, and nothing is waited for longer than its deadline.
 """
 
 import os
@@ -33,7 +30,7 @@ from holdfast.model.checks import Scene
 
 PYTHON_S = 8.0
 SHELL_S = 8.0
-QUICK_S = 2.0  # for each of them, in a quick check: one that is slower could not be told
+QUICK_S = 2.0  # for each of them, in a quick check: a slower one stays undecided
 OUTPUT_BYTES_MAX = 4 << 20
 TEXT_BYTES_MAX = 1 << 18
 READS_MAX = 4
@@ -58,8 +55,6 @@ class Prepared(Struct, frozen=True, kw_only=True):
     """The run's world. `results`: exit code and output of each preparation.
 
     `found`: program -> its path; no entry: not found. `why_not`: why it is unknown.
-
-    `found`: program -> where it is; without an entry: nowhere. `why_not`: why it is not known.
     """
 
     env: dict[str, str] = {}
@@ -152,12 +147,12 @@ def _usual_python(env: Mapping[str, str]) -> tuple[str, ...]:
 def _prepared(launch: Launch, env: Mapping[str, str], cwd: str, within_s: float) -> Prepared:
     folder = _folder(launch.folder, env, cwd)
     if not folder:
-        return Prepared(env={**env, **launch.env}, why_not=f"cd {launch.folder} is known only when it runs")
+        return Prepared(env={**env, **launch.env}, why_not=f"cd {launch.folder} is only known at run time")
     shell = launch.shell
     unknown = next((one for one in shell.preparations if one.kind == "unknown"), None) if shell else None
     if unknown is not None:
         return Prepared(
-            env={**env, **launch.env}, folder=folder, why_not=f"`{unknown.raw}` is not run only to look"
+            env={**env, **launch.env}, folder=folder, why_not=f"`{unknown.raw}` is not run for a check"
         )
     if shell is None or not _needs_shell(shell, env):
         full = {**env, **launch.env}
@@ -173,7 +168,7 @@ def _needs_shell(shell: Shell, env: Mapping[str, str]) -> bool:
 
 
 def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
-    """Empty: it cannot be told."""
+    """Empty: unknown."""
     if not is_known(folder):
         return ""
     if folder.startswith("~"):
@@ -188,7 +183,7 @@ def in_shell(
 ) -> Prepared:
     """Starts the shell as the run does, runs its preparations, and reads the resulting environment."""
     if name_of(shell.program) not in SHELLS:
-        return Prepared(why_not=f"{shell.program} is a shell of another kind")
+        return Prepared(why_not=f"{shell.program} is an unsupported shell")
     program = _which(shell.program, env, cwd)
     if not program:
         return Prepared(why_not=f"the shell {shell.program} is not there")
@@ -239,9 +234,9 @@ def _interpreter(launch: Launch, prepared: Prepared) -> Interpreter:
     if prepared.why_not:
         return Interpreter(why_not=prepared.why_not)
     if not launch.launcher:
-        return Interpreter(why_not=f"{name_of(launch.program) or 'the command'} is no Python that we know of")
+        return Interpreter(why_not=f"{name_of(launch.program) or 'the command'} is no known Python")
     if not is_known(launch.program):
-        return Interpreter(why_not=f"{launch.program} is known only when it runs")
+        return Interpreter(why_not=f"{launch.program} is only known at run time")
     if launch.prefix:
         return _by_prefix(launch, prepared)
     path = prepared.found.get(launch.program, "")
@@ -359,8 +354,6 @@ def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within
     """Runs a program until it ends or its deadline, at which it is killed with all its children.
 
     It stays in our process group, so it ends with us if we are killed.
-
-    It stays in our own process group, so it ends with us if we are killed.
     """
     out = os.memfd_create("out", os.MFD_CLOEXEC)
     errors = os.memfd_create("errors", os.MFD_CLOEXEC)

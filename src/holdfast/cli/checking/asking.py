@@ -140,7 +140,7 @@ def _learn(state: Path, node: NodeChecks) -> None:
     try:
         change_baseline(_store(state), lambda before: learned(before, node.outcomes, node.at_s))
     except OSError as error:
-        say(f"what was learned cannot be kept: {error}")
+        say(f"the baseline cannot be stored: {error}")
 
 
 def _words(question: Question) -> list[str]:

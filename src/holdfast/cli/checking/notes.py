@@ -20,8 +20,6 @@ def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole:
     """Stores results. Never raises, and creates no book. Nodes without a result are not stored.
 
     `whole`: a suite ran, not single checks; single checks can fail a node but not clear it.
-
-    `whole`: a suite, not single checks that were picked: those can fail a node, and clear none.
     """
     if not (fleet / FILE).exists():
         return
@@ -35,7 +33,7 @@ def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole:
     try:
         book.note(lines)
     except NodeBookUnusable as error:
-        say(f"what was found is not in the node book: {error}")
+        say(f"the results are not in the node book: {error}")
     finally:
         book.close()
 

@@ -92,7 +92,7 @@ class Gathered(NamedTuple):
 
 
 def _gathered(line: JobLine, asked: Asked) -> Gathered:
-    """Carries it out; what has come until somebody loses patience counts. raises: CallNotMade, NoLine"""
+    """Executes the call; answers until an interrupt count. raises: CallNotMade, NoLine"""
     chosen = asked.places.places
     what = Program(
         command=asked.command, limit_s=asked.limit_s, output_bytes_max=output_bytes_max(len(chosen))
@@ -121,7 +121,7 @@ def _gathered(line: JobLine, asked: Asked) -> Gathered:
 
 
 class _Progress:
-    """Who is still waited for, where somebody watches and it takes longer than a moment."""
+    """Shows pending nodes on a terminal, after a moment."""
 
     def __init__(self, gathering: Gathering, count: int) -> None:
         self._gathering, self._count = gathering, count
@@ -182,13 +182,12 @@ def _say_plan(asked: Asked, language: Language, *, json: bool) -> None:
 
 
 def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
-    """Before several nodes are touched, somebody has to mean it. raises: Exit, Abort"""
+    """Asks for confirmation before running on several nodes. raises: Exit, Abort"""
     if yes or len(asked.places.places) == 1:
         return
     if not sys.stdin.isatty():
         say(
-            f"this would run on {_many(asked.places)}: where nobody can be asked, say so with --yes, "
-            "or look first with --dry-run"
+            f"this would run on {_many(asked.places)}: without a terminal confirm with --yes, or check first with --dry-run"
         )
         raise Exit(REFUSED)
     for text in plan(asked, language):
@@ -221,5 +220,5 @@ def _limit(text: str) -> float:
     except NotATime as error:
         raise BadParameter(str(error), param_hint="--timeout") from error
     if not 0 < limit_s <= LIMIT_S_MAX:
-        raise BadParameter(f"{text!r} is not within 1ms and {length(LIMIT_S_MAX)}", param_hint="--timeout")
+        raise BadParameter(f"{text!r} is not between 1ms and {length(LIMIT_S_MAX)}", param_hint="--timeout")
     return limit_s

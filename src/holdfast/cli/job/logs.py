@@ -1,8 +1,6 @@
 """`holdfast logs`: prints the training's output of all workers and attempts, in order of time.
 
 Only reads. A `~` marks a line without a recorded time: its time is an upper bound.
-
-Only reads. A line whose time nobody noted is marked with a `~`: its time is the latest it can be.
 """
 
 import os

@@ -35,7 +35,7 @@ def unsupervised(record: Record) -> str:
     """A warning if no supervisor runs this unfinished job; else empty."""
     if record.story.ended or supervisor(record.job, record.facts):
         return ""
-    return f"nobody supervises this job now; holdfast attach {record.job.name}"
+    return f"this job has no supervisor now; holdfast attach {record.job.name}"
 
 
 def looked_at(record: Record) -> tuple[Summary, Truth]:

@@ -55,7 +55,7 @@ def shell(
 ) -> None:
     """Opens a terminal beside the training of one worker, in its folder and environment; ~. on a new line leaves it."""
     if worker is not None and node is not None:
-        raise BadParameter("a terminal is of one node: give --worker or --node", param_hint="--node")
+        raise BadParameter("a terminal needs one node: give --worker or --node", param_hint="--node")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         say(f"a shell needs a terminal; for a command there is holdfast exec {job} -- COMMAND")
         raise Exit(REFUSED)

@@ -3,10 +3,6 @@
 Works on healthy and hung jobs, from any terminal of the same user: ranks of this machine are read directly, those of
 a multi-node job by their agents. Only native frames pause a rank, for a second or two; they are read on request only,
 one rank of a node at a time.
-
-Works on a healthy job and on a hung one, from any terminal of the same user, beside the Holdfast that runs it: ranks
-of this machine are looked at from here, those of a job on many nodes by their agents. Only native frames need a rank
-to be paused, for a second or two; that is done where they are asked for, one rank of a node at a time.
 """
 
 import os

@@ -10,7 +10,7 @@ FORMATS = ("text", *EXITS)
 
 Command = Annotated[
     list[str] | None,
-    Argument("[-- COMMAND...]", help="The training it is to be fit for."),
+    Argument("[-- COMMAND...]", help="Command of the training to check for."),
 ]
 Suite = Annotated[str, Option("--suite", metavar="boot|troubleshoot|bench|all", help="Which checks.")]
 Quick = Annotated[bool, Option("--quick", help="Only checks that take less than 5 s.")]
@@ -19,14 +19,15 @@ Only = Annotated[
     Option("--only", metavar="NAME", help="Only this check or area; repeatable.", show_default=False),
 ]
 Nodes = Annotated[
-    str | None, Option("--nodes", metavar="A,B,...", help="On these nodes instead.", show_default=False)
+    str | None,
+    Option("--nodes", metavar="A,B,...", help="Check these nodes instead of this one.", show_default=False),
 ]
 Via = Annotated[
     str | None,
     Option(
         "--via",
         metavar="WORDS",
-        help="What starts a program on {node}; else srun or ssh.",
+        help="Command that starts a program on {node}; default: srun or ssh.",
         show_default=False,
     ),
 ]
@@ -48,7 +49,7 @@ OfCheck = Annotated[
 Plot = Annotated[
     str | None,
     Option(
-        "--plot", metavar="FILE", help="Draw the numbers too, into FILE.html or FILE.png.", show_default=False
+        "--plot", metavar="FILE", help="Also draw a chart, into FILE.html or FILE.png.", show_default=False
     ),
 ]
 DrawnFrom = Annotated[
@@ -56,7 +57,7 @@ DrawnFrom = Annotated[
     Option(
         "--from",
         metavar="FILE.json",
-        help="Draw this answer of --json with --plot, and run nothing; may be given again.",
+        help="Draw this output of --json with --plot and run nothing; repeatable.",
         show_default=False,
     ),
 ]
@@ -65,17 +66,22 @@ Timeout = Annotated[
 ]
 Context = Annotated[
     str | None,
-    Option("--context", metavar="|".join(CONTEXTS), help="On what occasion.", show_default=False),
+    Option("--context", metavar="|".join(CONTEXTS), help="Context of the check.", show_default=False),
 ]
-Training = Annotated[bool, Option("--training", help="A job runs here: only what is passive.")]
-List = Annotated[bool, Option("--list", help="Which checks there are, and run none.")]
+Training = Annotated[bool, Option("--training", help="A job runs here: only passive checks.")]
+List = Annotated[bool, Option("--list", help="List all checks and run none.")]
 BaselineFlag = Annotated[
     str | None,
-    Option("--baseline", metavar="show|reset", help="What was learned of this node.", show_default=False),
+    Option(
+        "--baseline",
+        metavar="show|reset",
+        help="Show or delete the baseline of this node.",
+        show_default=False,
+    ),
 ]
 Format = Annotated[
-    str, Option("--format", metavar="|".join(FORMATS), help="Line and exit code for other programs.")
+    str, Option("--format", metavar="|".join(FORMATS), help="Output and exit code for another program.")
 ]
 AsNode = Annotated[bool, Option("--as-node", hidden=True)]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
-State = Annotated[str | None, Option("--state-dir", help="Folder of all jobs, and of what was learned.")]
+State = Annotated[str | None, Option("--state-dir", help="Folder of all jobs and of the baseline.")]

@@ -1,9 +1,6 @@
 """The command line of `holdfast`: finds the module of a command, runs it, and returns its exit code.
 
 Each command's module is imported only when the command is used, so that help is fast. Reads no settings.
-
-Each command lives in its own module, which is imported only when that command is asked for: help must not
-wait for what a simulation needs. Reads no settings and does nothing itself.
 """
 
 import importlib
@@ -98,7 +95,7 @@ def exit_code(words: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        _forget_the_rest()  # whoever read the result has enough
+        _forget_the_rest()  # the reader closed the pipe
         return 0
     except NotWritten as error:
         sys.stderr.write(f"holdfast: the result cannot be written: {error}\n")

@@ -2,9 +2,6 @@
 
 Installing writes only files with holdfast's own name into the home folder, and adds one line to the shell's settings
 if the shell cannot find scripts otherwise.
-
-Installing writes into the home folder, of holdfast's own name alone; a shell's settings gain one line, once, where the
-shell finds scripts in no other way.
 """
 
 from collections.abc import Mapping

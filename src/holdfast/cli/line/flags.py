@@ -3,10 +3,6 @@
     def status(job: Annotated[str | None, Argument("[JOB]")] = None, json: Annotated[bool, Option("--json")] = False)
 
 Click alone parses the line: every `holdfast` on every node pays for this import.
-
-    def status(job: Annotated[str | None, Argument("[JOB]")] = None, json: Annotated[bool, Option("--json")] = False)
-
-Click reads the line, and nothing else is loaded for it: every `holdfast` on every node pays for this import.
 """
 
 import inspect
@@ -124,7 +120,7 @@ class App:
 
 class _Command(click.Command):
     def format_options(self, ctx: Context, formatter: click.HelpFormatter) -> None:
-        """What its arguments are first, which not every version of click tells."""
+        """Lists arguments first, which not every version of click does."""
         known = [each for each in self.params if isinstance(each, _Word) and each.words]
         if known:
             with formatter.section("Arguments"):

@@ -18,7 +18,7 @@ from holdfast.model.events import CheckTold, DeviceSeen, NodesChecked
 
 TROUBLES_MAX = 32
 TEXT_MAX = 400
-PCI = "pci"  # the fact that tells a device's place
+PCI = "pci"  # the fact with a device's place
 DEVICES_MAX = 64  # of one node
 
 

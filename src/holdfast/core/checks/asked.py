@@ -43,8 +43,6 @@ class Meeting(Struct, frozen=True, kw_only=True):
     """Where the workers meet. `port` 0: chosen freely. `backend`: "static", "c10d", "etcd", "env" (the script).
 
     `rank`: of this node, None: unknown. `usual`: no port is named, the launcher's default applies.
-
-    `rank`: of this node, None: not said. `usual`: nobody names the port, the launcher's usual one is meant.
     """
 
     backend: str
@@ -59,9 +57,6 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     Paths are relative to the folder in which the command starts. `resume`: the checkpoint to load. `meeting`: None:
     none named.
-
-    Paths are seen from the folder in which the command starts. `resume`: the checkpoint that it is told to go on from.
-    `meeting`: None: it says none.
     """
 
     ranks: int | None = None
@@ -186,7 +181,7 @@ def _first(options: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _folder(path: str, seen_from: str) -> str:
-    """Empty for one that is not of this machine (s3://...), and for one that is known only when it runs."""
+    """Empty for one that is not of this machine (s3://...), and for one that is only known at run time."""
     is_whole = path.startswith(("/", "~")) or not seen_from
     full = path if not path or is_whole else f"{seen_from}/{path.removeprefix('./')}"
     return "" if "://" in full or "$" in full or "`" in full else full

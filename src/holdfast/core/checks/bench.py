@@ -3,9 +3,6 @@ Pure.
 
 A number is compared only if the device was otherwise idle, and with its spread between repeats as tolerance. A low
 number is reported and isolates no node; a wrong bit does.
-
-A number is compared only where nobody else was at work, and never held to be more exact than it was from repeat to
-repeat. One that is low is told, and isolates nobody: a bit that is wrong does.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,8 +49,6 @@ class Bench(Struct, frozen=True, kw_only=True):
     """The results of one device. `key`: its permanent identity. `where`: for people; empty: the node.
 
     `beside`: readings during the run (clock, temperature). `disturbed`: why its numbers are unusable.
-
-    `beside`: what was seen of it meanwhile (clock, temperature). `disturbed`: why its numbers say nothing.
     """
 
     key: str
@@ -144,7 +139,7 @@ def _expectations(
 ) -> Iterator[Expected]:
     own = _number(baseline.of(bench.key, one.name))
     if own is not None:
-        yield Expected(own, BASELINE, f"what it gave when it was first measured, {own:.4g} {one.unit}")
+        yield Expected(own, BASELINE, f"its first measurement, {own:.4g} {one.unit}")
     else:
         before = [
             number
@@ -255,7 +250,7 @@ def option(scene: Scene, check: str, key: str, default: float, low: float, high:
     except ValueError:
         value = float("nan")
     if not low <= value <= high:
-        raise OptionRefused(f"--option {check}.{key}={text}: a number from {low:g} to {high:g} is wanted")
+        raise OptionRefused(f"--option {check}.{key}={text}: a number from {low:g} to {high:g} is required")
     return value
 
 
@@ -264,5 +259,5 @@ def choice(options: Mapping[str, str], check: str, key: str, known: Iterable[str
     known = tuple(known)
     text = options.get(f"{check}.{key}", default)
     if text not in known:
-        raise OptionRefused(f"--option {check}.{key}={text}: one of {', '.join(known)} is wanted")
+        raise OptionRefused(f"--option {check}.{key}={text}: one of {', '.join(known)} is required")
     return text

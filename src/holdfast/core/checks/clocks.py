@@ -2,9 +2,6 @@
 
 An answer takes up to some tenths of a second, about as long from all nodes, so each node is compared with the median
 of all; of two nodes, only a difference larger than the travel time is reported.
-
-An answer takes its way: at most some tenths of a second, about as long from all nodes. So a node is held against the
-median of all; of two, only what their ways cannot explain is told.
 """
 
 from collections.abc import Sequence

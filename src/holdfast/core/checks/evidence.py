@@ -2,9 +2,6 @@
 
 A device that a check finds broken is named, and explains a failure without another cause. If boot check and
 troubleshooting both passed, the verdict says that this suggests a fault of the training code.
-
-A device that a check finds broken is named, and explains a failure that nothing else does. Where boot check and
-troubleshooting both passed, that speaks for the training code, and is said.
 """
 
 from collections.abc import Sequence
@@ -20,7 +17,7 @@ from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 BOTH_PASSED = "Both passed: the training code is the likely cause"
 CONFIDENCE = 0.9  # of a device that a check finds broken, as the cause
-WEAK = 0.6  # a verdict below this is less than what a broken device tells
+WEAK = 0.6  # a verdict below this counts less than a broken device
 TROUBLES_MAX = 8
 # A line of the program itself, and not its data, its settings or what is installed.
 CODE = frozenset(
@@ -54,8 +51,6 @@ def speaks_for_the_code(verdict: Verdict, checked: NodesChecked, boot: str, know
     """True if the verdict has no cause or blames the code, and all checks passed before and after.
 
     Warnings that existed when the run began, and did not stop it, do not count.
-
-    What was to be looked at already when the run began, and did not keep it from running, is nothing against it.
     """
     is_open = verdict.category == "unknown" or verdict.category in CODE
     news = any(key_of(told) not in known for told in checked.troubles)

@@ -96,7 +96,7 @@ def judge_memory(memory: Memory, ranks: int | None) -> list[Finding]:
     if memory.huge_idle > memory.total * HUGE_SHARE:
         found.append(
             warned(
-                f"{size(memory.huge_idle)} of {size(memory.total)} kept for huge pages that nobody uses",
+                f"{size(memory.huge_idle)} of {size(memory.total)} kept for unused huge pages",
                 f"less than {HUGE_SHARE:.0%}",
                 RULE,
                 why=f"{size(memory.huge_idle)} are reserved for huge pages; the run cannot use them",
@@ -141,7 +141,7 @@ def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
 
 
 def _swapping(memory: Memory) -> list[Finding]:
-    """What lies in swap and is never asked for harms nobody: memory must be short too, or everybody wait for it."""
+    """Unused swapped memory does no harm: memory must be short too, or tasks must wait for it."""
     short = memory.available < memory.total * AVAILABLE_SHARE
     stalled = memory.stalled is not None and memory.stalled >= STALLED_PERCENT
     if not (memory.swap_used >= SWAP_LEAST and short or stalled):
@@ -251,9 +251,11 @@ def judge_clock(clock: ClockState) -> Finding:
         measured = f"{clock.offset_s * 1000:+.1f} ms off ({clock.told_by})"
         return passed(measured) if abs(clock.offset_s) <= OFFSET_WARN_S else _off(measured)
     if clock.synced is None:
-        return skipped("the kernel does not tell the state of its clock")
+        return skipped("the kernel does not report the state of its clock")
     if not clock.synced:
-        return skipped("nothing tells the kernel that its clock is synchronised, so its offset is not known")
+        return skipped(
+            "no time service reports synchronisation to the kernel, so the clock's offset is unknown"
+        )
     error_s = clock.estimated_error_s or 0.0
     measured = f"synchronised, error about {error_s * 1000:.1f} ms"
     return passed(measured) if error_s <= OFFSET_WARN_S else _off(measured)
@@ -275,9 +277,6 @@ def chrony_offset_s(line: str) -> float | None:
 
     Field 5 is the system time's offset, positive if it is behind the source; the last is the leap status. None if
     chrony itself is not synchronised.
-
-    Field 5 is the system time's offset, positive where it is slow of the source's; the last is the leap status.
-    None where chrony itself is not synchronised.
     """
     fields = line.strip().split(",")
     if len(fields) < 14 or fields[-1] == "Not synchronised":

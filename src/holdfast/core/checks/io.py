@@ -104,7 +104,7 @@ class Space(Struct, frozen=True, kw_only=True):
 
 def judge_space(role: str, path: str, space: Space) -> Finding:
     if space.size_bytes <= 0:
-        return skipped("the file system does not tell its size", path)
+        return skipped("the file system does not report its size", path)
     measured = f"{size(space.free_bytes)} free of {size(space.size_bytes)}"
     full = min(FULL_BYTES, space.size_bytes * FULL_SHARE)
     low = min(LOW_BYTES, space.size_bytes * LOW_SHARE)
@@ -218,7 +218,7 @@ _REFUSED = {
     errno.EIO: ("it answers with an input/output error", "返回输入输出错误", "storage_io"),
     errno.ESTALE: ("the server no longer knows it (stale handle)", "句柄失效", STALL),
     errno.ENOENT: ("it is not there", "目录不存在", "missing_file"),
-    errno.ENOTDIR: ("it is no folder", "不是目录", "missing_file"),
+    errno.ENOTDIR: ("it is not a folder", "不是目录", "missing_file"),
 }
 STOPS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM))
 
@@ -272,7 +272,7 @@ def _refused(role: str, path: str, error: int) -> Finding:
     name = errno.errorcode.get(error, str(error))
     en, zh, category = _REFUSED.get(error, (f"it fails with {name}", f"返回 {name}", FILESYSTEM))
     if role == "work" and error in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return passed(f"may not be written ({name}); a run need not", path)
+        return passed(f"not writable ({name}), which a run does not need", path)
     stops = role == "checkpoint" and error in STOPS
     return failed(
         name,
@@ -336,8 +336,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Soft limits of a process; UNLIMITED: none. `may_lock`, `may_fork`: it may exceed them.
 
     `pids_left`: of the control group; None: unlimited or unknown.
-
-    `pids_left`: of the control group; None: not limited or not told.
     """
 
     files: int

@@ -31,8 +31,6 @@ class Judged(Struct, frozen=True):
     """`isolate`: node -> reason. `stop`: why the run cannot work anywhere; empty: it can.
 
     `status`: fail or warn as found; pass if something passed and nothing is wrong; else skip.
-
-    `status`: fail and warn as found; pass where something passed and nothing was wrong; else skip.
     """
 
     status: str

@@ -1,8 +1,6 @@
 """Finds faults of a node in its kernel log, since it booted or since a run last made progress here. Pure.
 
 The rules of the diagnosis join lines to incidents and mark harmless ones.
-
-A line alone is no verdict: the rules of the diagnosis join lines to incidents, and say what was harmless.
 """
 
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature, Words
 
 CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own fault
-KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: told only while it is news
+KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: reported only while new
 OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
 BROKEN = frozenset(("reboot_node", "isolate_node"))
 # What only a reboot or a new part mends. A PCIe port, say, may have recovered since, and be of no use to a run.
@@ -49,8 +47,6 @@ def incidents(
     search: Search, signatures: KnowledgeBase, tables: CodeTables, booted_s: float
 ) -> list[Incident]:
     """Incidents that are faults of the node and not routinely survived; one for each category and device.
-
-    `booted_s`: Unix time; lines have seconds since then.
 
     `booted_s`: Unix time; lines have seconds since then.
     """

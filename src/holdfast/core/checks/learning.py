@@ -11,8 +11,6 @@ def learned(before: Baseline, outcomes: Iterable[Outcome], at_s: float) -> Basel
     """`before`, plus new facts. Learned facts stay until `reset`, so that a lost part is noticed.
 
     A failed check adds no facts; the others do, because each reads something else.
-
-    A check that failed teaches nothing; the others do, for each looks at something else.
     """
     facts = {device: dict(values) for device, values in before.facts.items()}
     since = dict(before.at_s)

@@ -48,9 +48,6 @@ def left_processes(processes: Mapping[int, Process], own: Set[int]) -> list[tupl
 
     A running job of Holdfast has its reaper above each process, and a rank its launcher: processes adopted by init
     have outlived their job.
-
-    A job of Holdfast that runs has its reaper above each of its processes, and a rank its launcher: what init has
-    adopted of them has outlived its job.
     """
     found = []
     for process in processes.values():

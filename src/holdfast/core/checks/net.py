@@ -330,7 +330,7 @@ def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Findin
     if nodes < 2:
         return passed(", ".join(host.addresses) or f"{host.name} has no address; one node needs none")
     if env.get("GLOO_SOCKET_IFNAME") and not host.error:
-        return passed(f"{', '.join(host.addresses)}; gloo goes by GLOO_SOCKET_IFNAME")
+        return passed(f"{', '.join(host.addresses)}; gloo uses GLOO_SOCKET_IFNAME")
     if host.error:
         return warned(
             f"{host.name}: {host.error}",

@@ -205,7 +205,7 @@ def _unwell(npu: Npu, codes: Sequence[CodeFact | str], known: KnowledgeBase) -> 
     )
     is_grave = worst.action in SERIOUS if worst is not None else npu.health.upper() in GRAVE
     named = ", ".join(code if isinstance(code, str) else code.code for code in codes)
-    why = f"npu-smi calls its health {npu.health}" + (f" (codes {named})" if named else "")
+    why = f"npu-smi reports health {npu.health}" + (f" (codes {named})" if named else "")
     if worst is not None:
         why += f": {worst.meaning.en}"
     words = advice_of(worst, worst.action, npu.where, known) if worst is not None else None

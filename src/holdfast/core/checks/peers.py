@@ -2,9 +2,6 @@
 
 For equal values the majority is right; without a majority all are reported. A number is compared with the median of
 at least two others of the same model.
-
-The majority is right about what must be equal; where there is none, all are told. A number is compared with the
-median of the others of the same model, with at least two of them.
 """
 
 from collections import Counter, defaultdict

@@ -52,9 +52,6 @@ def troubleshooting(specs: Sequence[Spec], category: str, class_: str, *, living
 
     `living`: processes of the training run, so only passive checks; never checks that load a device, because the next
     attempt may start at any moment.
-
-    `living`: a process of the training lives, so only what is passive; and never what loads a device: the next
-    attempt may start at any moment.
     """
     areas = areas_for(category, class_)
     allowed = (PASSIVE,) if living else (PASSIVE, LIGHT)

@@ -134,8 +134,6 @@ def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: in
     """Judges a port: state first; rate, lanes and PCIe only if it is up. A port that was never up is no fault.
 
     `nodes`: of the run; a single-node run does not need the port.
-
-    `nodes`: of the run; one that stays on its node does not need the port, and need not leave for it.
     """
     key = learned_key(port, baseline)
     was_up = bool(key) and baseline.of(key, "rate") is not None
@@ -148,7 +146,7 @@ def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: in
 def _not_active(port: Port, was_up: bool, wanted: bool, nodes: int) -> Finding:
     state = f"{port.state}, {port.physical}" if port.physical else port.state
     if not was_up:
-        return passed(f"{state}; never seen up, so nothing is expected of it", port.name)
+        return passed(f"{state}; never up, so it is not expected to be", port.name)
     if port.state == INITIALIZED:
         return warned(
             state,

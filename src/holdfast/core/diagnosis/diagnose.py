@@ -122,7 +122,7 @@ def _usual_words(root: Candidate, action: str) -> tuple[Words, Words]:
 
 
 def _titled(choice: Choice, root: Candidate) -> Signature:
-    """Whose title: that of the line which is quoted, where both say that somebody ended the job."""
+    """Whose title: that of the line which is quoted, where both say that the job was ended from outside."""
     shown = choice.shown
     if shown is not None and shown.category == root.category and root.has("end-by-request"):
         return shown.signature

@@ -4,10 +4,6 @@ Pure.
 A rank that the others wait for explains their timeouts, closed connections, and the final stop. It does not explain a
 fault of a rank's own: memory, an exception, a signal, a device. Such a fault is then the cause, and the records show
 who waited for it; unless that rank was itself waiting at that time.
-
-A rank that the others wait for explains their timeouts, their closed connections, and that somebody ended the job in
-the end. It does not explain a fault that a rank had of its own: memory, an exception, a signal, a device. That is
-then the cause, and the records say who waited for it; unless those who had it were themselves waiting when they had.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,9 +35,9 @@ GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
 NOTES_MAX = 6
 PROGRESS = Words(en="how far each rank is in this group", zh="各 rank 在该通信组中的进度")
-TOLD = Words(en="what the flight records tell", zh="flight record 所反映的情况")
+TOLD = Words(en="evidence in the flight records", zh="flight record 所反映的情况")
 NOBODY = Words(
-    en="the flight records of {ranks}: nobody keeps the others waiting",
+    en="the flight records of {ranks}: no rank blocks the others",
     zh="{n} 个 rank 的 flight record:没有 rank 让其他 rank 等待",
 )
 ODD_SIZE = Words(

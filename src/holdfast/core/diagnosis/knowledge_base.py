@@ -2,9 +2,6 @@
 
 A rule names what it needs by an id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Programs,
 phrases and ids of signatures are in the files of the folder `signatures`; an undefined name raises KeyError.
-
-A rule names what it needs by an id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Programs, phrases
-and ids of signatures stand in the files of the folder `signatures`; a name that no file defines raises KeyError.
 """
 
 import re

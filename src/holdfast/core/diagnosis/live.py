@@ -2,9 +2,6 @@
 
 Ends, exceptions recorded inside the ranks and samples show who failed first. The lines show what it was: a GPU that
 fell off the bus, a port in use, a network card that flapped.
-
-Ends, exceptions recorded inside the ranks and samples tell exactly who broke first. The lines tell what it was:
-a GPU that fell off the bus, a port that was taken, a network card that flapped.
 """
 
 from collections.abc import Iterable
@@ -37,8 +34,6 @@ def joined(
     """The first verdict, or the diagnosis of the lines if that says more; the lines are evidence in both cases.
 
     `found`: from the same job's logs. `asked_to_stop`: its lines are about its ending and show no fault.
-
-    `found`: from the same job's logs. `asked_to_stop`: then its lines are about its ending, and tell no fault.
     """
     own = as_diagnosis(first)
     if found.category in ("none", "unknown") or asked_to_stop:

@@ -60,8 +60,6 @@ def of_pasted(
     """The meaning of a few lines. `ordinary`: the whole-log diagnosis of them; `found`: meanings, likeliest first.
 
     `is_asked`: a person typed them, and does not present them as a log.
-
-    `is_asked`: somebody typed them, and does not give them as a log. `is_calm`: something in them is known to be no trouble.
     """
     given = [line for line in lines if line.strip()]
     frames = [line for line in given if signatures.says("stack-frame", line)]

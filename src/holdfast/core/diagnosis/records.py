@@ -61,8 +61,6 @@ def nodes_of_others(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
     """By id() of the match of a row of a cluster's table: context, if the job's own logs name other nodes only.
 
     If they name one node only, and contain trouble, the node in the table may be another node of the job.
-
-    Where they name one only, and hold trouble, the node in the table may be another one of the job.
     """
     rows = [one for one in search.matches if known.has("row-of-cluster", one)]
     if not rows:

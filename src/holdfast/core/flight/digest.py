@@ -56,9 +56,6 @@ def digest(
 
     `groups`: members by name, from elsewhere (gloo's records have none). `taken_ns`: when the record was read, by the
     wall clock that stamped its operations; it gives the age of the oldest operation.
-
-    `groups`: members by name, from elsewhere (on gloo the record has none). `taken_ns`: when the record was read, by
-    the wall clock that stamped its operations; it tells how long the oldest operation has waited.
     """
     known = {**record.groups, **(groups or {})}
     operations = record.operations
@@ -256,7 +253,7 @@ def _longest_gap_ms(operations: Sequence[Operation]) -> int:
 def _idle(
     known: Mapping[str, Group], seen: Mapping[str, _Seen], record: FlightRecord, room: int
 ) -> tuple[GroupDigest, ...]:
-    """Groups of this rank of which the ring shows nothing: their counters may still be told by `unnamed`."""
+    """Groups of this rank of which the ring shows nothing: their counters may still be in `unnamed`."""
     unseen = [
         group
         for name, group in known.items()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.core.flight.members import ranks_of
 from holdfast.model.flight.digests import Digest, GroupDigest
 
-UNKNOWN = -1  # how far a rank is in a group of which its record tells nothing
+UNKNOWN = -1  # progress in a group that is missing in the rank's record
 
 
 class Team:
@@ -128,7 +128,7 @@ def _form_teams(scene: Scene) -> None:
 def _joined(
     rank: int, name: str, by_name: dict[str, list[int]], scene: Scene, sets: dict[int, frozenset[int]]
 ) -> int | None:
-    """The one team of that name whose members, told by others, hold this rank."""
+    """The one team of that name whose members, from other records, include this rank."""
     for place in by_name.get(name, ()):
         if place not in sets:
             sets[place] = frozenset(scene.teams[place].members)

@@ -5,11 +5,6 @@ ends the others, sometimes before their records are read. The message shows the 
 op.nbytes. 12 vs 4`. If 4 fits the size in the other ranks' records, its sender is at fault; if 12 fits, the rank
 itself is.
 
-In a ring each rank receives from the next one; the first that gets more bytes than it expects aborts, and the launcher
-ends the others, sometimes before they could tell their records. What it says holds the answer: `op.preamble.length <=
-op.nbytes. 12 vs 4`. Where 4 fits the size that the other ranks' records show, it expected what they did, and its sender
-is the odd one; where 12 fits, it is itself.
-
 A ring moves each rank's share in two segments, so what it compares is 1/(2 n) of the tensor; a broadcast moves it whole.
 
 source: gloo/transport/tcp/pair.cc, gloo/allreduce.cc (ring); the direction was seen on torch 2.13, 20 of 20 times
@@ -44,8 +39,6 @@ def odd_one(
     """The rank at fault; None if undecidable. `aborted`: the global rank that aborted.
 
     `usual_bytes`: sizes of this job's collectives while healthy, used when no record is left.
-
-    `usual_bytes`: sizes that this job's collectives had while all was well, for when no record was left.
     """
     told = TOLD.search(said)
     if told is None:

@@ -3,10 +3,6 @@
 An operation waits for its members that have not enqueued it; if all have, for those that are blocked in an earlier
 one. The cause is where the chains end: a rank that waits for no other, an operation that all have reached, or a
 cycle.
-
-An operation waits for those of its members that have not enqueued it; where all have, for those that are held up in
-an earlier one. Where the chains end is the cause: a rank that waits for nobody, an operation that all have
-reached, or a circle.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,9 +2,6 @@
 
 The cause is where the chains of the wait-for graph (`graph`) end. One end is reported: the one that most waiting
 ranks lead to.
-
-Ranks wait in operations, operations for ranks; where those chains end is the cause (`graph`). One kind of end is
-told: the one that most waiting ranks are led to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,9 +42,6 @@ def locate(
 
     Two successive digests of one rank show whether it progressed. `stalled_s`: measured time without progress;
     without it, a wait no longer than others in the records counts as normal.
-
-    Two digests of one rank, taken one after the other, tell whether it moved. `stalled_s`: for how long nothing has
-    moved, where that was measured: without it a wait no longer than others in the records is taken for normal life.
     """
     known = lives or {}
     scene = gather(digests, world_size)
@@ -150,7 +144,7 @@ def _lacking(found: Waits, ranks: Sequence[int]) -> list[int]:
 def _missing(
     sinks: Sequence[int], others: bool, found: Waits, scene: Scene, lives: Mapping[int, RankLife]
 ) -> tuple[Sequence[int], str]:
-    """Which of the ranks that wait for nobody are at fault, and how that is known.
+    """Which ranks at the ends of wait chains are at fault, and the basis.
 
     Those with a record first: that a rank has none proves little while others are seen to be missing. A rank whose
     stack is in a send that no record shows (gloo) is itself kept waiting, by one that is outside.

@@ -1,9 +1,6 @@
 """Finds ranks that ran another operation than the others of their group at the same sequence number. Pure.
 
 The majority is right. A tie is decided by history: the operation that usually follows here is the right one.
-
-The majority is right, whoever it is. A tie is decided by what the ranks did earlier: the operation that usually
-follows here is the right one.
 """
 
 import re
@@ -75,7 +72,7 @@ def _fewest(awaited: Awaited, sequence: int, by_key: dict[int, list[int]], scene
     leaders = [key for key, ranks in by_key.items() if len(ranks) == most]
     right = leaders if len(leaders) == 1 else _usual(awaited, sequence, by_key, leaders, scene)
     wrong = [rank for key, ranks in by_key.items() if key not in right for rank in ranks]
-    if not wrong:  # nothing tells them apart
+    if not wrong:  # undecidable
         wrong = [rank for ranks in by_key.values() for rank in ranks]
     return tuple(sorted(wrong))
 
@@ -171,10 +168,11 @@ def tokens(digest: Digest) -> list[Token]:
 
 
 def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int, ...], str]:
-    """Of ranks that wait in a circle, those whose last steps are none that they, or most others, took before.
+    """Of ranks that wait in a cycle, those whose last operations deviate from their own history, or from most
+    others'.
 
-    Gives also how it is known: "own" by what the rank did earlier, "others" by what its peers do, "few" where that
-    is told by open operations only, "" not at all.
+    Also returns the basis: "own" by the rank's history, "others" by its peers', "few" if only open operations show
+    it, "" if nothing does.
     """
     own = {rank: tokens(scene.ranks[rank]) for rank in ranks}
     start = {rank: max(1, _place(found, rank, own[rank]) - TAIL) for rank in ranks}
@@ -228,7 +226,7 @@ def _steps_taken(scene: Scene, steps: Collection[tuple[Token, Token]]) -> Counte
 
 
 def has_followed(digest: Digest, last: Waiting, around: Sequence[Digest]) -> bool:
-    """Whether what this rank waits in ever followed, on it or others, what it did just before."""
+    """True if this rank's pending operation ever followed its last completed one, on any rank."""
     own = tokens(digest)
     at = last.position if 0 <= last.position < len(own) else len(own) - 1
     if at < 1:

@@ -1,4 +1,4 @@
-"""Why a rank does not come: from its process, its stack and its last words. Pure."""
+"""Decides why a rank does not enter an operation: from its process, its stack and its last output. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Reason(Struct, frozen=True):
 
 
 def reason(life: RankLife | None, *, is_absent: bool) -> Reason:
-    """Of a rank that others wait for and that never enqueued what they are in."""
+    """The reason of a rank that others wait for and that never enqueued their operation."""
     if life is None or (life.rank_class == "unknown" and not life.frames and life.exit_code is None):
         if is_absent:
             return Reason("killed", "process_killed", 0.7)
@@ -76,7 +76,7 @@ def loads_data(life: RankLife | None) -> bool:
 
 
 def is_gone(life: RankLife | None) -> bool:
-    """Stopped, blocked in the kernel, or dead by its own fault: at fault even where it had enqueued all."""
+    """True if stopped, blocked in the kernel, or dead by its own fault: at fault even if it had enqueued everything."""
     if life is None:
         return False
     if life.rank_class in ("stopped", "blocked"):
@@ -94,10 +94,10 @@ def in_send(life: RankLife | None) -> bool:
 
 
 def waits_outside(life: RankLife | None) -> bool:
-    """Its stack is known, and is no wait for other ranks."""
+    """True if its stack is known, and is no wait for other ranks."""
     return life is not None and bool(life.frames) and not waits_for_others(life.frames)
 
 
 def common(reasons: Mapping[int, Reason]) -> Reason:
-    """One reason for several culprits: the strongest."""
+    """One reason for several culprits: the strongest one."""
     return min(reasons.values(), key=lambda one: (STOPPED_FIRST.index(one.kind), one.category))

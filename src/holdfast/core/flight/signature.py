@@ -1,4 +1,4 @@
-"""What must be alike on all ranks of a group in one collective, and how an operation is said in words. Pure."""
+"""Defines what must be equal on all ranks of a group in one collective, and describes operations. Pure."""
 
 from zlib import crc32
 
@@ -28,7 +28,7 @@ def bare(kind: str) -> str:
 
 
 def key(operation: Operation) -> int:
-    """1..65535: a hash of what all ranks must agree on; 0 is kept for "not known"."""
+    """1..65535: a hash of everything on which ranks must agree; 0 means unknown."""
     kind = bare(operation.kind)
     if kind in UNEVEN:
         text = kind
@@ -51,7 +51,7 @@ def words(operation: Operation) -> str:
 
 
 def peer(kind: str) -> tuple[int, bool]:
-    """The other side as a rank of the group (-1: not said), and whether this side sends.
+    """The other side as a rank of the group (-1: unknown), and whether this side sends.
 
     source: FlightRecorder's profiling names, "nccl:send 0->1" and "nccl:recv 1<-0"
     """

@@ -1,4 +1,4 @@
-"""Tells a slow rank from a hung one by when the ranks came to earlier collectives. Pure."""
+"""Distinguishes a slow rank from a hung one by its arrival times at earlier collectives. Pure."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -17,7 +17,7 @@ AGE_MS_MIN = 1000
 
 
 def is_slow(culprits: Sequence[int], awaited: Awaited, stalled_s: float | None) -> bool:
-    """Each culprit is one collective behind, and came clearly late to the ones before too."""
+    """True if each culprit is one collective behind, and clearly late at earlier ones too."""
     team = awaited.team
     if awaited.pair is not None or team.has_p2p or not culprits:
         return False
@@ -50,7 +50,7 @@ def _lateness_ms(rank: int, peers: Sequence[int], team: Team, sequence: int) -> 
 
 
 def arrivals(group: GroupDigest) -> dict[int, int]:
-    """When the last collectives were enqueued, in order: sequence -> wall clock, ms."""
+    """When the last collectives were enqueued, in order: sequence number -> wall clock, ms."""
     gaps = [int.from_bytes(group.arrivals[at : at + 2], "big") for at in range(0, len(group.arrivals) - 1, 2)]
     at_ms, times = group.last_ms, {group.enqueued: group.last_ms}
     for back, gap in enumerate(reversed(gaps), 1):
@@ -60,7 +60,7 @@ def arrivals(group: GroupDigest) -> dict[int, int]:
 
 
 def is_young(ranks: Sequence[int], found: Waits, scene: Scene) -> bool:
-    """By their own clocks these ranks have not waited longer than such a job waits now and then."""
+    """True if by their own clocks these ranks have not waited longer than such a job occasionally does."""
     ages = [
         scene.ranks[rank].taken_ms - found.first[rank].since_ms
         for rank in ranks

@@ -1,4 +1,4 @@
-"""A verdict in words, both languages: `rank 2 waits at train.py:88 in load; 3 ranks wait for it in ...`. Pure."""
+"""Describes a verdict in both languages: `rank 2 waits at train.py:88 in load; 3 ranks wait for it in ...`. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -31,7 +31,7 @@ def ranks_zh(ranks: Sequence[int]) -> str:
 
 
 def place(frames: Sequence[str]) -> str:
-    """Of the user's own frame, as `place_of` writes it; "" without a stack."""
+    """The place of the user's own frame, as `place_of` formats it; "" without a stack."""
     frame = users_frame(frames)
     return place_of(frame) if frame else ""
 
@@ -64,7 +64,7 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
         and not life.frames
         and (life.rank_class == "unknown" or is_victim(life))
     ):
-        return Words(en="", zh="")  # what it ran has been said; how it died of it says nothing of it
+        return Words(en="", zh="")  # what it ran has been said; how it died of it reports nothing
     en, zh = DOES[life.rank_class]
     if life.rank_class == "unknown" and kind == "stopped":
         en, zh = DOES["stopped"]
@@ -93,7 +93,7 @@ def _ended(code: int) -> tuple[str, str]:
 def described(
     culprits: Sequence[int], lives: Mapping[int, RankLife], kind: LocatedKind, absent: frozenset[int]
 ) -> Words:
-    """Culprits that do the same are said once."""
+    """Descriptions of culprits; equal ones are merged."""
     alike: dict[str, list[int]] = {}
     first: dict[str, Words] = {}
     for rank in culprits:
@@ -125,7 +125,7 @@ def joined(*parts: Words) -> Words:
 
 
 def team_name(team: Team) -> str:
-    """As its script named it; PyTorch itself calls one that was not named `undefined`: then by its members."""
+    """The group's name in its script; a group without one (PyTorch: `undefined`) is described by its members."""
     if team.about and team.about != "undefined":
         return team.about
     return f"{team.name} (ranks {ranges(team.members)})" if team.members_known else team.name

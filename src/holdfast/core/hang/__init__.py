@@ -1,1 +1,1 @@
-"""Finds hangs in samples of ranks, and who is waited for. Pure."""
+"""Finds hangs in samples of ranks, and the ranks that others wait for. Pure."""

@@ -1,4 +1,4 @@
-"""What each rank is doing at the moment of a hang, in one word: what the localiser and the story for people need.
+"""Classifies what each rank is doing at the moment of a hang, for the localiser and the log.
 
 Pure. source of the classes: measured on real ranks, one fault each (docs/hang.md)
 """
@@ -35,8 +35,9 @@ def lives(
     errors: Mapping[int, str],
     ended: Mapping[int, int | None],
 ) -> dict[int, RankLife]:
-    """By rank. `errors`: the last words of those that have some. `ended`: codes of those that have, maybe since the
-    last sample."""
+    """Classes by rank. `errors`: last errors of ranks. `ended`: exit codes, also of ranks that ended since the last
+    sample.
+    """
     return {
         rank: RankLife(
             rank_class="dead" if rank in ended else _class_of(track, stacks.get(rank)),

@@ -1,7 +1,7 @@
-"""Says which rank the others wait for: first from samples, then from Python stacks.
+"""Decides which rank the others wait for: first from samples, then from Python stacks.
 
-Pure. It names ranks only where they clearly differ from most, and nobody where that is not so.
-It knows which calls wait for other ranks, and nothing of process groups or sequence numbers.
+Pure. It names ranks only if they clearly differ from the majority. It recognises calls that wait for other ranks, but
+not process groups or sequence numbers.
 """
 
 from collections import Counter
@@ -39,9 +39,9 @@ LIBRARIES = late(r"/(site|dist)-packages/|/holdfast/shim/|/lib(64)?/python\d|^<|
 
 
 def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
-    """Ranks that clearly differ from most by state and wait channel; none where that is not clear.
+    """Ranks that clearly differ from the majority by state and wait channel; empty if unclear.
 
-    The others must wait as ranks wait for each other: a majority asleep, running or gone proves nothing.
+    The others must wait as ranks wait for each other: a majority that sleeps, runs or has ended proves nothing.
     """
     ways = {sample.rank: (sample.state, sample.wait_channel) for sample in seen if sample.state not in "ZX?"}
     odd = _odd_ones(ways)
@@ -51,11 +51,10 @@ def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
 
 
 def refine(hang: Hang, stacks: Sequence[Stack]) -> Hang:
-    """The hang with what the ranks' stacks say: who waits where, and who does not.
+    """The hang, refined by stacks: which ranks wait where, and which do not.
 
-    Knowledge of what a wait looks like decides first, so that it works with two ranks; then a clear minority, by
-    innermost frame, or, where all wait, by the user's own line. A stopped or blocked rank, and one that lives on
-    after the others, stays the culprit: its stack cannot be had, or says no more.
+    Known wait frames decide first, so that it works with two ranks; then a clear minority, by innermost frame or, if
+    all wait, by the user's own line. A stopped or blocked rank, or one that outlives the others, stays the culprit.
     """
     frames = {stack.rank: stack.frames for stack in stacks if stack.frames}
     if not frames:
@@ -97,7 +96,7 @@ def _odd_ones(ways: Mapping[int, Hashable]) -> tuple[int, ...]:
 
 
 def waits_for_others(frames: Sequence[str]) -> bool:
-    """Its innermost frames are a wait for other ranks. Backward counts: its hooks hold the collectives."""
+    """True if its innermost frames wait for other ranks. Backward counts: its hooks contain the collectives."""
     module = next((frame for frame in frames if frame.endswith(" <module>")), "")
     if IMPORTED.search(module):
         return False
@@ -105,7 +104,7 @@ def waits_for_others(frames: Sequence[str]) -> bool:
 
 
 def is_debugged(frames: Sequence[str]) -> bool:
-    """A person holds it in a debugger."""
+    """True if a person holds it in a debugger."""
     return any(DEBUGGERS.search(frame) for frame in frames)
 
 

@@ -1,8 +1,8 @@
-"""Decides that a training attempt hangs, and first guesses which rank the others wait for.
+"""Decides that a training attempt hangs, and makes a first guess which rank the others wait for.
 
-Pure: no clock, file, socket, dice or log; time comes in with each call. It sees what /proc and the collectives tell of
-every rank once a second (model/samples.py), step numbers and the growth of logs. Which rank is at fault is looked at
-again with stacks (`culprits.refine`) and flight records (`core/flight`).
+Pure: no clock, file, socket, random numbers or log; time comes with each call. Its input: samples of /proc and
+collectives of every rank once a second (model/samples.py), step numbers, log growth. Stacks (`culprits.refine`) and
+flight records (`core/flight`) refine the culprit.
 
 Three readings, the better first: collectives (who waits in one, who is awaited, when any last moved); CPU, I/O and wait
 channels of each rank; silence of the log. NCCL waiters spin (reported): without collectives all ranks seem busy there,
@@ -72,18 +72,18 @@ class Watch(Struct, frozen=True, kw_only=True):
 
 
 def start(learned: Learned | None = None) -> Watch:
-    """A new attempt, knowing what the attempts before it taught."""
+    """The state for a new attempt, with what earlier attempts taught."""
     return Watch(learned=learned or Learned())
 
 
 def learned(state: Watch) -> Learned:
-    """For `start` of the next attempt: the usual lengths. Whether training has begun is to be seen anew."""
+    """Learned durations for `start` of the next attempt. Whether training has begun is observed anew."""
     knows = state.learned
     return replace(knows, marks=0, calls=0, from_before=knows.from_before or has_begun(knows, Settings()))
 
 
 def to_sample(state: Watch) -> tuple[int, ...]:
-    """Ranks whose stacks are worth sampling again and again: they run, and others wait for them."""
+    """Ranks whose stacks are worth sampling repeatedly: they run, and others wait for them."""
     view = state.view
     if view is None or view.stretch != "running" or view.quiet_s < SUSPECT_S or state.reported:
         return ()
@@ -103,9 +103,9 @@ def observing(
     device_busy_s: float | None = None,
     trends: Mapping[int, StackTrend] = {},
 ) -> Sliced[tuple[Watch, Hang | None]]:
-    """One look, once a second. A hang is told once, and again only after the job has shown life.
+    """Processes one second of samples. A hang is reported once, and again only after progress.
 
-    In pieces, for jobs of many ranks: the result is as of `at_s`, whenever it is done.
+    A generator that yields between pieces, for jobs with many ranks; the result is as of `at_s`.
 
     `samples`: one for each rank of the whole job (every worker), ended ones with state X or Z.
     `log_bytes`, `step`: of the job's own output, where ranks have none of their own or none were found.
@@ -164,7 +164,7 @@ observe = whole(observing)  # for who has nothing else to do meanwhile
 def _watch_anew(
     state: Watch, samples: Sequence[RankSample], at_s: float, log_bytes: int, step: int | None
 ) -> Watch:
-    """The first look, or one after a time in which nobody looked: only what was learned is kept."""
+    """The first sample, or one after a gap: only learned durations are kept."""
     tracks = {sample.rank: follow(None, sample) for sample in samples}
     return Watch(
         at_s=at_s, marked_s=at_s, log_bytes=log_bytes, step=step, tracks=tracks, learned=state.learned

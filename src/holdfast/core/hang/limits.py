@@ -1,8 +1,7 @@
-"""How long a standstill of each kind may last before it is a hang: chosen floors, and what the run itself has shown.
+"""Sets how long a stall of each kind may last before it is a hang: fixed minimums, and durations learned in the run.
 
-Pure. A standstill that ended by itself was healthy, so its length is usual from then on, for its kind alone: a
-checkpoint of ten minutes says nothing about how long a rank may wait for another. What was learned is carried
-from attempt to attempt.
+Pure. A stall that ended by itself was healthy, so its duration becomes usual for its kind: a checkpoint of ten
+minutes says nothing about how long a rank may wait for another. Learned durations carry over to later attempts.
 """
 
 from typing import Literal, assert_never
@@ -11,13 +10,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 # What kind of standstill it is, from the quickest to be sure of to the slowest:
-# waiting: nobody runs, someone waits for another; outside: someone waits for the network, a pipe or a timer;
+# waiting: no rank runs, some rank waits for another; outside: some rank waits for the network, a pipe or a timer;
 # blocked: someone is in state D; running: a few run, the others wait; busy: many run; unseen: not all can be read.
 Stretch = Literal["waiting", "outside", "blocked", "running", "busy", "unseen"]
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every limit, in seconds. Those without a measurement named are chosen: a false alarm costs a run."""
+    """Every limit, in seconds. Limits without a named measurement are chosen: a false alarm costs a run."""
 
     hang_timeout_s: float | None = None  # given, it replaces floor_s ... silent_s
     world_size: int | None = None  # while fewer are sampled, not all is seen
@@ -36,12 +35,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     running_s: float = 90.0  # a quiet evaluation on one rank looks the same
     start_s: float = 600.0  # before training has been learned
     start_awaited_s: float = 26.0  # likewise, but ranks wait in a collective for one that does nothing at all
-    # One process trains alone: nobody waits for it, so that only its own standing still tells. A copy to a device, a queue
+    # One process trains alone: no rank waits for it, so only its own inactivity counts. A copy to a device, a queue
     # of a loader and a pause in a script are shorter; a back-off of a web client doubles up to 16 s.
     alone_s: float = 20.0
     alone_asleep_s: float = 25.0
     first_steps_s: float = (
-        60.0  # a step was made, too few to learn from, and nobody runs or waits on the outside
+        60.0  # a step was made, too few to learn from, and no rank runs or waits on the outside
     )
     silent_s: float = 1800.0  # the platforms' default
     exit_hang_s: float = 60.0
@@ -51,11 +50,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     calls_min: int = 5  # calls with a mark, so that one burst of lines is not taken for training
     calls_min_with_steps: int = 1  # a counter that has risen by marks_min is no burst of lines
     marks_min_again: int = 2  # in a later attempt, what the one before taught holds from here on
-    watch_gap_s_max: float = 15.0  # longer between two calls: nobody watched, nothing is concluded from it
+    watch_gap_s_max: float = 15.0  # longer between two calls: not observed, nothing is concluded from it
 
 
 class Learned(Struct, frozen=True, kw_only=True):
-    """What is usual in this job, carried from attempt to attempt: the longest healthy stretch of each kind."""
+    """Usual durations in this job, carried over between attempts: the longest healthy stall of each kind."""
 
     marks: int = 0  # steps; where the log names none, calls in which it or the collectives moved
     calls: int = 0  # calls with a mark
@@ -70,10 +69,10 @@ class Learned(Struct, frozen=True, kw_only=True):
 
 
 def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting") -> bool:
-    """Training is under way and its usual lengths are known.
+    """True if training is under way and its usual durations are known.
 
-    Collectives move during start-up too (groups are made, weights are sent round), before a first step that may
-    compile for minutes: they shorten only the wait for a rank that does nothing.
+    Collectives also move during start-up (creating groups, broadcasting weights), before a first step that may
+    compile for minutes: they shorten only the limit for an idle rank.
     """
     if learned.from_before:
         return learned.marks >= settings.marks_min_again
@@ -85,7 +84,7 @@ def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting"
 
 
 def trains(learned: Learned, settings: Settings) -> bool:
-    """Steps are being made: the log names them, or so much has been seen that start-up is over."""
+    """True if the job makes steps: its log names them, or enough was seen that start-up is over."""
     named = learned.has_steps and learned.calls >= settings.calls_min
     return named or has_begun(learned, settings, "running")
 
@@ -93,9 +92,9 @@ def trains(learned: Learned, settings: Settings) -> bool:
 def quiet_limit_s(
     learned: Learned, settings: Settings, stretch: Stretch = "waiting", *, awaited: bool = False
 ) -> float:
-    """How long a standstill of this kind may last before it is called a hang.
+    """How long a stall of this kind may last before it is a hang.
 
-    `awaited`: ranks are known to wait in a collective for the one that stands still.
+    `awaited`: ranks are known to wait in a collective for the stalled rank.
     """
     if settings.hang_timeout_s is not None:
         return settings.hang_timeout_s
@@ -121,10 +120,10 @@ def quiet_limit_s(
 
 
 def alone_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, asleep: bool) -> float | None:
-    """The same of one process that trains alone; None: how long it may stand still cannot be known.
+    """The limit for a single process that trains alone; None: unknown.
 
-    A server or a tool stands still as long as nobody asks: without a step in its log, in this attempt or an earlier one,
-    only the platforms' rule applies. `asleep`: it sleeps for a time that it has chosen itself.
+    A server or tool is idle as long as no request comes: without a step in its log, in this or an earlier attempt,
+    only the platforms' rule applies. `asleep`: it sleeps for a duration of its own choice.
     """
     if settings.hang_timeout_s is not None:
         return settings.hang_timeout_s
@@ -146,7 +145,9 @@ def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, aw
 
 
 def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
-    """`grew`: the log; `moved`: the collectives. The first step begins a new phase: start-up says nothing of training."""
+    """Records progress. `grew`: the log; `moved`: the collectives. The first step starts a new phase: start-up
+    teaches nothing about training.
+    """
     if steps and not knows.has_steps:
         return Learned(has_steps=True, has_collectives=knows.has_collectives or moved, marks=steps, calls=1)
     knows = replace(knows, has_collectives=True) if moved and not knows.has_collectives else knows
@@ -155,10 +156,10 @@ def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learn
 
 
 def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tuple[Learned, Learned]:
-    """A standstill that ended by itself was healthy: its lengths become usual, and a new stretch begins.
+    """Learns from a stall that ended by itself: its durations become usual, and a new stretch begins.
 
-    Where only CPU came back, the quiet part has ended; a rank that spins now and then still spins, so that and
-    the time without a step, line or byte go on. What came before an attempt's first mark is start-up: not learned.
+    If only CPU activity returned, the quiet part has ended; the time without a step, line or byte continues. Anything
+    before an attempt's first progress is start-up and not learned.
     """
     if not moved and kind != "busy":
         return knows, stretch
@@ -181,7 +182,7 @@ def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tu
 
 
 def lengthen(stretch: Learned, kind: Stretch, quiet_s: float, still_s: float) -> Learned:
-    """The standstill going on, by each kind it has been so far."""
+    """Extends the current stall, by each kind it has been so far."""
     longer = replace(stretch, still_s=max(stretch.still_s, still_s))
     match kind:
         case "waiting":

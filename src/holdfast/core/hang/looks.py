@@ -1,8 +1,8 @@
-"""What kind of standstill a job is in, from the ranks' tracks.
+"""Classifies a job's stall from the ranks' tracks.
 
-Pure. Where the collectives of all ranks are known, only the awaited ranks are looked at: those that have nothing
-pending while others have. What the waiting ones do (sleep on gloo, spin on NCCL, upload a log) is of no interest.
-Without them every living rank counts, and a wait channel has to tell who waits for whom.
+Pure. If the collectives of all ranks are known, only awaited ranks count: those with nothing pending while others
+have. What waiting ranks do (sleep on gloo, spin on NCCL, upload a log) does not matter. Otherwise every living rank
+counts, and wait channels show who waits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ OUTSIDE_CHANNELS = (
     "skb_", "__skb_", "pipe_", "anon_pipe_", "do_wait", "wait4", "rpc_", "nfs", "fuse_", "request_wait",
     "io_", "folio_", "locks_", "n_tty",
 )  # fmt: skip
-# Of a child: it reads a pipe or opens a FIFO that nobody writes. Idle loader workers wait in poll instead.
+# Of a child: it reads a pipe or opens a FIFO without a writer. Idle loader workers wait in poll instead.
 PIPE_CHANNELS = ("pipe_", "anon_pipe_", "wait_for_partner", "fifo_")
 CHILD_OUTSIDE = (
     *SLEEP_CHANNELS, "wait_woken", "sk_wait", "inet_", "tcp_", "unix_", "skb_", "__skb_", "rpc_", "nfs", "fuse_",
@@ -31,7 +31,7 @@ REMOTE_CHANNELS = ("rpc_", "nfs", "fuse_", "request_wait", "cl_", "osc_", "ptlrp
 
 
 class View(Struct, frozen=True):
-    """The job at one moment: what kind of standstill, and for how long."""
+    """The job at one moment: the kind of stall and its duration."""
 
     stretch: Stretch
     quiet_s: float  # by the measure of this kind of standstill
@@ -39,7 +39,7 @@ class View(Struct, frozen=True):
     awaited: tuple[int, ...] = ()  # ranks that others are known to wait for
     arrived: bool = False  # every living rank waits in a collective
     runners: tuple[int, ...] = ()
-    alone: bool = False  # one process trains, and nobody waits for it
+    alone: bool = False  # one process trains, and no rank waits for it
     asleep: bool = False  # every one that counts sleeps for a time it has chosen
 
 
@@ -64,13 +64,13 @@ class _Subjects(Struct):
 def looking(
     tracks: Mapping[int, RankTrack], at_s: float, marked_s: float, settings: Settings
 ) -> Sliced[View]:
-    """In pieces. `marked_s`: the last step or log line."""
+    """Classifies in pieces (a generator). `marked_s`: the last step or log line."""
     all_ = _Seen(marked_s)
     for part in pieces(list(tracks.values())):
         _gather(all_, part)
         yield
     living = all_.living
-    seen = all_.all_told and len(all_.awaited) < len(living)  # collectives tell who waits, and somebody does
+    seen = all_.all_told and len(all_.awaited) < len(living)  # collectives show which ranks wait, and some do
     awaited_ones = all_.awaited if seen else []
     subjects = awaited_ones or living
     met = _Subjects(all_.moved_s)
@@ -143,7 +143,7 @@ def _kind_of_wait(samples: Sequence[RankSample]) -> Stretch:
     if any(is_blocked(sample) for sample in samples):
         return "blocked"
     if all(sample.wait_channel.startswith(SLEEP_CHANNELS) for sample in samples):
-        return "outside"  # a pause: nobody waits for another
+        return "outside"  # a pause: no rank waits for another
     if not any(sample.wait_channel for sample in samples):
         return "outside"  # this kernel does not tell: the more careful limit
     if any(sample.wait_channel.startswith(OUTSIDE_CHANNELS) for sample in samples):
@@ -172,5 +172,5 @@ def is_blocked(sample: RankSample) -> bool:
 
 
 def is_remote(sample: RankSample) -> bool:
-    """Blocked on a file system that lives on another machine, or in a process of this one."""
+    """True if blocked on a network file system, or in a FUSE process of this machine."""
     return any(one.startswith(REMOTE_CHANNELS) for one in (sample.wait_channel, *sample.child_channels))

@@ -1,9 +1,9 @@
-"""The platforms' hang rule, as their documents tell it, evaluated beside Holdfast's own and never instead of it.
+"""Evaluates the platforms' documented hang rule beside Holdfast's own, never instead of it.
 
-Pure. (1) While any I/O counter of any process of the job changes, the job lives. (2) Once none has changed for
-MA_HANG_DETECT_TIME minutes, device utilisation is sampled for a window; where its variance and median show no
-change, the job hangs. With no devices sampled, (1) alone decides. It names no rank. Known to be wrong for healthy
-evaluation, long sleeps and ranks that wait for a checkpoint: what it says is shown, not acted on by itself.
+Pure. (1) While any I/O counter of any process of the job changes, the job is alive. (2) Once none has changed for
+MA_HANG_DETECT_TIME minutes, device utilisation is sampled for a window; if its variance and median show no change,
+the job hangs. Without sampled devices, (1) alone decides. It names no rank. Known false alarms: healthy evaluation,
+long sleeps and ranks that wait for a checkpoint; so it is reported and not acted on.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def observe(
     utilisation: Sequence[Utilisation] = (),
     form: Literal["worker", "all workers"] = "all workers",
 ) -> tuple[Watch, Finding | None]:
-    """One look, in any period. `samples`: the ranks of one worker or of all, as `form` says. Told once."""
+    """Processes one sample. `samples`: the ranks of one worker or of all, as `form` says. Reports once."""
     counters = tuple(
         (sample.pid, sample.io_bytes, sample.disk_bytes)
         for sample in samples

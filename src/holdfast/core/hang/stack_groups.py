@@ -1,6 +1,6 @@
-"""Puts ranks with the same stack together, outliers first, and says what a group does. Pure.
+"""Groups ranks with equal stacks, outliers first, and describes what a group does. Pure.
 
-The same stack is told by its functions, files and lines. Addresses of native frames differ between processes, and
+Stacks are compared by functions, files and lines. Addresses of native frames differ between processes, and
 faulthandler writes `wrapper` where py-spy writes `_exception_logger.<locals>.wrapper`: both count as equal.
 """
 
@@ -36,7 +36,7 @@ SYSTEM_CALL = late(
 
 
 class StackGroup(Struct, frozen=True, kw_only=True):
-    """Ranks whose stacks are the same. `example`: what was collected of the first, or the first with native frames."""
+    """Ranks with equal stacks. `example`: the stack of the first rank, or of the first with native frames."""
 
     ranks: tuple[int, ...]
     example: RankStacks
@@ -50,7 +50,7 @@ class StackGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """The main thread's, innermost first; those of the kernel where there are no others."""
+        """Frames of the main thread, innermost first; kernel frames if there are no others."""
         threads = self.example.threads
         return threads[0].frames if threads else self.example.kernel_frames
 
@@ -58,9 +58,9 @@ class StackGroup(Struct, frozen=True, kw_only=True):
 def grouped(
     collected: Iterable[RankStacks], *, by_line: bool = True, all_threads: bool = False
 ) -> tuple[StackGroup, ...]:
-    """Groups of equal stacks, the smallest first, then by rank. Ranks of which nothing is known are in none.
+    """Groups of equal stacks, smallest first, then by rank. Ranks without a stack are in no group.
 
-    `by_line` False: stacks that differ in line numbers only are equal. `all_threads`: the other threads count too.
+    `by_line` False: ignores line numbers. `all_threads`: compares the other threads too.
     """
     known = [one for one in collected if one.threads or one.source == "kernel"]
     # Where only some ranks have native frames they tell no stacks apart.
@@ -84,12 +84,12 @@ def ranges(ranks: Iterable[int]) -> str:
 
 
 def python_frames(frames: Sequence[str]) -> tuple[str, ...]:
-    """Those that are not native."""
+    """Frames that are not native."""
     return tuple(frame for frame in frames if NATIVE not in frame)
 
 
 def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
-    """Where the first thread of a dump with native frames is: in Python itself, in a library, in a call to the kernel.
+    """Where the main thread of a native dump is: in Python itself, in a library, or in a system call.
 
     A Python loop has no native frame inside its innermost Python one, or only some of the interpreter; a long call
     into C has a library's. A frame of the C library that is no system call belongs to whoever called it; its names

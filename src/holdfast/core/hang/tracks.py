@@ -1,4 +1,4 @@
-"""Follows each rank from sample to sample: when its CPU, its I/O and its collectives last moved.
+"""Tracks each rank from sample to sample: when its CPU, its I/O and its collectives last moved.
 
 Pure. Measured on four gloo ranks on CPU, one asleep, in a lock or in a loop: the ranks that wait use 0 ms of main
 thread and 0-10 (3 on average) of the whole tree each second, and not one byte of I/O.
@@ -25,7 +25,7 @@ UNHEARD_S = 2.5  # two questions without an answer; a busy rank answers within i
 class RankTrack(Struct, frozen=True, gc=False):
     """One rank's latest sample, and those in which its CPU and I/O last moved.
 
-    `groups`: how far it was when it last answered, `heard_s`; `groups_from`: the sample in which that last changed.
+    `groups`: progress at its last answer, `heard_s`; `groups_from`: the sample in which that last changed.
     """
 
     last: RankSample
@@ -41,20 +41,20 @@ class RankTrack(Struct, frozen=True, gc=False):
 
     @property
     def is_heard(self) -> bool:
-        """It answers the question how far it is."""
+        """True if it answers queries for its progress."""
         return self.heard_s is not None and self.last.at_s - self.heard_s <= UNHEARD_S
 
     @property
     def worked_s(self) -> float:
-        """CPU time of its main thread since its collectives last moved; 0 where that is not known."""
+        """CPU time of its main thread since its collectives last moved; 0 if unknown."""
         return 0.0 if self.groups_from is None else _grew(self.groups_from.main_cpu_s, self.last.main_cpu_s)
 
     @property
     def is_pending(self) -> bool:
-        """It has enqueued a collective that is not complete: it waits for others, or will as soon as it asks for it.
+        """True if it has enqueued an incomplete collective: it waits for others, or will.
 
-        A rank that waits for others answers; one that does not (stopped, in the kernel, holding the GIL) is at
-        something else, whatever it told before.
+        A rank that waits for others answers queries; one that does not (stopped, in the kernel, holding the GIL) does
+        something else, whatever it last reported.
         """
         heard_s = self.heard_s  # not by `is_heard`: asked of sixteen thousand ranks each second
         if heard_s is None or self.last.at_s - heard_s > UNHEARD_S:
@@ -66,7 +66,7 @@ class RankTrack(Struct, frozen=True, gc=False):
 
 
 class News(Struct):
-    """What all ranks together have done since the look before. `steps`: counters that differ, before and now."""
+    """What all ranks together did since the previous sample. `steps`: changed counters, before and now."""
 
     steps: set[tuple[int | None, int | None]]
     logs_grew: bool = False
@@ -76,9 +76,9 @@ class News(Struct):
 def follow_all(
     known: Mapping[int, RankTrack], samples: Iterable[RankSample], news: News
 ) -> dict[int, RankTrack]:
-    """The tracks with these samples in them. `news` gets what is new, of ranks that are still the same process.
+    """The tracks with these samples. `news` receives changes of ranks that are still the same process.
 
-    The first answer of a rank on its collectives is no progress.
+    A rank's first answer on its collectives is no progress.
     """
     tracks: dict[int, RankTrack] = {}
     for now in samples:
@@ -99,7 +99,7 @@ def follow_all(
 
 
 def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
-    """Called for each of many ranks each second: written for speed."""
+    """Called for each of many ranks every second: optimised for speed."""
     stopped_since_s = now.at_s if now.state == "T" else None
     if before is None or before.last.pid != now.pid:
         heard_s = None if now.groups is None else now.at_s

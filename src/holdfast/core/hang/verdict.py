@@ -1,4 +1,4 @@
-"""Joins what the detector saw, what flight records tell and what stacks show into one hang. Pure."""
+"""Joins the detector's finding, flight records and stacks into one hang. Pure."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,9 @@ SURE_BY_STACKS = 0.9  # what `refine` gives where the stacks decide
 
 
 def joined(found: Hang, located: Located | None, stacks: Sequence[RankStacks]) -> Hang:
-    """The records decide where they name someone: they know who is missing in what. Else the stacks, else the samples.
+    """The joined hang. Flight records decide if they name a rank; else stacks, else samples.
 
-    A stopped rank stays the culprit whatever the others wait in; of that the records tell the words.
+    A stopped rank stays the culprit; the records supply the description.
     """
     seen = tuple(Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads)
     by_stacks = refine(found, seen) if seen else found

@@ -27,7 +27,7 @@ from holdfast.model.state import (
 )
 
 KNOWN_MAX = 64
-ALL_THE_SAME = "--no-checks-act starts it all the same"
+ALL_THE_SAME = "--no-checks-act starts it anyway"
 NAMES_MAX = 4
 
 
@@ -82,7 +82,7 @@ def on_tick(state: State, phase: Checking, at_s: float, policy: Policy) -> Decis
         return Decision(state)
     silent = [worker.node for worker in job.workers if worker.to_check and worker.node is not None]
     moved = recovery.advance(_checked(job, silent), at_s)
-    why = f"the boot check of {_names(silent)} gave no answer for {wait_s:.0f} s; the attempt starts all the same"
+    why = f"the boot check of {_names(silent)} gave no answer for {wait_s:.0f} s; the attempt starts anyway"
     return Decision(moved.state, moved.orders, why)
 
 
@@ -134,7 +134,7 @@ def _only_said(event: NodesChecked, policy: Policy) -> str:
         return ""
     would = "stop the job" if event.stop else f"isolate {_names(list(event.isolate))}"
     mode = "shadow" if policy.shadow else "checks-act is off"
-    return f"{mode}: the boot check would {would}; the attempt starts all the same"
+    return f"{mode}: the boot check would {would}; the attempt starts anyway"
 
 
 def _checked(job: Job, nodes: tuple[str, ...] | list[str]) -> Job:

@@ -137,7 +137,7 @@ def _on_submitted(state: State, event: JobSubmitted) -> Decision:
 def _on_resumed(state: State, event: ControllerResumed) -> Decision:
     if isinstance(state.phase, Checking):  # the check may have died with the controller: the wait begins anew
         state = State(state.job, Checking(since_s=event.at_s))
-    return Decision(state, recovery.orders_again(state), "the controller goes on from its journal")
+    return Decision(state, recovery.orders_again(state), "the controller resumed from its journal")
 
 
 def _on_moved(state: State, event: JobMoved, policy: Policy) -> Decision:

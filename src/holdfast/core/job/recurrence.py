@@ -1,4 +1,4 @@
-"""Compares failures, and tells whether another start would fail the same way. Pure."""
+"""Compares failures, and decides whether another start would fail the same way. Pure."""
 
 import re
 
@@ -28,12 +28,15 @@ def _without_numbers(text: str) -> str:
 
 
 def is_user_code(verdict: Verdict) -> bool:
-    """The training code, its data or its libraries are surely at fault: the same start would fail the same way."""
+    """True if the training code, its data or its libraries are certainly at fault: the same start would fail the
+    same way.
+    """
     return verdict.confidence >= SURE and verdict.category in USER_CODE
 
 
 def would_come_back(verdict: Verdict) -> bool:
-    """An exception of the run's own code, data or settings: another start with the same input raises it again.
+    """True for an exception of the run's own code, data or settings: another start with the same input raises it
+    again.
 
     Decided by category and advised action (a change of the run). An exception about a missing answer from elsewhere
     never counts.
@@ -47,7 +50,7 @@ def would_come_back(verdict: Verdict) -> bool:
 
 
 def is_environment(verdict: Verdict) -> bool:
-    """Something outside the training code: another start, perhaps elsewhere, can help."""
+    """True for a cause outside the training code: another start, perhaps on another node, can help."""
     outside = ("hardware", "network", "host", "scheduler")
     ends = ("process_killed", "process_stopped", "terminated", "host_oom", "cgroup_oom", "nccl_network_error")
     return verdict.class_ in outside or verdict.category in ends

@@ -11,7 +11,17 @@ from holdfast.late_pattern import late
 # loss, processes left behind) is news each time.
 WARNINGS = frozenset(
     {
-        *("check", "checks-passed", "log", "no-socket", "not-seen", "output", "reaper"),
+        *(
+            "check",
+            "checks-passed",
+            "log",
+            "no-socket",
+            "not-seen",
+            "output",
+            "ranks-unknown",
+            "reaper",
+            "worlds",
+        ),
         *("slowdown", "slowdown-over", "platform-slowdown", "straggler", "straggler-over", "throughput-drop"),
     }
 )

@@ -148,7 +148,7 @@ def phase_words(job: Job, phase: AnyPhase) -> str:  # noqa: C901 - one case per 
         case New():
             return "not submitted yet"
         case Placing():
-            return f"looking for a place for attempt {job.attempt + 1}"
+            return f"placing the workers of attempt {job.attempt + 1}"
         case Waiting():
             return f"waiting for a healthy node for attempt {job.attempt + 1}"
         case Checking():
@@ -157,17 +157,15 @@ def phase_words(job: Job, phase: AnyPhase) -> str:  # noqa: C901 - one case per 
         case Running():
             return _running_words(job, phase)
         case Diagnosing():
-            return f"finding out why attempt {job.attempt} failed"
+            return f"diagnosing why attempt {job.attempt} failed"
         case Isolating():
             return f"isolating {', '.join(job.to_isolate[:NAMES_MAX])}"
         case Stopping():
             return f"ending what is left of attempt {job.attempt}"
         case Healing():
-            return (
-                f"giving {', '.join(device.device for device in job.to_heal[:NAMES_MAX])} the chance to heal"
-            )
+            return f"giving {', '.join(device.device for device in job.to_heal[:NAMES_MAX])} time to heal"
         case Holding():
-            return f"failed: {phase.reason}; the scene is kept for people"
+            return f"failed: {phase.reason}; the processes are kept for inspection"
         case Finishing():
             return f"ending: {phase.reason}"
         case Ended():

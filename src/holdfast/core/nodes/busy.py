@@ -1,4 +1,4 @@
-"""Measures whether a node's disks and links are busy, which tells a long flush from a frozen file system. Pure."""
+"""Measures whether a node's disks and links are busy, which distinguishes a long flush from a frozen file system. Pure."""
 
 from holdfast.model.nodes.samples import NodeSample
 

@@ -12,7 +12,7 @@ The beliefs from failures are fixed while that is learned, so that many warnings
 
 The terms of a score, in nats (natural log odds), add up to it.
 
-sources: docs/decisions/0014-how-a-lemon-is-told.md; loopy belief propagation: Pearl, Probabilistic Reasoning in
+sources: docs/decisions/0014-a-lemon-score-is-a-posterior.md; loopy belief propagation: Pearl, Probabilistic Reasoning in
 Intelligent Systems (1988); naming by mean posterior: Newton et al., Biostatistics 5 (2004) 155-176
 """
 

@@ -127,7 +127,7 @@ def look(node: str, contact: Contact, at_s: float, settings: Settings) -> tuple[
     steps: list[Step] = []
     if for_s >= settings.noted_s and not contact.noted:
         contact = replace(contact, noted=True)
-        steps.append(Note(f"{node} has not been heard for {for_s:.0f} s; it is lost after {allowed_s:.0f} s"))
+        steps.append(Note(f"{node} has sent nothing for {for_s:.0f} s; it is lost after {allowed_s:.0f} s"))
     curious = contact.closed or for_s >= settings.noted_s
     if curious and (contact.asked_s is None or at_s - contact.asked_s >= settings.ask_again_s):
         contact = replace(contact, asked_s=at_s)
@@ -164,4 +164,4 @@ def _reason(contact: Contact, for_s: float) -> str:
     says = "; the scheduler or the machine says that it is up" if contact.alive_s is not None else ""
     if contact.agents:
         says = f"; {contact.agents} agents started there since did not connect"
-    return f"not heard for {for_s:.0f} s{says}"
+    return f"no message for {for_s:.0f} s{says}"

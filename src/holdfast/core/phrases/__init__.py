@@ -1,1 +1,1 @@
-"""Finds what words and codes mean that somebody pastes: loose search in the phrases of the knowledge. Pure."""
+"""Finds the meaning of pasted words and codes: fuzzy search in the phrases of the knowledge base. Pure."""

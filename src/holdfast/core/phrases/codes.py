@@ -1,4 +1,4 @@
-"""Finds codes in a text: exit codes, signals, errno, results of libraries, faults of devices. Pure."""
+"""Finds codes in a text: exit codes, signals, errno, library results, device faults. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ KNOWN_CODE = 1.0
 
 
 def codes_in(index: PhraseIndex, text: str, tables: CodeTables) -> list[Near]:
-    """Each code that the text names and that is known, in the order of the table of forms; names come last."""
+    """Each known code in the text, in the order of the table of forms; names come last."""
     clean = plain(text).strip()
     found = [one for form in index.forms for one in _of_form(index, form, clean, tables)]
     found += [
@@ -40,7 +40,7 @@ def _of_form(index: PhraseIndex, form: CodeForm, text: str, tables: CodeTables) 
 
 
 def _key(kind: str, number: int) -> str:
-    """Under what the code stands in the table: an exit code that tells of a signal, under the signal."""
+    """Under what the code stands in the table: an exit code of a signal, under the signal."""
     if kind == "exit" and number == -1:
         return "exit 255"
     if kind == "exit" and number < 0:

@@ -1,7 +1,7 @@
-"""Cuts words into n-grams that survive what people do to a line before they paste it. Pure.
+"""Splits words into n-grams that survive the changes people make to a line before pasting it. Pure.
 
-Case, spaces, quotes, digits, full-width marks and placeholders do not count; a typing error costs three n-grams of many.
-Latin letters give groups of three, across words; Chinese characters give pairs.
+Case, spaces, quotes, digits, full-width marks and placeholders are ignored; a typing error affects three n-grams of
+many. Latin letters give trigrams, across words; Chinese characters give bigrams.
 """
 
 import unicodedata
@@ -40,7 +40,7 @@ def mended(text: str) -> str:
 
 
 def grams(text: str) -> frozenset[str]:
-    """The n-grams of a text; empty where it has neither letters nor Chinese characters."""
+    """The n-grams of a text; empty if it has neither letters nor Chinese characters."""
     clean = mended(text)
     found: set[str] = set()
     letters = "".join(word for word in LATIN.findall(clean) if word not in FILLERS)

@@ -1,7 +1,7 @@
-"""Makes the index of phrases, and finds the phrases that a text is near to. Pure.
+"""Builds the index of phrases, and finds phrases similar to a text. Pure.
 
-An n-gram weighs the more, the fewer phrases have it (inverse document frequency: K. Spärck Jones, 1972). A fragment lies
-within a phrase, so most of its weight is found there; a line with a prefix holds a phrase, so most of the phrase's is.
+N-grams are weighted by inverse document frequency (K. Spärck Jones, 1972). A fragment lies within a phrase, so most
+of its weight is found there; a line with a prefix contains a phrase, so most of the phrase's is.
 """
 
 from array import array
@@ -52,7 +52,7 @@ def made(
 
 
 def near(index: PhraseIndex, text: str, most: int = 5) -> list[Near]:
-    """The meanings that a text is nearest to, the nearest first; of each its nearest phrase."""
+    """The meanings most similar to a text, best first; of each its best phrase."""
     asked = grams(text)
     common: dict[int, float] = defaultdict(float)
     mass = 0.0
@@ -85,7 +85,7 @@ def _weight(having: int, all_: int) -> float:
 
 
 def _score(shared: float, mass: float, phrase_mass: float) -> float:
-    """0..1: how much of the shorter of the two is found in the other; of little text, only as far as it tells."""
+    """0..1: how much of the shorter of the two is found in the other; of little text, limited by its information."""
     of_text, of_phrase = shared / mass, shared / phrase_mass
     as_fragment = of_text * (1.0 - SHARE_OF_OTHER + SHARE_OF_OTHER * of_phrase) * min(1.0, shared / FRAGMENT)
     as_part = of_phrase * (1.0 - SHARE_OF_OTHER + SHARE_OF_OTHER * of_text) * min(1.0, shared / TELLING)

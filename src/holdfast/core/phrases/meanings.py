@@ -1,4 +1,4 @@
-"""Chooses what a few pasted lines mean: codes they name, and phrases they are near to, put in one order. Pure."""
+"""Ranks the possible meanings of a few pasted lines: codes they name, and similar phrases. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ By: TypeAlias = Literal["code", "phrase", "concept"]
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A meaning, and the line that has it. `line` counts from 1. `by`: what in the line tells it."""
+    """A meaning and its line. `line` counts from 1. `by`: the text that matched."""
 
     near: Near
     line: int
@@ -49,7 +49,7 @@ def meanings_of(
     signatures: Mapping[str, Signature],
     tables: CodeTables,
 ) -> list[Found]:
-    """What the lines may mean, the likeliest first; each meaning once. `signatures`: the package's and the index's own."""
+    """Possible meanings of the lines, likeliest first; each once. `signatures`: the package's and the index's own."""
     given = [(number, text[:LINE_CHARS_MAX]) for number, text in enumerate(lines, 1) if text.strip()][
         :LINES_MAX
     ]

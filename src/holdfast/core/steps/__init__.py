@@ -1,1 +1,1 @@
-"""What a training's step times and losses tell: slowdowns, phases, spikes, and where it is. Pure."""
+"""Finds slowdowns, phases and loss spikes in a training's step times and losses. Pure."""

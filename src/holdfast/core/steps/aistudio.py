@@ -37,7 +37,7 @@ class AistudioRule:
         self._window: list[tuple[int, float]] = []  # iteration, milliseconds
 
     def restart(self) -> None:
-        """The training was started again: warm-up and baseline begin anew."""
+        """Starts warm-up and baseline anew: the training was restarted."""
         self._step = None
         self._shape = (None, None)
         self._warmup = WARMUP
@@ -45,7 +45,7 @@ class AistudioRule:
         self._window = []
 
     def feed(self, record: StepRecord) -> str | None:
-        """The line that the platform would write now, without its time; None where it writes none."""
+        """The warning that the platform would print now, without its time; None if it prints none."""
         time_s = record.printed_s if record.printed_s is not None else record.time_s
         if time_s is None or not 0 < time_s < float("inf"):
             return None

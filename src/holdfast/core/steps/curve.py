@@ -1,4 +1,6 @@
-"""The step-time curve of a log of any length in at most 2,000 points, each the median of a stretch of steps. Pure."""
+"""Computes the step-time curve of a log of any length in at most 2,000 points, each the median of a stretch of
+steps. Pure.
+"""
 
 from bisect import bisect_left
 from statistics import median
@@ -10,7 +12,7 @@ FIRST_MERGE = 8  # a median of two would take half of a checkpoint for the usual
 
 
 class Stretch:
-    """A point in the making: mutable, since millions of records pass through."""
+    """An unfinished point: mutable, since millions of records pass through."""
 
     __slots__ = (
         "at_s",
@@ -39,7 +41,9 @@ class Stretch:
 
 
 class Curve:
-    """Feed it every record once. Width doubles when there are too many points; two runs or regimes never share one."""
+    """Takes every record once. The width doubles when there are too many points; two runs or regimes never share a
+    point.
+    """
 
     def __init__(self) -> None:
         self.width = 1  # records in a point
@@ -60,7 +64,7 @@ class Curve:
         at_s: float | None,
         data_s: float | None,
     ) -> None:
-        """One record: the mean `value_s` over the last `steps` steps up to `step`."""
+        """Adds one record: the mean `value_s` over the last `steps` steps up to `step`."""
         here = self._open
         if here is None or here.run != run or here.regime != regime or here.epoch != epoch:
             self._close()
@@ -74,7 +78,7 @@ class Curve:
             self._close()
 
     def begin_regime(self, regime: int, step: int) -> None:
-        """From this step on, some records ago, other work was done."""
+        """Marks that different work began at this step, some records ago."""
         self._close()
         for point in reversed(self.points):
             if point.first < step - 1 and point.last < step:
@@ -114,7 +118,7 @@ class Curve:
         self.points = merged
 
     def stretches(self) -> list[Stretch]:
-        """The points so far, the one in the making with them."""
+        """The points so far, including the unfinished one."""
         if self._open is None or not self._values:
             return self.points
         here, values = self._open, sorted(self._values)
@@ -139,7 +143,7 @@ class Curve:
         )
 
     def median_s(self) -> float | None:
-        """Of all records: exact for the first 2,000, then of medians weighted by how many records they stand for."""
+        """The median of all records: exact for the first 2,000, then of weighted medians."""
         pairs = sorted((point.median_s, point.count) for point in self.stretches())
         if not pairs:
             return None

@@ -1,4 +1,4 @@
-"""Slowdowns as they are listed: made from what the whole of a log shows, beside those that were told. Pure."""
+"""Lists slowdowns: those found in the whole log, beside those reported live. Pure."""
 
 from statistics import median
 
@@ -8,14 +8,16 @@ from holdfast.core.steps.phases import Grown
 from holdfast.core.steps.stretches import Slow
 from holdfast.model.steps import Slowdown
 
-SAID_SHARE = 0.6  # of a slowdown's share: a told one that is smaller does not stand for it
+SAID_SHARE = 0.6  # of a slowdown's share: a smaller reported one does not cover it
 DATA_SHARE = 0.6  # of what was added, when data waits explain it
 
 
 def of_stretch(
     slow: Slow, points: list[Stretch], ranks: int | None, *, goes_on: bool, in_seconds: bool
 ) -> Slowdown:
-    """`points`: those in which it was found. Not `in_seconds`: only throughput is known, so there is no cost."""
+    """A slowdown from a stretch. `points`: of the curve. Not `in_seconds`: only throughput is known, so there is no
+    cost.
+    """
     first, last = points[slow.first], points[slow.last]
     lost_s = max(slow.after_s - slow.before_s, 0.0) * (last.last - first.first + 1)
     cost = lost_s * (ranks or 1) / 3600 if in_seconds else None
@@ -48,7 +50,7 @@ def of_stretch(
 
 
 def of_pauses(grown: Grown, ranks: int | None) -> Slowdown:
-    """Only the pauses of one kind take longer."""
+    """A slowdown in which only the pauses of one kind take longer."""
     cost = (grown.after_s - grown.before_s) * grown.count * (ranks or 1) / 3600
     english, chinese = wording.explain_pause(
         grown.kind, grown.first, grown.before_s, grown.after_s, cost, ranks_known=ranks is not None
@@ -83,7 +85,7 @@ def _what(points: list[Stretch], slow: Slow) -> str:
 
 
 def is_said(one: Slowdown, other: Slowdown) -> bool:
-    """Do they speak of the same steps, and does the other say most of what this one does?"""
+    """True if both cover the same steps, and the other covers most of this one."""
     if one.run != other.run or other.ratio - 1 < SAID_SHARE * (one.ratio - 1):
         return False
     far = float("inf")
@@ -93,7 +95,7 @@ def is_said(one: Slowdown, other: Slowdown) -> bool:
 
 
 def is_same(one: Slowdown, other: Slowdown) -> bool:
-    """Have they most of their steps in common?"""
+    """True if they share most of their steps."""
     if (
         one.run != other.run
         or other.found_step is None

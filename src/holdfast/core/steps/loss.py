@@ -1,7 +1,7 @@
-"""Loss: no number any more, a spike, a divergence. Pure.
+"""Detects losses that become NaN or infinite, spike, or diverge. Pure.
 
-Robust, since healthy losses fall fast at first, are noisy, and in reinforcement learning cross zero: a log whose losses
-were ever zero or below is judged for NaN and infinity alone.
+Robust, because healthy losses fall fast at first, are noisy, and cross zero in reinforcement learning: a log with
+losses at or below zero is checked for NaN and infinity only.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ FINDINGS_MAX = 20  # of spikes; a loss that spikes all the time is noisy
 
 
 class LossWatch:
-    """Feed it the loss of each step."""
+    """Takes the loss of each step."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -42,7 +42,7 @@ class LossWatch:
         self._count = 0
 
     def restart(self) -> None:
-        """Another run: its usual is learned anew; what was found stays."""
+        """Starts another run: usual values are learned anew; findings stay."""
         self._usual.clear()
         self._recent.clear()
         self._best, self._above, self._count = inf, 0, 0

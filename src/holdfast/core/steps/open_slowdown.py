@@ -1,4 +1,4 @@
-"""A slowdown that is not over yet. No I/O."""
+"""Accumulates a slowdown that has not ended yet. No I/O."""
 
 from holdfast.core.steps.slowdown import Change
 from holdfast.model.steps import (
@@ -7,7 +7,7 @@ from holdfast.model.steps import (
 
 
 class OpenSlowdown:
-    """A slowdown in the making: its sums grow until it is over."""
+    """A slowdown in progress: its sums grow until it ends."""
 
     __slots__ = (
         "after",

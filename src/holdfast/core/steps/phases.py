@@ -1,4 +1,4 @@
-"""What steps were taken up with, and the long ones among them: checkpoints, evaluation, compilation, periods. Pure."""
+"""Explains long steps: checkpoints, evaluation, compilation, periodic work. Pure."""
 
 from collections import Counter
 from statistics import median
@@ -11,14 +11,14 @@ from holdfast.model.steps import MarkKind, Phase, PhaseKind, Spike
 SPIKE_RATIO = 1.8  # to the usual step, and no other slow step near it
 MARKED_RATIO = 1.25  # where a line explains it
 SAMPLES_MAX = 512  # kept of each kind: the first half and the newest half
-PERIODS_MAX = 3  # told for one run
+PERIODS_MAX = 3  # reported for one run
 PERIODIC_MIN = 3  # spikes that make a period
 PERIODIC_SHARE = 0.6  # of the spikes that a period foretells must be there
 GROWN_RATIO, GROWN_MIN = (
     1.5,
     5,
 )  # of pauses that have become longer, and how many there must be before and after
-SINGLE_MAX = 50  # spikes told one by one
+SINGLE_MAX = 50  # spikes reported one by one
 RUNS_MAX = 100  # with phases of their own
 PHASE_OF: dict[str, PhaseKind] = {
     kind: kind for kind in get_args(PhaseKind) if kind in get_args(MarkKind)
@@ -55,7 +55,7 @@ class _Sample:
 
 
 class Grown(Struct, frozen=True, kw_only=True):
-    """Pauses of one kind that have become longer, all of them, since step `first`."""
+    """Pauses of one kind, all of which have become longer since step `first`."""
 
     run: int
     kind: str
@@ -66,14 +66,14 @@ class Grown(Struct, frozen=True, kw_only=True):
 
 
 class PhaseModel:
-    """Told of every record of one log, and of the lines that explain a pause."""
+    """Takes every record of one log, and the lines that explain a pause."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, str], _Sample] = {}  # by run and kind; "": a spike that nothing explains
         self._usual: dict[int, float] = {}  # by run
 
     def add(self, run: int, step: int, value_s: float, usual_s: float, marks: list[MarkKind]) -> str:
-        """The kind of phase that the record is: "step", what a line before it says, or "" for a spike."""
+        """The kind of the record: "step", the kind named by a line before it, or "" for a spike."""
         kind = "step"
         if marks and value_s > MARKED_RATIO * usual_s:
             kind = marks[-1]
@@ -94,7 +94,7 @@ class PhaseModel:
         sample.add(step, value_s)
 
     def grown(self) -> list[Grown]:
-        """Checkpoints or evaluations that take longer than all of their kind did."""
+        """Checkpoints or evaluations that take longer than earlier ones."""
         found = []
         for (run, kind), sample in self._kinds.items():
             pairs = sample.pairs() if kind in ("checkpoint", "evaluation") else []
@@ -114,7 +114,7 @@ class PhaseModel:
         return found
 
     def long_steps(self) -> dict[tuple[int, int], tuple[PhaseKind, float]]:
-        """By run and step: what a line explains, and its time. Of many, the first and the newest."""
+        """By run and step: the explaining line, and its time. Of many, the first and the newest."""
         return {
             (run, step): (PHASE_OF[kind], value)
             for (run, kind), sample in self._kinds.items()

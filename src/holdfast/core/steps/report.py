@@ -1,7 +1,8 @@
-"""What one training's logs tell together: whose logs belong together, which of them counts, what each rank took. Pure.
+"""Combines a training's logs: groups logs, selects the one that counts, and collects the step times of each rank.
+Pure.
 
-The same step told by several ranks is one step: the log that tells most of a training is the one that counts, and
-the others give their ranks' own times.
+A step reported by several ranks is one step: the log with most information counts, and the others contribute their
+ranks' own times.
 """
 
 from array import array
@@ -49,7 +50,7 @@ STREAMS = late(r"(?i)(?<![a-z])(?:std)?(?:out|err)(?:put|or)?(?![a-z])")
 
 
 class PlatformLine(Struct, frozen=True):
-    """A line of the platform's rule. `elapsed_s`: of the run's steps up to it; at_s: the stamp of the log's line."""
+    """A line of the platform's rule. `elapsed_s`: of the run's steps up to it; at_s: the log line's timestamp."""
 
     text: str
     elapsed_s: float
@@ -57,7 +58,7 @@ class PlatformLine(Struct, frozen=True):
 
 
 class Columns:
-    """The last steps of one rank: numbers, times, parts. Bounded, eight bytes a value."""
+    """The last steps of one rank: numbers, times, parts. Bounded; eight bytes a value."""
 
     __slots__ = ("_kept", "count", "data_s", "steps", "times_s")
 
@@ -86,7 +87,7 @@ class Columns:
             yield StepRecord(step, time_s=_known(time_s), data_s=_known(data_s), run=run, number=step)
 
     def last_run(self) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
-        """Steps, times and waits for data since the steps went back the last time."""
+        """Steps, times and data waits since the step number last decreased."""
         steps = self.steps
         first = next((at for at in range(len(steps) - 1, 0, -1) if steps[at] <= steps[at - 1]), 0)
         return steps[first:], self.times_s[first:], self.data_s[first:]
@@ -103,7 +104,7 @@ class Columns:
 
 
 class LogSteps:
-    """What one log tells, as it is read: a file with what it was rotated into, or one rank's output of all attempts."""
+    """The contents of one log: a file with its rotated parts, or one rank's output of all attempts."""
 
     def __init__(
         self,
@@ -116,7 +117,7 @@ class LogSteps:
         kept_steps: int = 4096,
         is_watched: bool = True,
     ) -> None:
-        """`is_watched`: whether it may be the log that counts; of the others only the ranks' own times are kept."""
+        """`is_watched`: whether it may be the log that counts; for others only the ranks' own times are kept."""
         self.name, self.writer, self.view, self.is_watched = name, writer, view, is_watched
         self.framework: str | None = None
         self.iteration_lines = 0
@@ -137,7 +138,7 @@ class LogSteps:
         self._run_first = 0
 
     def begin_attempt(self) -> None:
-        """What follows was written by a process that was started anew."""
+        """Marks that a restarted process writes what follows."""
         self._run_first = self.runs
         if self._rule and self.runs:
             self._rule.restart()
@@ -153,7 +154,7 @@ class LogSteps:
 
     @property
     def watch(self) -> StepWatch:
-        """What was concluded from all records; where they were not watched, from the last ones."""
+        """Conclusions from all records; if they were not watched, from the last ones."""
         if self._watch is None:
             self._watch = StepWatch(self._settings)
             for columns in self.columns.values():
@@ -162,7 +163,7 @@ class LogSteps:
         return self._watch
 
     def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
-        """What one part of the log says of itself, in the order of the parts."""
+        """Header information of each part of the log, in order."""
         self.framework = self.framework or framework
         if lines and not self.iteration_lines:
             self.first = first
@@ -191,7 +192,9 @@ class LogSteps:
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """One training. `name`: of the log that tells most; `logs`: all that tell of it. `is_local`: stamps are real times."""
+    """One training. `name`: of the log with most information; `logs`: all its logs. `is_local`: timestamps are real
+    times.
+    """
 
     name: str
     logs: tuple[str, ...]
@@ -203,9 +206,10 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[LogSteps]]:
-    """The logs by training, that with most steps first, and in each the log that counts first. Without steps: left out.
+    """Logs grouped by training, the one with most steps first, the log that counts first. Logs without steps are
+    left out.
 
-    `is_one`: all are known to be of one.
+    `is_one`: all belong to one training.
     """
     found = [log for log in logs if log.iteration_lines]
     if is_one:
@@ -218,7 +222,7 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
         if better is None:
             kept.append(group)
         else:
-            better[0].notes.append(f"{group[0].name} tells of the same steps and was not counted again")
+            better[0].notes.append(f"{group[0].name} reports the same steps and was not counted again")
             better.extend(group)
     return sorted(kept, key=lambda group: -group[0].iteration_lines)
 
@@ -226,7 +230,7 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
 def training_of(
     group: Sequence[LogSteps], *, is_local: bool = False, records: Sequence[FlightRecord] = ()
 ) -> Training:
-    """group: the logs of one training, that which counts first. `records`: of its ranks' collectives."""
+    """Builds a training. group: its logs, the one that counts first. `records`: of its ranks' collectives."""
     lead = group[0]
     columns, nodes = _columns(group), _nodes(group)
     found, heat = _stragglers(columns, nodes) if len(columns) > 1 else ((), None)
@@ -294,7 +298,7 @@ def _identity(writer: Writer) -> set[int]:
 
 
 def kin(name: str, writer: Writer) -> str:
-    """The same for the logs of all ranks of one training, and as a rule for no others."""
+    """A key that is equal for the logs of all ranks of one training."""
     own = _identity(writer)
     return NUMBERS.sub(lambda found: "#" if int(found[0]) in own else found[0], STREAMS.sub("*", name))
 
@@ -332,7 +336,7 @@ def _folder(name: str) -> str:
 
 
 def _columns(group: Sequence[LogSteps]) -> dict[int, Columns]:
-    """Each rank's own steps, from the log that tells most of it."""
+    """Each rank's own steps, from its log with most information."""
     per_worker = 1 + max((log.writer.local_rank or 0 for log in group), default=0)
     found: dict[int, Columns] = {}
     for log in group:
@@ -463,7 +467,7 @@ def _side_by_side(
 
 
 def _loss(group: Sequence[LogSteps]) -> LossReport:
-    """Of the log that counts; where it tells no loss, as a bar does, of another."""
+    """Of the log that counts; if it has no loss, like a bar, of another."""
     reports = [log.watch.loss() for log in group if log.is_watched] or [group[0].watch.loss()]
     return next((one for one in reports if one.last is not None or one.nan_at is not None), reports[0])
 

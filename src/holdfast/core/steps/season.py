@@ -1,4 +1,4 @@
-"""Steps that take turns: alternating lengths, an optimizer that works at every tenth step. Pure."""
+"""Models periodic steps: alternating lengths, an optimizer that runs at every tenth step. Pure."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -10,7 +10,7 @@ PLAIN = 0.03  # robust spread of records that take no turns worth the looking
 
 
 class Season:
-    """What a record is to be divided by, so that all are alike. `period` 1: nothing."""
+    """Divisors that make all records comparable. `period` 1: no pattern."""
 
     def __init__(self) -> None:
         self.period = 1
@@ -20,7 +20,7 @@ class Season:
         return self._factors[at % self.period]
 
     def learn(self, values: Sequence[float], last: int) -> bool:
-        """From the newest values, the last of which is record number `last`. True: the factors are others now."""
+        """Learns from the newest values, the last of which is record number `last`. True: the divisors changed."""
         before = self.period
         plain = _spread(values)
         best, left = 1, plain
@@ -46,7 +46,9 @@ class Season:
 
 
 def quantum(values: Sequence[float]) -> float:
-    """The step between neighbouring values, as a share, where there are few: 0.07 and 0.08, or stamps in whole seconds."""
+    """The distance between neighbouring values, as a share, if there are few: 0.07 and 0.08, or timestamps in whole
+    seconds.
+    """
     few = min(8, len(values) // 2)
     if len(set(values[::8])) >= few:
         return 0.0

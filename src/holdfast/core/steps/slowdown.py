@@ -1,9 +1,9 @@
 """Finds that steps have become slower and stay so, and that they are fast again. Pure; microseconds a record.
 
-What is compared is the mean of the *lowest 70 %* of a window with that of the steps before it. Such a mean is moved
-neither by checkpoints, evaluation, garbage collection nor random spikes (they are among the highest 30 %), it rises by
-10 % when every step takes 10 % longer however steps are distributed (alternating lengths, every tenth one slow), and it
-is steadier than a median. Two windows: 10 records find 10 % before the tenth, 30 records find 5 %.
+It compares the mean of the *lowest 70 %* of a window with that of the steps before it. Checkpoints, evaluation,
+garbage collection and random spikes do not move such a mean (they are among the highest 30 %); it rises by 10 % when
+every step takes 10 % longer, whatever the distribution, and it is steadier than a median. Two windows: 10 records
+find 10 % before the tenth, 30 records find 5 %.
 
 A window must exceed what this log's own windows did before: limits are learned (`_Limits`). The steps before are a few
 hundred, so a swing through the day moves both; their trend is taken off, so batches ordered by length raise nothing;
@@ -24,7 +24,7 @@ KEPT = 0.7  # of a window: three of ten records may be pauses
 SHORT_KEPT, LONG_KEPT = int(SHORT * KEPT), 24  # the longer window has pauses enough at six
 HISTORY = 256  # records before the window
 HISTORY_MIN = 10  # with fewer nothing is said
-LONG_MIN = 60  # a change of 5 % is told only from a level that is known this well
+LONG_MIN = 60  # a change of 5 % is reported only from a level that is known this well
 SHORT_FLOOR, LONG_FLOOR = (
     0.06,
     0.033,
@@ -57,7 +57,7 @@ ChangeKind = Literal["slower", "creeping", "over", "faster"]
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """The level has changed: since the record with number `since`, counted from 0; told at record `at`."""
+    """A level change since record number `since`, counted from 0; reported at record `at`."""
 
     kind: ChangeKind
     since: int
@@ -68,7 +68,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Open(Struct):
-    """A slowdown that goes on: `before` is the level to come back to."""
+    """A current slowdown: `before` is the level before it."""
 
     since: int
     before: float
@@ -78,7 +78,7 @@ class Open(Struct):
 
 
 class LevelWatch:
-    """Feed it the values of steps that do alike work, in order."""
+    """Takes values of comparable steps, in order."""
 
     def __init__(self) -> None:
         self.at = -1  # number of the last record
@@ -98,13 +98,13 @@ class LevelWatch:
         self._held = _Held()
 
     def restart(self) -> None:
-        """Another regime: nothing known so far holds any longer."""
+        """Starts another regime: earlier values do not apply any more."""
         self.open = []
         self._start()
 
     @property
     def level(self) -> float | None:
-        """What a record usually is; None while too few are known."""
+        """The usual value of a record; None while too few are known."""
         return self._history.level if self._history.count >= HISTORY_MIN else None
 
     @property
@@ -114,16 +114,16 @@ class LevelWatch:
 
     @property
     def known(self) -> int:
-        """Records that make the level."""
+        """Number of records in the level."""
         return self._history.count
 
     @property
     def spread(self) -> float:
-        """Of one record, robust, as a share of the level."""
+        """Robust spread of one record, as a share of the level."""
         return self._history.spread
 
     def dismiss(self) -> None:
-        """The change just told is no slowdown but other work: nothing to come back to."""
+        """Dismisses the reported change: it is other work, not a slowdown."""
         if self.open:
             self.open.pop()
         self._held = _Held()

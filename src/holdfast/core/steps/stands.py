@@ -1,11 +1,11 @@
-"""A step counter that stands while lines keep coming. Pure; a log that is silent is for the hang detector."""
+"""Detects a step counter that stops while log lines continue. Pure; silent logs belong to the hang detector."""
 
 from holdfast.core.steps import wording
 from holdfast.model.steps import StepFinding
 
 
 class StandWatch:
-    """Told of each step and line by one clock, the caller's; stamps in the log are not compared with it."""
+    """Takes each step and line with the caller's clock; timestamps in the log are not used."""
 
     def __init__(self, stands_s: float, ratio: float, pause_ratio: float, lines: int) -> None:
         """For the limits, see `StepSettings`."""
@@ -18,7 +18,7 @@ class StandWatch:
         self._told = False
 
     def stepped(self) -> None:
-        """A step was told; when, is known with the next line or tick."""
+        """Records a step; its time is that of the next line or tick."""
         self._fresh, self._told = True, False
 
     def line_seen(self, at_s: float) -> None:
@@ -27,7 +27,7 @@ class StandWatch:
         self._notice(at_s)
 
     def may_stand(self, at_s: float) -> bool:
-        """Cheap: is there any need to look?"""
+        """A cheap pre-check: True if `tick` is worth calling."""
         self._notice(at_s)
         stands_s, _, _, lines = self._limits
         return (
@@ -38,7 +38,9 @@ class StandWatch:
         )
 
     def tick(self, at_s: float, step: int, between_s: float, *, paused: bool) -> list[StepFinding]:
-        """`between_s`: the usual time between two records. `paused`: the log said that something else was begun."""
+        """Reports a stopped counter. `between_s`: usual time between records. `paused`: the log announced other
+        work.
+        """
         stepped, line = self._stepped_s, self._line_s
         if stepped is None or line is None or not self.may_stand(at_s):
             return []

@@ -1,9 +1,9 @@
-"""Slowdowns that only the whole of a run shows: slow starts, ramps, stretches that come and go. Pure.
+"""Finds slowdowns that only a whole run shows: slow starts, ramps, intermittent stretches. Pure.
 
-The curve of alike steps is cut where its level changes (seeded binary segmentation: Kovács, Bühlmann, Li, Munk,
-"Seeded binary segmentation", Biometrika 2023, with the CUSUM statistic on clipped logarithms). A piece is slow when it
-lies above a piece before it and, unless it lasts to the end, above one after it. What repeats with every epoch, and
-what changes in flat stages with the epochs, is how the training was set up.
+The curve of comparable steps is cut where its level changes (seeded binary segmentation: Kovács, Bühlmann, Li, Munk,
+"Seeded binary segmentation", Biometrika 2023, with the CUSUM statistic on clipped logarithms). A piece is slow if it
+lies above a piece before it and, unless it lasts to the end, above one after it. Patterns that repeat with every
+epoch, or change in flat stages with the epochs, are part of the training's set-up.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ RAMP_RECORDS = 20  # between a fifth and four fifths of the rise
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """Points first to last (of the list given) were slow; `to_end`: up to the last. Levels in seconds."""
+    """Points first to last (of the given list) were slow; `to_end`: up to the last. Levels in seconds."""
 
     kind: SlowdownKind
     first: int
@@ -58,7 +58,7 @@ class _Piece(Struct):
 
 
 def find(points: Sequence[Stretch]) -> list[Slow]:
-    """Slow stretches of one run of alike steps, in order."""
+    """Slow stretches of one run of comparable steps, in order."""
     if sum(point.count for point in points) < RECORDS_MIN or len(points) < RECORDS_MIN:
         return []
     values = _clipped([log(point.median_s) for point in points])

@@ -1,4 +1,4 @@
-"""The first records of a run: which of them are its warm-up, and how far the others spread. Pure."""
+"""Decides which first records of a run are its warm-up, and how far the others spread. Pure."""
 
 from statistics import median
 
@@ -11,7 +11,7 @@ WARMUP_RATIO = 1.25  # to the median of those: the first ones above are warm-up
 
 
 def settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[MarkKind]]]) -> None:
-    """The first records of a run, now that their median is known: the slow ones at the start are its warm-up."""
+    """Settles the warm-up once the median is known: the slow records at the start."""
     usual = median(value for _, value, _ in young)
     warm = True
     for step, value, marks in young:
@@ -23,7 +23,7 @@ def settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[Mark
 
 
 def spread(values: list[float]) -> float:
-    """Robust, as a share of the middle."""
+    """Robust spread, as a share of the median."""
     ordered = sorted(values)
     middle = ordered[len(ordered) // 2]
     return (ordered[(3 * len(ordered)) // 4] - ordered[len(ordered) // 4]) / 1.349 / middle if middle else 0.0

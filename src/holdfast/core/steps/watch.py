@@ -1,8 +1,8 @@
-"""All that is concluded from the steps of one log, as they come. Pure, and of bounded size however long the log.
+"""Draws all conclusions from the steps of one log, as they arrive. Pure, and of bounded size for any length.
 
-It joins the parts: which records are alike enough to be compared (runs, batch size, sequence length), the level of
-their times (`slowdown`), phases and spikes (`phases`), the curve (`curve`) and what only the whole of it shows
-(`stretches`), and the loss (`loss`).
+Joins the parts: which records are comparable (runs, batch size, sequence length), the level of their times
+(`slowdown`), phases and spikes (`phases`), the curve (`curve`), what only the whole shows (`stretches`), and the loss
+(`loss`).
 """
 
 from collections import deque
@@ -39,7 +39,7 @@ YOUNG_RECORDS = 12  # of a run: looked at together, to tell its warm-up
 RECENT = 300  # records whose data times and throughputs are remembered
 MARKS_MAX = 8  # between two records
 SLOWDOWNS_MAX = 200  # kept; a log of more is noise
-FINDINGS_MAX = 50  # slowdowns told of one log; beyond that they are only listed
+FINDINGS_MAX = 50  # slowdowns reported for one log; further ones are only listed
 PLACES_MAX = 1000  # where blocks of records began
 BLOCK = 64  # records
 LEVEL_KNOWN = 20  # records, from which on the level of a slowdown is taken from all of it
@@ -53,7 +53,7 @@ STAYS_SHARE = 0.4  # of the expected fall: if throughput falls by less, there is
 
 
 class StepWatch:
-    """All that is concluded from one log's steps; streaming, in bounded memory whatever the length."""
+    """All conclusions from one log's steps; streaming, in bounded memory."""
 
     def __init__(self, settings: StepSettings = StepSettings(), *, before: Baseline | None = None) -> None:  # noqa: B008
         self._settings = settings
@@ -86,7 +86,7 @@ class StepWatch:
     # What comes in
 
     def feed(self, item: StepRecord | PhaseMark) -> list[StepFinding]:
-        """One record or mark of the log, in order. Records of a step that was told are ignored."""
+        """Takes one record or mark of the log, in order. Repeated steps are ignored."""
         if isinstance(item, PhaseMark):
             if len(self._marks) < MARKS_MAX and item.kind not in self._marks:
                 self._marks.append(item.kind)
@@ -110,11 +110,11 @@ class StepWatch:
         return found
 
     def line_seen(self, at_s: float) -> None:
-        """Any line of the log came, at this moment of the caller's clock."""
+        """Records that a line of the log arrived at this time of the caller's clock."""
         self._stand.line_seen(at_s)
 
     def tick(self, at_s: float) -> list[StepFinding]:
-        """Time has passed: does the step counter stand while lines keep coming? The clock is that of `line_seen`."""
+        """Checks whether the step counter stops while lines continue. Same clock as `line_seen`."""
         if not self._stand.may_stand(at_s):
             return []
         usual = self.median_s()
@@ -157,7 +157,7 @@ class StepWatch:
         return self._loss.report()
 
     def curve(self) -> tuple[CurvePoint, ...]:
-        """The usual steps in stretches; those that a checkpoint or the like explains, each as a point of its own."""
+        """The curve of usual steps; steps explained by a checkpoint or similar are points of their own."""
         long = self._settled().long_steps()
         is_single = self._curve.width == 1
         points = [
@@ -171,7 +171,7 @@ class StepWatch:
         return None if self._by_throughput else self._curve.median_s()
 
     def baseline(self) -> Baseline | None:
-        """Of the run going on, at its best: what an open slowdown began from. None while too little is known."""
+        """The best level of the current run, from which an open slowdown began. None while too little is known."""
         level, usual, last = self._level.level, self._level.usual, self._last
         if level is None or usual is None or last is None or self._by_throughput:
             return self._before
@@ -188,7 +188,7 @@ class StepWatch:
         )
 
     def slowdowns(self) -> tuple[Slowdown, ...]:
-        """All that was told, and what only the whole of the log shows."""
+        """All reported slowdowns, and those that only the whole log shows."""
         found = [self._slowdown(told) for told in self._told]
         told = list(found)
         ranks = self._settings.ranks

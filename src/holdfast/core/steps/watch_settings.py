@@ -1,10 +1,10 @@
-"""What a watch over steps is set to, and what it takes over from the attempts before."""
+"""Settings of the step watch, and what it carries over from earlier attempts."""
 
 from msgspec import Struct
 
 
 class StepSettings(Struct, frozen=True, kw_only=True):
-    """What the steps themselves do not tell. Every limit has a default; see the detectors for theirs."""
+    """Settings that steps do not show themselves. Every limit has a default; see the detectors."""
 
     ranks: int | None = None  # the world size, for GPU-hours
     stands_s: float = 60.0  # a step counter that stands for less is no news
@@ -15,7 +15,7 @@ class StepSettings(Struct, frozen=True, kw_only=True):
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
-    """What the steps of an attempt were like, to compare the next one with. Times in seconds."""
+    """Step times of an attempt, to compare the next one with. In seconds."""
 
     level_s: float  # mean of the fastest 70 %
     median_s: float

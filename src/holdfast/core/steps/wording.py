@@ -1,17 +1,17 @@
-"""What is said of a slowdown, in both languages. Pure."""
+"""Describes slowdowns in both languages. Pure."""
 
 from holdfast.model.steps import Slowdown, SlowdownKind, StepFinding
 
 
 def duration(value_s: float) -> str:
-    """A step's time as people write it: "92.3 ms", "3.10 s"."""
+    """Formats a step time: "92.3 ms", "3.10 s"."""
     if value_s < 1:
         return f"{value_s * 1000:.1f} ms"
     return f"{value_s:.2f} s" if value_s < 100 else f"{value_s:.0f} s"
 
 
 def percent(ratio: float) -> str:
-    """How much more: "+14 %"; from 3 times on "x 3.2"."""
+    """Formats an increase: "+14 %"; from 3 times on "x 3.2"."""
     return f"× {ratio:.1f}" if ratio >= 3 else f"{(ratio - 1) * 100:+.0f} %"
 
 
@@ -19,7 +19,7 @@ WHAT_ZH = {"everyone": "所有 rank", "data": "数据读取", "checkpoint": "保
 _KIND = {
     "lasting": ("Steps have become slower", "训练步变慢"),
     "transient": ("Steps were slower for a while", "训练步一度变慢"),
-    "ramp": ("Steps have become slower little by little", "训练步逐渐变慢"),
+    "ramp": ("Steps have become slower gradually", "训练步逐渐变慢"),
     "slow-start": ("The run began slow and became faster later", "任务开始阶段较慢，之后变快"),
     "repeated": ("Steps are slower in stretches that come and go", "训练步反复变慢又恢复"),
 }
@@ -38,7 +38,7 @@ def explain(
     restarted: bool = False,
     stretches: int = 1,
 ) -> tuple[str, str]:
-    """English and Chinese: what happened, since when, how much, who, and what it cost."""
+    """English and Chinese: what happened, since when, how much, which rank, and the cost."""
     ratio = after_s / before_s if before_s > 0 else 1.0
     english, chinese = _KIND[kind]
     if restarted:
@@ -65,7 +65,7 @@ def explain(
 def explain_pause(
     kind: str, first: int, before_s: float, after_s: float, cost_gpu_hours: float, *, ranks_known: bool
 ) -> tuple[str, str]:
-    """Steps are as they were; only the pauses of one kind take longer."""
+    """Describes a slowdown in which only the pauses of one kind take longer."""
     cost, cost_zh = _cost(cost_gpu_hours, ranks_known=ranks_known)
     times = f"{duration(before_s)} -> {duration(after_s)} ({percent(after_s / before_s)})"
     return (
@@ -87,7 +87,7 @@ def _what(what: str) -> tuple[str, str]:
         case "everyone":
             return "every step is slower, not only pauses", "每一步都变慢，不仅是停顿"
         case "data":
-            return "it is the waiting for data that grew", "变长的是等待数据的时间"
+            return "waiting for data takes longer", "变长的是等待数据的时间"
         case _:
             return what, WHAT_ZH.get(what, what)
 

@@ -1,1 +1,1 @@
-"""Finds who is slower than its peers, so that they wait: from what ranks log, from when they arrive, from how they look."""
+"""Finds ranks that are slower than their peers: from logged times, arrival times at collectives, and samples."""

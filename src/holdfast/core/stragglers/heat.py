@@ -1,4 +1,4 @@
-"""Times by rank and stretch of steps, bounded however long the run: when it is full, two stretches become one. Pure."""
+"""Stores times by rank and stretch of steps in bounded memory: when full, pairs of stretches merge. Pure."""
 
 from array import array
 from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +37,7 @@ class Heat:
             self._halve()
 
     def map(self, always: Collection[int]) -> HeatMap | None:
-        """`always`: ranks that are shown however many there are."""
+        """`always`: ranks that are always included."""
         if not self._columns:
             return None
         every = -(-len(self._ranks) // ROWS_MAX)

@@ -1,4 +1,4 @@
-"""How much slower, for how long and how surely a rank must be slower before it is named."""
+"""Sets how much slower, for how long and with what certainty a rank must be slower before it is named."""
 
 from math import log
 from statistics import NormalDist
@@ -7,16 +7,16 @@ from msgspec import Struct
 
 
 class StragglerSettings(Struct, frozen=True, kw_only=True):
-    """Shares are of the time that peers take: 0.05 is 5 % longer.
+    """Shares are of the peers' time: 0.05 is 5 % longer.
 
-    `false_flags`: how many ranks may be named wrongly in `horizon_steps` steps of a whole job, whatever its size.
+    `false_flags`: expected number of false alarms in `horizon_steps` steps of a whole job, whatever its size.
     """
 
-    excess_min: float = 0.03  # less is not told
+    excess_min: float = 0.03  # less is not reported
     drift: float = 0.025  # what is counted as no excess yet: half of the 5 % that must be found
     false_flags: float = 0.005
     horizon_steps: int = 1000
-    steps_min: int = 6  # slow steps before anything is told, however slow
+    steps_min: int = 6  # slow steps before anything is reported, however slow
     learn_steps: int = 32  # after these a rank's usual place among its peers is known
     kept_steps: int = 64
     awaited_share: float = 0.75  # of the looks at which anyone is awaited: what a straggler's would be
@@ -29,7 +29,7 @@ class StragglerSettings(Struct, frozen=True, kw_only=True):
 
 
 def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSettings) -> float:
-    """How high the sum of excesses must rise. Both shares; `noise`: standard deviation of one rank's one step.
+    """The CUSUM threshold. Both arguments are shares; `noise`: standard deviation of one rank's one step.
 
     The time between false alarms of one sum is about exp(2 k (h + 1.166)) / 2 k^2, where k = drift / noise and
     h = limit / noise.
@@ -42,7 +42,8 @@ def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSetti
 
 
 def outlier_limit(ranks: int, settings: StragglerSettings) -> float:
-    """In standard deviations: so far out is none of so many normal values, at the stated rate, however often one looks:
-    of the means over some ten steps one in ten is new."""
+    """The outlier threshold in standard deviations: at the stated rate, none of so many normal values exceeds it,
+    however often one looks; of means over some ten steps one in ten is new.
+    """
     looks = max(1.0, settings.horizon_steps / 10)
     return NormalDist().inv_cdf(1.0 - settings.false_flags / (max(2, ranks) * looks))

@@ -1,8 +1,8 @@
-"""Who is awaited, look by look: the rank that has not entered a collective in which others wait already. Pure.
+"""Finds awaited ranks in samples: those that have not entered a collective in which others already wait. Pure.
 
-One look proves nothing, as some rank is always last. A rank that is last again and again, each time in another
-collective, is slower (a sequential test); one that is last in one collective for a long time may write a checkpoint.
-Where ranks do not tell of their collectives, or tell old news, those count as awaited that run while all others sleep.
+One sample proves nothing, because some rank is always last. A rank that is last repeatedly, each time in another
+collective, is slower (a sequential test); one that is last in one collective for long may write a checkpoint. Without
+current data on collectives, a rank counts as awaited if it runs while all others sleep.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,7 +60,7 @@ class Looks:
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
 
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
-        """Named by looks alone; for those in `halved`, of which something else is known, half as much is enough."""
+        """Ranks named by samples alone; those in `halved`, with other evidence, need half as much."""
         looks = 3600 * self._settings.awaited_hours
         limit = log(self._of * looks / self._settings.false_flags)
         easy = set(halved)
@@ -69,11 +69,11 @@ class Looks:
         )
 
     def share(self, rank: int) -> float:
-        """Of the last ten or so counted looks, those at which this rank was awaited."""
+        """The share of the last ten or so counted samples in which this rank was awaited."""
         return self._shares.get(rank, 0.0)
 
     def is_waiting(self, rank: int) -> bool:
-        """Others are awaited, and this one hardly ever."""
+        """True if others are awaited, and this rank hardly ever is."""
         return self.counted >= 5 and self.share(rank) < 0.5 / self._of and max(self._shares.values()) > 0.5
 
     def _count(self, seen: Awaited, ranks: Iterable[int], at_s: float) -> None:

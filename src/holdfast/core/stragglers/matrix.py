@@ -1,6 +1,6 @@
-"""Stragglers in the own times of a whole run: ranks x steps, in one pass. Pure.
+"""Finds stragglers in the own times of a whole run: ranks x steps, in one pass. Pure.
 
-The rows are laid into one array first: a column of a list of lists is 8,192 objects far apart in memory.
+The rows are copied into one array first: a column of a list of lists is 8,192 objects far apart in memory.
 """
 
 from array import array
@@ -23,11 +23,10 @@ def analyse(
     floor_s: float = 0.0,
     steps: Sequence[int] = (),
 ) -> tuple[Straggler, ...]:
-    """All that were slower for some time. `times[i][j]`: own time in seconds of rank `ranks[i]` (i where that is empty)
-    in step `first_step + j`, or `steps[j]` where that is given; nan where it is not known. All rows have the same
-    length. `floor_s`: see `Panel.add`.
+    """All ranks that were slower for some time. `times[i][j]`: own time in seconds of rank `ranks[i]` (default i) in
+    step `first_step + j`, or `steps[j]`; nan: unknown. All rows have the same length. `floor_s`: see `Panel.add`.
 
-    raises: ValueError, where they have not
+    raises: ValueError, for rows of different lengths
     """
     settings = settings or StragglerSettings()
     names = list(ranks) or list(range(len(times)))

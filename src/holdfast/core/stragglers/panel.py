@@ -1,9 +1,8 @@
-"""Own times of ranks that should take equally long, step by step: who takes longer. Pure, one pass, bounded memory.
+"""Compares own times of ranks that should take equally long, step by step. Pure, one pass, bounded memory.
 
-What all share (a long batch, a checkpoint) goes away with the median of each step. Of each rank the excess over its
-peers is summed up, less what is no excess yet (a CUSUM), single long steps cut; where a sum passes a limit that grows
-with the number of ranks, the rank is looked at closely: since when, how much, and whether it stands out of the spread
-that ranks have anyway.
+Subtracting each step's median removes what all ranks share (a long batch, a checkpoint). Each rank's excess over its
+peers, less a tolerance, is summed (CUSUM), with single long steps clipped. If a sum exceeds a limit that grows with
+the number of ranks, the rank is examined: since when, how much, and whether it stands out from the usual spread.
 """
 
 from array import array
@@ -41,7 +40,7 @@ SCALE = 1.4826  # from a median deviation to a standard deviation
 
 
 class Flag(Struct):
-    """A rank that is slower. Shares of its peers' time."""
+    """A slower rank. Shares of its peers' time."""
 
     place: int
     excess: float
@@ -64,9 +63,9 @@ class _Column(Struct, gc=False):
 
 
 class Panel:
-    """`ranks`: places in each column; `job_ranks`: how many the whole job has, for the rate of false flags.
+    """`ranks`: number of rows; `job_ranks`: ranks of the whole job, for the rate of false alarms.
 
-    `past_only`: these ranks differ by what they are for, so that only a change in one is a sign.
+    `past_only`: these ranks do different work, so only a change in one counts.
     """
 
     def __init__(
@@ -104,9 +103,9 @@ class Panel:
         self._block_before: list[float] = []
 
     def add(self, step: int, values: Sequence[float], floor_s: float = 0.0) -> list[Flag]:
-        """One step: own times in seconds, one a rank; nan: not known. New flags, and those that are over.
+        """Adds one step: own times in seconds, one per rank; nan: unknown. Returns new flags, and those that ended.
 
-        `floor_s`: excess is measured by no less than this, where own times are a small part of a step.
+        `floor_s`: minimum base of the excess, for own times that are a small part of a step.
         """
         column = self._column(step, values, floor_s)
         if column is None:
@@ -135,7 +134,7 @@ class Panel:
         return news
 
     def excess(self, place: int, steps: int) -> float:
-        """Of the last so many steps: the median of a rank's excess over its peers."""
+        """The median excess of a rank over its peers in the last steps."""
         taken = list(islice(reversed(self.columns), steps))
         return median(self._excess_of(column, place) for column in taken) if taken else 0.0
 
@@ -208,7 +207,7 @@ class Panel:
             self.noise = max(NOISE_MIN, one, lasting)
 
     def _learn_usual(self, cut: float, suspect: float) -> None:
-        """Ranks that are a little slower all the time, for reasons that nobody will mend: from now on a change counts."""
+        """Ranks that are a little slower all the time, permanently: from now on a change counts."""
         columns = list(self.columns)
         means = self._means(columns, cut, range(self._ranks))
         sure = 3 * self.noise / sqrt(len(columns))

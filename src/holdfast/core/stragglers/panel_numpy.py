@@ -1,4 +1,4 @@
-"""The same panel by way of numpy, where it is installed: for tables of thousands of ranks, the same to the last bit. Pure."""
+"""The same panel with numpy, if installed: for tables of thousands of ranks, with bit-identical results. Pure."""
 
 from array import array
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def _numpy() -> Any:
 
 
 class NumpyPanel(Panel):
-    """Its columns stay arrays of Python, which numpy looks into without a copy."""
+    """Columns stay Python arrays, which numpy reads without a copy."""
 
     def __init__(
         self, numpy: Any, ranks: int, settings: StragglerSettings, teams: Sequence[str] = ()

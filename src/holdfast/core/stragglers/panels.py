@@ -1,4 +1,4 @@
-"""Own times of all ranks from one source: each rank among its peers, ranks that come and go. Pure."""
+"""Compares own times of all ranks from one source, each among its peers, with ranks that come and go. Pure."""
 
 from collections.abc import Mapping
 from math import nan
@@ -18,9 +18,9 @@ class _Peers:
 
 
 class Panels:
-    """`peers`: who has the same work, by any name (one pipeline stage); ranks without a name are peers of each other.
+    """`peers`: ranks with the same work, by any name (one pipeline stage); unnamed ranks are peers of each other.
 
-    Where a rank is alone in its position it is compared with all such ranks, and only a change in it counts.
+    Ranks alone in their position are compared with all such ranks, and only a change counts.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Panels:
         self._of: dict[int, tuple[_Peers, int]] = {}
 
     def add(self, step: int, times: Mapping[int, float], floor_s: float = 0.0) -> list[tuple[int, Flag]]:
-        """New flags by rank, and those that are over. Ranks that were not there before begin anew, all of them."""
+        """Adds a step. Returns new flags by rank, and those that ended. If the set of ranks changed, all start anew."""
         if len(times) > len(self._known) or not self._known.issuperset(times):
             self._begin(self._known.union(times))
         news = []
@@ -49,7 +49,7 @@ class Panels:
         }
 
     def excess(self, rank: int, steps: int) -> float | None:
-        """Of the last so many steps, as a share of its peers' time; None: nothing is known of it."""
+        """Excess over its peers in the last steps, as a share of their time; None: unknown."""
         if rank not in self._of:
             return None
         peers, place = self._of[rank]

@@ -1,4 +1,4 @@
-"""When ranks entered their collectives, out of their flight records. Pure."""
+"""Extracts from flight records when ranks entered their collectives. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,9 +10,9 @@ ON_DEVICE = ("nccl", "hccl", "xccl", "mccl", "rccl", "cncl", "flagcx")  # calls 
 
 
 class Arrival(Struct, frozen=True, gc=False):
-    """One collective of one group. `at`: seconds by each node's own wall clock, by rank of the job.
+    """One collective of one group. `at`: seconds by each node's own wall clock, by global rank.
 
-    `device`: the call was seen, and not what the device did.
+    `device`: times of the call, not of the device.
     """
 
     group: str
@@ -22,15 +22,15 @@ class Arrival(Struct, frozen=True, gc=False):
 
 
 def arrivals(records: Iterable[FlightRecord]) -> list[Arrival]:
-    """Of collectives that every rank with that group has told of, in the order of time.
+    """Arrivals at collectives that every rank of the group recorded, in order of time.
 
-    What only some records reach back to is left out, as are sends and receives.
+    Leaves out collectives missing in some records, and sends and receives.
     """
     return joined([one for record in records for one in entered(record)])
 
 
 def entered(record: FlightRecord, most: int | None = None) -> list[Entered]:
-    """What one record tells of its rank's collectives, by group; `most`: no more than so many, the last ones."""
+    """Arrivals in one rank's record, by group; `most`: only the last ones."""
     found: dict[str, dict[int, float]] = {}
     kinds: dict[str, bool] = {}
     for operation, at_ns in list(_entered(record.operations))[-most if most else None :]:
@@ -50,7 +50,7 @@ def entered(record: FlightRecord, most: int | None = None) -> list[Entered]:
 
 
 def joined(told: Sequence[Entered]) -> list[Arrival]:
-    """As `arrivals`, of what was told of each rank."""
+    """As `arrivals`, from the extracted arrivals of each rank."""
     found: dict[tuple[str, int], dict[int, float]] = {}
     members: dict[str, set[int]] = {}
     kinds: dict[str, bool] = {}
@@ -68,8 +68,9 @@ def joined(told: Sequence[Entered]) -> list[Arrival]:
 
 
 def peers(records: Iterable[FlightRecord]) -> dict[int, str]:
-    """Who has the same part of the model, where groups are named as Megatron and DeepSpeed name them: the ranks of
-    one data-parallel group. Empty where nothing tells."""
+    """Ranks with the same part of the model, if groups are named as in Megatron and DeepSpeed: the ranks of one
+    data-parallel group. Empty if unknown.
+    """
     found: dict[int, str] = {}
     for record in records:
         named = [

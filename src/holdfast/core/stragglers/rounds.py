@@ -1,11 +1,11 @@
-"""From when each rank entered each collective to how long each worked on its own. Pure.
+"""Computes each rank's own work from its entry times into collectives.
 
-All leave a collective when the last has come, so a rank waits from its own arrival to the last one's, and what is not
-waiting is its own work. That needs no knowledge of who waits for whom: a rank that is held up in one group by a slow
-one has waited there, whatever it is late for elsewhere.
+Pure. All ranks leave a collective when the last has entered, so a rank waits from its own entry to the last one's,
+and the rest of the time is its own work. This needs no wait-for graph: a rank delayed by a slow one in another group
+has waited there.
 
-Collectives may overlap (gradients are reduced while others are still computed): as long as some rank enters the next
-before the last has entered this one, nobody has waited yet. Own times are given for blocks of about one step.
+Collectives may overlap (gradients are reduced while others are still computed): if a rank enters the next one before
+the last rank has entered this one, it has not waited yet. Own times are returned for blocks of about one step.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ PAUSE = 20.0  # usual gaps: a longer one is no step
 
 
 class OwnTimes(Struct, frozen=True):
-    """What each rank worked on its own in the time between two collectives, seconds."""
+    """Each rank's own work between two collectives, in seconds."""
 
     at_s: float  # when the last rank entered the last of them
     elapsed_s: float
@@ -39,9 +39,9 @@ class _Group(Struct):
 
 
 class Rounds:
-    """`nodes`: rank -> node. Ranks of different nodes have clocks that differ by a time that is learnt here.
+    """`nodes`: rank -> node. Clock offsets between nodes are learned here.
 
-    `clock_error_s`: by how much at most; None: by anything.
+    `clock_error_s`: their maximum; None: unbounded.
     """
 
     def __init__(self, nodes: Mapping[int, str], clock_error_s: float | None = None) -> None:
@@ -57,9 +57,10 @@ class Rounds:
     def add(
         self, group: str, sequence: int, at: Mapping[int, float], device: bool = False
     ) -> OwnTimes | None:
-        """One collective, those of one group in order; `at`: all its ranks. A block of own times, where one is full.
+        """Adds one collective, those of a group in order; `at`: all its ranks. Returns a block of own times when one
+        is complete.
 
-        `device`: the times are those of calls that only queue work for a device.
+        `device`: times of calls that only queue work for a device.
         """
         before = self._groups.get(group)
         if len(at) < 2 or (before is not None and sequence <= before.sequence):
@@ -84,7 +85,7 @@ class Rounds:
         return self._block(before, release_s)
 
     def keep(self, ranks: Mapping[int, object]) -> None:
-        """The clocks of these ranks' nodes are learnt no further: one of them is slow."""
+        """Freezes the clock offsets of these ranks' nodes: one of them is slow."""
         self._clocks.frozen = frozenset(self._nodes[rank] for rank in ranks if rank in self._nodes)
 
     def _count(self, group: _Group) -> None:
@@ -130,12 +131,12 @@ class Rounds:
 
 
 class Clocks:
-    """How far the clocks of nodes differ.
+    """Learns the clock offsets between nodes.
 
-    A slow node is late by a share of the time since the last collective, a wrong clock by the same time always: so the
-    collectives that follow closely on another tell the clock. Where there are none, a node that is late from the
-    beginning cannot be told from one whose clock is ahead: then only a change counts. Where clocks were set right
-    before, what is left of their difference is small (`error_s`), and whatever is more is lateness.
+    A slow node is late by a share of the time since the last collective; a wrong clock by a constant. So collectives
+    that closely follow another one show the clock. Without them, a node that is late from the start cannot be
+    distinguished from one with a fast clock; then only a change counts. If clocks were corrected before, the
+    remaining error is small (`error_s`), and any excess is lateness.
     """
 
     def __init__(self, error_s: float | None = None) -> None:

@@ -1,20 +1,20 @@
-"""What ranks log of their steps, laid together step by step until all have told of one. Pure, bounded memory."""
+"""Aligns steps that ranks log, until all ranks have reported a step. Pure, bounded memory."""
 
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.model.steps import RankStep
 
-WAITING_MAX = 64  # steps, until every rank has told of one
+WAITING_MAX = 64  # steps, until every rank has reported one
 
 
 class StepsTold:
-    """One attempt's. Of several records of one rank's step the last counts."""
+    """Steps of one attempt. Of several records of one rank's step the last counts."""
 
     def __init__(self) -> None:
         self._told_by: set[int] = set()
         self._steps: dict[int, dict[int, RankStep]] = {}
 
     def add(self, one: RankStep, watch: StragglerWatch) -> None:
-        """Gives it to `watch` with all that others told of the step, once nobody is missing or too much waits."""
+        """Adds a record; passes the complete step to `watch` once no rank is missing or too much is queued."""
         self._told_by.add(one.rank)
         step = self._steps.setdefault(one.step, {})
         step[one.rank] = one

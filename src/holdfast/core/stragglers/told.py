@@ -1,4 +1,4 @@
-"""What is said of a straggler: one rank, or all ranks of a node together. Pure."""
+"""Describes a straggler: one rank, or all ranks of a node. Pure."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -13,14 +13,17 @@ TRUST = {"arrivals": 0.95, "log-times": 0.9, "device": 0.85, "cpu": 0.85, "await
 HOW = {
     "log-times": ("by the times that ranks log", "依据各 rank 日志中的时间"),
     "arrivals": ("by when ranks enter collectives", "依据各 rank 进入集合通信的时刻"),
-    "awaited": ("by whom the others are seen to wait for", "依据其他 rank 等待的对象"),
-    "cpu": ("by whom the others wait for, and its throttled processors", "依据等待对象及其 CPU 被限流"),
+    "awaited": ("by samples of the ranks that others wait for", "依据其他 rank 等待的对象"),
+    "cpu": (
+        "by samples of the ranks that others wait for, and CPU throttling",
+        "依据等待对象及其 CPU 被限流",
+    ),
     "device": ("by its device", "依据其设备"),
 }
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """One rank that is slower. `since`, `until`: steps; None: not known, or still so. Shares: 0..1."""
+    """A slower rank. `since`, `until`: steps; None: unknown, or ongoing. Shares: 0..1."""
 
     rank: int
     source: StragglerSource
@@ -34,14 +37,14 @@ class Slow(Struct, frozen=True, kw_only=True):
 
 
 class Together(Struct, frozen=True):
-    """One rank, or most of a node's."""
+    """One rank, or most ranks of a node."""
 
     ranks: tuple[Slow, ...]
     node: str = ""
 
 
 def by_node(slow: Sequence[Slow], nodes: Mapping[int, str]) -> list[Together]:
-    """Ranks of a node of which most are slow are one thing; all others stand for themselves."""
+    """Merges ranks of a node if most of them are slow."""
     if not slow:
         return []
     size: dict[str, int] = {}
@@ -100,7 +103,7 @@ def who_zh(found: Straggler) -> str:
 
 
 def in_few_words(one: Straggler) -> str:
-    """`rank 2 +280 %`, for a line that says what is so now."""
+    """`rank 2 +280 %`, for a status line."""
     ranks = ", ".join(map(str, one.ranks))
     named = f"rank {ranks}" if len(one.ranks) == 1 else f"node {one.node}" if one.node else f"ranks {ranks}"
     return f"{named} {(one.ratio - 1) * 100:+.0f} %" if one.ratio is not None else named

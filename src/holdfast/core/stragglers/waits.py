@@ -1,8 +1,9 @@
-"""Who hardly ever waits while the others do: for ranks that are looked at at different moments, on nodes apart. Pure.
+"""Finds ranks that hardly ever wait while the others do, from samples taken at different moments on different nodes.
+Pure.
 
-Counters of ranks that were read half a second apart do not tell who came last. But a rank waits in its collectives for
-as long as it is ahead of the slowest one, and the slowest never waits: over many looks its share of them tells it, whenever
-each look was. Where ranks do not tell of their collectives those wait that sleep.
+Counters read half a second apart do not show which rank came last. But a rank waits in its collectives while it is
+ahead of the slowest one, and the slowest never waits: its share of waiting samples shows that, whenever the samples
+were taken. Without data on collectives, sleeping counts as waiting.
 
 A sequential test for each rank: does it wait as often as its peers do, or less than a quarter as often?
 """
@@ -20,18 +21,18 @@ CLEARLY, STILL = (
     0.6,
     0.3,
 )  # less than its peers, as a share of theirs: when it is named, and as long as it stays so
-WAITS_MIN = 0.15  # where peers wait less than this nobody costs them much
+WAITS_MIN = 0.15  # if peers wait less than this, no rank costs them much
 SHARE_MIN, SHARE_MAX = 0.02, 0.9
 RECENT_LOOKS = 40
 RECENT = 1 / RECENT_LOOKS  # weight of a new look in the shares
 SETTLED = 10  # looks before shares are known at all
 CARE = 1.5  # looks a second apart are not quite independent
 SAMPLE = 255  # ranks of which the peers' share is taken where there are more
-NO_STEPS = 0.2  # weight of a look where nothing tells whether it saw another step than the one before
+NO_STEPS = 0.2  # weight of a sample that may show the same step as the previous one
 
 
 class Waits:
-    """Answers the questions that `Looks` answers."""
+    """The same interface as `Looks`."""
 
     def __init__(self, settings: StragglerSettings) -> None:
         self.sums: dict[int, float] = {}
@@ -48,7 +49,7 @@ class Waits:
         self._named: set[int] = set()
 
     def adding(self, samples: Sequence[RankSample], teams: Teams) -> Sliced[None]:
-        """New samples of some ranks or of all, each once; in pieces."""
+        """Adds new samples of some or all ranks, in pieces (a generator)."""
         living = [sample for sample in samples if sample.state not in GONE_STATES]
         if not living:
             return
@@ -88,9 +89,9 @@ class Waits:
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
 
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
-        """Named by looks alone; for those in `halved`, of which something else is known, half as much is enough.
+        """Ranks named by samples alone; those in `halved`, with other evidence, need half as much.
 
-        None where they are more than half of all: then it is the others who differ.
+        None if they are more than half of all: then the others deviate.
         """
         limit = self._limit
         easy = set(halved)
@@ -105,13 +106,13 @@ class Waits:
         return CARE * log(self._of * 3600 * self._settings.awaited_hours / self._settings.false_flags)
 
     def share(self, rank: int) -> float:
-        """By how much less than its peers it waited of late: 1: never, though they do; 0: as they do."""
+        """How much less than its peers it waited recently: 1: never, although they do; 0: as much."""
         if self._usual < WAITS_MIN or self._looks.get(rank, 0) < SETTLED:
             return 0.0
         return max(0.0, 1.0 - self._shares.get(rank, self._usual) / self._usual)
 
     def is_waiting(self, rank: int) -> bool:
-        """Others are awaited, and this one waits as its peers do."""
+        """True if others are awaited, and this rank waits as its peers do."""
         if self.counted < 2 * SETTLED or self._usual < WAITS_MIN or rank not in self._shares:
             return False
         return self._shares[rank] > 0.5 * self._usual and bool(self.suspects())

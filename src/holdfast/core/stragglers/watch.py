@@ -1,8 +1,7 @@
-"""Watches a running job for ranks that are slower than their peers. Pure, bounded memory; every source may be absent.
+"""Detects ranks of a running job that are slower than their peers. Pure, bounded memory; every source is optional.
 
-What decides, the surest first: own times worked out from when ranks enter collectives; own times that ranks log; whom
-the others are seen to wait for, with the throttling of processors beside it. None of them ever counts time spent
-waiting, so the one slow rank is named and not those that it holds up.
+Sources by certainty: own times from arrivals at collectives; own times that ranks log; ranks that samples show as
+awaited, with CPU throttling. None counts time spent waiting, so the slow rank is named and not those it delays.
 """
 
 from bisect import bisect_right
@@ -29,14 +28,14 @@ FLOOR_SHARE = 0.2  # of a step: own times below it are measured by this
 TIMES_KEPT = 2048  # of steps and of blocks
 NODE_STEPS = 16
 RECENT_STEPS, EARLIER_STEPS = 6, 16
-RECENT_S = 3.0  # steps are told about once a second
+RECENT_S = 3.0  # steps are reported about once a second
 SLOWER = 1.2
 AWAITED_PART = 0.4  # of the slowest one's excess: who has less waits itself
 NODE_PART = 0.5  # of the slow rank's excess: its neighbours on the node share it
 
 
 class _Open(Struct):
-    """A straggler that has been told, or is about to be."""
+    """A straggler that has been reported, or is about to be."""
 
     found: Straggler
     slow: tuple[Slow, ...]
@@ -45,10 +44,10 @@ class _Open(Struct):
 
 
 class StragglerWatch:
-    """`nodes`: rank -> node. `peers`: rank -> its position, where ranks do different work (a pipeline's stage).
+    """`nodes`: rank -> node. `peers`: rank -> its position, if ranks do different work (pipeline stages).
 
-    `apart`: ranks are looked at by several, each in a moment of its own, so that no look tells who came last.
-    `clock_error_s`: by how much clocks of nodes may still differ where arrivals are told by one clock; None: by anything.
+    `apart`: nodes are sampled at different moments, so no sample shows which rank came last. `clock_error_s`: maximum
+    clock difference between nodes; None: unbounded.
     """
 
     def __init__(
@@ -86,14 +85,14 @@ class StragglerWatch:
     # What is seen
 
     def own_work(self, step: int, times: Mapping[int, float]) -> None:
-        """Time that each rank worked on its own in a step, without waiting for others, seconds, of all that told it."""
+        """Adds each rank's own work in a step, without waits, in seconds."""
         times = _sane(times)
         if len(times) > 1:
             self._heats["own"].add(step, times)
             self._panels["log-times"].add(step, times, FLOOR_SHARE * self._step_s)
 
     def step_times(self, step: int, times: Mapping[int, float]) -> None:
-        """Whole steps as ranks log them: alike in a synchronous job, and who waits for others shows nothing else."""
+        """Adds whole step times as ranks log them: equal in a synchronous job, so they show nothing else."""
         times = _sane(times)
         if times:
             self._step_s = sorted(times.values())[len(times) // 2]
@@ -102,9 +101,9 @@ class StragglerWatch:
             self._whole_steps.add(step, times)
 
     def arrivals(self, group: str, sequence: int, at: Mapping[int, float], *, device: bool = False) -> None:
-        """When each rank of a group entered one collective, seconds, each by its node's clock. In order of time.
+        """Adds when each rank of a group entered one collective, in seconds by its node's clock. In order of time.
 
-        What was told before is passed over. `device`: see `records.Arrival`.
+        Repeated arrivals are ignored. `device`: see `records.Arrival`.
         """
         block = self._rounds.add(group, sequence, at, device)
         if block is None:
@@ -118,14 +117,15 @@ class StragglerWatch:
         self._heats["arrivals"].add(self._step_at(block.at_s) or panels.steps, block.own_s)
 
     def teams(self, rank: int, groups: Mapping[int, tuple[int, ...]]) -> None:
-        """Members, as ranks of the job, of the groups that the rank's status numbers with these ids."""
+        """Sets the members, as global ranks, of the groups with these ids in the rank's status."""
         self._teams[rank] = {number: members for number, members in groups.items() if len(members) > 1}
 
     def looking(
         self, samples: Sequence[RankSample], throttled: Mapping[int, float] | None = None
     ) -> Sliced[None]:
-        """All ranks at one moment; `apart`: new samples of some, in pieces. `throttled`: seconds for which each was held back
-        by a quota so far."""
+        """Adds samples of all ranks; `apart`: new samples of some, in pieces. `throttled`: seconds that each was
+        throttled by a quota so far.
+        """
         if not samples:
             return
         if isinstance(self._looks, Waits):
@@ -137,7 +137,9 @@ class StragglerWatch:
     look = whole(looking)
 
     def wants_records(self, at_s: float) -> bool:
-        """Whether flight records are worth their cost now. True counts as fetched: ask only when they can be."""
+        """True if flight records are worth their cost now. True counts as fetched: call only when they can be
+        fetched.
+        """
         if self._fetched_s is None:
             self._fetched_s = at_s
             return False
@@ -151,7 +153,7 @@ class StragglerWatch:
         return True
 
     def suspects(self) -> tuple[int, ...]:
-        """Ranks that look slow and may not be."""
+        """Ranks that may be slow."""
         return self._looks.suspects()
 
     def _is_undecided(self) -> bool:
@@ -179,14 +181,14 @@ class StragglerWatch:
         return recent_s > SLOWER * earlier_s
 
     def _reached(self, step: int) -> tuple[float, int] | None:
-        """The last moment at which no more than this step had been told."""
+        """The last time at which no later step had been reported."""
         at = bisect_right(self._steps, step, key=lambda one: one[1])
         return self._steps[at - 1] if at else None
 
     # What is concluded
 
     def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
-        """New ones, each once: who is slower, and who is so no longer. `at_s`: the job's clock, seconds."""
+        """New findings, each once: slower ranks, and ranks that recovered. `at_s`: the job's clock, seconds."""
         if step is not None and (not self._steps or step > self._steps[-1][1]):
             if len(self._steps) >= TIMES_KEPT:
                 del self._steps[: TIMES_KEPT // 2]
@@ -203,17 +205,17 @@ class StragglerWatch:
         return said
 
     def stragglers(self) -> tuple[Straggler, ...]:
-        """Those that are slower now."""
+        """Ranks that are slower now."""
         self._conclude()
         return tuple(one.found for one in self._open.values())
 
     @property
     def told(self) -> tuple[Straggler, ...]:
-        """Those that were slower at the last findings."""
+        """Ranks that were slower at the last findings."""
         return tuple(one.found for one in self._open.values())
 
     def heat(self) -> HeatMap | None:
-        """Own times where ranks tell them, else those by arrivals, else whole steps; None: nothing was told."""
+        """Own times if ranks log them, else those by arrivals, else whole steps; None: no data."""
         always = {rank for one in self._open.values() for rank in one.found.ranks}
         found = (self._heats[name].map(always) for name in ("own", "arrivals", "steps"))
         return next((one for one in found if one is not None), None)
@@ -225,7 +227,7 @@ class StragglerWatch:
         for key in [key for key in self._open if key not in now]:
             one = self._open.pop(key)
             ranks = set(one.found.ranks)
-            # A rank that is now told as part of its node is not over.
+            # A rank that is now reported as part of its node has not recovered.
             if one.is_told and not any(
                 ranks <= {slow.rank for slow in other.ranks} for other in now.values()
             ):

@@ -1,1 +1,1 @@
-"""The first verdict on a failure from the ends of ranks, and how it is concluded with what else is known. Pure."""
+"""Makes the first verdict on a failure from the ends of ranks, and completes it with other evidence. Pure."""

@@ -1,6 +1,6 @@
-"""Data for the first verdict: categories with class and action, signals, what an exception's text tells, advice.
+"""Data for the first verdict: categories with class and action, signals, patterns of exceptions, advice.
 
-No decisions. The categories are those of docs/words.md; richer knowledge of single messages belongs to signatures.
+No decisions. docs/words.md lists the categories; signatures hold the knowledge of single messages.
 """
 
 from msgspec import Struct
@@ -132,7 +132,7 @@ USER_CODE = frozenset(
 
 # What a person has to change before another start can end otherwise.
 CHANGES_OF_THE_RUN = frozenset({"fix_code", "fix_config", "fix_data", "upgrade_library"})
-# Exceptions whose name says that somebody else gave no answer: the same line may well work the next time.
+# Exceptions for a missing answer: the same line may work the next time.
 UNANSWERED = r"(?:^|\.)(?:\w*Timeout\w*|Empty|gaierror|\w*Connect\w*(?:Error|Exception)|(?:HTTP|URL|Transport|Comm|Service\w*)Error|Retry\w*)$"
 
 SIGNALS = {  # number: (name, category), as Linux numbers them on x86 and ARM

@@ -1,7 +1,7 @@
-"""What many workers know of one failure, joined into what one machine would have known. Pure.
+"""Joins the evidence of many workers on one failure into the form of a single machine's. Pure.
 
-Ends of ranks come together in the order of time, searches of logs as one search whose sources say of which worker and
-host they are; then the same rules judge that judge one machine's.
+Ends of ranks are ordered by time, searches of logs become one search whose sources name worker and host; then the
+rules for a single machine apply.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,10 +33,10 @@ KERNEL = "kernel.log"
 def joined_failure(
     evidence: Sequence[WorkerEvidence], hang: Hang | None = None, lost: Iterable[str] = ()
 ) -> Failure:
-    """`evidence`: the last of each worker. `hang`: seen over all ranks. `lost`: names of nodes that are gone.
+    """The joined failure. `evidence`: the last of each worker. `hang`: over all ranks. `lost`: names of lost nodes.
 
-    The launchers' tables: the one whose first rank failed first comes first. The command's code: the first that is not
-    0, by worker; 0 where all have ended so; None: not known.
+    Launchers' tables are ordered by the first failure in them. The command's code: the first that is not 0, by
+    worker; 0 if all ended so; None: unknown.
     """
     parts = [_with_codes(one.failure) for one in sorted(evidence, key=lambda one: one.worker)]
     tables = sorted((part.elastic for part in parts if part.elastic), key=lambda table: table[0].at_s)
@@ -61,7 +61,7 @@ def joined_failure(
 
 
 def is_certain(failure: Failure, verdict: Verdict) -> bool:
-    """A complaint about somebody else's end is not the first error as long as others may still tell theirs."""
+    """False for a complaint about another rank's end while other ranks may still report their own."""
     if failure.hang is not None or failure.command_error or failure.lost_nodes:
         return True
     if any(not is_complaint(error) for error in (*failure.errors, *failure.tracebacks)):
@@ -72,7 +72,7 @@ def is_certain(failure: Failure, verdict: Verdict) -> bool:
 
 
 def were_only_ended(failure: Failure) -> bool:
-    """Ranks were told to end, and nothing says why: their launcher, if it lives, does once all of them have ended."""
+    """True if ranks were ended without a known reason: a living launcher reports it once all have ended."""
     says = failure.errors or failure.tracebacks or failure.elastic or failure.hang or failure.stop_requested
     says = says or any(weight_of(None, one) != ENDED_BY_OTHERS for one in failure.launcher_words)
     codes = [done.code for done in failure.exits]
@@ -80,16 +80,16 @@ def were_only_ended(failure: Failure) -> bool:
 
 
 def first_of(failure: Failure) -> tuple[Verdict, bool]:
-    """The first verdict on all of it, and whether it is certain."""
+    """The first verdict on all evidence, and whether it is certain."""
     verdict = first_verdict(failure)
     return verdict, is_certain(failure, verdict)
 
 
 def first_of_many(failure: Failure, evidence: Iterable[WorkerEvidence]) -> tuple[Verdict, bool]:
-    """The same of many workers. `failure`: theirs, joined.
+    """The first verdict on many workers. `failure`: joined.
 
-    A command that was killed from outside explains the others' complaints, and ends that nothing explains. It is certain
-    once its worker has told all it knows: the ends of its ranks, which say more, come a moment after its command's.
+    A command killed from outside explains the others' complaints and unexplained ends. It is certain once its worker
+    has reported everything: ends of its ranks arrive a moment after its command's.
     """
     first, is_sure = first_of(failure)
     if is_sure or first.category not in (*SEEN_AT_ONCE, *NETWORK, "unknown"):
@@ -129,7 +129,9 @@ def answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
 
 
 def joined_search(evidence: Sequence[WorkerEvidence], nodes: Mapping[int, str]) -> Search:
-    """Sources are named as in the job's folder ("attempt-001/worker-2/rank-16.log"). `nodes`: by worker."""
+    """The joined search; sources are named as in the job's folder ("attempt-001/worker-2/rank-16.log"). `nodes`: by
+    worker.
+    """
     sources: list[Source] = []
     matches: list[Match] = []
     for one in sorted(evidence, key=lambda one: one.worker):
@@ -152,7 +154,7 @@ def joined_search(evidence: Sequence[WorkerEvidence], nodes: Mapping[int, str]) 
 
 
 def joined_scene(looks: Sequence[Looked], world_size: int | None) -> tuple[FlightScene, dict[int, RankLife]]:
-    """All ranks' records and stacks, as if they had been found in one folder; and what else is known of the ranks."""
+    """Records and stacks of all ranks, as if found in one folder, and the other knowledge of the ranks."""
     worker = {one.rank: look.worker for look in looks for one in look.digests}
     digests = {one.rank: one for look in looks for one in look.digests}
     stacks = {one.rank: one for look in looks for one in look.stacks}
@@ -169,7 +171,7 @@ def joined_scene(looks: Sequence[Looked], world_size: int | None) -> tuple[Fligh
 
 
 def with_places(verdict: Verdict, workers: Mapping[int, int], nodes: Mapping[int, str]) -> Verdict:
-    """Culprits with their worker and host, where the rank is known. `workers`: by rank; `nodes`: by worker."""
+    """Culprits with worker and host, if the rank is known. `workers`: by rank; `nodes`: by worker."""
     return replace(verdict, culprits=tuple(_placed(one, workers, nodes) for one in verdict.culprits))
 
 

@@ -1,7 +1,7 @@
-"""The first verdict on a failed attempt: which rank broke first, of what, and what to do about it.
+"""Makes the first verdict on a failed attempt: which rank failed first, why, and what to do.
 
-Pure. It orders what was seen by kind and by time, because who complains loudest is mostly a follower. It reads
-no files and searches no logs: what it is given was parsed before. Whatever it is given, one verdict comes back.
+Pure. It orders evidence by kind and time, because the loudest complaint mostly comes from a follower. It reads no
+files: its input is parsed. Any input gives exactly one verdict.
 """
 
 import re
@@ -45,7 +45,7 @@ HANG = "hang ("  # what the first error of a hang's verdict begins with
 
 
 def first_verdict(failure: Failure) -> Verdict:
-    """The one verdict. What is outside the ranks explains them; then a rank's own fault; then a hang; then followers."""
+    """The verdict. Causes outside the ranks explain them; then a rank's own fault; then a hang; then followers."""
     return (
         _not_started(failure)
         or _hardware(failure)
@@ -149,7 +149,7 @@ def _by_command_code(failure: Failure) -> Verdict:
 
 
 def troubles(failure: Failure) -> list[Trouble]:
-    """One for each rank that ended badly or recorded an error, and one for each error of an unknown rank."""
+    """One for each rank that failed or recorded an error, and one for each error of an unknown rank."""
     exits = _exits(failure)
     words = {one.rank: one for one in reversed(failure.launcher_words) if one.rank is not None}
     ends: dict[int, End] = {**words, **exits}

@@ -1,7 +1,7 @@
-"""Reads, from what was seen in the output, which processes their launcher says have ended, and how. Pure.
+"""Extracts from the output which processes their launcher reports as ended, and how. Pure.
 
-The wordings are signatures with `rank_end` (signatures/launcher_ends.toml). Here is only what they have in common: a
-line says who, how, or both; and what says how follows within a few lines on what says who.
+The wordings are signatures with `rank_end` (signatures/launcher_ends.toml). Their common form: a line names the
+process, the end, or both; the line with the end follows within a few lines.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,9 +21,9 @@ WHO = ("rank", "local_rank", "task", "pid")
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What is known of the ranks. `of_local`, `of_pid`: the rank of a local rank and of a process; None: not known.
+    """What is known of the ranks. `of_local`, `of_pid`: rank by local rank and by process; None: unknown.
 
-    `by_rank`: some ranks are known by their own environment: then a task of Slurm may hold many of them.
+    `by_rank`: some ranks are known by their environment: then one Slurm task may hold many.
     """
 
     worker: int = 0
@@ -35,7 +35,7 @@ class Known(Struct, frozen=True, kw_only=True):
 def launcher_words(
     search: Search, signatures: Mapping[str, Signature], known: Known
 ) -> tuple[LauncherWord, ...]:
-    """In the order of the lines, each rank or process once; where the launcher says it again, the line that says more."""
+    """Reports in the order of the lines, one per rank or process; of repeated ones the most detailed."""
     found: list[LauncherWord] = []
     last: tuple[int, int] | None = None  # source and offset of a line that says who and not how
     for one in search.matches:

@@ -1,4 +1,4 @@
-"""How long a first verdict waits for what others, their logs and the checks of their nodes may still add. Pure."""
+"""Decides how long a first verdict waits for more evidence: other workers, logs, checks. Pure."""
 
 from holdfast.model.policy import Policy
 from holdfast.model.verdicts import Verdict
@@ -10,9 +10,10 @@ SURE_S = 1.5  # for what is on its way already
 
 
 def patience_s(first: Verdict, policy: Policy, limit_s: float, *, is_certain: bool) -> float:
-    """In seconds. A certain verdict on what a restart can mend waits a moment, one on what was seen at once not at all.
+    """The wait in seconds: short for a certain verdict that a restart can fix, none for one that was directly
+    observed.
 
-    Where nothing is started again the verdict is all that people get: all that can be known is waited for, `limit_s`.
+    Without a restart the verdict is the final result, so it waits for all evidence, up to `limit_s`.
     """
     restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     if not (restarts and is_certain):

@@ -1,4 +1,4 @@
-"""Puts the first verdict into words: category, title, evidence and culprits of the rank that broke first. Pure."""
+"""Describes the first verdict: category, title, evidence and culprits of the rank that failed first. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -110,12 +110,12 @@ def _exit_title(who: str, many: int, code: int | None, oom: str, no_room: str) -
         return f"{who} left by {'itself' if many == 1 else 'themselves'}, and others still needed {'it' if many == 1 else 'them'}"
     if code is None or code >= 0:
         return f"{who} ended with {exit_words(code)}" + (f": {no_room}" if no_room else "; nothing says why")
-    unsaid = "; nothing says by whom" if code in (KILL, TERM) else ""
+    unsaid = "; the sender is unknown" if code in (KILL, TERM) else ""
     return f"{who} {was} {ended_by(code)}{unsaid}"
 
 
 def no_room(failure: Failure) -> str:
-    """Empty where there is room: an exception could then have been printed."""
+    """A sentence on a full disk, which prevents exceptions from being printed; empty if there is space."""
     return failure.output_full and f"the disk it prints to is full ({failure.output_full})"
 
 
@@ -129,14 +129,14 @@ def by_signal(code: int) -> str:
 
 
 def exit_words(code: int | None) -> str:
-    """`code 3`, `SIGKILL`; `an unknown code` where the end was missed"""
+    """`code 3`, `SIGKILL`; `an unknown code` if the end was missed"""
     if code is None:
         return "an unknown code"
     return f"code {code}" if code >= 0 else SIGNALS.get(-code, (f"signal {-code}", ""))[0]
 
 
 def oom_category(failure: Failure, exit: End | None) -> str:
-    """Of the sentence that names the rank's pid, else of the first; empty where nothing speaks of memory."""
+    """The OOM category from the sentence with the rank's pid, else from the first; empty if none mentions memory."""
     pid = exit.pid if exit else 0
     sentence = next((one for one in failure.oom if _names(one, pid)), failure.oom[0] if failure.oom else "")
     if not sentence:

@@ -1,4 +1,4 @@
-"""One rank's part in a failure: its first error, its end, and how likely it only follows another rank's. Pure."""
+"""One rank's part in a failure: its first error, its end, and how likely it follows another rank's. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ End: TypeAlias = RankExit | LauncherWord  # seen by the supervisor, or read in w
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """One rank's part in it: its first error, its end, or both. `weight`: 0 own fault .. 2 a follower, mostly."""
+    """One rank's first error, its end, or both. `weight`: 0 own fault .. 2 most likely a follower."""
 
     weight: int
     rank: int | None
@@ -54,7 +54,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 def weight_of(error: ErrorRecord | None, exit: End | None) -> int | None:
-    """0: an own fault. 1: ended, no word why. 2: what followers look like. None: nothing wrong."""
+    """0: an own fault. 1: ended without a reason. 2: looks like a follower. None: nothing wrong."""
     code = as_signal(exit.code) if exit else None
     if exit and exit.code == 0:
         return None  # whatever it logged, it did not stop it
@@ -68,12 +68,12 @@ def weight_of(error: ErrorRecord | None, exit: End | None) -> int | None:
 
 
 def is_complaint(error: ErrorRecord) -> bool:
-    """Says only that somebody else is gone or late."""
+    """True if it only reports that another rank is gone or late."""
     return error.type.endswith(CONNECTION_TYPES) or bool(CONNECTION.search(error.message))
 
 
 def as_signal(code: int | None) -> int | None:
-    """A shell's 137 is a death by signal 9."""
+    """Signal number of a shell's exit code: 137 is signal 9."""
     if code is not None and 128 < code <= 128 + 64:
         return 128 - code
     return code

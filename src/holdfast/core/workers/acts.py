@@ -56,7 +56,7 @@ class MoreNodes(Struct, frozen=True):
 
 
 class Tell(Struct, frozen=True):
-    """An event for the job's core."""
+    """Report an event to the job's core."""
 
     event: AnyEvent
 

@@ -215,7 +215,9 @@ class WorkerGroup:
         return self._standbys.hear(node, report, self.roster, at_s)
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
-        """A report of an agent about its node. `event`: its `at_s` is in the job's time, `via` names the report."""
+        """Takes a report of an agent about its node. `event`: its `at_s` is in the job's time, `via` names the
+        report.
+        """
         back = self.heard(node, at_s)
         match event:
             case AttemptStarted():
@@ -241,11 +243,11 @@ class WorkerGroup:
         return back + acts + self._go_on(at_s)
 
     def heard(self, node: str, at_s: float) -> list[Act]:
-        """A message came from the agent, whatever it says."""
+        """Records that a message came from the agent."""
         return self.roster.heard(node, at_s)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Once a second."""
+        """Does periodic work. Call it once a second."""
         before_s, self._ticked_s = self._ticked_s, at_s
         if before_s is not None and at_s - before_s > self._settings.watch.noted_s:
             self.roster.held_up(at_s - before_s)

@@ -13,7 +13,7 @@ class MeetingPlace:
 
     def __init__(self, memory: Memory) -> None:
         self._meets = memory.rendezvous
-        # If no start was recorded, it is unknown which agents were told to meet there.
+        # If no start was recorded, it is unknown which agents got this address.
         self._is_doubtful = self._meets is not None and self._meets.attempt > memory.started
 
     @property

@@ -30,7 +30,7 @@ class Rendezvous(Struct, frozen=True, kw_only=True):
     run_id: str
 
     def noted(self, at_s: float) -> FindingNoted:
-        """For the journal, before agents hear of it: so a resumed controller does not choose a second one."""
+        """For the journal, before agents get it: so a resumed controller does not choose a second one."""
         numbers: Numbers = {"address": self.address, "port": self.port, "run_id": self.run_id}
         text = f"attempt {self.attempt} meets at {self.address}:{self.port} as {self.run_id}"
         return FindingNoted(at_s=at_s, finding=RENDEZVOUS, text=text, attempt=self.attempt, numbers=numbers)

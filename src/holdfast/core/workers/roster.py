@@ -97,7 +97,7 @@ class Roster:
         self._version = version
         self._spares = SpareChecks(settings.spare_check, settings.check_again_s)
         self._given: dict[str, int] = {}
-        self._refused: set[str] = set()  # instances of agents that were told to leave
+        self._refused: set[str] = set()  # instances of refused agents
         self._awaits_all = True  # once the controller has resumed
 
     # Facts ------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Roster:
         acts: list[Act] = [Say(hello.node, Leave(code=LEFT_OUT, reason=why)), Drop(hello.node, why)]
         if hello.instance not in self._refused:
             self._refused.add(hello.instance)
-            text = f"the agent of {hello.node} was told to leave: {why}"
+            text = f"the agent of {hello.node} was ordered to leave: {why}"
             acts.append(Tell(FindingNoted(at_s=at_s, finding="agent-refused", text=text)))
         return acts
 

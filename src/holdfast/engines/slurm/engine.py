@@ -186,7 +186,7 @@ class SlurmEngine:
         return True
 
     def signalled(self, number: int) -> bool:
-        """Whether Slurm can say why the controller got the signal: then EndAsked follows within 3 s."""
+        """Returns True if Slurm can say why the controller got the signal: then EndAsked follows within 3 s."""
         if self._move is not None and self._move.is_moved:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))

@@ -40,7 +40,7 @@ class JobWatch:
         return news
 
     def look(self) -> None:
-        """Slurm may have requeued the job, or be ending it, without a signal to this process."""
+        """Checks the job: Slurm may have requeued it, or be ending it, without a signal to this process."""
         self._commands.ask(job_words(self._allocation.target, self.version), self._heard, ANSWER_WITHIN_S)
 
     def told_to_end(self, number: int, kill_wait_s: float) -> None:
@@ -49,7 +49,7 @@ class JobWatch:
         self.look()
 
     def wonder(self) -> None:
-        """A process of the job got a signal to end on another node, from Slurm or from elsewhere."""
+        """Asks Slurm why a process of the job got a signal to end on another node."""
         self._wonders = True
         self.look()
 

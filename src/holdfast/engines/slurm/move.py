@@ -62,9 +62,9 @@ TOLD_S_MAX = 30.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """How a requeued job is to start again. `restarts`: how often it was requeued before.
+    """How a requeued job must start again. `restarts`: how often it was requeued before.
 
-    `least`, `least_tasks`: what suffices if Slurm does not have that many nodes.
+    `least`, `least_tasks`: the minimum if Slurm does not have that many nodes.
     """
 
     job: str
@@ -114,7 +114,7 @@ class _Later(Struct, frozen=True):
 class Move:
     """One move. `workers`: minimum number of nodes. `is_over`: it has an outcome; `is_moved`: it succeeded.
 
-    `bad`: the nodes to avoid, called once Slurm answers. `is_told`: whether Slurm knows of every lost node.
+    `bad`: the nodes to avoid, called once Slurm answers. `is_told`: True if Slurm knows of every lost node.
     """
 
     def __init__(

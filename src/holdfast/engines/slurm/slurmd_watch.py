@@ -42,7 +42,9 @@ class SlurmdWatch:
         return POLL_SOON_S if is_new else POLL_S
 
     def heard(self, node: SlurmNode, *, is_gone: bool) -> None:
-        """Slurm's own view. A slurmd may be gone while the training runs: later, Slurm treats its node as dead."""
+        """Takes Slurm's own view. A slurmd may be gone while the training runs: later, Slurm treats its node as
+        dead.
+        """
         if node.is_down or is_gone:
             self._silent_since.pop(node.name, None)
         elif not node.answers:

@@ -30,7 +30,7 @@ class StandbyController:
         self._due_s: float | None = None
 
     def heard(self, steps: Sequence[SlurmStep], now_s: float) -> None:
-        """`steps`: of the job, as Slurm lists them."""
+        """Takes the job's steps as Slurm lists them."""
         if self._step is not None:
             return
         at = [node for step in steps if step.name == STANDBY_NAME for node in step.nodes]

@@ -236,7 +236,7 @@ def _kept(folder: Path) -> Sequence[Isolation]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """raises: OSError"""
+    """Writes a file so that it is complete or absent. raises: OSError"""
     building = path.with_name(path.name + ".building")
     with open(building, "wb") as file:
         file.write(content)

@@ -105,11 +105,11 @@ class FleetBook:
     def lines(
         self, node: str = "", *, since_s: float = 0.0, kinds: Sequence[str] = ()
     ) -> list[AnyLine] | None:
-        """None: the book did not answer in time."""
+        """Lines of the book; None: the book did not answer in time."""
         return self._ask(lambda: self._book.lines(node, since_s=since_s, kinds=kinds))
 
     def attempts(self, since_s: float = 0.0) -> list[AttemptRan] | None:
-        """None: the book did not answer in time."""
+        """Attempts in the book; None: the book did not answer in time."""
         return self._ask(lambda: self._book.attempts(since_s))
 
     def turn(self) -> None:

@@ -1,1 +1,1 @@
-"""Words of flight records, their digests, and stacks. No behaviour."""
+"""Data types of flight records, their digests, and stacks. No behaviour."""

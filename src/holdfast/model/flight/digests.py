@@ -1,4 +1,4 @@
-"""What one rank tells of its collectives when a job hangs, small enough to send; and what is found from it."""
+"""Defines the digest of one rank's collectives, small enough to send, and the result of comparing digests."""
 
 from typing import Literal
 
@@ -23,7 +23,7 @@ class Waiting(Struct, frozen=True, array_like=True):
 
 
 class GroupDigest(Struct, frozen=True, array_like=True):
-    """How far one rank is in one process group. Sequences count from 1; 0: none yet."""
+    """One rank's progress in one process group. Sequence numbers count from 1; 0: none yet."""
 
     name: str
     about: str
@@ -68,7 +68,7 @@ RankClass = Literal[
 
 
 class RankLife(Struct, frozen=True, kw_only=True):
-    """What else is known of a rank: its process, its stack, its last words."""
+    """Other knowledge of a rank: its process, its stack, its last error."""
 
     rank_class: RankClass = "unknown"
     exit_code: int | None = None  # -N: killed by signal N
@@ -96,7 +96,9 @@ LocatedKind = Literal[
 
 
 class Located(Struct, frozen=True, kw_only=True):
-    """Who is waited for, by whom, in what, and why. `culprits` is empty where no rank differs from the others."""
+    """Which ranks block which others, in which operation, and why. `culprits` is empty if no rank differs from the
+    others.
+    """
 
     kind: LocatedKind
     category: str

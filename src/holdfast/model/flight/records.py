@@ -1,4 +1,5 @@
-"""What PyTorch's flight recorder tells of one rank: the collectives it enqueued, and how far each group is.
+"""Defines the contents of PyTorch's flight recorder of one rank: enqueued collectives, and the progress of each
+group.
 
 source: torch/csrc/distributed/c10d/FlightRecorder*.hpp, formats 2.0 (torch 2.4) to 2.10 (torch 2.13)
 """
@@ -50,9 +51,9 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class GroupStatus(Struct, frozen=True, array_like=True, gc=False):
-    """How far a rank is in one group: sequence numbers; -1 where this backend does not count them.
+    """A rank's progress in one group: sequence numbers; -1 if the backend does not count them.
 
-    The cheapest reading there is (25-34 us), taken once a second: enqueued > completed means that it waits.
+    The cheapest reading (25-34 us), taken once a second: enqueued > completed means that it waits.
     """
 
     group_id: int  # local to the process; its name is learnt from operations with that id
@@ -76,9 +77,9 @@ class FlightRecord(Struct, frozen=True, kw_only=True):
 
 
 class Entered(Struct, frozen=True, kw_only=True, gc=False):
-    """When one rank entered collectives of one group, in their order: seconds by its node's wall clock.
+    """When one rank entered collectives of one group, in order: seconds by its node's wall clock.
 
-    `device`: the calls were seen, and not what the device did.
+    `device`: times of the calls, not of the device.
     """
 
     rank: int

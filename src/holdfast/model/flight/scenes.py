@@ -1,4 +1,4 @@
-"""What flight records and dumps of stacks told of a job, offline: all that the search for who is awaited needs. No behaviour."""
+"""Flight records and stack dumps of a job, read offline: the input of the search for blocking ranks. No behaviour."""
 
 from msgspec import Struct
 
@@ -9,14 +9,14 @@ from holdfast.model.signatures import Words
 
 
 class RecordFile(Struct, frozen=True):
-    """Where a rank's record stood, among the files that were named."""
+    """The file of a rank's record, among the named files."""
 
     rank: int
     file: str
 
 
 class FoundStacks(Struct, frozen=True):
-    """A rank's threads as a dump in a file shows them."""
+    """A rank's threads in a dump file."""
 
     file: str
     stacks: RankStacks
@@ -25,7 +25,7 @@ class FoundStacks(Struct, frozen=True):
 class FlightScene(Struct, frozen=True, kw_only=True):
     """One job. By rank, each at most once in `digests` and `records`; `stacks` may have a rank once for each source.
 
-    `notes`: what was odd. `skipped`: files that look like records and could not be read, and why.
+    `notes`: oddities. `skipped`: files that look like records and could not be read, and why.
     """
 
     digests: tuple[Digest, ...] = ()

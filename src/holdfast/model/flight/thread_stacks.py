@@ -1,4 +1,4 @@
-"""What the threads of a process were seen to do, from outside (py-spy) or inside (faulthandler)."""
+"""Defines the stacks of a process's threads, from outside (py-spy) or inside (faulthandler)."""
 
 from typing import Literal
 
@@ -24,9 +24,9 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
 
 class RankStacks(Struct, frozen=True, kw_only=True):
-    """What could be learned of one rank at one moment; `threads` is empty where nothing could, and `why_not` says so.
+    """One rank's stacks at one moment; if `threads` is empty, `why_not` gives the reason.
 
-    The first is the main thread, where it is known, or the one that is known to run the script.
+    The main thread is the first, if known.
     """
 
     rank: int

@@ -1,1 +1,1 @@
-"""Words of jobs on many nodes and of the node book. No behaviour."""
+"""Data types of multi-node jobs and of the node book. No behaviour."""

@@ -1,4 +1,4 @@
-"""What the node book keeps: lines about nodes and devices, where attempts ran, and which nodes are isolated.
+"""Rows of the node book: lines about nodes and devices, where attempts ran, and isolated nodes.
 
 All times are seconds since the Unix epoch. A line is one MessagePack or JSON map with its tag in `kind`.
 """
@@ -11,10 +11,9 @@ Weighs = Literal["node", "shared", "program", "asked"]
 
 
 class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """One thing that happened to a node. `node` is empty where it concerns all nodes of an attempt.
+    """One event of a node. `node` is empty if it concerns all nodes of an attempt.
 
-    `device`: as the node calls it (PCI address, name); `serial`: the device's own number, which goes with it to
-    another node; empty: not known.
+    `device`: its name on the node (PCI address, name); `serial`: the device's permanent identity; empty: unknown.
     """
 
     at_s: float
@@ -24,11 +23,11 @@ class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
 
 
 class IncidentLine(BookLine, frozen=True, tag="incident"):
-    """A failed attempt, with how it weighs on nodes.
+    """A failed attempt, and how it counts against nodes.
 
-    `weighs`: node: its fault is attributed to `node`; shared: one of `suspects`, or of all nodes of the attempt
-    where there are none, may be the cause; program: the training itself; asked: somebody wanted it to end.
-    `run` names the job for all time: its name and when it was submitted.
+    `weighs`: node: the fault is attributed to `node`; shared: one of `suspects`, or of all nodes of the attempt if
+    empty, may be the cause; program: the training itself; asked: a requested end. `run` identifies the job
+    permanently: its name and submission time.
     """
 
     run: str
@@ -49,7 +48,7 @@ class FindingLine(BookLine, frozen=True, tag="finding"):
 
 
 class CheckLine(BookLine, frozen=True, tag="check"):
-    """What checks of a node came to. `status`: pass, warn, fail or skip; `check`: the one that was not passed."""
+    """A node's check result. `status`: pass, warn, fail or skip; `check`: the one that did not pass."""
 
     status: str
     text: str
@@ -59,7 +58,7 @@ class CheckLine(BookLine, frozen=True, tag="check"):
 
 
 class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
-    """Incident `incident` of `run` was not this node's fault (no node: not that of any)."""
+    """Incident `incident` of `run` was not this node's fault (no node: not that of any node)."""
 
     run: str
     incident: int
@@ -67,7 +66,9 @@ class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
 
 
 class DeviceLine(BookLine, frozen=True, tag="device"):
-    """A device was in this node, last seen at `at_s`, first at `since_s`. The newest line of a serial says where it is."""
+    """A device in this node, last seen at `at_s`, first at `since_s`. The newest line of a serial number is its
+    current place.
+    """
 
     model: str = ""
     since_s: float = 0.0
@@ -75,7 +76,7 @@ class DeviceLine(BookLine, frozen=True, tag="device"):
 
 
 class RepairLine(BookLine, frozen=True, tag="repair"):
-    """Something was mended or replaced: what was before is no longer held against the node."""
+    """A repair or replacement: earlier failures no longer count against the node."""
 
     text: str
     by: str
@@ -93,7 +94,7 @@ class ReleaseLine(BookLine, frozen=True, tag="release"):
 
 
 class HeldBackLine(BookLine, frozen=True, tag="held-back"):
-    """The node was to be isolated, and was not: too many had been within the hour."""
+    """The node should have been isolated and was not: too many were isolated within the hour."""
 
     reason: str
     by: str
@@ -110,7 +111,7 @@ class ReturnedLine(BookLine, frozen=True, tag="returned"):
 
 
 class WarningLine(BookLine, frozen=True, tag="warning"):
-    """A sign of weakness that stopped nothing. `warning`: one of SOFT_WARNINGS; `count`: of events."""
+    """A warning that stopped nothing. `warning`: one of SOFT_WARNINGS; `count`: number of events."""
 
     warning: str
     count: int = 1
@@ -137,7 +138,7 @@ SOFT_WARNINGS = ("ecc-corrected", "throttling", "link-flap", "slow-steps", "othe
 
 
 class AttemptRan(Struct, frozen=True, kw_only=True):
-    """Exposure: the attempt kept each of its nodes at work for `hours`, from `started_s` on. Said again it replaces."""
+    """Exposure: the attempt used each of its nodes for `hours`, from `started_s` on. A later row replaces it."""
 
     run: str
     attempt: int
@@ -147,7 +148,7 @@ class AttemptRan(Struct, frozen=True, kw_only=True):
 
 
 class Isolation(Struct, frozen=True, kw_only=True):
-    """A node that is not to be used, until it is released. `by`: who or what isolated it; `run`: within which job."""
+    """A node that must not be used until it is released. `by`: who or what isolated it; `run`: within which job."""
 
     node: str
     since_s: float
@@ -157,7 +158,7 @@ class Isolation(Struct, frozen=True, kw_only=True):
 
 
 class IsolationAnswer(Struct, frozen=True):
-    """`isolated`: it is now, or was already. Else `why_not`, for people."""
+    """`isolated`: it is isolated now. Else `why_not`, for people."""
 
     isolated: bool
     why_not: str = ""

@@ -1,4 +1,4 @@
-"""What is read about one node once a second, besides its ranks: its network, disks and memory, its devices, NCCL's view."""
+"""Samples of one node, once a second, beside its ranks: network, disks, memory, devices, NCCL's view."""
 
 from msgspec import Struct
 
@@ -59,7 +59,7 @@ class NodeSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeviceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU or NPU. None: the driver does not tell. `error`: why nothing is known, in the driver's words."""
+    """One GPU or NPU. None: the driver does not report it. `error`: why nothing is known, in the driver's words."""
 
     index: int
     address: str = ""  # PCI, as the kernel writes it: 0000:5d:00.0
@@ -94,7 +94,7 @@ class RasGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RasLaunched(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Ranks of one communicator that have launched as many operations. `who`: those that the report names."""
+    """Ranks of one communicator that have launched equally many operations. `who`: those that the report names."""
 
     operation: str  # AllReduce; "" where all kinds are counted together (NCCL before 2.26)
     count: int  # operations launched
@@ -114,9 +114,9 @@ class RasTrouble(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What NCCL's RAS says of the job. It can say that all is well in a real hang: a witness, never a verdict.
+    """NCCL's RAS report on the job. It can report a healthy job in a real hang: evidence, never a verdict.
 
-    `is_whole`: the report came to its end; what was cut off may have named more.
+    `is_whole`: the report is complete; a cut report may name more.
     """
 
     nccl: str = ""  # version
@@ -127,9 +127,9 @@ class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """All that one worker's agent saw in one second, or what was new in it. `at_s`: the job's clock.
+    """One second's samples of one worker's agent, or what is new in them. `at_s`: the job's clock.
 
-    `devices_age_s`, `ras_age_s`: how long ago these were so; grows while a driver or NCCL does not answer.
+    `devices_age_s`, `ras_age_s`: age of these values; grows while a driver or NCCL does not answer.
     """
 
     at_s: float

@@ -1,8 +1,8 @@
-"""What passes between a job's controller and the agents on its nodes, and what an engine says of nodes.
+"""Messages between a job's controller and its agents, and news of engines about nodes.
 
-One agent runs on each node of the job, spares included; which worker it is, if any, it learns with each start.
-Reports go up and are kept on the node until the controller has them; commands go down, and each does no harm when it
-comes twice. Every value is one MessagePack map with its tag in `kind` (`msgspec.msgpack`), one to a frame of the link.
+One agent runs on each node of the job, spares included; each start tells it which worker it is. Reports go up and are
+kept on the node until the controller has them; commands go down and can be repeated safely. Every value is one
+MessagePack map with its tag in `kind` (`msgspec.msgpack`), one per frame of the link.
 """
 
 from msgspec import Struct
@@ -17,17 +17,17 @@ from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import RankStep
 
-AGENT_ENDS = "agent-ends"  # the kind of the finding that says that an agent was told to end by a signal
+AGENT_ENDS = "agent-ends"  # the kind of the finding for an agent that got a signal to end
 PROTOCOL = 1  # of these values and of the link's frames; the other side's must be the same
 
 
 class AgentHello(Struct, frozen=True, kw_only=True):
-    """How an agent introduces itself, at every connection.
+    """An agent's introduction, at every connection.
 
-    `address`: where the other nodes reach this one. `instance`: of this agent's process, made up at its start.
-    `attempt`, `worker`: what runs here now, whoever started it; 0 and None: nothing. `token`: what it read in the job's
-    folder, which tells the controller whether both see the same one; empty: there is none. `free_port`: a TCP port
-    that nobody listens on here.
+    `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start. `attempt`,
+    `worker`: what runs here now; 0 and None: nothing. `token`: contents of the token file in the job's folder, by
+    which the controller sees whether the folder is shared; empty: none. `free_port`: a TCP port without a listener
+    here.
     """
 
     node: str
@@ -48,7 +48,7 @@ class Report(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Told(Report, frozen=True, tag="told"):
-    """An event, as the agent of one machine would have told it: of this worker's part of the attempt alone.
+    """An event, as the agent of a single-machine job would report it: for this worker's part of the attempt only.
 
     AttemptStarted: its command runs. AttemptStopped: nothing of it is left on this node.
     """
@@ -57,19 +57,19 @@ class Told(Report, frozen=True, tag="told"):
 
 
 class PortFound(Report, frozen=True, tag="port-found"):
-    """The answer to FindPort."""
+    """The result of FindPort."""
 
     attempt: int
     port: int
 
 
 class Sampled(Report, frozen=True, tag="sampled"):
-    """One look at the worker's ranks, once a second. May be dropped where there is no room, the oldest first.
+    """Samples of the worker's ranks, once a second. May be dropped without room, oldest first.
 
-    `log_bytes`: of all its output so far. `step`, `first_step`: the last and the first that its output named.
-    `node_busy_s`: when disks or links of the node last carried much; None: not known. `steps`: what its ranks have logged
-    of theirs since the last look. `throttled_s`: for how long control groups have held each rank back so far, seconds;
-    looked up every few seconds. `used`: of its devices, now and then while no rank reads or writes.
+    `log_bytes`: of all its output so far. `step`, `first_step`: the last and first step in its output. `node_busy_s`:
+    when disks or links of the node last carried much data; None: unknown. `steps`: steps that its ranks have logged
+    since the last sample. `throttled_s`: total CPU throttling of each rank, in seconds; refreshed every few seconds.
+    `used`: utilisation of devices, now and then while no rank reads or writes.
     """
 
     attempt: int
@@ -88,9 +88,9 @@ class Sampled(Report, frozen=True, tag="sampled"):
 
 
 class RecordsTold(Report, frozen=True, tag="records"):
-    """The answer to FetchRecords: when this worker's ranks entered their last collectives, by the node's clock.
+    """The result of FetchRecords: when this worker's ranks entered their last collectives, by the node's clock.
 
-    `peers`: by rank the part of the model that it has, where its groups tell.
+    `peers`: by rank, its part of the model, if its groups show it.
     """
 
     attempt: int
@@ -100,9 +100,9 @@ class RecordsTold(Report, frozen=True, tag="records"):
 
 
 class Looked(Report, frozen=True, tag="looked"):
-    """The answer to LookCloser: flight records, stacks and lives of this worker's ranks, and its usual sizes.
+    """The result of LookCloser: flight records, stacks and state of this worker's ranks, and its usual sizes.
 
-    `look` 0: not asked for, part of WorkerEvidence.
+    `look` 0: unrequested, part of WorkerEvidence.
     """
 
     attempt: int
@@ -116,11 +116,11 @@ class Looked(Report, frozen=True, tag="looked"):
 
 
 class WorkerEvidence(Report, frozen=True, tag="evidence"):
-    """The answer to TellEvidence: what this worker knows of why the attempt is in trouble.
+    """The result of TellEvidence: this worker's evidence on a failing attempt.
 
-    Sent at once, and again whenever it has changed, with the next `revision`. `certain`: nothing that could still
-    come from here would change it. `is_all`: nothing more will come. `search`: what signatures saw in its output and in
-    its node's kernel log. `offsets`: by log, where something was seen, for the excerpts of the evidence bundle.
+    Sent at once, and after each change with the next `revision`. `certain`: later evidence from here cannot change
+    it. `is_all`: it is complete. `search`: matches in its output and its node's kernel log. `offsets`: by log,
+    offsets of matches for excerpts in the evidence bundle.
     """
 
     incident: int
@@ -137,8 +137,9 @@ class WorkerEvidence(Report, frozen=True, tag="evidence"):
 
 
 class StandbyState(Report, frozen=True, tag="standby"):
-    """Whether the processes asked for by PrepareStandby have made all their imports. Told when that changes, and at each
-    connection."""
+    """Whether the standby processes of PrepareStandby have completed their imports. Sent at changes and at each
+    connection.
+    """
 
     attempt: int
     worker: int
@@ -146,9 +147,9 @@ class StandbyState(Report, frozen=True, tag="standby"):
 
 
 class Shipped(Report, frozen=True, tag="shipped"):
-    """A piece of a file of the worker's folder, where controller and node do not share the job's folder.
+    """A piece of a file of the worker's folder, if controller and node share no file system.
 
-    Pieces of one file come in order, without gaps, but for what was dropped for want of room: then `offset` tells.
+    Pieces of one file come in order without gaps, except where data was dropped: then `offset` shows it.
     """
 
     attempt: int
@@ -165,11 +166,11 @@ AnyReport = Told | PortFound | Sampled | RecordsTold | Looked | WorkerEvidence |
 
 
 class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """To an agent. Each names its attempt or incident; one of an attempt that is over is passed over."""
+    """A command to an agent. Each names its attempt or incident; one for an ended attempt is ignored."""
 
 
 class SetUp(Command, frozen=True, tag="set-up"):
-    """The first command of all, at every connection: what job this is. `folder`: the job's, where it is shared."""
+    """The first command at every connection: describes the job. `folder`: the job's, if shared."""
 
     job: str
     folder: str
@@ -179,14 +180,14 @@ class SetUp(Command, frozen=True, tag="set-up"):
 
 
 class FindPort(Command, frozen=True, tag="find-port"):
-    """A port for the master of this attempt. `besides`: not that one."""
+    """Requests a port for the master of this attempt. `besides`: a port to exclude."""
 
     attempt: int
     besides: int = 0
 
 
 class StartWorker(Command, frozen=True, tag="start-worker"):
-    """Start the command as this worker of the attempt. Answer: Told(AttemptStarted), or AttemptStartFailed.
+    """Starts the command as this worker of the attempt. Answer: Told(AttemptStarted), or AttemptStartFailed.
 
     `run_id`: of this attempt's rendezvous, never used before, so that nothing left of an older one can join it.
     """
@@ -202,7 +203,7 @@ class StartWorker(Command, frozen=True, tag="start-worker"):
 
 
 class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
-    """Keep the processes of an attempt that may come ready, as this worker; where it meets comes with its start."""
+    """Keeps the processes of a future attempt ready, as this worker; its rendezvous address comes with its start."""
 
     attempt: int
     worker: int
@@ -210,7 +211,7 @@ class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
 
 
 class StopWorker(Command, frozen=True, tag="stop-worker"):
-    """End every process of this attempt, and of all before it, on this node. Answer: Told(AttemptStopped).
+    """Ends every process of this attempt, and of earlier ones, on this node. Answer: Told(AttemptStopped).
 
     `finish_s`, `force`: as in StopAttempt.
     """
@@ -222,16 +223,16 @@ class StopWorker(Command, frozen=True, tag="stop-worker"):
 
 
 class CheckNode(Command, frozen=True, tag="check-node"):
-    """See whether this node is fit. `suite`: quick or full. Answer: Told(NodesChecked), of this node alone."""
+    """Checks this node. `suite`: quick or full. Answer: Told(NodesChecked), for this node only."""
 
     attempt: int
     suite: str = "quick"
 
 
 class TellEvidence(Command, frozen=True, tag="tell-evidence"):
-    """The attempt is in trouble: say what is known here, while it is fresh. Answer: WorkerEvidence, again and again.
+    """Requests evidence on a failing attempt while it is fresh. Answer: WorkerEvidence, repeatedly.
 
-    `boot`, `known`: as in Diagnose. `until_s` long after it came, `is_all` must be said.
+    `boot`, `known`: as in Diagnose. `is_all` must be sent within `until_s`.
     """
 
     incident: int
@@ -242,9 +243,9 @@ class TellEvidence(Command, frozen=True, tag="tell-evidence"):
 
 
 class LookCloser(Command, frozen=True, tag="look-closer"):
-    """The job seems to hang: read flight records and stacks of the ranks here. Answer: Looked.
+    """Requests flight records and stacks of the ranks here, because the job seems to hang. Answer: Looked.
 
-    `look`: its number. `stalled_s`: for how long nothing has moved.
+    `look`: its number. `stalled_s`: time without progress.
     """
 
     attempt: int
@@ -253,28 +254,28 @@ class LookCloser(Command, frozen=True, tag="look-closer"):
 
 
 class SampleStacks(Command, frozen=True, tag="sample-stacks"):
-    """From now on these ranks' stacks are worth sampling again and again; others' no longer."""
+    """Sets the ranks whose stacks are sampled repeatedly."""
 
     attempt: int
     ranks: tuple[int, ...] = ()
 
 
 class FetchRecords(Command, frozen=True, tag="fetch-records"):
-    """Ask the ranks here when they entered their last collectives. Answer: RecordsTold. `most`: of each rank."""
+    """Requests when ranks here entered their last collectives. Answer: RecordsTold. `most`: of each rank."""
 
     attempt: int
     most: int
 
 
 class PassSignal(Command, frozen=True, tag="pass-signal"):
-    """For the command of the attempt, such as SIGUSR1 for a checkpoint."""
+    """Sends a signal to the command of the attempt, such as SIGUSR1 for a checkpoint."""
 
     attempt: int
     number: int
 
 
 class Leave(Command, frozen=True, tag="leave"):
-    """The job is over, or this node is no longer of it: end what runs here, and then yourself, with this code."""
+    """Ends what runs here and then the agent, with this code: the job is over, or the node left it."""
 
     code: int
     reason: str
@@ -300,19 +301,19 @@ AnyCommand = (
 
 
 class News(Struct, frozen=True, kw_only=True):
-    """What an engine knows of nodes, by itself or because it was asked."""
+    """An engine's news about nodes, spontaneous or in answer to a query."""
 
 
 class NodeReady(News, frozen=True):
-    """The node belongs to the job, and an agent is being started there, or is to be expected."""
+    """The node belongs to the job, and its agent is being started."""
 
     node: str
 
 
 class NodeDown(News, frozen=True):
-    """The node is gone or unusable, by what the scheduler or the machine says: surely, not by its silence.
+    """The node is gone or unusable, according to the scheduler or the machine, not by silence.
 
-    `with_job`: it is taken away as all of the job's, and no fault of its own.
+    `with_job`: all nodes of the job are taken away; this one has no fault.
     """
 
     node: str
@@ -321,30 +322,31 @@ class NodeDown(News, frozen=True):
 
 
 class NodeAlive(News, frozen=True):
-    """The answer to a question: the scheduler, or the machine, says that the node is up. Its agent may not be."""
+    """The answer to a query: the scheduler or the machine says that the node is up. Its agent may not be."""
 
     node: str
 
 
 class AgentEnded(News, frozen=True):
-    """The agent's process there has ended; the node may be well. `code`: -N when killed by signal N."""
+    """The agent's process there has ended; the node may be healthy. `code`: -N when killed by signal N."""
 
     node: str
     code: int
 
 
 class SetAside(News, frozen=True):
-    """The answer to `isolate`: nothing of this job, nor, where the engine may say so, of any other, is placed there."""
+    """The result of `isolate`: no worker of this job, nor of others if the engine may say so, is placed there."""
 
     node: str
     says: str = ""
 
 
 class EndAsked(News, frozen=True):
-    """The scheduler wants the job to end: a time limit, a preemption, a cancel. `finish_s`: it leaves this long.
+    """The scheduler wants the job to end: a time limit, a preemption, a cancellation. `finish_s`: the remaining
+    time.
 
-    `comes_back`: it will start the job again by itself, and the record is to be gone on with. `for_others`: somebody else
-    may have the nodes meanwhile.
+    `comes_back`: it will restart the job by itself, and its record continues. `for_others`: other jobs may use the
+    nodes meanwhile.
     """
 
     reason: str
@@ -359,7 +361,7 @@ class JobGoesOn(News, frozen=True):
 
 
 class EngineNote(News, frozen=True):
-    """Something for the log: a scheduler that does not answer, a right that is missing."""
+    """A note for the log: a scheduler that does not answer, a missing permission."""
 
     text: str
 

@@ -1,1 +1,1 @@
-"""Looks at a machine: kernel log, devices, counters, space."""
+"""Reads a machine: kernel log, devices, counters, disk space."""

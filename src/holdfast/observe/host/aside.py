@@ -1,4 +1,4 @@
-"""Queries that may never return (a driver, a device, a service), in a thread of their own; keeps the last answer."""
+"""Runs queries that may never return (a driver, a device, a service) in their own thread; keeps the last answer."""
 
 import threading
 import time
@@ -11,17 +11,17 @@ CLOSE_WAIT_S = 0.5
 
 
 class Answer(NamedTuple, Generic[Value]):
-    """`age_s`: since it came."""
+    """`age_s`: seconds since it arrived."""
 
     value: Value
     age_s: float
 
 
 class Aside(Generic[Value]):
-    """`read` runs in the thread, once for each `ask`, and not again before it has come back.
+    """`read` runs in the thread once for each `ask`, and not again before it returns.
 
-    The thread begins with the first `ask`. A `read` that hangs costs this thread and nothing else; what it raises
-    as OSError, RuntimeError or ValueError is kept as `why_not`.
+    The thread starts with the first `ask`. A `read` that hangs costs this thread only; OSError, RuntimeError and
+    ValueError are kept as `why_not`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Aside(Generic[Value]):
         self._asked_s = 0.0
 
     def ask(self) -> bool:
-        """Asks once more, and returns at once. False: the question before has not been answered yet."""
+        """Starts a query and returns at once. False: the previous query has not returned yet."""
         if not self._idle.is_set() or self._over:
             return False
         if self._thread is None:
@@ -52,20 +52,20 @@ class Aside(Generic[Value]):
         return True
 
     def last(self) -> Answer[Value] | None:
-        """The newest answer; None where there was none yet."""
+        """The newest answer; None if there is none yet."""
         last = self._last
         return Answer(last[0], max(0.0, self._clock() - last[1])) if last is not None else None
 
     def stuck_s(self) -> float:
-        """For how long it has not answered; 0 where nothing is asked."""
+        """Seconds without an answer to the current query; 0 if none runs."""
         return 0.0 if self._idle.is_set() else self._clock() - self._asked_s
 
     def wait(self, timeout_s: float) -> bool:
-        """Until it has answered what was asked."""
+        """Waits for the answer to the current query."""
         return self._idle.wait(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
-        """Ends the thread, or leaves it behind where it hangs."""
+        """Ends the thread, or abandons it if it hangs."""
         self._over = True
         self._asked.set()
         if self._thread is not None:

@@ -1,9 +1,9 @@
 """Reads GPU metrics by NVML: power, utilisation, SM activity, memory, temperature.
 
-For a waiting NCCL collective the driver reports full utilisation, as its kernel spins: power near that of an idle
-device and SMs that do little are what tell it from work. NVML is loaded and asked in a thread of its own, since a
-sick driver may not come back; and only once a rank has a GPU open, since loading it wakes sleeping devices.
-Needs nvidia-ml-py (the `gpu` extra); without it, or without a driver, there are no devices and `why_not` says so.
+For a waiting NCCL collective the driver reports full utilisation, because its kernel spins: near-idle power and low
+SM activity distinguish it from work. NVML runs in its own thread, because a faulty driver may not return; and only
+once a rank has a GPU open, because loading it wakes sleeping devices. Needs nvidia-ml-py (the `gpu` extra); without
+it, or without a driver, there are no devices and `why_not` says so.
 
 source: NVML API reference; GPM (SM activity) from Hopper on
 """
@@ -24,7 +24,7 @@ ADDRESS_DIGITS = 12  # 0000:5d:00.0; NVML writes the domain with 8 digits
 
 
 class Devices:
-    """The GPUs of this node. `open_nvml`: gives the module, initialised; another one in tests."""
+    """The GPUs of this node. `open_nvml`: returns the initialised module; tests pass another one."""
 
     def __init__(
         self,
@@ -35,7 +35,9 @@ class Devices:
         self._aside: Aside[tuple[DeviceSample, ...]] = Aside(reader.read, "holdfast-nvml", clock)
 
     def ask(self) -> bool:
-        """Returns at once; to be called only when a GPU is in use. False: the driver has not answered yet."""
+        """Starts a reading and returns at once; call it only while a GPU is in use. False: the driver has not
+        answered yet.
+        """
         return self._aside.ask()
 
     def last(self) -> Answer[tuple[DeviceSample, ...]] | None:
@@ -46,11 +48,11 @@ class Devices:
         return self._aside.why_not
 
     def stuck_s(self) -> float:
-        """For how long the driver has not answered."""
+        """Seconds without an answer of the driver."""
         return self._aside.stuck_s()
 
     def wait(self, timeout_s: float) -> bool:
-        """Until what was asked is answered."""
+        """Waits for the current reading."""
         return self._aside.wait(timeout_s)
 
     def close(self) -> None:
@@ -58,11 +60,11 @@ class Devices:
 
 
 class NoDevices(OSError):
-    """NVML cannot be used; the text says why."""
+    """NVML cannot be used; the message says why."""
 
 
 def load_nvml() -> ModuleType:
-    """raises: NoDevices"""
+    """Loads NVML. raises: NoDevices"""
     try:
         nvml = importlib.import_module(MODULE)
     except ImportError as error:
@@ -77,7 +79,7 @@ def load_nvml() -> ModuleType:
 
 
 class NvmlReader:
-    """Reads all devices once. For one thread only; keeps what must be remembered between two reads."""
+    """Reads all devices once. For one thread; keeps state between two readings."""
 
     def __init__(self, open_nvml: Callable[[], ModuleType]) -> None:
         self._open_nvml = open_nvml
@@ -88,7 +90,7 @@ class NvmlReader:
         self._activity: dict[int, Any] = {}  # the GPM sample before; None: the device has none
 
     def read(self) -> tuple[DeviceSample, ...]:
-        """raises: NoDevices"""
+        """One reading of all devices. raises: NoDevices"""
         self._open()
         try:
             count = self._nvml.nvmlDeviceGetCount()

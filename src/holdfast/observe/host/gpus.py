@@ -1,4 +1,4 @@
-"""Which GPUs a process has open: the driver names them by number, faults name them by PCI address. Only reads."""
+"""Finds which GPUs a process has open: the driver numbers them, faults name PCI addresses. Only reads."""
 
 import os
 import re
@@ -11,7 +11,7 @@ MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 
 def gpus_of(pids: Iterable[int], proc: Path = PROC) -> frozenset[str]:
-    """PCI addresses as the driver writes them ("0000:5d:00.0"); those that cannot be told are left out.
+    """PCI addresses as the driver writes them ("0000:5d:00.0"), without unknown ones.
 
     source: NVIDIA driver README, "The /proc interface": driver/nvidia/gpus/ADDRESS/information
     """

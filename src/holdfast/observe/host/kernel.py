@@ -1,6 +1,6 @@
 """Finds out-of-memory kills: cgroup counters and the kernel log.
 
-Reads only. It never waits for a line to come, and a file that is missing or may not be read is an answer, not an error.
+Only reads, and never waits. A missing or unreadable file is a result, not an error.
 """
 
 import os
@@ -20,7 +20,7 @@ PRINTED_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 class KernelLog(Struct, frozen=True, kw_only=True):
-    """Lines of the kernel's log, oldest first. `why_not`: why there are none, in words; empty when it was read."""
+    """Lines of the kernel log, oldest first. `why_not`: why there are none, in words; empty if it was read."""
 
     lines: tuple[bytes, ...] = ()
     why_not: str = ""
@@ -28,7 +28,7 @@ class KernelLog(Struct, frozen=True, kw_only=True):
 
 
 class OomWatch:
-    """Counts the kills for memory in the cgroup of a process, from now on.
+    """Counts OOM kills in the cgroup of a process, from now on.
 
     The cgroup is found once, while the process lives: after its end, nothing tells where it was.
     A cgroup counts the kills among all its processes, so a kill is somebody's there, not surely this process's.
@@ -39,7 +39,7 @@ class OomWatch:
         self._seen = self._count()
 
     def new_kills(self) -> int | None:
-        """Kills since the last call; None where the counter cannot be read."""
+        """Kills since the last call; None if the counter cannot be read."""
         count = self._count()
         if count is None:
             return None
@@ -89,7 +89,7 @@ def _is_file(path: Path) -> bool:
 
 
 def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: int = LINES_MAX) -> KernelLog:
-    """What the kernel's log holds now, from record `since_sequence` on; at most the last `lines_max` lines.
+    """The current kernel log, from record `since_sequence` on; at most the last `lines_max` lines.
 
     source: Linux, Documentation/ABI/testing/dev-kmsg
     """
@@ -119,7 +119,7 @@ def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: in
 
 
 def read_records(file: int, records_max: int = LINES_MAX * 10) -> tuple[list[bytes], str]:
-    """Every record there is now, and why it ended early, if it did. One read of /dev/kmsg gives one record.
+    """All current records, and why reading ended early, if it did. One read of /dev/kmsg returns one record.
 
     records_max: a log written faster than it is read has no end.
     """

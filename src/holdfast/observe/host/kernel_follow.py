@@ -1,7 +1,7 @@
 """Follows the kernel log: /dev/kmsg, else syslog's file, else journalctl.
 
-Never blocks and never raises. Where the kernel's log may not be read, it says so once, and that is an answer:
-a diagnosis then names what it did not see.
+Never blocks and never raises. If no kernel log is readable, it reports that once, and a diagnosis lists it as
+missing.
 """
 
 import os
@@ -20,7 +20,7 @@ READ_BYTES = 64 << 10
 
 
 class KernelFollower:
-    """Begins behind what is there already. `source`: what is read, "" where nothing can be; `why_not`: why."""
+    """Starts after existing lines. `source`: what is read, "" if nothing can be; `why_not`: why."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ NAMES_EVERY = 60  # likewise, at which disks and ports there are
 NAMED_MAX = 32  # interfaces, disks and ports each, those that have moved most
 NO_DISKS = ("loop", "ram", "zram", "fd", "sr")
 LINK_STATES = {"up": True, "down": False, "lowerlayerdown": False, "notpresent": False}
-# Of counters/ and hw_counters/: what tells of a bad cable, a full fabric or a peer that does not answer.
+# Of counters/ and hw_counters/: signs of a bad cable, a full fabric or a silent peer.
 PORT_ERRORS = (
     "symbol_error",
     "link_error_recovery",
@@ -74,7 +74,7 @@ HARDWARE_ERRORS = (
 
 
 class NodeCounters:
-    """`root`: where proc and sys are found. `clock`: seconds, for the age of what the ports said."""
+    """`root`: of proc and sys. `clock`: seconds, for the age of port counters."""
 
     def __init__(self, root: Path = ROOT, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._sys = root / "proc", root / "sys"
@@ -86,7 +86,7 @@ class NodeCounters:
         self._ports: Aside[tuple[PortSample, ...]] = Aside(reader.read, "holdfast-ports", clock)
 
     def sample(self) -> NodeSample:
-        """The node now; of the ports, what they said last."""
+        """The node's current counters, with the last ones of the ports."""
         if self._samples % NAMES_EVERY == 0:
             self._disks = _whole_disks(self._sys / "block")
             self._has_ports = _has_entries(self._sys / "class/infiniband")
@@ -110,7 +110,7 @@ class NodeCounters:
         self._ports.close()
 
     def wait_for_ports(self, timeout_s: float) -> bool:
-        """Until the ports have answered what the last sample asked them."""
+        """Waits until the ports have answered the last sample's query."""
         return self._ports.wait(timeout_s)
 
     def _with_ports(self, sample: NodeSample) -> NodeSample:

@@ -1,8 +1,8 @@
 """Queries NCCL's RAS socket (NCCL 2.24 and later) on this machine for the state of the job's communicators.
 
-Asked only when a job is suspected to hang, never beside a training that runs, and never before its first step:
-an answer is made inside a rank, and several versions of NCCL (2.26 to 2.29) have been seen to crash over one while
-communicators came or went. So a rank is risked only where it stands still already.
+Queried only when a hang is suspected, never beside a running training, and never before its first step: a rank
+creates the answer, and several versions of NCCL (2.26 to 2.29) have crashed while communicators were created or
+destroyed. So only ranks that already make no progress are at risk.
 
 source: NCCL user guide, RAS; https://github.com/NVIDIA/nccl/issues/1669, 1718, 1762, 2346
 """
@@ -29,11 +29,11 @@ READ_BYTES = 64 << 10
 
 
 class NoAnswer(OSError):
-    """RAS gave no report; the text says why."""
+    """RAS returned no report; the message says why."""
 
 
 class RasWitness:
-    """`env`: of the ranks. Nothing is connected before `ask`, and nothing is asked before `allow`."""
+    """`env`: of the ranks. Connects only in `ask`, and only after `allow`."""
 
     def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         address = env.get(ADDRESS_SETTING) or ADDRESS
@@ -42,11 +42,11 @@ class RasWitness:
         self._aside: Aside[RasReport] = Aside(lambda: ask_ras(address), "holdfast-ras", clock)
 
     def allow(self) -> None:
-        """The job has made its first step."""
+        """Allows queries: the job has made its first step."""
         self._allowed = True
 
     def ask(self) -> bool:
-        """Returns at once. False: it may not be asked (yet), or is being asked."""
+        """Starts a query and returns at once. False: not allowed yet, or a query is running."""
         return self._allowed and self.is_enabled and self._aside.ask()
 
     def last(self) -> Answer[RasReport] | None:
@@ -54,11 +54,11 @@ class RasWitness:
 
     @property
     def why_not(self) -> str:
-        """Why the last question had no answer; "" where it had one."""
+        """Why the last query had no answer; "" if it had one."""
         return self._aside.why_not
 
     def wait(self, timeout_s: float) -> bool:
-        """Until what was asked is answered or given up."""
+        """Waits until the current query ends."""
         return self._aside.wait(timeout_s)
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class RasWitness:
 
 
 def ask_ras(address: str = ADDRESS, *, deadline_s: float = DEADLINE_S) -> RasReport:
-    """One report. `address`: host:port or [IPv6]:port.
+    """Queries one report. `address`: host:port or [IPv6]:port.
 
     raises: NoAnswer
     """
@@ -86,7 +86,7 @@ def ask_ras(address: str = ADDRESS, *, deadline_s: float = DEADLINE_S) -> RasRep
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """raises: NoAnswer, where it is not host:port"""
+    """Splits host:port. raises: NoAnswer, for another form"""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
         raise NoAnswer(f"{ADDRESS_SETTING}={address!r} is no address: host:port is wanted")

@@ -1,8 +1,8 @@
-"""Reserves space on the disk that the training writes to: a full disk would end it at its next line.
+"""Reserves space on the disk that the training writes to, because a full disk would end it at its next line.
 
-When little is left it gives back the space of the oldest output, by punching holes: sizes and offsets stay,
-what was there reads as zeros. It touches only the output files it is given, keeps the newest part of each,
-and says what it gave up. Never waits for space and never raises.
+When little space is left it frees the oldest output by punching holes: sizes and offsets stay, removed data reads as
+zeros. It changes only the given output files, keeps the newest part of each, and reports what it removed. Never waits
+for space and never raises.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 class SpaceGuard:
-    """For one folder. `files`: the output files that may be shortened, the oldest first."""
+    """The guard of one folder. `files`: output files that may be shortened, oldest first."""
 
     def __init__(self, folder: Path, files: Callable[[], Iterable[Path]]) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ class SpaceGuard:
         self._refused = ""  # why the last file could not be shortened
 
     def is_full(self) -> bool:
-        """Not even a traceback finds room: now, or when that was last looked at."""
+        """True if there is no room even for a traceback, now or at the last look."""
         with suppress(OSError):
             _size_bytes, free_bytes = self._room()
             self._was_full = self._was_full or free_bytes < FULL_BYTES
@@ -52,7 +52,7 @@ class SpaceGuard:
         return disk.f_frsize * disk.f_blocks, disk.f_frsize * free
 
     def look(self) -> str:
-        """To be called after `next_look_s`. A sentence for people when there is news, else nothing."""
+        """Checks the disk. Call it after `next_look_s`. Returns a sentence if there is news, else nothing."""
         try:
             size_bytes, free_bytes = self._room()
         except OSError:
@@ -105,13 +105,10 @@ class SpaceGuard:
         self._said_bytes = self.given_up_bytes
         text = f"the disk under {self._folder} is nearly full ({free_bytes // MIB} MiB left)"
         if self.given_up_bytes:
-            return (
-                f"{text}: {self.given_up_bytes / MIB:.0f} MiB of this job's oldest output have been given up "
-                "so that the training can go on printing; make room there"
-            )
+            return f"{text}: {self.given_up_bytes / MIB:.0f} MiB of this job's oldest output were removed so that the training can continue to print; make room there"
         why = f" ({self._refused})" if self._refused else ""
         return (
-            f"{text} and this job's output has nothing to give up{why}: make room there, or the training ends"
+            f"{text} and this job's output has nothing to remove{why}: make room there, or the training ends"
         )
 
 

@@ -23,7 +23,7 @@ MOUNTS_EVERY = 60  # samples between two looks at where the groups are mounted
 
 
 class Throttling(Struct, frozen=True, kw_only=True):
-    """Counters since the first sample. `quota`: processors that it may use, the lowest limit of all; None: no limit."""
+    """Counters since the first sample. `quota`: CPUs that it may use, the lowest of all limits; None: no limit."""
 
     throttled_s: float = 0.0
     periods: int = 0  # in which it wanted to run, of the groups with a quota
@@ -46,7 +46,7 @@ class _Counts(NamedTuple):
 
 
 class ThrottleReader:
-    """One process, again and again. `root`: where /proc and /sys are, for tests."""
+    """Samples one process repeatedly. `root`: of /proc and /sys, for tests."""
 
     def __init__(self, pid: int, root: Path = ROOT) -> None:
         self._root = root
@@ -57,7 +57,7 @@ class ThrottleReader:
         self._sum = _Counts(0.0, 0, 0)
 
     def sample(self) -> Throttling | None:
-        """None: the process is gone, or no group of it can be read here."""
+        """None: the process is gone, or none of its groups can be read."""
         if self._samples % MOUNTS_EVERY == 0:
             self._mounts = parse_mounts(_read(self._root / "proc/self/mountinfo"), self._root)
         self._samples += 1
@@ -105,7 +105,7 @@ class ThrottleReader:
 
 
 def parse_groups(text: str) -> list[tuple[bool, str]]:
-    """`1:cpu,cpuacct:/slurm/job_7\\n0::/user.slice\\n` -> those with processors: whether it is v2, and its path."""
+    """Parses `1:cpu,cpuacct:/slurm/job_7\n0::/user.slice\n` into groups with a CPU controller: (is v2, path)."""
     found = []
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -120,7 +120,9 @@ def parse_groups(text: str) -> list[tuple[bool, str]]:
 
 
 def parse_mounts(text: str, root: Path = ROOT) -> list[_Mount]:
-    """`34 25 0:30 /docker/4f1c /sys/fs/cgroup/cpu rw,nosuid - cgroup cgroup rw,cpu` -> hierarchies with processors."""
+    """Parses `34 25 0:30 /docker/4f1c /sys/fs/cgroup/cpu rw,nosuid - cgroup cgroup rw,cpu` into hierarchies with a
+    CPU controller.
+    """
     found = []
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
@@ -135,7 +137,7 @@ def parse_mounts(text: str, root: Path = ROOT) -> list[_Mount]:
 
 
 def parse_stat(text: str) -> _Counts:
-    """Counters of cpu.stat, of either version; what is not there is 0: groups without a quota have none."""
+    """Counters of cpu.stat, of both versions; a missing one is 0, because groups without a quota have none."""
     values: dict[str, int] = {}
     for line in text.splitlines():
         name, _, number = line.partition(" ")
@@ -146,7 +148,7 @@ def parse_stat(text: str) -> _Counts:
 
 
 def parse_max(text: str) -> float | None:
-    """`20000 100000` -> 0.2 processors; None for `max 100000`, and for what is of another form."""
+    """`20000 100000` -> 0.2 CPUs; None for `max 100000` and other forms."""
     quota, _, period = text.strip().partition(" ")
     if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:
         return None

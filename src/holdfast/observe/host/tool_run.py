@@ -1,7 +1,7 @@
-"""Runs a small program to its end or its deadline, without ever waiting for it.
+"""Runs a small program to its end or its deadline, without waiting for it.
 
-Its output goes to memory of its own, so nothing must read along, and it is in a session of its own: a Ctrl-C meant
-for us must not kill it while it holds somebody else's process.
+Its output goes to memory, so no reader is needed. It runs in its own session, because a Ctrl-C for us must not kill
+it while it holds another process.
 """
 
 import os
@@ -38,7 +38,7 @@ class ToolRun:
             raise
 
     def poll(self, now_s: float) -> bool:
-        """True when it has ended, by itself or at its deadline."""
+        """True if it has ended, by itself or at its deadline."""
         if self._process.poll() is None and now_s >= self._until_s:
             self.kill()
             return True
@@ -48,7 +48,7 @@ class ToolRun:
         return True
 
     def kill(self) -> None:
-        """Ends it now. Waits a moment, for what it traces is let go only when it is gone."""
+        """Ends it now. Waits a moment, because processes that it traces are released when it is gone."""
         if self._process.poll() is None:
             self.killed = True
             self._process.send_signal(signal.SIGKILL)

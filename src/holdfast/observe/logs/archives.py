@@ -1,7 +1,7 @@
-"""Reads the members of tar and zip archives as streams. Nothing is written anywhere: names in them are only labels.
+"""Reads the members of tar and zip archives as streams. Writes nothing: member names are only labels.
 
-The tar reader is one of our own on top of the standard library's header parser, because that library holds whatever
-long name or extended header an archive claims to have, however long, in memory.
+Uses its own tar reader on top of the standard library's header parser, because that library loads any long name or
+extended header into memory, whatever its size.
 """
 
 import lzma
@@ -30,7 +30,7 @@ TORCH_MEMBERS = ("/data.pkl", "/.data/serialization_id")  # a file of torch.save
 
 
 class Member(Struct, frozen=True):
-    """One member, to be read before the next is asked for. `why_not`: why it has no reader."""
+    """One member, which must be read before the next. `why_not`: why it has no reader."""
 
     name: str
     reader: Reader | None
@@ -38,18 +38,18 @@ class Member(Struct, frozen=True):
 
 
 class TarPart:
-    """The bytes of one member, out of the stream they stand in."""
+    """The bytes of one member, read from the archive's stream."""
 
     def __init__(self, reader: Reader, size_bytes: int) -> None:
         self._reader = reader
         self.left_bytes = size_bytes
 
     def read(self, size: int, /) -> bytes:
-        """raises: Unreadable"""
+        """Reads bytes. raises: Unreadable"""
         data = self._reader.read(min(size, self.left_bytes)) if self.left_bytes else b""
         if self.left_bytes and not data:
             self.left_bytes = 0
-            raise Unreadable("its archive ends before it does; what is there was read")
+            raise Unreadable("its archive is truncated; the existing part was read")
         self.left_bytes -= len(data)
         return data
 
@@ -62,7 +62,7 @@ class ZipPart:
         self._meter = meter
 
     def read(self, size: int, /) -> bytes:
-        """raises: Unreadable"""
+        """Reads bytes. raises: Unreadable"""
         try:
             data = self._opened.read(size)
         except DAMAGE as error:
@@ -72,14 +72,14 @@ class ZipPart:
 
 
 def tar_members(reader: Reader, meter: Meter) -> Iterator[Member]:
-    """The files in a tar, in its order; folders and links are passed over without a word. raises: Unreadable"""
+    """The files in a tar, in order; folders and links are skipped. raises: Unreadable"""
     named = ""
     known_size: int | None = None
     while True:
         header = exactly(reader, RECORD_BYTES)
         if len(header) < RECORD_BYTES:
             if header:
-                raise Unreadable("the archive ends in the midst of a header; what is there was read")
+                raise Unreadable("the archive is truncated in a header; the existing part was read")
             return
         if not header.strip(b"\0"):
             return
@@ -108,7 +108,9 @@ def tar_members(reader: Reader, meter: Meter) -> Iterator[Member]:
 
 
 def is_tar(head: bytes) -> bool:
-    """By the first 512 bytes. source: POSIX ustar, "magic" at offset 257; GNU writes "ustar  " there."""
+    """True for a tar, by its first 512 bytes. source: POSIX ustar, "magic" at offset 257; GNU writes "ustar  "
+    there.
+    """
     return head[257:262] == b"ustar"
 
 

@@ -1,8 +1,8 @@
-"""Cuts a log into blocks of whole lines, in memory that does not grow with the log.
+"""Cuts a log into blocks of whole lines, in constant memory.
 
-A block shows some of what follows it, so that records of several lines are seen whole. Colours are taken out, a
-carriage return ends a line as a newline does, lines that a terminal cut are put together, and what Docker or the journal
-wrapped in JSON is taken out of it; where a line stood in the log can still be told.
+A block includes some text that follows it, so that records of several lines are complete. Colours are removed, a
+carriage return ends a line like a newline, lines cut by a terminal are joined, and lines that Docker or the journal
+wrapped in JSON are unwrapped; original offsets stay available.
 """
 
 import re
@@ -21,10 +21,10 @@ COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07
 
 
 class Block:
-    """Some lines of a log. `text[:size]`: their text; what stands behind is of the blocks to come.
+    """Some lines of a log. `text[:size]`: their text; the rest belongs to later blocks.
 
-    `raw`: as it stands in the log, from `offset` on; valid until the next block is asked for. `width`: of the terminal
-    that cut its lines; None: to be found out. `unwrap`: takes its lines out of JSON, with `is_known`.
+    `raw`: as in the log, from `offset` on; valid until the next block. `width`: of the terminal that cut its lines;
+    None: to be detected. `unwrap`: unwraps JSON lines, with `is_known`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Block:
         self._raw_ends = [end for number, end in enumerate(raw_ends) if number not in dropped]
 
     def offset_of(self, line_at: int) -> int:
-        """Where in the log a line begins that begins at `line_at` in the text."""
+        """The offset in the log of the line that begins at `line_at` in the text."""
         if not self._is_shifted:
             return self.offset + line_at
         if self._ends is None:
@@ -114,7 +114,7 @@ class Block:
 
 
 def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
-    """The whole log; a hole in a sparse file parts two lines. `buffer`: of `new_buffer`, used again and again.
+    """The whole log; a hole in a sparse file separates two lines. `buffer`: from `new_buffer`, reused.
 
     raises: Unreadable, behind the last block that could be read
     """
@@ -147,7 +147,7 @@ def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
 
 
 def of_lines(lines: Sequence[bytes], offset: int) -> Block:
-    """Lines without their ends, as one block; the first begins at `offset`, and each end counts as one byte."""
+    """Lines without line ends, as one block; the first begins at `offset`, and each end counts as one byte."""
     raw = bytearray(b"\n".join((*lines, b"")))
     return Block(raw, len(raw), len(raw), offset, is_last=True)
 

@@ -1,7 +1,7 @@
-"""Writes evidence bundles: one .tar.zst with everything that tells why an attempt ended, secrets masked.
+"""Writes evidence bundles: one .tar.zst with all evidence on an attempt's end, secrets masked.
 
-A bundle leaves the machine, so nothing goes in that was not masked first. It is written under another name and
-moved into place: a bundle that is there is whole. Reading one is `log_tree`'s: to it a bundle is an archive.
+A bundle leaves the machine, so everything is masked first. It is written under a temporary name and renamed: an
+existing bundle is complete. `tree` reads a bundle like any archive.
 """
 
 import io
@@ -37,7 +37,7 @@ class Member(Struct, frozen=True):
 def write_bundle(
     path: Path, members: Iterable[Member], at_s: float, *, bytes_max: int = BUNDLE_BYTES_MAX
 ) -> list[str]:
-    """Writes the bundle; the names of members that were left out because it would have become too large.
+    """Writes the bundle; returns the names of members left out because of the size limit.
 
     raises: OSError, leaving nothing behind
     """
@@ -66,7 +66,7 @@ def write_bundle(
 
 
 def read_member(path: Path, name: str, *, bytes_max: int = MEMBER_BYTES_MAX) -> bytes | None:
-    """One member of a bundle; None where this is no bundle, has no such member, or it is too long to be ours."""
+    """One member of a bundle; None if this is no bundle, has no such member, or the member is too long."""
     try:
         with (
             path.open("rb") as file,
@@ -85,9 +85,9 @@ def read_member(path: Path, name: str, *, bytes_max: int = MEMBER_BYTES_MAX) -> 
 
 
 def excerpt(path: Path, offsets: Iterable[int] = ()) -> bytes:
-    """A log's beginning, its end, and what stands around the offsets; a line says how much was left out between.
+    """A log's beginning, its end, and the text around the offsets; a line states how much was left out between.
 
-    Whole lines, except where one is longer than what is taken. Nothing of it where the file cannot be read.
+    Whole lines, unless one is longer than the limit. Empty if the file cannot be read.
     """
     try:
         with path.open("rb") as file:

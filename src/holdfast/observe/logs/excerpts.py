@@ -1,4 +1,4 @@
-"""Reads from a block what is no signature: tracebacks, following lines, the last step, the last lines."""
+"""Extracts from a block what signatures do not cover: tracebacks, following lines, the last step, the last lines."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ IGNORED = b"Exception ignored in"
 class Exceptional(Struct, frozen=True):
     """The line on which a traceback names its exception. `offset`: in the log. `frame`: the user's own, if any.
 
-    `outermost`: the frame it began with, `innermost`: the one it was raised in.
+    `outermost`: its first frame, `innermost`: the frame that raised.
     """
 
     offset: int
@@ -64,7 +64,7 @@ class Exceptional(Struct, frozen=True):
 
 
 def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
-    """Those whose tracebacks begin at `start` in the text or soon after; and where the last of them ends."""
+    """Exceptions whose tracebacks begin at `start` in the text or soon after; and where the last of them ends."""
     stop = min(start + TRACEBACK_BYTES, block.end)
     lines = bytes(block.text[start:stop]).split(b"\n")[:TRACEBACK_LINES]
     begins = [start, *accumulate((len(line) + 1 for line in lines), initial=start)][1:]
@@ -101,7 +101,7 @@ def _is_ignored(traceback: Traceback, lines: list[bytes], block: Block, start: i
 
 
 def following(block: Block, stop: int) -> tuple[str, ...]:
-    """The lines behind the one that ends at `stop`, without empty ones."""
+    """The lines after the one that ends at `stop`, without empty ones."""
     end = min(stop + RECORD_LINES * RECORD_LINE_MAX, block.end)
     lines = bytes(block.text[stop + 1 : end]).split(b"\n")
     return _texts(lines, RECORD_LINE_MAX)[:RECORD_LINES]
@@ -115,7 +115,7 @@ def tail(block: Block) -> tuple[str, ...]:
 
 
 def counts_on(block: Block) -> int | None:
-    """Where in the log the last four lines begin that count on in a form of their own; None: none do."""
+    """Where in the log the last four lines begin that count up in an unknown form; None: there are none."""
     start = max(0, block.size - COUNTING_BYTES)
     lines = bytes(block.text[start : block.size]).split(b"\n")
     begins = accumulate((len(line) + 1 for line in lines), initial=start)
@@ -125,10 +125,10 @@ def counts_on(block: Block) -> int | None:
 
 
 class Progress(Struct, frozen=True):
-    """How far a training has come. `offset`: where in the log its last line begins; `is_finished`: that is the last.
+    """A training's progress. `offset`: where its last progress line begins; `is_finished`: that is the final step.
 
-    `few_from`: where the last few lines of it begin; None: there are not even so many in what was looked at.
-    `fewest_from`: the same of the last three.
+    `few_from`: where the last few such lines begin; None: there are fewer. `fewest_from`: the same for the last
+    three.
     """
 
     offset: int | None
@@ -138,9 +138,9 @@ class Progress(Struct, frozen=True):
 
 
 def progress(block: Block, end: int) -> Progress:
-    """What the last lines of progress tell that stand in the text not far before `end`.
+    """Progress from the last progress lines shortly before `end`.
 
-    Progress goes on from a line before it: a bar that is drawn once more when its process ends does not.
+    Progress continues from an earlier line: a bar redrawn when its process ends is none.
     """
     latest: dict[bool, tuple[int, Match]] = {}  # by whether its form is trusted
     last: dict[bool, int] = {}  # the last line of progress of such a form

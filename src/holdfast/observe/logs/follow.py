@@ -1,7 +1,7 @@
-"""Follows the growing output files of one worker by looking at them now and then. No threads, nothing that blocks.
+"""Follows the growing output files of one worker by polling. No threads, nothing that blocks.
 
-It reads; it never writes to, locks or shortens an output file, and it never holds one up: who falls far behind skips
-ahead, says so, and leaves the rest in the file. It gives complete lines as bytes; what they mean is for others.
+It never writes, locks or shortens an output file, and never delays one: a follower that falls far behind skips ahead,
+reports it, and leaves the rest in the file. Returns complete lines as bytes.
 """
 
 import os
@@ -28,7 +28,7 @@ NOTES_MAX = 100
 
 
 class Chunk(Struct, frozen=True):
-    """Lines of one file, without their ends. `offset`: in the file, at or just before the first line."""
+    """Lines of one file, without line ends. `offset`: in the file, at or just before the first line."""
 
     source: str
     at_s: float
@@ -37,10 +37,10 @@ class Chunk(Struct, frozen=True):
 
 
 class Follower:
-    """Reads what has been added to `stdout`, `stderr` and `rank-N.log` in a worker's folder since the last poll.
+    """Reads what was added to `stdout`, `stderr` and `rank-N.log` in a worker's folder since the last poll.
 
-    `write_index`: keeps the index by time beside each file. `from_end`: what the files hold at the first poll is
-    passed over. `notes`: sentences for people, the newest last; the reader empties it.
+    `write_index`: keeps the time index beside each file. `from_end`: skips contents at the first poll. `notes`:
+    sentences for people, newest last; the reader empties it.
     """
 
     def __init__(self, folder: Path, *, write_index: bool = False, from_end: bool = False) -> None:
@@ -69,12 +69,14 @@ class Follower:
         return self._read_all(at_s, POLL_BYTES_MAX, BEHIND_BYTES_MAX, still_s=STILL_S)
 
     def finish(self, at_s: float) -> list[Chunk]:
-        """What is left, unfinished lines too: the last FINISH_BYTES_MAX of each file. Call it when nobody writes."""
+        """The rest, including unfinished lines: the last FINISH_BYTES_MAX of each file. Call it when no process
+        writes.
+        """
         self._list(at_s)
         return self._read_all(at_s, FINISH_BYTES_MAX, FINISH_BYTES_MAX, still_s=float("-inf"))
 
     def sizes(self) -> dict[str, int]:
-        """How long each file was when last looked at, in bytes."""
+        """The size of each file at the last poll, in bytes."""
         return {source: file.size_bytes for source, file in self._files.items()}
 
     def close(self) -> None:
@@ -241,7 +243,7 @@ class _File:
 
     def _skip_ahead(self, to: int) -> None:
         self._notes.append(
-            f"{self.path} grows faster than it can be watched: {to - self._at} bytes were not looked at; "
+            f"{self.path} grows faster than it can be read: {to - self._at} bytes were not looked at; "
             "the file has them all"
         )
         self._at, self._tail = to, b""

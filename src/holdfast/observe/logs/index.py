@@ -1,9 +1,9 @@
-"""The time index of a followed log (which byte was written when), and reading back in time order.
+"""The time index of a followed log (which byte was written when), and reading in time order.
 
 Beside `stdout` lies `stdout.idx`: records of 16 bytes, each a time (milliseconds since the Unix epoch) and a size
-(bytes), both little-endian u64: by that time, the bytes before that offset had been written. It never changes a log,
-and no failure to write an index reaches anyone but as a sentence. A log without an index is read all the same; its
-lines then carry the time of the file's last change and say that this is a guess.
+(bytes), both little-endian u64: at that time, the bytes before that offset had been written. It never changes a log,
+and a failure to write an index is only a note. Lines of a log without an index have the time of the file's last
+change, marked as a guess.
 
 Where a worker's node has another clock than the controller, `clock.json` beside its logs says how far it is ahead.
 """
@@ -35,9 +35,9 @@ GIVEN_UP = b"[output given up when the disk was full] "  # space.py: what was th
 
 
 class LogLine(Struct, frozen=True):
-    """One line, without its end. `at_s`: when it was complete, to within one look of the follower.
+    """One line, without its end. `at_s`: when it was complete, to within one poll of the follower.
 
-    Not `exact`: nobody followed the file then; at_s is the file's last change, and the latest it can be.
+    Not `exact`: the file was not followed; at_s is its last change, an upper bound.
     """
 
     at_s: float
@@ -58,7 +58,7 @@ class ClockNote(Struct, frozen=True):
 class IndexWriter:
     """Appends to one log's index. For one process at a time; never raises.
 
-    `say`: tells people, once for each trouble.
+    `say`: receives one sentence for each trouble.
     """
 
     def __init__(self, log: Path, say: Callable[[str], None]) -> None:
@@ -78,7 +78,7 @@ class IndexWriter:
         return self._last_size_bytes
 
     def append(self, at_s: float, size_bytes: int) -> None:
-        """Notes that the log was `size_bytes` long at `at_s`. Nothing where it has not grown since."""
+        """Records that the log had `size_bytes` at `at_s`. Does nothing if it has not grown since."""
         try:
             if self._fd is None:
                 self._open()
@@ -89,7 +89,7 @@ class IndexWriter:
             self._complain(error)
 
     def reset(self) -> None:
-        """Forgets everything: the log begins anew."""
+        """Clears the index: the log was restarted."""
         try:
             if self._fd is None:
                 self._open()
@@ -118,7 +118,7 @@ class IndexWriter:
     def _write(self, at_ms: int, size_bytes: int) -> None:
         # Written at its own place, not appended: half a record on a full disk is then written over, not built upon.
         if os.pwrite(self._fd_open(), RECORD.pack(at_ms, size_bytes), self._end_bytes) < RECORD.size:
-            raise OSError("only part of a record was written")
+            raise OSError("a record was written incompletely")
         self._end_bytes += RECORD.size
         self._last_ms, self._last_size_bytes = at_ms, size_bytes
 
@@ -131,7 +131,7 @@ class IndexWriter:
 
 
 class Index:
-    """One log's index, read. A last record cut short does not count; a missing index has no records."""
+    """One log's index, read. An incomplete last record does not count; a missing index has no records."""
 
     def __init__(self, log: Path, block_bytes: int = BLOCK_BYTES) -> None:
         self._path = index_path(log)
@@ -142,7 +142,7 @@ class Index:
             self.count = 0
 
     def first_at(self, since_s: float) -> int:
-        """The number of the first record not before that time; `count` where all are before it."""
+        """The number of the first record not before that time; `count` if all are before it."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -151,7 +151,7 @@ class Index:
         return low
 
     def first_holding(self, end: int) -> int:
-        """The number of the first record at which the log was at least `end` bytes long; `count` where none was."""
+        """The number of the first record with at least `end` bytes; `count` if there is none."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -160,7 +160,7 @@ class Index:
         return low
 
     def record(self, number: int) -> tuple[float, int]:
-        """Its time in seconds and its offset in bytes; (0, 0) where it cannot be read."""
+        """Its time in seconds and its offset in bytes; (0, 0) if it cannot be read."""
         found = _read_at(self._path, number * RECORD.size, RECORD.size)
         if len(found) < RECORD.size:
             return 0.0, 0
@@ -168,7 +168,7 @@ class Index:
         return at_ms / 1000, offset
 
     def records(self, first: int) -> Iterator[tuple[float, int]]:
-        """From that record on, a block at a time; those that step back in time or offset are left out."""
+        """Records from that one on, in blocks; records that step back in time or offset are skipped."""
         last_ms = last_offset = 0
         at_bytes, end_bytes = first * RECORD.size, self.count * RECORD.size
         while block := _read_at(self._path, at_bytes, min(self._block_bytes, end_bytes - at_bytes)):
@@ -210,10 +210,10 @@ def read_lines(
     rank: int | None = None,
     sources: Container[str] | None = None,
 ) -> Iterator[LogLine]:
-    """The lines of many workers' logs in order of time; those of one file stay in their order.
+    """The lines of many workers' logs in order of time; those of one file keep their order.
 
-    `worker_dirs`: (attempt, worker, folder) each. Both times count as within. A line whose time is a guess is given
-    where it may have been written within them. `rank`: lines known to be that rank's, by file name or prefix.
+    `worker_dirs`: (attempt, worker, folder) each. Time limits are inclusive. A line with a guessed time is included
+    if it may be within them. `rank`: lines known to be that rank's, by file name or prefix.
     """
     since_s = float("-inf") if since_s is None else since_s
     until_s = float("inf") if until_s is None else until_s

@@ -1,4 +1,4 @@
-"""Counts the line number of a position in a large log; done for few lines, since counting costs more than searching.
+"""Computes line numbers in a large log, for few lines, because counting costs more than searching.
 
 Python counts newlines at 1.4 GB/s in one thread, and the automaton reads at that speed in each.
 """
@@ -13,7 +13,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def lines_of(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Each offset with the number of its line, from 1; in ascending order. Ends early where the file does."""
+    """Each offset with its line number, from 1; in ascending order. Ends early if the file does."""
     with path.open("rb", buffering=0) as file:
         at, line = 0, 1
         block = b""
@@ -31,7 +31,7 @@ def lines_of(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def line_of(paths: Sequence[Path], name: str, offset: int) -> int | None:
-    """The line of an offset in the log of this name; None where that is no plain file, or not there any more.
+    """The line of an offset in the log of this name; None if that is no plain file, or has gone.
 
     `paths`: what was searched.
     """

@@ -1,4 +1,4 @@
-"""Orders rotated parts of a log: a job that continues in a later part has survived what an earlier one reports."""
+"""Orders rotated parts of a log: a job that continues in a later part survived the errors in an earlier one."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ REACHED = ("last_step_offset", "last_steps_offset", "last_three_steps_offset", "
 
 
 def as_streams(sources: Sequence[Source]) -> tuple[Source, ...]:
-    """The sources; of a part, how far its log came counts on into the parts behind it."""
+    """The sources; the progress of a rotated part includes later parts."""
     places: dict[str, list[int]] = defaultdict(list)
     for at, source in enumerate(sources):
         places[source.name].append(at)

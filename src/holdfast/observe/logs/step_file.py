@@ -1,6 +1,6 @@
-"""Where the training of one worker is, in a small file beside its output: for `holdfast status`, which only reads.
+"""Stores the current step of one worker in a small file beside its output, for `holdfast status`.
 
-The journal holds what was found; this holds what is true now, once a second, and nothing is lost with it.
+The journal holds findings; this file holds the current state, once a second, and may be lost.
 """
 
 import os
@@ -19,10 +19,9 @@ BYTES_MAX = 256 << 10  # one of ours has some KiB
 
 
 class StepFile(Struct, frozen=True, kw_only=True):
-    """`at_s`: the job's clock when it was written. `recent`: seconds of one step, the oldest first.
+    """`at_s`: the job's clock when it was written. `recent`: seconds of one step, oldest first.
 
-    `findings`: those that are still so, the oldest first. `batch`: of the whole training, as printed, in what `batch_counts`
-    says: samples, tokens, or "" where that is not known.
+    `findings`: current ones, oldest first.
     """
 
     at_s: float
@@ -37,7 +36,7 @@ class StepFile(Struct, frozen=True, kw_only=True):
 
 
 class StepFileWriter:
-    """Writes it whole or not at all: a reader sees the one before or the new one."""
+    """Replaces the file atomically: a reader sees the old or the new one."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -45,7 +44,7 @@ class StepFileWriter:
         self._written = b""
 
     def write(self, told: StepFile) -> bool:
-        """False where it could not be written: a full disk costs this file and nothing else. `at_s` alone is no news."""
+        """False if it could not be written: a full disk costs this file only. A changed `at_s` alone is not written."""
         content = msgspec.json.encode(msgspec.structs.replace(told, at_s=0.0))
         if content == self._written:
             return True
@@ -62,7 +61,7 @@ class StepFileWriter:
 
 
 def read(folder: Path) -> StepFile | None:
-    """Of the worker in this folder; None: there is none, or none that can be read."""
+    """The step file of the worker in this folder; None: there is none, or none that can be read."""
     try:
         with (folder / NAME).open("rb") as file:
             content = file.read(BYTES_MAX + 1)

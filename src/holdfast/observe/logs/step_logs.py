@@ -1,7 +1,7 @@
-"""Reads the steps of trainings from whatever has them: logs packed and plain, event files, stdin, pipes, a job's output.
+"""Reads the steps of trainings from all sources: logs packed and plain, event files, stdin, pipes, a job's output.
 
-Blocks of bytes go to the readers of `parsers`, what these find to `core.steps`; memory does not grow with a log.
-It writes nothing, and of everything that it leaves out it says why.
+Blocks of bytes go to the readers of `parsers`, their results to `core.steps`; memory does not grow with a log. It
+writes nothing, and reports everything that it skips.
 """
 
 import os
@@ -36,7 +36,7 @@ KEPT_STEPS, KEPT_STEPS_MIN = 4096, 64  # of each rank's own times
 KEPT_IN_ALL = 8 << 20
 WATCHED_MAX = 16  # of the ranks' logs of one training: they tell the same steps
 BEGIN_BYTES = 64 << 10  # in which the first stamp is looked for
-PIPE_WAIT_S = 10.0  # for somebody to write to a named pipe
+PIPE_WAIT_S = 10.0  # for data in a named pipe
 SKIPPED_MAX = 200
 
 EVENTS = re.compile(r"\.tfevents\.")
@@ -47,7 +47,7 @@ WORKER_FOLDER = re.compile(r"attempt-(\d{1,9})/worker-(\d{1,9})")
 
 
 class ReadSettings(Struct, frozen=True, kw_only=True):
-    """How logs are read. `rule`: the platform's rule is evaluated too."""
+    """How logs are read. `rule`: evaluate the platform's rule too."""
 
     forms: tuple[StepForm, ...]
     steps: StepSettings
@@ -55,7 +55,7 @@ class ReadSettings(Struct, frozen=True, kw_only=True):
 
 
 class FoundLogs(Struct, kw_only=True):
-    """Everything that was read. `files`: how many were logs, with steps or without."""
+    """Everything that was read. `files`: number of logs, with steps or without."""
 
     logs: list[LogSteps] = []
     skipped: list[Skipped] = []
@@ -68,7 +68,7 @@ class FoundLogs(Struct, kw_only=True):
 
 
 class Part(Struct, frozen=True):
-    """Where a file belongs: to which log, in which attempt, and how often it was rotated since."""
+    """Where a file belongs: its log, its attempt, and how often it was rotated since."""
 
     key: str
     attempt: int = 0
@@ -83,10 +83,10 @@ def read_logs(
     beside: Callable[[Log], object] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> FoundLogs:
-    """The steps of all logs under the places and on stdin.
+    """The steps of all logs under the paths and on stdin.
 
-    `beside`: is given what is no log, but tells of the job too (flight records). `progress`: is told now and then how
-    many bytes were read, of how many.
+    `beside`: receives files that are no logs but belong to the job (flight records). `progress`: called now and then
+    with bytes read and total.
     """
     return _Reading(settings, beside, progress).all(places, stdin)
 
@@ -94,14 +94,14 @@ def read_logs(
 def read_job(
     folder: Path, settings: ReadSettings, *, progress: Callable[[int, int], object] | None = None
 ) -> FoundLogs:
-    """The steps that the output of a job's workers tells, attempt by attempt. Lines without a stamp have the index's."""
+    """The steps in the output of a job's workers, attempt by attempt. Lines without a timestamp get the index's."""
     reading = _Reading(settings, None, progress)
     reading.job(folder)
     return reading.found
 
 
 def part_of(name: str, names: frozenset[str]) -> Part:
-    """names: of all files. `train.log.2.gz` is a part of train.log where that is there; else it is a log of its own."""
+    """names: of all files. `train.log.2.gz` is a part of train.log if that exists; else it is its own log."""
     rotation = 0
     match = ROTATED.fullmatch(name)
     if match and match["base"] in names:
@@ -174,7 +174,7 @@ class _Reading:
             self._finish(name)
 
     def _indexed(self, log: "_OpenLog", attempt: int, worker: int, folder: Path, source: str) -> None:
-        """A worker's log with the times of its index. What nobody followed has none: a guess is no step time."""
+        """A worker's log with the times of its index. A log that was not followed has none: a guess is no step time."""
         lines = read_lines([(attempt, worker, folder)], sources=(source,))
         for (at_s, exact), some in groupby(lines, key=lambda line: (line.at_s, line.exact)):
             texts = [line.text for line in some]

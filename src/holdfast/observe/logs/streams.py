@@ -1,7 +1,7 @@
-"""Reads bytes from where logs are kept: files with holes, compressed data. Bounded, and never writes.
+"""Reads bytes of logs: files with holes, compressed data. Bounded, and never writes.
 
-Every reader has `read(size)`: at most so many bytes, none at the end. What cannot be read on raises Unreadable with
-the reason in words; what was read before counts.
+Every reader has `read(size)`: at most that many bytes, none at the end. Data that cannot be read further raises
+Unreadable with the reason; what was read before counts.
 """
 
 import bz2
@@ -28,7 +28,8 @@ class Reader(Protocol):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What one file may unpack to. `ratio_max` counts only beyond `free_bytes`: repetitive logs shrink well.
+    """Maximum unpacked size of one file. `ratio_max` applies only beyond `free_bytes`: repetitive logs compress
+    well.
 
     Logs of steps shrink to a twentieth with gzip and to a sixtieth with zstd -19; bombs unfold a thousandfold.
     """
@@ -41,7 +42,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Counts what one file on disk unpacks to, however deep it is packed."""
+    """Counts the unpacked bytes of one file on disk, through all layers."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -50,7 +51,7 @@ class Meter:
         self.members = 0
 
     def count(self, size_bytes: int) -> None:
-        """raises: Unreadable, when it becomes too much"""
+        """Counts bytes. raises: Unreadable, beyond the limit"""
         self.unpacked_bytes += size_bytes
         limits = self.limits
         if self.unpacked_bytes > limits.bytes_max:
@@ -67,7 +68,7 @@ class Meter:
 
 
 class ReadAhead:
-    """A stream whose first bytes are read at once, to know how much it is. `is_all`: there are no more than these."""
+    """A stream whose first bytes are read at once, to know its size. `is_all`: there are no more."""
 
     def __init__(self, stream: BinaryIO, size: int) -> None:
         self._stream = stream
@@ -86,9 +87,9 @@ class ReadAhead:
 
 
 class FileReader:
-    """One open file, up to the size it had when it was opened. Holes are passed over.
+    """One open file, up to the size it had when it was opened. Skips holes.
 
-    `at`: the offset in the file of what is read next. `is_shorter`: the file ended before that size.
+    `at`: offset in the file of the next byte. `is_shorter`: the file ended before that size.
     """
 
     def __init__(self, fd: int) -> None:
@@ -102,7 +103,7 @@ class FileReader:
         self._pass_hole()
 
     def read(self, size: int, /) -> bytes:
-        """raises: Unreadable"""
+        """Reads bytes. raises: Unreadable"""
         self._pass_hole()
         try:
             data = os.pread(self._fd, min(size, self._data_end - self.at), self.at)
@@ -111,7 +112,7 @@ class FileReader:
         return data if self._note(len(data)) else b""
 
     def read_into(self, view: memoryview) -> int:
-        """Like read, into memory that is there already; it stops before a hole. raises: Unreadable"""
+        """Like read, into existing memory; stops before a hole. raises: Unreadable"""
         room = min(len(view), self._data_end - self.at)
         try:
             size = os.preadv(self._fd, [view[:room]], self.at) if room > 0 else 0
@@ -120,7 +121,7 @@ class FileReader:
         return self._note(size) if room > 0 else 0
 
     def pass_hole(self) -> bool:
-        """Goes on behind a hole; False at the end."""
+        """Continues behind a hole; False at the end."""
         self._pass_hole()
         return self.at < self._data_end
 
@@ -144,7 +145,7 @@ class FileReader:
 
 
 class Replayed:
-    """A reader whose first bytes have been looked at: `head`. What went wrong on the way comes behind them."""
+    """A reader whose first bytes are already read: `head`. Errors on the way are raised after them."""
 
     def __init__(self, reader: Reader, size: int) -> None:
         self.head = b""
@@ -160,7 +161,7 @@ class Replayed:
         self._left = self.head
 
     def read(self, size: int, /) -> bytes:
-        """raises: Unreadable"""
+        """Reads bytes. raises: Unreadable"""
         if self._left:
             data, self._left = self._left[:size], self._left[size:]
             return data
@@ -186,7 +187,9 @@ class Packed:
 
 
 class Unpacked:
-    """gzip, bzip2 and xz, also several of them one behind the other. `make`: a new decompressor of zlib, bz2, lzma."""
+    """Decompresses gzip, bzip2 and xz, including several concatenated members. `make`: a new decompressor of zlib,
+    bz2, lzma.
+    """
 
     def __init__(self, packed: Reader, make: Any, meter: Meter) -> None:
         self._packed = packed
@@ -196,14 +199,14 @@ class Unpacked:
         self._input = b""
 
     def read(self, size: int, /) -> bytes:
-        """raises: Unreadable"""
+        """Reads bytes. raises: Unreadable"""
         while True:
             if self._engine.eof and not self._begin_next():
                 return b""
             if not self._input and getattr(self._engine, "needs_input", True):
                 self._input = self._packed.read(INPUT_BYTES)
                 if not self._input:
-                    raise Unreadable("it ends in the midst of its packed data; what is there was read")
+                    raise Unreadable("its packed data is truncated; the existing part was read")
             data = self._step(size)
             if data:
                 self._meter.count(len(data))
@@ -233,7 +236,7 @@ class Unpacked:
 
 
 class Unzstd:
-    """Zstandard, several frames too."""
+    """Decompresses Zstandard, including several frames."""
 
     def __init__(self, packed: Reader, meter: Meter) -> None:
         decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
@@ -241,7 +244,7 @@ class Unzstd:
         self._meter = meter
 
     def read(self, size: int, /) -> bytes:
-        """raises: Unreadable"""
+        """Reads bytes. raises: Unreadable"""
         try:
             data: bytes = self._stream.read(size)
         except zstandard.ZstdError as error:
@@ -251,7 +254,7 @@ class Unzstd:
 
 
 class Utf8:
-    """UTF-16 as UTF-8."""
+    """Converts UTF-16 to UTF-8."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -287,7 +290,7 @@ def unzstd(packed: Reader, meter: Meter) -> Reader:
 
 
 def exactly(reader: Reader, size: int) -> bytes:
-    """So many bytes, fewer only at the end."""
+    """Reads exactly this many bytes, fewer only at the end."""
     parts: list[bytes] = []
     while size > 0 and (data := reader.read(size)):
         parts.append(data)

@@ -23,7 +23,7 @@ _END = re.compile(rb"\r\n|\n|\r")
 
 
 def with_surroundings(first: FirstError, paths: Sequence[Path]) -> FirstError:
-    """The same with three lines before and after it, if it still stands where it was found. Never raises."""
+    """The first error with three lines before and after it, if it is still at its place. Never raises."""
     if first.line is None or first.before:
         return first
     for file in find(paths, _nothing):

@@ -1,6 +1,6 @@
-"""Finds the logs under what people name, and opens them as streams of bytes, whatever they are packed in.
+"""Finds the logs under given paths, and opens them as streams of bytes, whatever their packing.
 
-It reads regular files only, follows no link twice, writes nothing, and says of everything that it leaves out why.
+It reads regular files only, follows no link twice, writes nothing, and reports the reason for everything it skips.
 """
 
 import errno
@@ -72,7 +72,7 @@ WHY_OWN = "it is Holdfast's own, no log"
 
 
 class LogFile(Struct, frozen=True):
-    """A regular file that was found. `size_bytes`: when it was found."""
+    """A regular file. `size_bytes`: when it was found."""
 
     path: Path
     name: str
@@ -80,10 +80,10 @@ class LogFile(Struct, frozen=True):
 
 
 class Log(Struct, frozen=True):
-    """One log, to be read before the next one is asked for.
+    """One log, which must be read before the next.
 
-    `file`: the same where it is a file as it stands on the disk; such a log can be read again. `kind`: what it is
-    where it is no log, but tells of its own: a flight record, a list of groups, a dump of stacks.
+    `file`: set if the log is a plain file on disk, which can be read again. `kind`: for a file that is no log but has
+    its own meaning: a flight record, a list of groups, a stack dump.
     """
 
     name: str
@@ -99,7 +99,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def find(paths: Sequence[Path], say: Say) -> list[LogFile]:
-    """All regular files under the paths, in natural order of their names; the same file only once."""
+    """All regular files under the paths, in natural order of their names; each file once."""
     walk = _Walk(say)
     for path in paths:
         walk.add(path, "" if len(paths) == 1 else str(path))
@@ -107,15 +107,15 @@ def find(paths: Sequence[Path], say: Say) -> list[LogFile]:
 
 
 def logs(paths: Sequence[Path], skipped: list[Skipped]) -> Iterator[Log]:
-    """The logs under the paths, one after the other. What cannot be read is added to `skipped`."""
+    """The logs under the paths, one after the other. Unreadable files are added to `skipped`."""
     for file in find(paths, skipped.append):
         yield from opened(file, skipped.append)
 
 
 def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Log]:
-    """The logs in one file: itself, or what it holds. What cannot be read is said, never raised.
+    """The logs in one file: itself, or its members. Unreadable ones are reported, never raised.
 
-    A reader that is given may raise Unreadable; who reads then asks for the next log all the same.
+    A returned reader may raise Unreadable; the caller then continues with the next log.
     """
     limits = limits or Limits()
     try:
@@ -135,7 +135,7 @@ def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Lo
 
 
 def of_stdin(stdin: Reader, say: Say, limits: Limits | None = None) -> Iterator[Log]:
-    """The logs on stdin, which may be packed as files may."""
+    """The logs on stdin, which may be packed like files."""
     meter = Meter(limits or Limits())
     try:
         yield from _logs(STDIN, _Pipe(stdin), say, meter, 0)
@@ -144,7 +144,7 @@ def of_stdin(stdin: Reader, say: Say, limits: Limits | None = None) -> Iterator[
 
 
 def readable_name(path: str) -> str:
-    """A path as text that can be printed and written as JSON, whatever bytes it has."""
+    """A path as printable text for JSON, whatever bytes it has."""
     text = os.fsencode(path).decode("utf-8", "replace")
     return "".join(one if one.isprintable() else "?" for one in text)
 
@@ -273,13 +273,13 @@ def _kind(mode: int) -> str:
 
 def _unread(name: str, error: OSError, path: Path) -> Skipped:
     if error.errno == errno.ELOOP:
-        return Skipped(name=name, why="it is a link that leads round in a circle")
+        return Skipped(name=name, why="it is a circular link")
     if isinstance(error, FileNotFoundError):
         if path.is_symlink():
-            return Skipped(name=name, why="it is a link that leads nowhere")
+            return Skipped(name=name, why="it is a broken link")
         return Skipped(name=name, why="it is not there", lost=True)
     if isinstance(error, PermissionError):
-        return Skipped(name=name, why="it may not be read by this user", lost=True)
+        return Skipped(name=name, why="this user may not read it", lost=True)
     return Skipped(name=name, why=f"it cannot be read: {error.strerror}", lost=True)
 
 

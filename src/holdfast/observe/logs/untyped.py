@@ -1,4 +1,4 @@
-"""Recognises an exception by its message alone, where a program caught it and printed only that.
+"""Recognises an exception by its message alone, if a program caught it and printed only that.
 
     2031-03-04 05:06:07 - ERROR - Training failed: No module named 'apex'
 
@@ -47,7 +47,7 @@ SEPARATOR = re.compile(r": | - |\) ")
 
 
 class Untyped:
-    """Asks one engine. `signatures`, and `pattern` of each: by the engine's numbers."""
+    """Matches against one engine. `signatures`, and `pattern` of each: by the engine's numbers."""
 
     def __init__(
         self, engine: Engine, signatures: Sequence[Signature], pattern: Callable[[int], re.Pattern[str]]
@@ -57,9 +57,9 @@ class Untyped:
         self._pattern = pattern
 
     def known_as(self, line: str) -> Likeness | None:
-        """None where no signature knows any end of the line; of several the one that weighs most.
+        """The signature of the line's end; None if there is none; of several the one with the highest weight.
 
-        The longest end that is known is taken: a file's name, quoted at the end of a message, is not the message.
+        The longest matching end counts: a file name quoted at the end of a message is not the message.
         """
         for message in _parts(line[-MESSAGE_MAX:]):
             told = next((kind for pattern, kind in TOLD if pattern.match(message)), None)

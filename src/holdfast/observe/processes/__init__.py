@@ -1,1 +1,1 @@
-"""Looks at processes: /proc, stacks, flight records, questions to ranks."""
+"""Reads processes: /proc, stacks, flight records, queries to ranks."""

@@ -1,9 +1,9 @@
-"""Finds and reads flight records, lists of groups and dumps of stacks among the files of a job, packed or not.
+"""Finds and reads flight records, lists of groups and stack dumps among the files of a job, packed or not.
 
-A rank may have several records: one dumped as its exception rose, one asked for live, one written by the watchdog.
-The one with the newest operation counts; of those that end alike the one with more of them, then the one that knows
-more of what has ended, then the first by name. What is left out is noted. Where the files of several attempts lie
-side by side ("attempt-2/..."), only those of the last attempt with a record count.
+A rank may have several records: one dumped with its exception, one fetched live, one written by the watchdog. The one
+with the newest operation counts; then the one with more operations, then with more completed ones, then the first by
+name. Ignored records are noted. If the files of several attempts lie side by side ("attempt-2/..."), only those of
+the last attempt with a record count.
 
 At any time one file is in memory, of at most 64 MiB, and 300,000 operations of all records; of records beyond that
 only their digests, for which groups whose members stand in a file of their own are filled in afterwards.
@@ -45,7 +45,7 @@ ATTEMPT = re.compile(r"(?i)(?:^|[\\/])attempt[-_]?(\d{1,6})(?=[\\/])")
 
 
 def read_scene(paths: Sequence[Path], operations_held_max: int = OPERATIONS_HELD_MAX) -> FlightScene:
-    """Everything of the kind under these paths: folders, files, archives, evidence bundles. Logs are passed over."""
+    """All records and dumps under these paths: folders, files, archives, evidence bundles. Logs are skipped."""
     reader = SceneReader(operations_held_max)
     skipped: list[Skipped] = []
     for file in find(paths, skipped.append):
@@ -66,7 +66,7 @@ class _Held(Struct):
 
 
 class SceneReader:
-    """Takes files one by one, from any thread and in any order; the scene is the same."""
+    """Takes files one by one, from any thread and in any order, with the same result."""
 
     def __init__(self, operations_held_max: int = OPERATIONS_HELD_MAX) -> None:
         self._operations_held_max = operations_held_max
@@ -81,7 +81,7 @@ class SceneReader:
         self._size_bytes = 0
 
     def take(self, log: Log) -> None:
-        """Reads it to its end. Never raises for what it holds: what cannot be read is in the scene's `skipped`."""
+        """Reads a file to its end. Never raises on its content: unreadable files are in the scene's `skipped`."""
         with self._lock:
             if self._files >= FILES_MAX:
                 return
@@ -108,7 +108,7 @@ class SceneReader:
             )
 
     def whole_records(self) -> tuple[FlightRecord, ...]:
-        """Each rank's record of the last attempt, where there was room to keep it whole; by rank."""
+        """Each rank's record of the last attempt, if there was room to keep it whole; by rank."""
         with self._lock:
             attempt = max((held.attempt for held in self._records.values()), default=-1)
             return tuple(
@@ -127,11 +127,11 @@ class SceneReader:
                 self._add_record(read_record(data, rank, log.name))
             case "groups":
                 if rank is None:
-                    raise Refused("its name tells no rank")
+                    raise Refused("its name shows no rank")
                 self._groups.setdefault(rank, {}).update(groups_of(data))
             case "faulthandler" | "py-spy":
                 if rank is None:
-                    raise Refused("its name tells no rank")
+                    raise Refused("its name shows no rank")
                 self._add_stacks(
                     _faulthandler(data, rank) if log.kind == "faulthandler" else _pyspy(data, rank), log.name
                 )

@@ -1,9 +1,8 @@
-"""Reads what one rank and the processes below it do from /proc, once a second and for less than a millisecond.
+"""Reads one rank and its child processes from /proc, once a second and in less than a millisecond.
 
-It never raises for what the world does: a process may end, change its owner or be hidden between
-two reads. What could not be read is None; a process that has ended has state "X"; one that may not be
-read has state "?". It opens no file that can block on the memory lock of a stuck process
-(cmdline, environ, maps, smaps): stat, io, wchan, status and children answer in state D as well.
+Never raises: a process may end, change its owner or be hidden between two reads. Unreadable values are None; an ended
+process has state "X", an unreadable one "?". Opens no file that can block on the memory lock of a stuck process
+(cmdline, environ, maps, smaps): stat, io, wchan, status and children are readable in state D as well.
 
 source: proc(5); measured on Linux 6.18 by bench/observe/sampling.py
 """
@@ -28,7 +27,7 @@ WHOLE = frozenset("TtZXx")  # states that a process has as a whole
 
 
 class Usage(NamedTuple):
-    """What one process has used so far, with its children that have been waited for."""
+    """Resources used by one process so far, with its children that were waited for."""
 
     cpu_s: float
     io_bytes: int
@@ -38,7 +37,7 @@ class Usage(NamedTuple):
 
 
 class Transferred(NamedTuple):
-    """What /proc/PID/io counts, in the sums that are of use here."""
+    """Counters of /proc/PID/io, summed."""
 
     io_bytes: int  # rchar + wchar
     disk_bytes: int  # read_bytes + write_bytes
@@ -51,7 +50,7 @@ NO_BYTES = Transferred(0, 0, 0, 0)
 
 
 class ProcessStat(NamedTuple):
-    """The fields of /proc/PID/stat that are of use here. Seconds, and ticks since boot for `started`."""
+    """Selected fields of /proc/PID/stat. Seconds, and ticks since boot for `started`."""
 
     name: str  # at most 15 characters: what the program calls itself, else its file
     state: str
@@ -61,7 +60,7 @@ class ProcessStat(NamedTuple):
 
 
 class RankReader:
-    """Reads one rank again and again, its files kept open.
+    """Reads one rank repeatedly, keeping its files open.
 
     An open file of /proc belongs to one process for good: when its pid is used again by another, reads fail.
     """
@@ -102,8 +101,7 @@ class RankReader:
     def sample(
         self, at_s: float, *, log_bytes: int = 0, step: int | None = None, thread: int = 0
     ) -> RankSample:
-        """The rank now. `log_bytes` and `step` are what the follower of its log knows. `thread`: the one that counts;
-        0: the main one."""
+        """The rank now. `log_bytes` and `step` come from the follower of its log."""
         if thread != self._thread:
             self._follow(thread)
         stat = parse_stat(_read(self._stat))
@@ -248,7 +246,7 @@ def _is_there(pid: int) -> bool:
 
 
 def parse_stat(text: bytes) -> ProcessStat | None:
-    """`8421 (python3 (train)) S 8400 ... ` -> its state and times; None when the text is not of this form.
+    """Parses `8421 (python3 (train)) S 8400 ... ` into state and times; None for another form.
 
     The name may hold blanks and brackets, so fields are counted from the last bracket: state is field 3,
     utime, stime, cutime and cstime are fields 14-17, starttime is field 22.
@@ -287,9 +285,9 @@ def parse_io(text: bytes) -> Transferred | None:
 
 
 def parse_traced(status: bytes) -> bool | None:
-    """Whether `TracerPid:` of /proc/PID/status names a process; None where there is no such line.
+    """True if `TracerPid:` of /proc/PID/status names a process; None if there is no such line.
 
-    A tracer in a pid namespace that is not seen from here shows as 0.
+    A tracer in an invisible pid namespace shows as 0.
     """
     at = status.find(TRACER)
     if at < 0:
@@ -298,13 +296,13 @@ def parse_traced(status: bytes) -> bool | None:
 
 
 def parse_wait_channel(text: bytes) -> str:
-    """`futex_wait_queue` as it is; `0` (running, or not to be told) and nothing: ""."""
+    """`futex_wait_queue` unchanged; "" for `0` (running, or unknown) and for nothing."""
     name = text.strip().decode("ascii", "replace")
     return "" if name == "0" else name
 
 
 def parse_children(text: bytes) -> list[int]:
-    """`8430 8431 ` -> pids. The last one is left out where the list was cut, as it may be half a number."""
+    """`8430 8431 ` -> pids. Drops the last one of a truncated list, which may be incomplete."""
     pids = text.split()
     if len(text) >= READ_BYTES_MAX and not text.endswith(b" "):
         pids = pids[:-1]

@@ -1,8 +1,8 @@
 """Collects stacks of ranks from outside by py-spy, else by their own faulthandler.
 
-Without native frames py-spy only reads memory: the rank goes on. With them it pauses the rank for as long as it
-looks (0.3-2.4 s), so that is asked for suspects only, never of one that is blocked, stopped or traced, and a
-tool that takes too long is killed. Nothing in here waits: `poll` does what there is to do and comes back.
+Without native frames py-spy only reads memory: the rank continues. With them it pauses the rank while it reads
+(0.3-2.4 s), so that is used for suspects only, never for a rank that is blocked, stopped or traced, and a tool that
+takes too long is killed. Nothing here waits: `poll` does the available work and returns.
 
 source: py-spy 0.4, which seizes threads (PTRACE_SEIZE); measured by bench/observe/stacks.py
 """
@@ -45,7 +45,7 @@ Clock = Callable[[], float]
 
 
 class Ask(NamedTuple):
-    """A rank whose stacks are wanted. `folder`: the worker's, with what its shim says; None: it is sent no signal.
+    """A rank whose stacks are requested. `folder`: the worker's, with its shim's note; None: no signal is sent.
 
     `thread`: the one that runs its script, which is to come first; 0: the main one.
     """
@@ -57,7 +57,7 @@ class Ask(NamedTuple):
 
 
 def tool_path() -> str | None:
-    """py-spy beside this Python, else on the PATH; None where there is none."""
+    """py-spy beside this Python, else on the PATH; None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
@@ -70,7 +70,7 @@ def collect(
     signal_first: bool = True,
     tool: str | None = None,
 ) -> tuple[RankStacks, ...]:
-    """The stacks of all that were asked, in their order, in at most `deadline_s` seconds. Waits; see Collection."""
+    """The stacks of all requested ranks, in order, within `deadline_s` seconds. Waits; see Collection."""
     collection = Collection(
         asks, deadline_s, native=native, signal_first=signal_first, tool=tool or tool_path()
     )
@@ -84,11 +84,12 @@ def collect(
 
 
 class Collection:
-    """Gathers the stacks of many ranks. start(), then poll() until it is True, then result(); close() at any time.
+    """Collects stacks of many ranks. Call start(), then poll() until it returns True, then result(); close() at any
+    time.
 
-    `deadline_s`: seconds from start(); what has not come by then is given up. `native`: with native frames too,
-    where the rank may be paused. `signal_first`: ask each rank's faulthandler at once, so that its answer is there
-    should py-spy fail; else only ranks at which py-spy has failed are sent the signal.
+    `deadline_s`: seconds from start(); later stacks are given up. `native`: includes native frames, if the rank may
+    be paused. `signal_first`: asks each rank's faulthandler at once, as a fallback for py-spy; else only ranks for
+    which py-spy failed get the signal.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Collection:
         self._waiting.extend(rank for rank in self._ranks if not rank.is_done)
 
     def poll(self) -> bool:
-        """Does what can be done now, in a few milliseconds; True when there is nothing left to do."""
+        """Does the available work, in a few milliseconds; True when nothing is left."""
         now_s = self._clock()
         if now_s >= self._until_s:
             self._give_up()
@@ -134,11 +135,11 @@ class Collection:
         return not self._waiting and all(rank.is_done for rank in self._ranks)
 
     def result(self) -> tuple[RankStacks, ...]:
-        """What was learned of each rank, in the order they were asked in."""
+        """The result for each rank, in the order of the requests."""
         return tuple(rank.result() for rank in self._ranks)
 
     def close(self) -> None:
-        """Ends what still runs. The ranks go on as before."""
+        """Ends running tools. The ranks continue."""
         self._waiting.clear()
         for rank in self._ranks:
             rank.stop("")
@@ -150,10 +151,10 @@ class Collection:
 
 
 class Sampling:
-    """Takes the main thread's stack of one rank again and again, over a few seconds. Used like Collection.
+    """Samples the main thread's stack of one rank repeatedly, over a few seconds. Used like Collection.
 
-    By py-spy where that works, which costs 10 ms a time and does not touch the rank; else by its faulthandler's
-    signal, which interrupts system calls: Python begins them again, C code of others may not.
+    Uses py-spy if possible, which costs 10 ms a sample and does not touch the rank; else its faulthandler's signal,
+    which interrupts system calls: Python restarts them, C code of others may not.
     """
 
     def __init__(
@@ -393,7 +394,7 @@ def _thread_states(pid: int) -> list[str]:
 
 
 def let_go(pid: int) -> None:
-    """Lets a process go on that a tool has left stopped.
+    """Resumes a process that a tool left stopped.
 
     py-spy before 0.4 stopped threads by SIGSTOP: killed at the wrong moment it left that signal pending, and the
     rank stopped for good. The process was not stopped when the tool was started, so what stops it now is ours.
@@ -434,7 +435,7 @@ def _read(path: str) -> bytes:
 
 
 def why_not(pid: int, run: ToolRun, way: StackSource) -> str:
-    """Why py-spy has given no stacks, and what to do where something can be done."""
+    """Why py-spy returned no stacks, and what to do if possible."""
     name = "py-spy" if way != "native" else "py-spy --native"
     if run.killed:
         return f"{name} did not finish in {NATIVE_S if way == 'native' else DUMP_S:g} s"
@@ -449,15 +450,17 @@ def why_not(pid: int, run: ToolRun, way: StackSource) -> str:
 
 
 def forbidden(pid: int) -> str:
-    """Why this process may not be looked into, as far as it can be told."""
+    """Why this process may not be inspected, as far as known."""
     owner = _owner(pid)
     if os.geteuid() != 0 and owner not in (None, os.geteuid()):
         return f"the process belongs to user {owner}: run this as that user or as root"
     scope = _read("/proc/sys/kernel/yama/ptrace_scope").strip()
     if scope not in (b"", b"0"):
         now = scope.decode(errors="replace")
-        return f"the kernel forbids looking into it (kernel.yama.ptrace_scope={now}): set it to 0, or run as root"
-    return "looking into it is forbidden: in a container add the capability SYS_PTRACE, else run as root"
+        return (
+            f"the kernel forbids inspecting it (kernel.yama.ptrace_scope={now}): set it to 0, or run as root"
+        )
+    return "inspecting it is forbidden: in a container add the capability SYS_PTRACE, else run as root"
 
 
 def _owner(pid: int) -> int | None:

@@ -1,8 +1,8 @@
 """Requests Python stacks from ranks by signal and collects them, without stopping or tracing any.
 
-The shim inside a rank registers faulthandler on a free signal and says so in `rank-N.shim.json`
-(`{"pid": 4711, "stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. A signal that nobody catches would end
-the training, so it is sent only where the file names this very process and the kernel says that it is caught.
+The shim inside a rank registers faulthandler on a free signal and notes it in `rank-N.shim.json` (`{"pid": 4711,
+"stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. An uncaught signal would end the training, so it is sent
+only if the file names this very process and the kernel reports a handler.
 """
 
 import os
@@ -23,14 +23,14 @@ POLL_S = 0.02  # a dump takes 0.6-3 ms
 
 
 class ShimNote(msgspec.Struct, frozen=True):
-    """What is of use here of `rank-N.shim.json`; other keys pass."""
+    """The used keys of `rank-N.shim.json`; others are ignored."""
 
     pid: int
     stack_signal: int
 
 
 class Asked(NamedTuple):
-    """A rank that was sent its signal, and where its answer will begin."""
+    """A rank that was sent its signal, and the offset of its answer."""
 
     rank: int
     path: Path
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 def ask(worker_dir: Path, rank: int, pid: int) -> Asked | None:
-    """Sends the signal for a dump; None where it was not sent: no shim there, another process, or it cannot answer."""
+    """Sends the signal for a dump; None if it was not sent: no shim, another process, or no handler."""
     note = _note(worker_dir / f"rank-{rank}.shim.json")
     if note is None or note.pid != pid or not 0 < note.stack_signal < signal.NSIG:
         return None
@@ -50,7 +50,7 @@ def ask(worker_dir: Path, rank: int, pid: int) -> Asked | None:
 def collect(
     asked: Iterable[Asked], deadline_s: float, clock: Callable[[], float], wait: Callable[[float], object]
 ) -> tuple[Stack, ...]:
-    """The stacks that arrive before `clock` reaches `deadline_s`, by rank. Returns as soon as all are there.
+    """Stacks that arrive before `clock` reaches `deadline_s`, by rank. Returns as soon as all have arrived.
 
     A dump is whole when it ends a line and has not grown between two looks.
     """
@@ -131,7 +131,7 @@ def _size_bytes(path: Path) -> int:
 
 
 def written_since(asked: Asked) -> bytes:
-    """What the rank has added, from the start where its file was begun anew."""
+    """Data that the rank has added; from the start if its file was recreated."""
     try:
         with asked.path.open("rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size

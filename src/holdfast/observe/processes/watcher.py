@@ -1,4 +1,4 @@
-"""Looks for signatures in logs while they grow: in the lines that a follower has just read."""
+"""Matches signatures in growing logs: in the lines that a follower has just read."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,10 +17,10 @@ CAPS = Caps(
 
 
 class Watcher:
-    """For the logs of one worker in one attempt. `cache`: a folder for compiled signatures.
+    """Watches the logs of one worker in one attempt. `cache`: folder for compiled signatures.
 
-    A match's `source` numbers the logs in the order in which they first had lines; `sources` has their names.
-    Lines are not counted: `line` is 0. A traceback is understood where one poll has it whole.
+    A match's `source` numbers the logs by their first lines; `sources` has their names. Lines are not counted: `line`
+    is 0. A traceback is recognised if one poll contains all of it.
 
     raises: SignatureError, for a signature that cannot be searched for
     """
@@ -33,7 +33,7 @@ class Watcher:
         self._sweeps: dict[str, tuple[int, Sweep]] = {}
 
     def look(self, chunks: Iterable[Chunk]) -> tuple[Match, ...]:
-        """What is seen in them. A text that was seen before comes once more in each poll, with its count so far."""
+        """Matches in new lines. A repeated text is returned once per poll, with its count so far."""
         found: list[Match] = []
         for chunk in chunks:
             number, sweep = self._sweep(chunk.source)

@@ -15,7 +15,7 @@ CLOCK_S = 60.0  # that much the wall clock may have been set since
 
 
 class RankFact(Struct, frozen=True):
-    """A rank's process; `code`: what it ended with, where that is known."""
+    """A rank's process; `code`: its exit code, if known."""
 
     rank: int
     pid: int
@@ -24,7 +24,7 @@ class RankFact(Struct, frozen=True):
 
 
 class WorkerFacts(Struct, frozen=True):
-    """`command_pid`: of the command, while it runs; None: it does not."""
+    """`command_pid`: pid of the running command; None: it does not run."""
 
     command_pid: int | None
     ranks: tuple[RankFact, ...]
@@ -45,7 +45,9 @@ class _Fact(Struct, frozen=True):
 
 
 def worker_facts(folder: Path) -> WorkerFacts:
-    """Of a folder that cannot be read: nothing. What began before the machine did has ended."""
+    """The facts of a worker's folder; empty if it cannot be read. Processes older than the machine's boot count as
+    ended.
+    """
     ranks: dict[int, RankFact] = {}
     command_pid: int | None = None
     booted_s = _booted_at_s()

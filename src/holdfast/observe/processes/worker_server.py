@@ -1,8 +1,8 @@
 """Queries the progress of ranks in their collectives over the socket of the shim, with a short deadline.
 
 `rank-N.sock` in the worker's folder answers b"s" with the status of all groups and b"r" with the flight records; an
-answer begins with its length in 4 bytes. A rank that holds the GIL, is stopped or sits in the kernel takes the
-question and does not answer: `GroupStatusReader.unanswered_since_s` says since when, and that is a sign by itself.
+answer begins with its length in 4 bytes. A rank that holds the GIL, is stopped or is in the kernel accepts the query
+and does not answer: `GroupStatusReader.unanswered_since_s` records since when, which is evidence too.
 """
 
 import os
@@ -63,10 +63,10 @@ _GROUPS = msgspec.json.Decoder(dict[str, _Members])
 
 
 class GroupStatusReader:
-    """How far one rank is, asked again and again over one connection; the answer is read when it is there.
+    """Queries one rank's progress repeatedly over one connection; the answer is read when it arrives.
 
-    At most one question is open: a rank that was stopped finds one, not a thousand. A lost connection is made anew
-    by the next `ask`.
+    At most one query is open: a rank that was stopped finds one, not a thousand. The next `ask` reconnects a lost
+    connection.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
@@ -78,7 +78,7 @@ class GroupStatusReader:
         self._received = bytearray()
 
     def ask(self) -> bool:
-        """Sends the question, unless one is open. False: nobody listens there (not yet, or no longer)."""
+        """Sends the query, unless one is open. False: nothing listens there (not yet, or no longer)."""
         if self._socket is None:
             self._socket = _connect(self.path)
             self._received.clear()
@@ -97,7 +97,7 @@ class GroupStatusReader:
         return True
 
     def read(self) -> tuple[GroupStatus, ...] | None:
-        """The answer, if it is there; one entry for each group that has been used. None: not yet."""
+        """The answer, if it has arrived; one entry for each group in use. None: not yet."""
         try:
             body = self._take()
             answer = None if body is None else _ANSWERS.decode(body)
@@ -134,7 +134,9 @@ class GroupStatusReader:
 
 
 def group_status(path: Path, deadline_s: float, clock: Callable[[], float]) -> tuple[GroupStatus, ...] | None:
-    """How far the rank behind the socket `path` is; None where it has not said so before `clock` says `deadline_s`."""
+    """The progress of the rank behind the socket `path`; None if it does not answer before `clock` reaches
+    `deadline_s`.
+    """
     body = _answer(path, b"s", STATUS_BYTES_MAX, deadline_s, clock)
     try:
         return None if body is None else parse_status(body)
@@ -143,16 +145,16 @@ def group_status(path: Path, deadline_s: float, clock: Callable[[], float]) -> t
 
 
 def flight_records(path: Path, deadline_s: float, clock: Callable[[], float]) -> tuple[bytes, ...] | None:
-    """Its records without stacks, each a pickle of a peer: to be read by an unpickler that refuses every class.
+    """Flight records without stacks, each a pickle of the rank, for an unpickler that refuses every class.
 
-    NCCL's comes first. None where the rank does not answer before `clock` says `deadline_s`. Takes the rank 1-10 ms.
+    NCCL's comes first. None if the rank does not answer before `clock` reaches `deadline_s`. Takes the rank 1-10 ms.
     """
     made = ask_records(path)
     return None if made is None else read_records(made, deadline_s, clock)
 
 
 def ask_records(path: Path) -> socket.socket | None:
-    """Sends the question alone, in well under a millisecond: for ranks that may be ended the next moment."""
+    """Sends only the query, in well under a millisecond: for ranks that may be ended the next moment."""
     return _asked(path, b"r")
 
 
@@ -201,7 +203,7 @@ def _status(group: int, counts: _Counts) -> GroupStatus:
 
 
 def read_groups(path: Path) -> dict[str, Group]:
-    """The groups of `rank-N.groups.json`, by name; empty where it cannot be read."""
+    """The groups in `rank-N.groups.json`, by name; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             return parse_groups(file.read(GROUPS_BYTES_MAX))
@@ -258,7 +260,7 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _connect(path: Path) -> socket.socket | None:
-    """Not blocking. None where nobody listens, or a rank that accepts nobody has too many waiting already."""
+    """Not blocking. None if nothing listens, or if the rank's queue of connections is full."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.setblocking(False)
     try:

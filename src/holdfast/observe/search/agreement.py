@@ -9,9 +9,9 @@ from holdfast.parsers.signature_files import SignatureError
 
 
 def disagreements(signatures: Sequence[Signature], cache: Path | None = None) -> list[str]:
-    """What an engine does not find, each in one sentence that begins with the id; empty when all is well.
+    """Signatures that an engine does not find, each in one sentence that begins with the id; empty if all are found.
 
-    cache: a folder for compiled signatures. Where Hyperscan is not installed, only the other engine is asked.
+    cache: folder for compiled signatures. Without Hyperscan only the other engine is tested.
     """
     try:
         engines = [engine(signatures, None, is_small=True), engine(signatures, cache)]

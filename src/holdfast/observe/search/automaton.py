@@ -1,8 +1,8 @@
-"""All signatures as one automaton: where in a block of text may which of them stand?
+"""Searches all signatures as one automaton: returns candidate places in a block of text.
 
-Two engines answer alike. Hyperscan reads all patterns in one go; its compiled database is kept in a cache, as
-compiling takes seconds. The engine of Python's `re` needs nothing, and is the quicker one for a few small logs.
-Both report too much rather than too little: who asks confirms each report with the signature's own pattern.
+Two engines give the same results. Hyperscan reads all patterns in one pass; its compiled database is cached, because
+compiling takes seconds. The engine of Python's `re` needs nothing, and is faster for a few small logs. Both report
+supersets: callers confirm each candidate with the signature's own pattern.
 """
 
 import hashlib
@@ -43,20 +43,20 @@ CPU_FLAGS = re.compile(rb"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
 
 
 class Engine(Protocol):
-    """Finds candidates. For one thread; `fork` gives one for another."""
+    """Finds candidates. For one thread; `fork` returns one for another thread."""
 
     def fork(self) -> "Engine": ...
 
     def candidates(self, text: Text, size: int) -> list[Candidate]:
-        """Those in `text[:size]`, whose lines end with newlines only, by their offsets."""
+        """Candidates in `text[:size]`, whose lines end with newlines only, by offset."""
         ...
 
 
 class PlainEngine:
-    """Python's `re`, one pattern after the other; each only on lines that hold one of its words.
+    """Python's `re`, one pattern after the other; each only on lines with one of its words.
 
-    Most lines of a job are alike but for their numbers. Words are looked for in one of each kind first, and only
-    those that a line of a new kind holds are looked for at all.
+    Most lines of a job differ only in their numbers. Words are first searched in one line of each kind, and only
+    those that a new kind of line contains are searched at all.
     """
 
     def __init__(self, patterns: Sequence[Loose]) -> None:
@@ -112,7 +112,7 @@ class PlainEngine:
 
 
 class FastEngine:
-    """Hyperscan. It lets other threads run while it scans."""
+    """Hyperscan. It releases the GIL while it scans."""
 
     def __init__(self, database: "hyperscan.Database") -> None:
         self._database = database
@@ -132,10 +132,10 @@ class FastEngine:
 
 
 def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: bool = False) -> Engine:
-    """The engine for these signatures. `is_small`: so little text that compiling is not worth while.
+    """The engine for these signatures. `is_small`: too little text for compiling to pay.
 
-    `cache`: a folder for what was made of the patterns; None: nothing is kept. Whatever is wrong with it is no error.
-    raises: SignatureError, for a pattern that the empty line matches
+    `cache`: folder for compiled patterns; None: no cache. Problems with it are no error. raises: SignatureError, for
+    a pattern that matches the empty line
     """
     key = _key(signatures)
     fast = cache and cache / f"{key}.{platform.machine()}.hs"

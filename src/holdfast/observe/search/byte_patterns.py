@@ -60,14 +60,14 @@ PLACES = {
 
 
 class TooLoose(ValueError):
-    """Nothing is left of a pattern that a line must hold."""
+    """A pattern has no required part."""
 
 
 class Loose(Struct, frozen=True):
-    """What is made of a pattern. `expression`: the loosened pattern.
+    """A loosened pattern. `expression`: for the engines.
 
-    `any_of`: one of these stands in every match; where there are none, nothing is known. `caseless`: they are small
-    letters, whatever the text has; so for a pattern of which but a part is caseless.
+    `any_of`: one of these occurs in every match; empty: unknown. `caseless`: they are lower case, whatever the text
+    has.
     """
 
     expression: bytes
@@ -76,7 +76,7 @@ class Loose(Struct, frozen=True):
 
 
 def loosened(pattern: str) -> Loose:
-    """raises: re.error, for what is no pattern; TooLoose, for one that the empty line matches"""
+    """Loosens a pattern. raises: re.error, for an invalid pattern; TooLoose, for one that matches the empty line"""
     tree = parser.parse(pattern, re.ASCII)
     nodes = _flat(tree)
     caseless = bool(tree.state.flags & re.IGNORECASE)

@@ -11,13 +11,13 @@ ALL: tuple[CodeKind, ...] = ("xid", "sxid", "npu")
 
 
 def package_tables(kinds: Collection[CodeKind] = ALL) -> CodeTables:
-    """What is known of Xid, SXid and NPU codes; only of these kinds, to save the time of reading the others."""
+    """Facts on Xid, SXid and NPU codes; only of these kinds, because reading all takes time."""
     tables = {kind: _table(kind) for kind in kinds}
     return CodeTables(xid=tables.get("xid", {}), sxid=tables.get("sxid", {}), npu=tables.get("npu", {}))
 
 
 def tables_for(categories: Collection[str]) -> CodeTables:
-    """Those whose codes were seen: reading all of them takes longer than searching a small folder of logs."""
+    """Tables of the kinds of codes that occurred: reading all takes longer than searching a small folder of logs."""
     kinds: list[CodeKind] = ["xid"] if any(name.startswith("xid_") for name in categories) else []
     kinds += ["sxid"] if {"sxid", "fabric_manager"} & {*categories} else []
     kinds += ["npu"] if any(name.startswith("npu_") for name in categories) else []

@@ -1,7 +1,7 @@
-"""Selects the lines that contain one of several words, before Python looks at them.
+"""Selects lines that contain one of several words, before Python parses them.
 
-A log of ten thousand lines a second has few that tell of steps. Hyperscan finds them at gigabytes a second; without it
-every line is kept, which is slower and the same.
+Few of a log's ten thousand lines a second mention steps. Hyperscan finds them at gigabytes a second; without it every
+line is kept, which is slower with the same result.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ FEW = 16  # lines; so few are not worth a scan
 
 
 class LineSieve:
-    """`expressions`: what a line must hold one of, case-blind, each as Hyperscan and `re` both read it.
+    """`expressions`: case-insensitive alternatives, in the common syntax of Hyperscan and `re`.
 
-    `after`: so many lines behind one that is kept are kept as well. For one thread.
+    `after`: number of lines kept after each match. For one thread.
     """
 
     def __init__(self, expressions: Sequence[bytes], *, after: int = 0) -> None:
@@ -40,13 +40,13 @@ class LineSieve:
         self._scratch = hyperscan.Scratch(database)
 
     def fork(self) -> "LineSieve":
-        """Another one of the same words, for the same thread, for other lines."""
+        """Another sieve of the same words, for the same thread, for other lines."""
         other = copy(self)
         other._left = 0
         return other
 
     def kept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """In their order; all of them where they are few. Lines have no ends."""
+        """Matching lines in order; all of them if there are few. Lines have no line ends."""
         if self._database is None or len(lines) < FEW:
             self._left = self._after
             return lines

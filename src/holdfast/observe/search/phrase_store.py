@@ -1,6 +1,6 @@
-"""Gathers the phrases of the package: examples and titles of signatures, tables of codes, words that people use.
+"""Collects the phrases of the package: examples and titles of signatures, tables of codes, common words.
 
-The index of all of them takes a second to make; the build leaves it beside the tables (ready_made.py).
+Building the index takes a second; the build stores it beside the tables (ready_made.py).
 """
 
 import re
@@ -47,7 +47,7 @@ _DECODER = msgspec.msgpack.Decoder(PhraseIndex)
 
 
 def package_index(signatures: Iterable[Signature], cache: Path | None = None) -> PhraseIndex:
-    """The index of the package's phrases. `signatures`: the package's; `cache`: a folder that remembers the index."""
+    """The index of the package's phrases. `signatures`: the package's; `cache`: folder that stores the index."""
     key = _key()
     place = cache and cache / INDEX
     for kept in (files(PACKAGE) / INDEX, place):
@@ -60,12 +60,12 @@ def package_index(signatures: Iterable[Signature], cache: Path | None = None) ->
 
 
 def write_index(folder: Path, signatures: Iterable[Signature]) -> None:
-    """Into this folder. A file that cannot be written is left out; whatever is wrong with a table is raised."""
+    """Writes the index into this folder. Skips a file that cannot be written; raises on an invalid table."""
     signature_cache.keep(folder / INDEX, _key(), msgspec.msgpack.encode(make_index(signatures)))
 
 
 def make_index(signatures: Iterable[Signature]) -> PhraseIndex:
-    """raises: PhraseTableError"""
+    """Builds the index. raises: PhraseTableError"""
     known = {one.id: one for one in signatures}
     entries = code_entries(_text("codes.csv"), categories.KINDS, categories.ACTIONS)
     rows = phrase_rows(_text("phrases.csv"), known, categories.KINDS)

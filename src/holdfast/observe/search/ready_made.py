@@ -1,7 +1,7 @@
-"""What the build of the package makes of its signatures: read, and loosened for the search.
+"""Parses and loosens the package's signatures at build time.
 
-A new machine, or a pod that begins with an empty cache, would take a second for it before the first answer. Only a
-shortcut: what is missing, damaged, or was made of other signatures is made again by whoever needs it.
+Without this, a new machine, or a pod with an empty cache, needs a second before the first answer. Only a shortcut:
+missing, damaged or outdated files are rebuilt at run time.
 
     python -m holdfast.observe.search.ready_made FOLDER    writes it into the folder `holdfast/signatures` of a build
 """
@@ -25,12 +25,12 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, Loose])
 
 
 def loosened_patterns() -> Mapping[str, Loose]:
-    """What the build made of each pattern; empty where it made nothing."""
+    """The loosened patterns of the build; empty if there are none."""
     return loosened_in(files(PACKAGE))
 
 
 def loosened_in(folder: Traversable) -> Mapping[str, Loose]:
-    """What was made of each pattern and written into this folder."""
+    """The loosened patterns in this folder."""
     kept = signature_cache.content(folder / LOOSENED, _loosening())
     try:
         return _DECODER.decode(kept) if kept else {}
@@ -39,7 +39,7 @@ def loosened_in(folder: Traversable) -> Mapping[str, Loose]:
 
 
 def write(folder: Path) -> None:
-    """Into this folder. A file that cannot be written is left out; whatever is wrong with a signature is raised."""
+    """Writes the files into this folder. Skips a file that cannot be written; raises on an invalid signature."""
     known = package_signatures(as_built=False)
     signature_cache.save(folder / CACHED, signature_cache.key_of(package_texts()), known)
     loose = {one.pattern: loosened(one.pattern) for one in known}

@@ -1,4 +1,4 @@
-"""Reads the rules: those of the package, and a site's own, which add to them; with the signatures, all knowledge."""
+"""Reads the rules of the package, and those of a site, which add to them; with the signatures, all knowledge."""
 
 from collections.abc import Callable
 from importlib.resources import files
@@ -21,7 +21,7 @@ _DECODER = msgspec.msgpack.Decoder(Rules)
 
 
 def package_rules(*, as_built: bool = True) -> Rules:
-    """Those that come with Holdfast. `as_built`: as the build has left them parsed beside the TOML, where it has."""
+    """The package's rules. `as_built`: use the build's parsed files if present."""
     texts = _package_texts()
     kept = signature_cache.content(files(PACKAGE) / CACHED, _key(texts)) if as_built else None
     if kept is not None:
@@ -33,13 +33,13 @@ def package_rules(*, as_built: bool = True) -> Rules:
 
 
 def write_rules(folder: Path) -> None:
-    """Leaves the package's rules, parsed, in the folder of a build."""
+    """Writes the package's rules, parsed, into the folder of a build."""
     made = msgspec.msgpack.encode(package_rules(as_built=False))
     signature_cache.keep(folder / CACHED, _key(_package_texts()), made)
 
 
 def site_rules(site: Path) -> Rules:
-    """Those in SITE/rules. raises: SignatureError, where one of the files cannot be read or used"""
+    """The rules in SITE/rules. raises: SignatureError, if a file cannot be read or used"""
     try:
         paths = sorted(path for path in (site / FOLDER).glob("*.toml"))
         texts = [(path, path.read_bytes().decode("utf-8")) for path in paths]
@@ -51,9 +51,10 @@ def site_rules(site: Path) -> Rules:
 def all_knowledge(
     site: Path | None = None, cache: Path | None = None, refused: Callable[[str], object] | None = None
 ) -> KnowledgeBase:
-    """Holdfast's signatures and rules, and the site's. `refused`: gets a sentence for each of the site's that is left out.
+    """Signatures and rules of Holdfast and the site. `refused`: receives a sentence for each of the site's that is
+    skipped.
 
-    raises: SignatureError, where the folder cannot be read, and without `refused` for anything in it that cannot be used
+    raises: SignatureError, if the folder cannot be read, and without `refused` for anything unusable in it
     """
     signatures = all_signatures(site, cache, refused)
     rules = package_rules()

@@ -1,4 +1,4 @@
-"""Searches logs for all signatures in one go: a few threads, each with one block of one log in memory."""
+"""Searches logs for all signatures in one pass: a few threads, each with one block of one log in memory."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -43,9 +43,10 @@ def search(
     cache: Path | None = None,
     beside: Callable[[Log], object] | None = None,
 ) -> Search:
-    """Everything that is found under the paths and on stdin. `cache`: a folder for compiled signatures.
+    """All matches under the paths and on stdin. `cache`: folder for compiled signatures.
 
-    `beside`: is given what is no log, but tells of the job too (flight records, dumps of stacks), by several threads.
+    `beside`: receives files that are no logs but belong to the job (flight records, stack dumps), from several
+    threads.
 
     raises: SignatureError, for a signature that cannot be searched for
     """
@@ -72,7 +73,7 @@ def search(
 
 
 class FoundLog(Struct, frozen=True):
-    """`path`: where it can be read again; None for what was unpacked."""
+    """`path`: of a log that can be read again; None for unpacked ones."""
 
     source: Source
     entries: list[Entry]
@@ -80,7 +81,7 @@ class FoundLog(Struct, frozen=True):
 
 
 class FoundFile(Struct, frozen=True):
-    """What one file gave: several logs, where it is an archive."""
+    """The result of one file: several logs, if it is an archive."""
 
     logs: list[FoundLog]
     skipped: list[Skipped]

@@ -1,7 +1,6 @@
-"""Keeps parsed signatures in a file: TOML of a few hundred takes longer to read than a small folder of logs.
+"""Caches parsed signatures in a file: parsing hundreds from TOML takes longer than searching a small folder of logs.
 
-Only a shortcut. What is missing, damaged, of another version or not writable is passed over without a word, and
-the TOML is read.
+Only a shortcut. A missing, damaged, outdated or unwritable cache is ignored silently, and the TOML is read.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ _DECODER = msgspec.msgpack.Decoder(tuple[Signature, ...])
 
 
 def key_of(files: Iterable[tuple[str, bytes]]) -> bytes:
-    """Changes with any name, any content, and with what a signature is."""
+    """A key that changes with any name, any content, and the fields of a signature."""
     fields = [
         (field.name, str(field.type), repr(field.default)) for field in msgspec.structs.fields(Signature)
     ]
@@ -32,7 +31,7 @@ def key_of(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def load(path: Traversable, key: bytes) -> tuple[Signature, ...] | None:
-    """What was kept under this key; None where there is nothing whole."""
+    """The cached signatures of this key; None if there are none intact."""
     kept = content(path, key)
     try:
         return None if kept is None else _DECODER.decode(kept)
@@ -41,12 +40,12 @@ def load(path: Traversable, key: bytes) -> tuple[Signature, ...] | None:
 
 
 def save(path: Path, key: bytes, signatures: tuple[Signature, ...]) -> None:
-    """Keeps them. A file that cannot be written costs nothing but the time to read the TOML again."""
+    """Stores signatures. A failure only costs time at the next start."""
     keep(path, key, msgspec.msgpack.encode(signatures))
 
 
 def content(path: Traversable, key: bytes) -> bytes | None:
-    """The bytes kept under this key; None where there are none, or not all."""
+    """The cached bytes of this key; None if missing or incomplete."""
     try:
         raw = path.read_bytes()
     except OSError:
@@ -56,7 +55,7 @@ def content(path: Traversable, key: bytes) -> bytes | None:
 
 
 def keep(path: Path, key: bytes, body: bytes) -> None:
-    """Under another name and then moved into place: whoever reads finds a whole file or none."""
+    """Writes under a temporary name and renames: readers find a complete file or none."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reads the signatures: those of the package, and a site's own, which add to them or replace them."""
+"""Reads the signatures of the package, and those of a site, which add to or replace them."""
 
 from collections.abc import Callable
 from importlib.resources import files
@@ -16,9 +16,9 @@ CACHED = "signatures.msgpack"
 
 
 def package_signatures(cache: Path | None = None, *, as_built: bool = True) -> tuple[Signature, ...]:
-    """Those that come with Holdfast, by file name. cache: a folder that remembers them parsed.
+    """The package's signatures, by file name. cache: folder with parsed ones.
 
-    `as_built`: as the build has left them parsed beside the TOML, where it has.
+    `as_built`: use the build's parsed files if present.
     """
     texts = package_texts()
     place, key = cache and cache / CACHED, signature_cache.key_of(texts)
@@ -32,7 +32,7 @@ def package_signatures(cache: Path | None = None, *, as_built: bool = True) -> t
 
 
 def package_texts() -> list[tuple[str, bytes]]:
-    """The names and the contents of Holdfast's own files, by name."""
+    """Names and contents of Holdfast's own files, by name."""
     return [
         (file.name, file.read_bytes())
         for file in sorted(files(PACKAGE).iterdir(), key=lambda file: file.name)
@@ -41,14 +41,14 @@ def package_texts() -> list[tuple[str, bytes]]:
 
 
 class Own(Struct, frozen=True):
-    """What a folder holds. `signatures`: each with the name of its file. `complaints`: of what cannot be used."""
+    """Contents of a folder. `signatures`: each with the name of its file. `complaints`: on unusable ones."""
 
     signatures: tuple[tuple[str, Signature], ...]
     complaints: tuple[str, ...]
 
 
 def folder_read(folder: Path) -> Own:
-    """What is in the TOML files of a folder. raises: SignatureError, where the folder cannot be read"""
+    """The TOML files of a folder. raises: SignatureError, if the folder cannot be read"""
     found: list[tuple[str, Signature]] = []
     wrong: list[str] = []
     try:
@@ -71,7 +71,7 @@ def folder_read(folder: Path) -> Own:
 
 
 def folder_signatures(folder: Path) -> tuple[Signature, ...]:
-    """Those in the TOML files of a folder. raises: SignatureError, also where one of them cannot be read"""
+    """Signatures in the TOML files of a folder. raises: SignatureError, also if one of them cannot be read"""
     own = folder_read(folder)
     if own.complaints:
         raise SignatureError("\n".join(own.complaints))
@@ -81,9 +81,9 @@ def folder_signatures(folder: Path) -> tuple[Signature, ...]:
 def all_signatures(
     site: Path | None = None, cache: Path | None = None, refused: Callable[[str], object] | None = None
 ) -> tuple[Signature, ...]:
-    """Holdfast's and the site's. `refused`: is told why something of the site's is left out, in a sentence each.
+    """Holdfast's and the site's signatures. `refused`: receives a sentence for each of the site's that is skipped.
 
-    raises: SignatureError, where the folder cannot be read, and without `refused` for anything in it that cannot be used
+    raises: SignatureError, if the folder cannot be read, and without `refused` for anything unusable in it
     """
     package = package_signatures(cache)
     if site is None:
@@ -98,7 +98,7 @@ def all_signatures(
 
 
 def usable(folder: Path) -> Own:
-    """What a folder holds, without what cannot be searched for; of an id that stands twice, the last one counts."""
+    """A folder's usable signatures; of a repeated id, the last one counts."""
     own = folder_read(folder)
     kept: dict[str, tuple[str, Signature]] = {}
     wrong = list(own.complaints)

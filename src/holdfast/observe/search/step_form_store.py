@@ -1,4 +1,4 @@
-"""Reads the step forms: those of the package, and a site's own, which come before them or replace them."""
+"""Reads the step forms of the package, and those of a site, which precede or replace them."""
 
 from functools import cache
 from importlib.resources import files
@@ -10,7 +10,7 @@ from holdfast.parsers.steps.forms import StepFormError, parse, parse_unproved
 
 @cache
 def package_forms() -> tuple[StepForm, ...]:
-    """Those that come with Holdfast, by file name; without their proofs, which take longer to read than they."""
+    """The package's forms, by file name; without their proofs, which take longer to read."""
     places = sorted((files("holdfast") / "step_forms").iterdir(), key=lambda place: place.name)
     return tuple(
         form
@@ -22,7 +22,7 @@ def package_forms() -> tuple[StepForm, ...]:
 
 @cache
 def all_forms(extra: Path | None = None) -> tuple[StepForm, ...]:
-    """All forms. extra: a TOML file, or a folder of such. raises: StepFormError, also where it cannot be read"""
+    """All forms. extra: a TOML file, or a folder of them. raises: StepFormError, also if it cannot be read"""
     own = package_forms()
     if extra is None:
         return own

@@ -1,7 +1,7 @@
 """Turns the engine's candidates in one log into matches: confirmed, with captures and writer, repeats counted.
 
-What a line costs is bounded. A signature that a log repeats without end is at first kept text by text, then only
-counted, then only followed: its first lines and its last one are always among the matches.
+The cost of a line is bounded. A signature that repeats endlessly is first kept text by text, then only counted, then
+only followed: its first lines and its last one are always among the matches.
 """
 
 import re
@@ -44,9 +44,9 @@ Key: TypeAlias = tuple[object, ...]
 
 
 class Caps(Struct, frozen=True, kw_only=True):
-    """For one signature in one log: texts that are kept, and lines that match it and are looked at.
+    """Limits for one signature in one log: texts kept, and matching lines examined.
 
-    `tracebacks`: stretches of a log that are read for them; then only the last one of each block is.
+    `tracebacks`: stretches of a log parsed for tracebacks; beyond it only the last one of each block.
     """
 
     texts: int = 200
@@ -55,9 +55,9 @@ class Caps(Struct, frozen=True, kw_only=True):
 
 
 class Allowance:
-    """Memory for what is found, shared by all logs of a search: roughly so many bytes.
+    """Memory for matches, shared by all logs of a search, in bytes (approximate).
 
-    When it is used up, of each signature in each log only the first line and the last are kept, and cut short.
+    When it is used up, only the first and last line of each signature in each log are kept, shortened.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -72,7 +72,7 @@ class Allowance:
 
 
 class Entry(Struct):
-    """A match being made. `line`: 0 where the lines before it were not counted."""
+    """An unfinished match. `line`: 0 if the lines before it were not counted."""
 
     number: int
     offset: int
@@ -91,7 +91,7 @@ class Entry(Struct):
 
 
 class Place(NamedTuple):
-    """A line in the text of a block. `seen_from`: where the part of it begins that is looked at."""
+    """A line in the text of a block. `seen_from`: where its examined part begins."""
 
     start: int
     seen_from: int
@@ -101,8 +101,8 @@ class Place(NamedTuple):
 class Seen(Struct):
     """One signature in one log, so far.
 
-    `line_end`: where the line ends that was looked at last. `more`: counts the lines whose texts are not kept, and is
-    the first of them; `last`: the last of them. `waiting`: in this block, where the last match ends that was not looked at.
+    `line_end`: end of the last examined line. `more`: counts lines whose texts are not kept, and is the first of
+    them; `last`: the last of them. `waiting`: in this block, the end of the last unexamined match.
     """
 
     by_key: dict[Key, Entry] = {}
@@ -116,7 +116,7 @@ class Seen(Struct):
 
 
 class Knowledge:
-    """The signatures as a sweep needs them, for all sweeps."""
+    """The signatures as a sweep needs them, shared by all sweeps."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.signatures = signatures
@@ -130,7 +130,7 @@ class Knowledge:
         return number != EXCEPTION_NUMBER and self.signatures[number].role == "cause"
 
     def pattern(self, number: int) -> re.Pattern[str]:
-        """Letters, digits and words are those of ASCII: the engines know no others."""
+        """The compiled pattern. Letters, digits and words are ASCII only, as in the engines."""
         pattern = self._patterns.get(number)
         if pattern is None:
             pattern = self._patterns[number] = re.compile(self.signatures[number].pattern, re.ASCII)
@@ -138,10 +138,10 @@ class Knowledge:
 
 
 class Sweep:
-    """Takes the blocks of one log in their order.
+    """Takes the blocks of one log in order.
 
-    `lines_before`: the first block; None: not known, and no lines are counted. `counts_lines`: the log cannot be read
-    again, so its lines are counted as they pass; otherwise only the first few are, for that takes time.
+    `lines_before`: the first block; None: unknown, so lines are not counted. `counts_lines`: the log cannot be read
+    again, so its lines are counted in passing; else only the first few, because counting takes time.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Sweep:
         self._last_step: int | None = None
 
     def take(self, block: Block) -> list[Entry]:
-        """What was seen in this block, also where its text is known; counts are those of the log so far."""
+        """Matches in this block, including repeated texts; counts are those of the log so far."""
         self._block = block
         self._entries_on = {}
         self._counted_to = (block.offset, 0)
@@ -190,12 +190,12 @@ class Sweep:
         return [entry for entries in self._entries_on.values() for entry in entries]
 
     def look_anew(self) -> None:
-        """From now on, as many lines may be looked at as if none had been."""
+        """Resets the limit on examined lines."""
         for seen in self._seen.values():
             seen.looked_at = 0
 
     def finish(self) -> tuple[Source, list[Entry]]:
-        """The log, and what was seen in it, by offset. Nothing may be asked of it afterwards."""
+        """The log and its matches, by offset. The sweep must not be used afterwards."""
         block = self._block
         reached = progress(block, block.size)
         entries = [

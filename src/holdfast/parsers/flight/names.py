@@ -55,7 +55,7 @@ ONE_NODE = late(r"(?i)local[-_]?rank[-_.=]?\d")
 
 
 def kind_of(name: str, head: bytes) -> Kind | None:
-    """What a file is, by its name and its first 8 KiB; None: a log, or something else altogether."""
+    """The kind of a file, by its name and its first 8 KiB; None: a log, or something else."""
     if PICKLE.match(head) or TEXT_PICKLE.match(head):
         return "record" if KEYS.search(head) or RECORD_NAME.search(name) else None
     if FAULTHANDLER.match(head):
@@ -80,7 +80,7 @@ def kind_of(name: str, head: bytes) -> Kind | None:
 
 
 def rank_of(name: str) -> int | None:
-    """The rank that a file's name tells: what is called a rank, else the number at its end; then its folders."""
+    """The rank in a file's path: a number after "rank", else the number at its end; then its folders."""
     own = name.replace("\\", "/").rpartition("/")[2]
     while (shorter := ENDINGS.sub("", own)) != own:
         own = shorter

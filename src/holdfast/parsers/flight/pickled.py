@@ -48,7 +48,7 @@ _SECOND = late(_NUMBERED + rb"\x86", re.DOTALL)
 
 
 class Refused(ValueError):
-    """Not read; the message says why, for people."""
+    """The pickle is refused; the message says why, for people."""
 
 
 class _Plain(pickle.Unpickler):
@@ -85,7 +85,7 @@ def unpickled(data: bytes) -> Any:
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether all of it is torch's own writing, in which nothing can do harm. Only then is it C's to run."""
+    """True if all of it is torch's own output, which is safe. Only then C unpickles it."""
     if data[:2] != b"\x80\x02" or data.count(b"]") + data.count(b"}") > CONTAINERS_MAX:
         return False
     at, size = 2, len(data)
@@ -169,7 +169,7 @@ class _Machine:
 
     def _refuse(self, code: bytes) -> NoReturn:
         if not code:
-            raise Refused("it ends in the midst")
+            raise Refused("it ends too early")
         if code in (b"c", b"i"):
             names = [self._line().decode("utf-8", "replace") for _ in range(2)]
             raise _of_class(".".join(names))
@@ -200,7 +200,7 @@ class _Machine:
     def _line(self) -> bytes:
         end = self._data.find(b"\n", self._at)
         if end < 0:
-            raise Refused("it ends in the midst of a line")
+            raise Refused("it ends within a line")
         line, self._at = self._data[self._at : end], end + 1
         return line
 

@@ -1,4 +1,4 @@
-r"""Reads PyTorch's flight records, pickles and JSON of all formats, into words. Pure; odd parts are noted, the rest is read.
+r"""Parses PyTorch's flight records, pickles and JSON of all formats. Pure; odd parts are noted, the rest is read.
 
 As a pickle (`_dump_nccl_trace`, files `nccl_trace_rank_N`), and as the JSON of torch's worker server, where
 numbers of `pg_status` are text and times that are not known are 0:
@@ -55,7 +55,7 @@ Types = Annotated[tuple[str, ...], Meta(max_length=16_384)]
 
 
 class Entry(Struct, gc=False):
-    """An entry as torch writes it. The types are checked by msgspec, in C."""
+    """An entry as torch writes it. msgspec checks the types, in C."""
 
     record_id: int = -1
     pg_id: int | str = -1
@@ -82,9 +82,9 @@ class Entry(Struct, gc=False):
 
 
 def read_record(data: bytes, rank: int | None, file: str = "") -> FlightRecord:
-    """The record in these bytes. `rank` None: as the record itself tells, by the groups it is in.
+    """The record in these bytes. `rank` None: derived from the groups in the record.
 
-    raises: Refused, where it is no record, would run code, is damaged or beyond all bounds, or names no rank
+    raises: Refused, if it is no record, would run code, is damaged or too large, or shows no rank
     """
     value = decoded(data)
     if isinstance(value, list):  # torch 2.2
@@ -107,7 +107,7 @@ def decoded(data: bytes) -> Any:
 
 
 def groups_of(data: bytes) -> dict[str, Group]:
-    """The groups that a rank was seen to make: {"1": {"desc": "dp0", "ranks": [0, 2], "backend": "gloo"}}.
+    """The groups that a rank created: {"1": {"desc": "dp0", "ranks": [0, 2], "backend": "gloo"}}.
 
     raises: Refused
     """
@@ -122,7 +122,7 @@ def groups_of(data: bytes) -> dict[str, Group]:
 
 
 def with_groups(record: FlightRecord, known: Mapping[str, Group]) -> FlightRecord:
-    """The record with the members of its groups, where only others tell them; what it tells itself stays."""
+    """The record with members of its groups from other ranks; its own data has precedence."""
     groups = dict(record.groups)
     for name, other in known.items():
         own = groups.get(name)
@@ -183,9 +183,9 @@ class _Reading:
         rank = named if named is not None else own
         if rank is None and len(common) == 1:
             (rank,) = common
-            self._notes.append(f"its name tells no rank; its groups have only rank {rank} in common")
+            self._notes.append(f"its name shows no rank; its groups have only rank {rank} in common")
         if rank is None:
-            raise Refused("nothing tells of which rank it is: neither its name nor its groups")
+            raise Refused("nothing shows its rank: neither its name nor its groups")
         if not 0 <= rank < RANK_MAX:
             raise Refused(f"it is said to be of rank {rank}, which no job has")
         if common and rank not in common:

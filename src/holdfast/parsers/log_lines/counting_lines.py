@@ -23,7 +23,7 @@ Row = tuple[int, tuple[str, ...]]  # the number of a line, and the numbers on it
 LINES_MIN = 4
 LINE_BYTES_MAX = 600
 NUMBER = late(r"(?<![\w.:])[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]*\.\d)")
-# What repeats with a number that rises and is no work: somebody tries again, waits, or complains.
+# What repeats with a number that rises and is no work: retries, waits, or complaints.
 NO_WORK = late(
     r"(?i)\b(?:retr(?:y|ies|ying)|attempts?|wait(?:ing|ed)?|timed? ?out|timeout|heartbeat|error|fail(?:ed|ure)?|warn(?:ing)?|stuck|blocked|lost|unreachable|refused)\b"
 )
@@ -31,7 +31,7 @@ LETTER = late(r"[^\W\d_]")
 
 
 def counting_on(lines: Sequence[bytes]) -> int | None:
-    """The number of the line from which on four, the last of their form, count on; None where none do."""
+    """The number of the line that starts four counting lines at the end; None if there are none."""
     rows: dict[Shape, list[Row]] = defaultdict(list)
     pairs: dict[tuple[Shape, Shape], list[Row]] = defaultdict(list)
     above: tuple[int, Shape, list[str]] | None = None

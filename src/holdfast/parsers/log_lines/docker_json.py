@@ -24,13 +24,13 @@ _decoder = msgspec.json.Decoder(Record)
 
 
 def is_docker_json(head: bytes) -> bool:
-    """Whether a log that begins so is one that Docker keeps: its first lines are all of that form."""
+    """True if the first lines all have the form of Docker's logs."""
     lines = [line for line in head.split(b"\n", PROOF_LINES)[:PROOF_LINES] if line.strip()]
     return bool(lines) and all(_record(line) is not None for line in lines)
 
 
 def unwrapped(line: bytes) -> bytes:
-    """The line of the container, without an end; as it is, where it is of another form or cut off."""
+    """The container's line, without a line end; unchanged if it has another form or is cut off."""
     record = _record(line)
     if record is None:
         return line

@@ -54,7 +54,7 @@ NUMBERS = {"rank": "rank", "local": "local_rank", "worker": "worker", "pid": "pi
 
 
 class Reading(Struct):
-    """What the pieces of one head have said so far."""
+    """Values found so far in the parts of one prefix."""
 
     rank: int | None = None
     local_rank: int | None = None
@@ -69,9 +69,9 @@ class Reading(Struct):
 
 
 def writer_of(line: bytes, by_name: Writer = NOBODY, *, labels_are_nodes: bool = False) -> Writer:
-    """Who wrote the line and when; what it does not say is as `by_name` says, save the time: that is the line's own.
+    """The writer and time of the line; missing values come from `by_name`, except the time.
 
-    A stamp without a year takes that of `by_name.stamp_s`, see `parsers.stamps`.
+    A timestamp without a year takes that of `by_name.stamp_s`, see `parsers.stamps`.
     """
     reading, text = _read(line, by_name.stamp_s)
     if reading.rank is None and (later := RANK_LATER.search(text[:HEAD_MAX_BYTES].decode("latin-1"))):
@@ -81,18 +81,18 @@ def writer_of(line: bytes, by_name: Writer = NOBODY, *, labels_are_nodes: bool =
 
 
 def labels_are_nodes(line: bytes) -> bool:
-    """Whether this line shows that the labels of srun in its log number workers, not ranks ("1: [rank13]: ...")."""
+    """True if this line shows that srun labels in its log number workers, not ranks ("1: [rank13]: ...")."""
     reading, _ = _read(line, None)
     return reading.task is not None and _is_node(reading)
 
 
 def text_of(line: bytes) -> bytes:
-    """The line without what `writer_of` reads, and without colours; an indent of the rest is kept."""
+    """The line without its prefix and colours; indentation is kept."""
     return _read(line, None)[1]
 
 
 def split_head(line: bytes, by_name: Writer = NOBODY) -> tuple[Writer, bytes]:
-    """Both at once, by the head alone."""
+    """Both results, from the prefix alone."""
     reading, text = _read(line, by_name.stamp_s)
     return _writer(reading, by_name, labels_are_nodes=False), text
 

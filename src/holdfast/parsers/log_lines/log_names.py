@@ -89,9 +89,9 @@ DATE = late(r"(?<!\d)(?P<year>20\d\d)(?P<s>[-_]?)(?P<month>[01]\d)(?P=s)(?P<day>
 
 
 def writer_of_name(name: str) -> Writer:
-    """Rank, local rank, worker and host as the path tells them, the file's own name before its folders.
+    """Rank, local rank, worker and host from the path, the file's own name before its folders.
 
-    `stamp_s`: the day in the name, where one stands there; it serves to date stamps that have no year.
+    `stamp_s`: the day in the name, if any; it completes timestamps without a year.
     """
     parts = [part[:PART_MAX] for part in re.split(r"[\\/]+", name[-8192:]) if part][-PARTS_MAX:]
     found: dict[str, int | float | str] = {}

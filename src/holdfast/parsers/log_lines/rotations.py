@@ -11,9 +11,9 @@ PART = late(
 
 
 def streams(names: Collection[str]) -> list[list[str]]:
-    """Each log of several parts, the oldest first and the one that is written last.
+    """Logs with several parts, oldest part first.
 
-    A part is one only where what it was cut from is there: `out.0` beside `out.1` are logs of two ranks.
+    A part counts only if its base file exists: `out.0` beside `out.1` are logs of two ranks.
     """
     known = frozenset(names)
     parts: dict[str, list[tuple[float, str, str]]] = defaultdict(list)
@@ -21,7 +21,7 @@ def streams(names: Collection[str]) -> list[list[str]]:
         found = PART.fullmatch(name)
         if found and found["base"] in known:
             number, date = found["number"], found["date"]
-            # What has a date was put away before what has a number only: nobody has both for long.
+            # What has a date was put away before what has a number only: no log has both for long.
             age = -float(number) if number is not None else float("-inf")
             parts[found["base"]].append((age, "".join(filter(str.isdigit, date or "")), name))
     return [[*(name for _, _, name in sorted(of)), base] for base, of in sorted(parts.items())]

@@ -1,8 +1,8 @@
 """Masks secrets in text that leaves the machine: tokens, keys, passwords. Pure.
 
-Known forms of tokens are masked wherever they stand; other values only where the word before them says what they
-are. What follows `token` must also look random: logs of training are full of tokens that are no secrets. Lines
-stay lines, so that their numbers stay true. What nobody can tell from an ordinary word is not found.
+Known forms of tokens are masked everywhere; other values only after a word that names them. What follows `token` must
+also look random, because training logs are full of tokens that are no secrets. Line numbers stay valid. Secrets that
+look like ordinary words are not found.
 """
 
 import re
@@ -120,7 +120,7 @@ _SIGNS = (
 
 
 def masked(text: str) -> str:
-    """The text with each secret in it replaced by `***`; as many lines as before; unchanged when there is none."""
+    """The text with each secret replaced by `***`; the number of lines is unchanged."""
     small = text.lower()
     signs = [sign for sign in _SIGNS if sign in small]
     if not signs:

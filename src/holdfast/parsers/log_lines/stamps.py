@@ -69,7 +69,7 @@ UPTIME_DELTA = late(r"\[ {0,6}[<+] *[+\d.]{1,20}>?\]", re.ASCII)
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
-    """A time and the place behind it. Both None: a time that says nothing by itself, such as dmesg's deltas."""
+    """A time, and the offset after it. Both None: a time that says nothing by itself, such as dmesg's deltas."""
 
     stamp_s: float | None = None
     uptime_s: float | None = None
@@ -77,7 +77,7 @@ class Stamp(Struct, frozen=True, kw_only=True):
 
 
 def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
-    """The stamp that begins at `place`, its brackets and one space behind it included; None: there is none."""
+    """The timestamp that begins at `place`, including its brackets and one space after it; None: there is none."""
     is_bracketed = text.startswith("[", place)
     if is_bracketed:
         if up := UPTIME.match(text, place):

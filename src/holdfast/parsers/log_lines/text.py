@@ -1,8 +1,7 @@
-"""Cuts a stream of bytes into lines, in bounded memory. Pure; never decodes and never raises for what it is fed.
+"""Cuts a stream of bytes into lines, in bounded memory. Pure; never decodes and never raises on its input.
 
-A carriage return ends a line as a newline does, so each refresh of a progress bar is a line of its own; the two
-together end one line. A line longer than the limit is given cut and marked as soon as the limit is passed, and its
-rest is dropped as it comes.
+A carriage return ends a line like a newline, so each refresh of a progress bar is a line; both together end one line.
+A line longer than the limit is returned cut and marked at once, and its rest is dropped.
 """
 
 from holdfast.late_pattern import late
@@ -15,7 +14,7 @@ ANY_END = late(rb"[\r\n]")
 
 
 class LineCutter:
-    """Holds the unfinished line between two feeds: at most `line_bytes_max` bytes."""
+    """Holds the unfinished line between two calls: at most `line_bytes_max` bytes."""
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX) -> None:
         self._line_bytes_max = line_bytes_max
@@ -26,17 +25,17 @@ class LineCutter:
 
     @property
     def held_bytes(self) -> int:
-        """How much of the unfinished line is held."""
+        """Size of the unfinished line in bytes."""
         return len(self._held)
 
     def skip_line(self) -> None:
-        """Drops what is held and all that comes before the next line end."""
+        """Drops the unfinished line and everything before the next line end."""
         self._held = b""
         self._skipping = True
         self._after_return = False
 
     def feed(self, block: bytes) -> list[bytes]:
-        """The lines that this block completes, without their line ends."""
+        """The lines completed by this block, without line ends."""
         block = self._without_leftovers(block)
         if not block:
             return []
@@ -56,7 +55,7 @@ class LineCutter:
         return lines
 
     def flush(self) -> bytes | None:
-        """The unfinished line, given before its end; None where there is none. What follows is a line of its own."""
+        """The unfinished line, before its end; None if there is none. Later data starts a new line."""
         if not self._held:
             return None
         line, self._held = self._held, b""

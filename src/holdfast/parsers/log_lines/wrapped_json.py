@@ -1,7 +1,7 @@
 """Detects the JSON form that wraps each line of a log, and unwraps the lines. Pure, and never raises.
 
-Docker's is taken out whole. The journal's stays, for it tells the writer and the time; a message in it that journalctl wrote
-as numbers, because it has colours or is no UTF-8, becomes the text it is:
+Docker's form is removed. The journal's stays, because it has writer and time; a message that journalctl wrote as
+numbers, because of colours or invalid UTF-8, becomes text:
 
     {"_HOSTNAME":"n1","MESSAGE":[27,91,51,49,109,88,105,100]}     {"_HOSTNAME":"n1","MESSAGE":"Xid"}
 """
@@ -29,9 +29,9 @@ Unwrap = Callable[[bytes], bytes]
 
 
 def unwrapper_of(head: bytes) -> Unwrap | None:
-    """What takes the lines out of a log that begins so; None where they stand there as they are.
+    """The function that unwraps lines of a log that begins so; None for plain lines.
 
-    It is given some lines, and gives as many.
+    It takes lines, and returns equally many.
     """
     if docker_json.is_docker_json(head):
         return _of_docker
@@ -42,12 +42,12 @@ def unwrapper_of(head: bytes) -> Unwrap | None:
 
 
 def unwrapped(line: bytes) -> bytes:
-    """A line of either form, where it is known to be of one."""
+    """A line of either form, unwrapped if the form is known."""
     return of_journal(line) if _is_journal((line,)) else docker_json.unwrapped(line)
 
 
 def of_journal(line: bytes) -> bytes:
-    """The journal's line with its message as text; the same object, where it is that already."""
+    """The journal's line with its message as text; the same object if it is text already."""
     for begun in NUMBERS:
         line = _of_journal(line, begun)
     return line

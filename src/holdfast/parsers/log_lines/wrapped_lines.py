@@ -1,8 +1,7 @@
 """Rejoins lines that a terminal wrapped at its width, as in copied output.
 
-A log is taken for cut where none of its lines is longer than a width that several reach, most of these end in the midst
-of a word, and what follows them begins like no line of the log. So rows of tables, rules and steps of equal length,
-which reach one width too, are left as they are.
+A log counts as wrapped if several lines have the maximum width, most of these end inside a word, and the following
+lines begin like no line of the log. Rows of tables, rules and steps of equal length stay unchanged.
 """
 
 import re
@@ -32,7 +31,7 @@ _LETTERS = bytes.maketrans(
 
 
 def width_of(head: bytes) -> int:
-    """In characters; 0 where lines are as they were written. `head`: the log's beginning, without colours."""
+    """The width in characters; 0 for unwrapped lines. `head`: the log's beginning, without colours."""
     lines = head[:HEAD_BYTES].split(b"\n")
     width = max(map(len if head.isascii() else _columns, lines))
     if not WIDTH_MIN <= width <= WIDTH_MAX:
@@ -60,7 +59,7 @@ def width_of(head: bytes) -> int:
 
 
 def joints(text: bytes, ends: Sequence[int], width: int) -> Iterator[int]:
-    """Which of the line ends of the text, by number, only the terminal made."""
+    """Line ends of the text, by number, that only the terminal inserted."""
     begin = 0
     for number, end in enumerate(ends):
         if width <= end - begin <= 4 * width and end + 1 < len(text) and _columns(text[begin:end]) == width:

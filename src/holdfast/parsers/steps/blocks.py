@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into texts of whole lines, and finds the lines in them that are marks. Pure."""
+"""Cuts a stream of bytes into texts of whole lines, and finds lines with marks in them. Pure."""
 
 from holdfast.parsers.log_lines.text import ANY_END
 from holdfast.parsers.steps.forms import MARK_WORDS
@@ -8,14 +8,16 @@ MARK_BYTES = tuple(word.encode() for word in MARK_WORDS)
 
 
 class TextCutter:
-    """Holds the line that a block ended within: at most LINE_BYTES_MAX bytes; of a longer line the rest is dropped."""
+    """Holds the incomplete line at a block's end: at most LINE_BYTES_MAX bytes; the rest of a longer line is
+    dropped.
+    """
 
     def __init__(self) -> None:
         self._tail = b""
         self._skipping = False
 
     def feed(self, block: bytes) -> bytes:
-        """The lines that this block completes, without the last line end. A carriage return is one, too."""
+        """The lines completed by this block, without the last line end. A carriage return counts as one."""
         if self._skipping:
             end = ANY_END.search(block)
             if end is None:
@@ -33,13 +35,13 @@ class TextCutter:
         return text
 
     def flush(self) -> bytes:
-        """What was held."""
+        """Returns the held text."""
         rest, self._tail = self._tail, b""
         return rest
 
 
 def lines_with_marks(text: bytes) -> set[bytes]:
-    """The lines that have one of the words of marks."""
+    """Lines with one of the marks' words."""
     found = set()
     for word in MARK_BYTES:
         place = text.find(word)

@@ -1,8 +1,8 @@
-"""Reads many lines of one form at once, where they are made of parts between separators and look alike. Pure.
+"""Parses many lines of one form at once, if they consist of similar parts between separators. Pure.
 
-Where each value stands is learned from one line, read in full: in which part, behind which words. Lines of one length
-are cut at the same places, others at the separators. Lines whose words, or number of parts, differ are not read here:
-the answer is None, and they are read in smaller groups, and at last one by one.
+The position of each value is learned from one fully parsed line: in which part, after which words. Lines of equal
+length are cut at the same offsets, others at the separators. For lines with other words, or another number of parts,
+the result is None, and they are parsed in smaller groups, finally one by one.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ LINE_BYTES_MAX = 2000
 
 
 class Columns(Struct, gc=False):
-    """The values of many lines, one list for each. None: these lines do not have it. Times in seconds."""
+    """Values of many lines, one list for each. None: these lines lack it. Times in seconds."""
 
     numbers: list[int]
     times: list[float]
@@ -56,7 +56,7 @@ class _Fixed(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """How the lines look."""
+    """The common layout of lines."""
 
     separator: bytes
     count: int  # of parts in a line
@@ -69,7 +69,7 @@ class Layout(Struct, frozen=True):
 
 
 def learn(reader: FormReader, line: bytes) -> Layout | None:
-    """The layout of lines like this one; None where they cannot be read together."""
+    """The layout of lines like this one; None if they cannot be parsed together."""
     separator = reader.form.separator.encode()
     spans = reader.spans(line)
     if not separator or not {"step", "time"} <= set(spans) <= {*VALUES, "unit"} or len(line) > LINE_BYTES_MAX:
@@ -166,7 +166,7 @@ def _fixed(
 
 
 def read(layout: Layout, text: bytes, heads: Heads) -> Columns | None:
-    """The values of all lines of a text; None where one of them looks different."""
+    """The values of all lines of a text; None if a line differs."""
     try:
         if layout.fixed is not None and (len(text) + 1) % layout.fixed.row.size == 0:
             found = _read_fixed(layout, layout.fixed, text, heads)

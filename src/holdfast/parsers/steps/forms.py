@@ -1,4 +1,4 @@
-"""Turns the TOML text of step forms into forms, says what is wrong with them, and makes one of a user's own pattern. Pure."""
+"""Parses TOML files of step forms, lists their errors, and makes a form from a user's pattern. Pure."""
 
 import math
 import re
@@ -41,7 +41,7 @@ NESTED_REPEAT = late(r"\((?:\?:|\?P<\w+>)?(?:[^()\\]|\\.)*[+*](?:[^()\\]|\\.)*\)
 
 
 class StepFormError(ValueError):
-    """A form that cannot be used; the message names file or pattern, place and cause."""
+    """A form is invalid; the message names file or pattern, place and cause."""
 
 
 def parse(text: str, name: str) -> tuple[StepForm, ...]:
@@ -66,7 +66,7 @@ def parse(text: str, name: str) -> tuple[StepForm, ...]:
 
 
 def parse_unproved(text: str, name: str) -> tuple[StepForm, ...]:
-    """The forms alone, unchecked: for files whose proofs were read elsewhere. raises: StepFormError"""
+    """The forms alone, unchecked: for files whose proofs were checked before. raises: StepFormError"""
     return _file(text.partition(PROOFS)[0], name).form
 
 
@@ -78,7 +78,7 @@ def _file(text: str, name: str) -> StepFormFile:
 
 
 def prove(form: StepForm) -> list[str]:
-    """What is wrong with a form, each in one sentence; empty where all its lines hold."""
+    """Failed tests of a form, each in one sentence; empty if all its lines pass."""
     wrong = _wrong_patterns(form)
     if wrong:
         return wrong
@@ -98,7 +98,7 @@ def prove(form: StepForm) -> list[str]:
 
 
 def from_pattern(pattern: str) -> StepForm:
-    """The form of a user's own regular expression; what is printed is taken as time of one step.
+    """The form of a user's regular expression; its printed value counts as the time of one step.
 
     raises: StepFormError, which says what is wrong and shows a line with its pattern
     """

@@ -1,4 +1,4 @@
-"""Reads rank and time from the text before a step in its line. Pure; faster than `line_heads`, with fewer forms.
+"""Parses rank and time in the text before a step. Pure; faster than `line_heads`, with fewer forms.
 
 [default7]: ...   [rank3]:[titan] 2026-05-24 20:29:02,920 - root - INFO - ...   3: ...   [rank 2] Step: ...
 [12/22 19:35:53] d2.utils.events ...    [HCTR][06:43:48.900][INFO][RK0][main]: ...    0: DLL 2025-04-26 05:02:56.45 - ...
@@ -27,14 +27,14 @@ PLACES_MAX = 4
 
 
 class Heads:
-    """Reads heads of lines; remembers the day and minute of a stamp, which the next lines share."""
+    """Parses prefixes of lines; remembers day and minute of a timestamp, which the next lines share."""
 
     def __init__(self) -> None:
         self._minutes: dict[bytes, float] = {}
         self._ranks: dict[bytes, int | None] = {}
 
     def rank(self, head: bytes) -> int | None:
-        """The rank that wrote the line, by the first thing that names one."""
+        """The rank that wrote the line, from the first match."""
         head = head[:HEAD_BYTES_MAX]
         if not head or head.isspace():
             return None
@@ -51,7 +51,7 @@ class Heads:
         return found
 
     def stamp_s(self, head: bytes) -> tuple[float, bool] | None:
-        """The last stamp but a later one of the same line, in seconds, and whether it is finer than a second."""
+        """The last timestamp, unless it repeats an earlier one, in seconds, and whether it has sub-second precision."""
         head = head[:HEAD_BYTES_MAX]
         match = FULL.search(head)
         if match is not None:
@@ -71,7 +71,7 @@ class Heads:
         return None
 
     def stamps_s(self, texts: Sequence[bytes]) -> list[float] | None:
-        """The times of texts that are stamps and nothing else; None where one is not, or has a zone."""
+        """Times of texts that are only timestamps; None if one is not, or has a zone."""
         minutes, found = self._minutes, []
         for text in texts:
             minute = minutes.get(text[:16])

@@ -1,8 +1,8 @@
-"""Reads the steps of a training from its log, in any known form. Pure.
+"""Parses the steps of a training from its log, in any known form. Pure.
 
-The form is found by itself: every line is tried with all forms until one is sure. What only a certain framework prints is
-believed at its first line; a bar or a line of common words waits until it has grown a few times, meanwhile its lines are
-held back, and it yields to a more telling form that comes later. Everything is then read by that one form.
+Detects the form: all forms are tried on every line until one is certain. Framework-specific forms are accepted at
+their first line; a bar or a line of common words waits until its number has grown a few times, with its lines held
+back, and yields to a more informative form. Then everything is parsed by that one form.
 """
 
 import re
@@ -36,7 +36,7 @@ Item = StepRecord | PhaseMark
 
 
 class Rival:
-    """A form, or another bar of the same form, that may be the one. Its lines are held, not read."""
+    """A candidate: a form, or another bar of the same form. Its lines are held."""
 
     def __init__(self, reader: FormReader) -> None:
         self.reader = reader
@@ -53,7 +53,7 @@ class Rival:
         self._best = found.number
 
     def is_long(self) -> bool:
-        """Whether this is no bar, or one that has run for longer than the bars of a preparation mostly do."""
+        """True if it is no bar, or one that has run longer than bars of preparations mostly do."""
         form = self.reader.form
         return (
             not form.is_bar
@@ -63,7 +63,7 @@ class Rival:
         )
 
     def stands(self) -> bool:
-        """Whether this is a bar that has begun to grow, slowly, and has not come to its end."""
+        """True for a bar that has begun to grow, slowly, and is not at its end."""
         last = self.held[-1][0]
         return (
             self.reader.form.is_bar
@@ -73,13 +73,13 @@ class Rival:
         )
 
     def outlasts(self, seconds: float) -> bool:
-        """Whether this bar has already run for longer."""
+        """True if this bar has already run longer."""
         last = self.held[-1][0].elapsed_s
         return last is not None and last > seconds
 
 
 class StepLines:
-    """Follows one log, or one stream in which several ranks print. `rank`: who writes it, where the log does not say."""
+    """Parses one log, or one stream in which several ranks print. `rank`: the writer, if the log does not name it."""
 
     def __init__(self, forms: Sequence[StepForm], *, rank: int | None = None) -> None:
         self._rank = rank
@@ -124,14 +124,14 @@ class StepLines:
 
     @property
     def framework(self) -> str | None:
-        """Whose lines these are; None before that is known."""
+        """The framework that prints these lines; None until known."""
         if self._reader is not None and self._reader.form.is_bar and self._beside:
             return self._beside
         return self._reader.form.framework if self._reader else None
 
     @property
     def iteration_lines(self) -> int:
-        """How many distinct iteration records there were. The same step told by several ranks counts once."""
+        """Number of distinct iteration records. A step printed by several ranks counts once."""
         return self._line.iteration_lines if self._line else 0
 
     @property
@@ -147,7 +147,7 @@ class StepLines:
         return self._line.notes if self._line else ()
 
     def feed(self, lines: Sequence[bytes], at_s: float | None = None) -> list[Item]:
-        """What whole lines tell. `at_s`: when they were read, for lines without a stamp."""
+        """Records in whole lines. `at_s`: when they were read, for lines without a timestamp."""
         items: list[Item] = []
         for line in lines:
             if b"\r" in line or b"\x08" in line:
@@ -159,7 +159,7 @@ class StepLines:
         return items
 
     def feed_block(self, block: bytes, at_s: float | None = None) -> list[Item]:
-        """What a block of bytes tells; a line cut at its end waits for the next one."""
+        """Records in a block of bytes; an incomplete line at its end waits for the next block."""
         text = self._cutter.feed(block)
         items: list[Item] = []
         if text and not self._is_settled():
@@ -234,7 +234,7 @@ class StepLines:
         return records is not None
 
     def finish(self) -> list[Item]:
-        """What was still held back: the end of the log has come."""
+        """Records that were held back, at the end of the log."""
         items: list[Item] = []
         rest = self._cutter.flush()
         if rest:
@@ -311,7 +311,7 @@ class StepLines:
         return self._heads.stamp_s(head) if head and not head.isspace() else None
 
     def _is_beside_bar(self, line: bytes) -> bool:
-        """Whether this line tells the loss of the step that the bar stands at."""
+        """True if this line has the loss of the bar's current step."""
         for reader in self._beside_bars:
             if reader.literal in line and (found := reader.read(line)) is not None:
                 self._beside = reader.form.framework

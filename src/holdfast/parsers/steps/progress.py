@@ -1,4 +1,4 @@
-"""Reads how far a training has come: the last step number its own log names. Pure; knows nothing of step times.
+"""Parses the last step number that a training's own log names. Pure; ignores step times.
 
 Each form below is one common way to print a step, for instance
 
@@ -54,7 +54,7 @@ WORD = (
 
 
 class Form(Struct, frozen=True):
-    """One way to print a step: `step` is its number, `total` the last one. A trusted form takes over from others."""
+    """A form of step lines: `step` is its number, `total` the last one. A trusted form replaces others."""
 
     name: str
     pattern: re.Pattern[bytes]
@@ -108,9 +108,9 @@ EPOCHS = Form("epochs", EPOCH, trust=0)  # far apart: no measure of how fast a t
 
 
 class Match(Struct, frozen=True):
-    """A step as one line names it. Two bars are told apart by their totals.
+    """A step in one line. Totals distinguish two bars.
 
-    `is_drawn`: a bar that counts nothing yet: it stands at 0, or has no rate.
+    `is_drawn`: a bar that counts nothing yet: it is at 0, or has no rate.
     """
 
     form: Form
@@ -136,13 +136,13 @@ class StepReader:
 
     @property
     def form(self) -> str | None:
-        """The name of the form this log uses; None before its first step."""
+        """Name of the form of this log; None before its first step."""
         return self._now.form.name if self._now else None
 
     def feed(self, line: bytes) -> int | None:
-        """The step this line names, if it is progress; None for every other line.
+        """The step in this line, if it is progress; None for other lines.
 
-        It falls only where a more trusted form or another bar takes over, or the counter starts anew.
+        The number decreases only if a more trusted form or another bar takes over, or the counter restarts.
         """
         if PREFILTER.search(line) is None:
             return None
@@ -217,7 +217,7 @@ class StepReader:
 
 
 def match(line: bytes) -> Match | None:
-    """The step a line names, in the most trusted form that fits; the last one where a line has several bars."""
+    """The step in a line, by the most trusted matching form; of several bars in a line the last."""
     if b"\x1b" in line:
         line = COLOUR.sub(b"", line)
     if b":::MLLOG" in line:
@@ -230,7 +230,7 @@ def match(line: bytes) -> Match | None:
 
 
 def epoch_on(line: bytes) -> Match | None:
-    """The epoch that a line of results names. Of use where a log has no steps: "Epoch 7/20  loss 0.31"."""
+    """The epoch in a line of results, for logs without steps: "Epoch 7/20  loss 0.31"."""
     if b"\x1b" in line:
         line = COLOUR.sub(b"", line)
     match = EPOCH.search(line)

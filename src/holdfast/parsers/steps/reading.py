@@ -1,4 +1,4 @@
-"""Reads one line by one step form: the printed values, with durations in seconds, and no conclusions. Pure."""
+"""Parses one line by one step form: the printed values, with durations in seconds, without conclusions. Pure."""
 
 import math
 import re
@@ -23,7 +23,7 @@ from holdfast.parsers.steps.values import (
 )
 
 WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
-# One of these words is in every line that tells steps, but for a few forms.
+# One of these words is in every line with steps, except for a few forms.
 STEM_WORDS = ("step", "iter", "epoch", "it/s", "s/it", "mllog", "batch")
 GROUP_NAME = late(r"\?P<\w+>")
 INNER_GROUP = late(r"\((?:\?:)?([^()]*)\)([?*])?")
@@ -37,7 +37,9 @@ BLANK = late(rb"[\d\s%|:#\xe2\x80-\xbf]+")
 
 
 class Found(Struct, gc=False):
-    """What one line says. `time_s`: the printed time, of one step or of a window; `is_fine`: elapsed below a second."""
+    """The values of one line. `time_s`: the printed time, of one step or of a window; `is_fine`: elapsed has
+    sub-second precision.
+    """
 
     number: int | None = None
     total: int | None = None
@@ -55,7 +57,7 @@ class Found(Struct, gc=False):
     data_s: float | None = None
     rank: int | None = None
     stamp_s: float | None = None
-    stamp_is_fine: bool = False  # told below a second
+    stamp_is_fine: bool = False  # sub-second precision
     ulp_s: float = 0.0  # of the printed time
     label: bytes = b""  # of a bar, without its numbers
     at: int = 0  # where the form begins in the line
@@ -63,7 +65,7 @@ class Found(Struct, gc=False):
 
 
 class FormReader:
-    """One form, ready to read. raises: re.error, where a pattern of the form is none"""
+    """One compiled form. raises: re.error, for an invalid pattern"""
 
     def __init__(self, form: StepForm) -> None:
         self.form = form
@@ -89,7 +91,7 @@ class FormReader:
         return tuple(compiled(pattern) for pattern in self.form.before)
 
     def carry(self, line: bytes) -> bool:
-        """Keeps what a line says for the next one that is of this form; whether it says something."""
+        """Keeps values of a line for the next line of this form; returns True if there are any."""
         for pattern in self._before:
             if match := pattern.search(line):
                 self._carried.update(match.groupdict())
@@ -97,7 +99,7 @@ class FormReader:
         return False
 
     def read(self, line: bytes, place: int = 0) -> Found | None:
-        """What the line says from `place` on; None where it is none of this form."""
+        """The values of the line from `place` on; None if it is not of this form."""
         match = self._search(line, place)
         if match is None or (self.form.trust < LIBRARY and not self._is_training(line, match)):
             return None
@@ -130,7 +132,7 @@ class FormReader:
         return self._pattern.search(line, max(place, at - NEAR_BYTES), at + FAR_BYTES)
 
     def spans(self, line: bytes) -> dict[str, tuple[int, int]]:
-        """Where in the line each value stands."""
+        """The position of each value in the line."""
         match = self._pattern.search(line)
         if match is None:
             return {}

@@ -61,11 +61,11 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class Damaged(ValueError):
-    """From here on the file cannot be read; the message says why, for people."""
+    """The file cannot be read from here on; the message says why, for people."""
 
 
 class EventCutter:
-    """Cuts a file's bytes into events, in bounded memory. What has no scalar is left out."""
+    """Cuts a file's bytes into events, in bounded memory, without events that have no scalar."""
 
     def __init__(self) -> None:
         self._held = b""
@@ -74,11 +74,11 @@ class EventCutter:
 
     @property
     def is_cut(self) -> bool:
-        """The bytes so far end within a record: the file is cut, or still being written."""
+        """True if the bytes so far end within a record: the file is cut, or still being written."""
         return bool(self._held) or self._skip_bytes > 0
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """raises: Damaged, behind the last whole event"""
+        """The complete events. raises: Damaged, after the last one"""
         if self._skip_bytes:
             passed = min(self._skip_bytes, len(data))
             self._skip_bytes -= passed
@@ -167,7 +167,7 @@ def _of_tensor(tensor: bytes, at: int) -> float | None:
 
 
 class _Fixed32(bytes):
-    """Four bytes of a field, whose type only its number tells."""
+    """Four bytes of a field, whose type only its number shows."""
 
     def as_float(self) -> float:
         return float(FLOAT.unpack(self)[0])
@@ -236,10 +236,10 @@ def masked_crc(data: bytes) -> int:
 
 
 class EventSteps:
-    """Makes step records of events. One tag counts the steps: a loss, else the scalar of training written most often.
+    """Turns events into step records. One tag counts the steps: a loss, else the most frequent scalar of training.
 
-    Time per step is what the training wrote of it, where it did; else the difference of the writer's clock over that
-    of the steps. A step lower than the one before, or another file, begins a new run.
+    Time per step is the logged one, if any; else the difference of the writer's clock divided by that of the steps. A
+    decreasing step, or another file, begins a new run.
     """
 
     def __init__(self) -> None:
@@ -262,12 +262,12 @@ class EventSteps:
             yield from self._take(event)
 
     def begin_file(self) -> Iterator[StepRecord]:
-        """Another file of the same training: whoever wrote it was started anew."""
+        """Starts another file of the same training: its writer was restarted."""
         yield from self.finish()
         self._is_new_run = True
 
     def finish(self) -> Iterator[StepRecord]:
-        """What is still held: a record waits for what else is written at its step."""
+        """The held record: records wait for other scalars of their step."""
         for event in self._choose(self._waiting) if self._waiting else ():
             yield from self._take(event)
         if self._open:
@@ -338,7 +338,7 @@ class EventSteps:
 
 
 def _kind(tag: str) -> str:
-    """What a tag tells besides the step: s or ms, throughput, loss; "" for anything else."""
+    """What a tag contains besides the step: s or ms, throughput, loss; "" for anything else."""
     if not _is_training(tag):
         return ""
     if time := STEP_TIME.search(tag):

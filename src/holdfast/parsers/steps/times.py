@@ -1,8 +1,8 @@
 """Follows the steps of one log: makes counters continuous, separates runs, and computes real step times. Pure.
 
-A rank's lines follow each other; lines that name no rank are of one writer, as far as is known. Times come from what is
-printed where that is the time of a step, else from differences: of elapsed times, of means since the start, of stamps.
-A difference of times told in whole seconds is only taken over so many steps that the rounding is small in it.
+Lines of a rank are consecutive; lines without a rank have one writer, as far as known. Times are the printed ones if
+they are times of a step, else differences: of elapsed times, of means since the start, of timestamps. Differences of
+whole seconds are taken over enough steps for a small rounding error.
 """
 
 import math
@@ -29,15 +29,15 @@ BATCH_RATIO_MAX = 1.6
 
 
 class Anchor(Struct, gc=False):
-    """Where the last difference was taken from."""
+    """The start of the next difference."""
 
     step: int | None = None
     at: float = 0.0
 
     def advance(self, step: int, at: float, *, gone_s_min: float) -> tuple[float, int] | None:
-        """The mean time of the steps since, and how many they are; None where that cannot be told yet.
+        """The mean time of the steps since, and their number; None if not known yet.
 
-        `gone_s_min`: from there on the rounding of times is small in their difference.
+        `gone_s_min`: elapsed time from which the rounding error is small.
         """
         if self.step is None or step <= self.step or at < self.at:
             if self.step is None or step != self.step:
@@ -51,7 +51,7 @@ class Anchor(Struct, gc=False):
 
 
 class Track(Struct, gc=False):
-    """One writer's way through its runs. `number`: the highest in this epoch, as printed."""
+    """One writer's runs. `number`: the highest in this epoch, as printed."""
 
     run: int
     number: int | None = None
@@ -69,7 +69,7 @@ class Track(Struct, gc=False):
 
 
 class Timeline:
-    """The steps of one log in one form. `settings`: batch and sequence, as read off lines that name them."""
+    """The steps of one log in one form. `settings`: batch and sequence size, from lines that name them."""
 
     def __init__(self, form: StepForm, settings: Mapping[str, float], run: int = 0) -> None:
         self.form = form
@@ -88,17 +88,17 @@ class Timeline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be read, or is to be taken with care."""
+        """Problems and caveats for people."""
         return tuple(self._notes)
 
     def carry_loss(self, loss: float) -> None:
-        """A loss printed on a line of its own: it is that of the next record without one."""
+        """Takes a loss on its own line: it belongs to the next record without one."""
         self._loss = loss
 
     def add(
         self, found: Found, at_s: float | None, rank: int | None, stamp: tuple[float, bool] | None
     ) -> StepRecord | None:
-        """The record of one line; None where it only repeats one. `stamp`: the line's own, and whether it is fine."""
+        """The record of one line; None if it repeats one. `stamp`: the line's own, and whether it is precise."""
         printed_s = self._printed_s(found)
         if found.number is None:
             return self._without_step(found, printed_s, at_s, rank, stamp)
@@ -118,7 +118,7 @@ class Timeline:
                 return None  # of ranks that compute the same loss, the time may differ
             track.last = values
             self.iteration_lines += 1
-            self._note("each step is told several times, by writers that do not say their rank")
+            self._note("each step is reported several times, by writers without a rank")
             return self._record(found, step, track, printed_s, 1, printed_s, at_s, rank, stamp)
         time_s: float | None = printed_s
         steps = 1
@@ -135,7 +135,7 @@ class Timeline:
         return self._record(found, step, track, time_s, steps, printed_s, at_s, rank, stamp)
 
     def extend(self, read: Columns, at_s: float | None, rank: int | None) -> list[StepRecord] | None:
-        """The records of many plain lines at once; None where one of them is not simply the next one."""
+        """The records of many plain lines at once; None if one of them is not simply the next."""
         form, track = self.form, self._tracks.get(rank)
         if form.time not in ("step", "mean") or form.counts != "steps" or form.per_epoch or form.is_bar:
             return None
@@ -231,7 +231,7 @@ class Timeline:
         return best + (interval - number if number < interval else 0)
 
     def _is_next_epoch(self, track: Track, number: int) -> bool:
-        """A counter that was full begins anew, with no epoch told."""
+        """A counter that was full begins anew, without an epoch."""
         if track.total is None or not (self.form.per_epoch or self.form.is_bar):
             return False
         return (track.number or 0) + (track.interval or 1) >= track.total and number < track.total / 2
@@ -282,7 +282,7 @@ class Timeline:
             self._notes.append(text)
 
     def _of_window(self, number: int, time_s: float, gone: int | None) -> float | None:
-        """The time of one step, where a line tells that of all steps since the line before."""
+        """The time of one step, where a line has that of all steps since the line before."""
         if gone is None:
             self._first_window = (number, time_s)
             return None
@@ -343,7 +343,7 @@ class Timeline:
         return by_stamp or ((None, gone or 1) if stamp else by_agent) or (None, gone or 1)
 
     def _in_steps(self, found: Found, step: int, gone: int | None) -> tuple[int, int | None, bool]:
-        """The counter, and how far it has come, in steps; and whether that could be told."""
+        """The counter, and how far it has come, in steps; and whether that is known."""
         if self.form.counts == "steps":
             return step, gone, True
         batch = self._batch(found)
@@ -411,7 +411,7 @@ class Timeline:
         )
 
     def _count(self, run: int, step: int, rank: int | None, order: str) -> None:
-        """A step counts once, whoever tells it; of lines without a rank each one that says something else counts."""
+        """A step counts once, whichever rank prints it; of lines without a rank each one that says something else counts."""
         if (run, step) > self._counted:
             self._counted = (run, step)
             self.iteration_lines += 1

@@ -38,7 +38,7 @@ SECONDS_MAX = 1e9  # 31 years: no step, and no run, takes longer
 
 
 def number(text: bytes, *, is_count: bool = False) -> float | None:
-    """The number; may be nan or infinite. None where it can be read in two ways, as "1,234" can unless it is a count."""
+    """The number; may be nan or infinite. None if ambiguous, as "1,234" is unless it is a count."""
     try:
         return float(text)
     except ValueError:
@@ -59,7 +59,7 @@ def number(text: bytes, *, is_count: bool = False) -> float | None:
 
 
 def count(text: bytes) -> int | None:
-    """A whole number, none below zero; also as "448.0" or "3.1e+4"? The last is rounded, so it is none."""
+    """A non-negative whole number; "448.0" is accepted, the rounded "3.1e+4" is not."""
     if text.isdigit():
         return int(text) if len(text) <= 18 else None
     value = number(text, is_count=True)
@@ -69,7 +69,7 @@ def count(text: bytes) -> int | None:
 
 
 def seconds(value: float | None, unit_s: float) -> float | None:
-    """A printed time as seconds; None where it cannot be one."""
+    """A printed time in seconds; None if it cannot be one."""
     if value is None or not math.isfinite(value):
         return None
     found = value * unit_s
@@ -77,7 +77,7 @@ def seconds(value: float | None, unit_s: float) -> float | None:
 
 
 def duration_s(text: bytes) -> tuple[float, bool] | None:
-    """Seconds, and whether they are told more finely than to the second. Takes clocks, "1d 2h 3m 4s" and plain numbers."""
+    """Seconds, and whether they have sub-second precision. Accepts clocks, "1d 2h 3m 4s" and plain numbers."""
     text = text.strip()
     days = 0.0
     if b"day" in text:
@@ -108,7 +108,7 @@ def unit_s(text: bytes) -> float | None:
 
 
 def rate_kind(text: bytes) -> tuple[str, float] | None:
-    """What a printed unit of a rate says: steps/s, s/step, samples/s or tokens/s, and the seconds in its unit of time."""
+    """The kind of a printed rate: steps/s, s/step, samples/s or tokens/s, and the seconds in its unit of time."""
     text = text.strip()
     if STEPS_PER_S.fullmatch(text):
         return "steps/s", 1.0

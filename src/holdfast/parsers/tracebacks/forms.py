@@ -70,7 +70,7 @@ FRAMEWORK = late(
 
 
 def is_installed(file: str) -> bool:
-    """Whether the file belongs to Python or an installed library, not to the user."""
+    """True if the file belongs to Python or an installed library, not to the user."""
     return INSTALLED.search(file) is not None
 
 
@@ -79,7 +79,7 @@ def is_framework(file: str) -> bool:
 
 
 def ended(text: str) -> tuple[str, str] | None:
-    """Type and message of the exception that this line, without its indent, says; None: it says none."""
+    """Type and message of the exception in this line, without its indentation; None: there is none."""
     end = END.match(text)
     if end and (NAMED.match(end["type"]) or (end["type"] in PLAIN_NAMES and end["message"])):
         return end["type"], end["message"] or ""

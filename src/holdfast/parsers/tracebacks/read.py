@@ -1,6 +1,6 @@
-"""Finds the Python tracebacks in the lines of a log. Pure, and never raises for what it reads.
+"""Finds the Python tracebacks in the lines of a log. Pure; never raises on its input.
 
-Ranks share a log: each line may carry a head that says whose it is, and lines of several ranks interleave:
+Ranks share a log: each line may have a prefix that names its writer, and lines of several ranks interleave:
 
     [rank1]: Traceback (most recent call last):
     [rank0]: Traceback (most recent call last):
@@ -87,7 +87,7 @@ class Traceback(Struct, frozen=True, kw_only=True):
 
 
 def tracebacks(lines: Iterable[bytes]) -> tuple[Traceback, ...]:
-    """All of them, in the order in which they end; at most 1000. One that is cut off, without a type, is left out."""
+    """All tracebacks, in the order of their ends; at most 1000. Incomplete ones without a type are left out."""
     return _Reader().read(lines)
 
 

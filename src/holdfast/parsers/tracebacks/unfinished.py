@@ -1,4 +1,4 @@
-"""Collects one traceback line by line, for `tracebacks.read`. Pure, and never raises for what it reads."""
+"""Collects one traceback line by line, for `tracebacks.read`. Pure; never raises on its input."""
 
 import re
 
@@ -19,7 +19,7 @@ MODULE = " <module>"
 
 
 class Whose(Struct, frozen=True):
-    """Who wrote a line, times apart. `label`: of srun, a rank's or a node's."""
+    """The writer of a line, without times. `label`: of srun, a rank's or a node's."""
 
     rank: int | None = None
     local_rank: int | None = None
@@ -79,12 +79,12 @@ class Open(Struct, eq=False):
 
     @property
     def user_frame(self) -> str:
-        """The innermost; of several ranks' mixed frames the one that was reached last."""
+        """The innermost frame; of mixed frames of several ranks the last one reached."""
         return self.user_frames[-1] if self.user_frames else self.outer_frame or self.framework_frame
 
 
 def opened(whose: Whose, line: Line, before: str, *, has_colon: bool) -> Open:
-    """A traceback whose title stands in this line, behind `before`."""
+    """The traceback whose title is in this line, after `before`."""
     one = Open(
         whose=whose,
         lines_of=whose,
@@ -105,7 +105,7 @@ def opened(whose: Whose, line: Line, before: str, *, has_colon: bool) -> Open:
 
 
 def restart(one: Open, new: Open) -> None:
-    """Another title of the same chain: what comes now is later in it, or closer to its origin."""
+    """Starts another part of the same chain: it is later in it, or closer to its origin."""
     one.outer_frame = one.user_frame
     one.style, one.headline = new.style, new.headline
     one.state, one.frame, one.framework_frame, one.user_frames = "frames", "", "", []
@@ -113,7 +113,7 @@ def restart(one: Open, new: Open) -> None:
 
 
 def own_text(one: Open, text: str) -> str | None:
-    """The line without the prefix of this traceback; None: it has none, so it is another's."""
+    """The line without the prefix of this traceback; None: it has another prefix, so it belongs to another one."""
     if one.prefix is None:
         return text
     if prefix := one.prefix.match(text):
@@ -126,7 +126,7 @@ def own_text(one: Open, text: str) -> str | None:
 
 
 def belongs(one: Open, line: Line) -> bool:
-    """Takes the line in; False where it is no part of the traceback any more."""
+    """Adds the line; False if it is no part of the traceback."""
     if one.state == "ended":
         return _after_end(one, line)
     if one.state != "frames":

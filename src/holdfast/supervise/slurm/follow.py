@@ -1,7 +1,7 @@
 """Follows a submitted Slurm job: prints its output, and returns its exit code at the end.
 
-The job needs nobody who follows it. While somebody does, it is started again at once when Slurm has put it back, without
-the two minutes that Slurm waits by itself, and also when the node of its controller is lost.
+The job does not need a follower. A follower restarts it at once after a requeue, without Slurm's default two minutes,
+and also when the node of its controller is lost.
 """
 
 import os
@@ -96,7 +96,7 @@ class Follower:
         self._lost_batch = 0
 
     def follow(self) -> int:
-        """Until the job is over. Returns the training's exit code."""
+        """Follows until the job is over. Returns the training's exit code."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -152,7 +152,7 @@ class Follower:
         self._care(job)
 
     def _care(self, job: SlurmJob) -> None:
-        """What only somebody outside of the job can do for it."""
+        """Work that only a process outside the job can do."""
         restarted = self._restarts is not None and (job.restarts or 0) > self._restarts
         if job.state == "RUNNING":
             self._runs, self._left_s = job.restarts or 0, None
@@ -184,7 +184,7 @@ class Follower:
             for words in parts if not answer.is_good else ():
                 self._commands.ask(words, lambda answer: self._say(answer.why))
 
-        self._say("it was put back into the queue: started now")
+        self._say("requeued: starting it now")
         self._commands.ask(whole, heard)
 
     def _with_fewer(self, job: SlurmJob) -> None:
@@ -197,7 +197,7 @@ class Follower:
             self._commands.ask(words, lambda answer: self._say(answer.why))
 
     def _is_alone(self) -> bool:
-        """Whether nobody has the job's record."""
+        """True if no process holds the job's record."""
         try:
             with StateDir(Path(self._state_dir)).job(self._one.name).lock():
                 return True
@@ -219,7 +219,7 @@ class Follower:
         if self._cancelled > 1:
             os._exit(INTERRUPTED + number)
         self._console.tell(
-            f"{signal.Signals(number).name}: cancelling Slurm job {self._one.slurm_job}; once more leaves it to itself"
+            f"{signal.Signals(number).name}: cancelling Slurm job {self._one.slurm_job}; send it again to leave the job running"
         )
         self._commands.ask(["scancel", self._one.slurm_job], lambda answer: self._say(answer.why))
 
@@ -237,7 +237,7 @@ class Follower:
 
 
 def ended_code(jobs: StateDir, name: str) -> int | None:
-    """With what the job ended, by its record; None: it has not, or nothing is known."""
+    """The job's exit code in its record; None: it has not ended, or is unknown."""
     try:
         job: JobDir = jobs.job(name)
         settings, _, rows = recorded(job)

@@ -1,6 +1,6 @@
 """Supervises a job under Slurm: from a login node it submits and follows; inside an allocation it runs the job.
 
-One Holdfast job belongs to one Slurm job: when Slurm starts that anew, the same record is gone on with.
+One Holdfast job belongs to one Slurm job: when Slurm restarts that, the same record continues.
 """
 
 import sys
@@ -20,7 +20,7 @@ from holdfast.engines.slurm.slurmd_watch import DEFAULT_PORT
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.slurm_names import Allocation, BadNodeList, allocation
-from holdfast.supervise.many_nodes import attach_nodes, run_nodes
+from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
 from holdfast.supervise.slurm.follow import Follower, ended_code
 from holdfast.supervise.slurm.submission import NotSubmitted, submission, submit, submitted_jobs
 from holdfast.supervise.start import USAGE, NotTakenUp, taken_up
@@ -43,7 +43,7 @@ class _Engine(SlurmEngine):
 
 
 def own_allocation(env: Mapping[str, str]) -> Allocation | None:
-    """The allocation that a `holdfast run` here is to take over: not from inside of a step, and not without Slurm."""
+    """The allocation that `holdfast run` here takes over: not from inside a step, and not without Slurm."""
     try:
         found = allocation(env)
     except BadNodeList:
@@ -52,7 +52,7 @@ def own_allocation(env: Mapping[str, str]) -> Allocation | None:
 
 
 def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str] = ()) -> int:
-    """Runs the job at Slurm to its end. `flags`: of sbatch. Returns the training's own exit code."""
+    """Runs the job under Slurm to its end. `flags`: of sbatch. Returns the training's own exit code."""
     console = Console(quiet=settings.quiet)
     found = own_allocation(env)
     if found is not None:
@@ -78,17 +78,17 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
 
 
 def engine_here(env: Mapping[str, str]) -> SlurmEngine:
-    """For a controller that takes a job up in its own allocation. raises: EngineRefused"""
+    """The engine of a controller that resumes a job in its own allocation. raises: EngineRefused"""
     found = own_allocation(env)
     if found is None:
-        raise EngineRefused("a job of --engine slurm is taken up inside its allocation, and this is none")
+        raise EngineRefused("a job of --engine slurm can only be resumed inside its allocation")
     return _Engine(found, env)
 
 
 def follow_submitted(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted from here; None: there is no such job at Slurm."""
+    """Follows a job that was submitted from here; None: Slurm has no such job."""
     if own_allocation(env) is not None:
         return None
     found = submitted_jobs(state_dir)
@@ -201,7 +201,7 @@ def _standby_words(settings: RunSettings, name: str) -> list[str]:
 
 
 def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
-    """In a step on another node: goes on with the job when its controller is gone, and nobody starts it again."""
+    """In a step on another node: takes over when the controller is gone and is not restarted."""
     console = Console(quiet=True)
     try:
         found = allocation(env)
@@ -223,7 +223,7 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
 
 
 def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> bool:
-    """Whether nobody has had the job for a while; False: it has ended, or its disk knows no locks.
+    """True if no process has held the job for a while; False: it has ended, or its disk knows no locks.
 
     `is_there`: whether the machine of its controller can be reached.
     """
@@ -240,7 +240,7 @@ def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> 
             continue
         if not held:
             console.tell(
-                f"{job.path} is on a disk without locks: nobody can go on when the first node is lost"
+                f"{job.path} is on a disk without locks: no standby controller can take over if the first node is lost"
             )
             return False
         now_s = time.monotonic()

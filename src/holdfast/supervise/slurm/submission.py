@@ -52,11 +52,11 @@ _ARRAY = ("--array", "-a")
 
 
 class NotSubmitted(Exception):
-    """Slurm did not take the job, or it cannot be written down; the text says why."""
+    """Slurm refused the job, or its files cannot be written; the message says why."""
 
 
 class Submission(Struct, frozen=True):
-    """One job at Slurm. `folder`: where its script and its output are."""
+    """One job at Slurm. `folder`: of its script and output."""
 
     name: str
     folder: Path
@@ -71,7 +71,7 @@ class Submission(Struct, frozen=True):
 
     @property
     def slurm_job(self) -> str:
-        """The id that Slurm gave it; empty: it was not submitted."""
+        """The id that Slurm assigned; empty: it was not submitted."""
         with suppress(OSError):
             return (self.folder / "id").read_text().strip()
         return ""
@@ -82,7 +82,7 @@ def submission(state_dir: str, name: str) -> Submission:
 
 
 def submitted_jobs(state_dir: str) -> list[Submission]:
-    """All that were submitted from this state folder, the newest first."""
+    """All jobs submitted from this state folder, newest first."""
     found = []
     with suppress(OSError):
         found = [
@@ -102,7 +102,7 @@ def _written_s(folder: Path) -> float:
 def submit(
     settings: RunSettings, flags: Sequence[str], argv: Sequence[str], env: Mapping[str, str], now_s: float
 ) -> Submission:
-    """Hands the job to Slurm. `flags`: of sbatch. `argv`: of this `holdfast`, from `run` on. raises: NotSubmitted"""
+    """Submits the job to Slurm. `flags`: of sbatch. `argv`: of this `holdfast`, from `run` on. raises: NotSubmitted"""
     if any(flag.startswith(_ARRAY) for flag in flags):
         raise NotSubmitted(
             "--array makes several jobs of one, which would all be this one: submit each by itself, or call holdfast run "

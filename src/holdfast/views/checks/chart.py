@@ -1,6 +1,6 @@
 """Lays out benchmark results for drawing: a panel for each number, a curve for each sweep over sizes. Pure.
 
-Used by the page and by the picture, so that both show the same.
+Shared by the page and the picture.
 """
 
 import re
@@ -25,14 +25,14 @@ _BYTES = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 class BenchFileUnreadable(ValueError):
-    """The file holds no answer of `holdfast check --json`; the text says which."""
+    """The file is no output of `holdfast check --json`; the message says which."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One device's number. `first`: what it gave when it was first measured; None: not known.
+    """One device's number. `first`: its first measured value; None: unknown.
 
-    `off`: the share that it is on its bad side of the median of its model; None: too few of them. `is_sure`: nobody
-    else was at work.
+    `off`: how far it is on the bad side of its model's median, as a share; None: too few devices. `is_sure`: the
+    device was otherwise idle.
     """
 
     label: str
@@ -51,7 +51,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """One number of one model: rows in the order of nodes and devices. `middle`: their median, of three and more."""
+    """One number of one model: rows by nodes and devices. `middle`: their median, of three and more."""
 
     check: str
     name: str
@@ -71,7 +71,7 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     @property
     def lowest(self) -> str:
-        """`gpu-02 gpu 165…: 487 TFLOP/s; ...`, of many devices those that are told from the others."""
+        """Text of the lowest devices: `gpu-02 gpu 165…: 487 TFLOP/s; ...`"""
         far = sorted((row for row in self.rows if row.status != PASS), key=lambda row: -(row.off or 0.0))
         words = [f"{row.label}: {number(row.value)} {self.unit}" for row in far[:LOWEST_NAMED]]
         return "; ".join(words) + (f"; {len(far) - LOWEST_NAMED} more" if len(far) > LOWEST_NAMED else "")
@@ -89,7 +89,7 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class Curve(Struct, frozen=True, kw_only=True):
-    """A number over sizes of messages or files. `model`: of what, such as "H100 nccl 16 ranks"."""
+    """A number over sizes of messages or files. `model`: such as "H100 nccl 16 ranks"."""
 
     check: str
     name: str
@@ -103,7 +103,7 @@ class Curve(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[Line, ...]:
-        """Of too many the lowest, for they are what is looked for."""
+        """Lines to draw; of too many the lowest, which matter most."""
         if len(self.lines) <= LINES_MAX:
             return self.lines
         return tuple(sorted(self.lines, key=lambda line: max(value for _, value in line.points))[:LINES_MAX])
@@ -125,7 +125,7 @@ class _Seen(Struct, frozen=True):
 
 
 def chart(nodes: Sequence[NodeChecks], known: Baseline | None = None) -> Chart:
-    """Of all numbers that have a unit. `known`: what was learned of this node, where there is but one."""
+    """The chart of all numbers with a unit. `known`: the baseline of this node, if there is only one."""
     seen = [
         _Seen(node.node, outcome.check, fact)
         for node in nodes
@@ -232,7 +232,7 @@ def _curve(key: tuple[str, str, str, str], group: Sequence[_Seen], has_many: boo
 
 
 def nodes_of(text: bytes, name: str) -> tuple[NodeChecks, ...]:
-    """The nodes of an answer of `holdfast check --json`, with their numbers. raises: BenchFileUnreadable"""
+    """The nodes in the output of `holdfast check --json`, with their numbers. raises: BenchFileUnreadable"""
     try:
         document = msgspec.json.decode(text, type=dict[str, Any])
         facts = [_fact(one) for one in document["facts"]]
@@ -289,7 +289,7 @@ def of_bytes(count: float) -> str:
 
 
 def round_ticks(top: float, most: int = 5) -> list[float]:
-    """From 0 to `top`, at most so many steps of 1, 2 or 5."""
+    """Round ticks from 0 to `top`, at most this many, in steps of 1, 2 or 5."""
     if top <= 0:
         return [0.0]
     step = 10.0 ** (len(f"{top:.0f}") - 1) if top >= 1 else 10.0 ** -len(f"{1 / top:.0f}")

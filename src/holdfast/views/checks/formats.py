@@ -53,7 +53,9 @@ def _slurm(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> st
 
 def _npd(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> str:
     failed = [one for one in told if one.finding.status == FAIL]
-    text = sentence(failed[0]) if failed else "node is fit" if status != SKIP else "nothing could be told"
+    text = (
+        sentence(failed[0]) if failed else "node is fit" if status != SKIP else "nothing could be determined"
+    )
     return text if len(text) <= NPD_CHARS_MAX else text[: NPD_CHARS_MAX - 3] + "..."
 
 

@@ -1,6 +1,6 @@
 """Writes the page of benchmarks: one HTML file that loads nothing and runs nothing, drawn as SVG, with all numbers.
 
-Every word that gets in is escaped; the page's own policy allows its own style and nothing else.
+All text is escaped; the page's own policy allows only its own style.
 """
 
 import base64
@@ -70,7 +70,7 @@ def _legend(drawn: Chart) -> str:
     if any(row.first for row in rows):
         items.append(("first", "when it was first measured"))
     if any(not row.is_sure for row in rows):
-        items.append(("unsure", "others were at work: not compared"))
+        items.append(("unsure", "other processes were running: not compared"))
     signs = "".join(
         _sign(kind, kind in ("middle", "first")) + f"{escape(words)}</span>" for kind, words in items
     )

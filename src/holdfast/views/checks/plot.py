@@ -1,4 +1,4 @@
-"""Draws what benchmarks measured into a file: a page for a browser, or a picture. The name's end decides."""
+"""Writes a chart of benchmark results to a file: a page for a browser, or a picture, by the file name's suffix."""
 
 import time
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ PLOTS = (".html", ".png")
 
 
 class NotDrawn(Exception):
-    """The plot is not there; the text says why and what to do."""
+    """The chart was not written; the message says why and what to do."""
 
 
 def refused_plot(name: str) -> str:
-    """Why no plot can be written under this name; empty where it can."""
+    """Why no chart can be written under this name; empty if it can."""
     return "" if Path(name).suffix.lower() in PLOTS else f"{name!r} ends neither in .html nor in .png"
 
 
 def draw(path: Path, nodes: Sequence[NodeChecks], known: Baseline | None = None) -> None:
-    """`known`: what was learned of this node before, where there is but one. raises: NotDrawn"""
+    """Writes the chart. `known`: the baseline of this node, if there is only one. raises: NotDrawn"""
     drawn = chart(nodes, known)
     title = f"Benchmarks of {nodes[0].node}" if len(nodes) == 1 else f"Benchmarks of {len(nodes)} nodes"
     silent = [node.node for node in nodes if node.why_not]
@@ -41,7 +41,7 @@ def draw(path: Path, nodes: Sequence[NodeChecks], known: Baseline | None = None)
 
 
 def read_nodes(paths: Sequence[Path]) -> tuple[NodeChecks, ...]:
-    """The nodes of answers that `holdfast check --suite bench --json` gave. raises: NotDrawn"""
+    """The nodes in outputs of `holdfast check --suite bench --json`. raises: NotDrawn"""
     nodes: list[NodeChecks] = []
     for path in paths:
         try:

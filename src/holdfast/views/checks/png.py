@@ -1,4 +1,4 @@
-"""Draws the numbers of benchmarks into a PNG with matplotlib, an extra: what the page shows, without a browser."""
+"""Draws benchmark results into a PNG with matplotlib, an extra: the page's contents, without a browser."""
 
 import importlib
 import warnings
@@ -25,7 +25,7 @@ LINES = ("#1f5fc4", "#c2410c", "#0b7a5e", "#b0208f", "#7a4fd0", "#8a6200", "#007
 
 
 def write_png(path: Path, drawn: Chart, title: str, said: Sequence[str] = ()) -> None:
-    """Writes the picture. raises: PlotUnavailable, when matplotlib is missing; OSError, when it cannot be written"""
+    """Writes the picture. raises: PlotUnavailable, if matplotlib is missing; OSError, if it cannot be written"""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that the font lacks: they are drawn as boxes
         _figure(drawn, title, said).savefig(
@@ -116,7 +116,7 @@ def _below(axes: "Axes", panel: Panel) -> None:
     if any(row.first is not None for row in panel.rows):
         said.append("mark: when it was first measured")
     if any(not row.is_sure for row in panel.rows):
-        said.append("grey: others were at work, not compared")
+        said.append("grey: other processes were running, not compared")
     axes.annotate(
         _plain("  ·  ".join(said)), (0, 0), (0, -30), "axes fraction", "offset points",
         fontsize=9, color=QUIET, annotation_clip=False, parse_math=False,

@@ -1,4 +1,4 @@
-"""What `holdfast check` shows: to people in lines, to programs as one document."""
+"""Formats the results of `holdfast check`: lines for people, one document for programs."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,12 +21,12 @@ _TEXT = {
         "pass": "fit: {checks} passed",
         "fail": "not fit: {failed} failed",
         "warn": "fit, with {warned} to look at",
-        "skip": "nothing could be told",
+        "skip": "nothing could be determined",
         "skipped": "{skipped} skipped",
         "expected": "expected",
         "advice": "what to do",
         "no answer": "no answer",
-        "nothing": "nothing has been learned of this node yet; a check that passes does",
+        "nothing": "this node has no baseline yet; the next passed check creates one",
     },
     "zh": {
         "isolate": "设备或节点已损坏：请勿在本次训练中使用 {nodes}。",
@@ -45,7 +45,7 @@ _TEXT = {
 
 
 def report(nodes: Sequence[NodeChecks], verdict: Judged, language: Language, took_s: float) -> Iterator[Line]:
-    """One line for each check of each node, the troubles with what to do, and the sum."""
+    """One line for each check of each node, the troubles with advice, and the totals."""
     words = _TEXT[language]
     for node in nodes:
         if len(nodes) > 1 or node.why_not:
@@ -120,7 +120,9 @@ def _outcome(outcome: Outcome, width: int, language: Language) -> Iterator[Line]
 def document(
     suite: str, nodes: Sequence[NodeChecks], verdict: Judged, specs: Sequence[Spec], took_s: float
 ) -> dict[str, Any]:
-    """`checks`: one entry for each check of each node, with its worst finding on top and all of them below."""
+    """The document. `checks`: one entry for each check of each node, with its worst finding first and all findings
+    below.
+    """
     costs = {spec.name: spec.cost for spec in specs}
     return {
         "suite": suite,
@@ -187,7 +189,7 @@ def _fact(fact: Any) -> dict[str, Any]:
 
 
 def listing(specs: Sequence[Spec], language: Language) -> Iterator[str]:
-    """Name, cost, occasions, and what it looks at."""
+    """The list of checks: name, cost, occasions, and what each examines."""
     width = max((len(spec.name) for spec in specs), default=0)
     for spec in specs:
         quick = "quick" if spec.quick else ""
@@ -211,7 +213,7 @@ def listed(spec: Spec) -> dict[str, Any]:
 
 
 def baseline_lines(known: Baseline) -> Iterable[str]:
-    """Each device with since when it is known, and what was learned of it."""
+    """Each device with the date of its first measurement, and its learned facts."""
     if not known.facts:
         return [_TEXT["en"]["nothing"]]
     lines = []

@@ -1,1 +1,1 @@
-"""A diagnosis as a document and as a report."""
+"""Formats a diagnosis as a document and as a report."""

@@ -1,4 +1,4 @@
-"""A diagnosis as the JSON document that `holdfast diagnose --json` prints. Secrets in what it quotes are masked."""
+"""Formats a diagnosis as the JSON document of `holdfast diagnose --json`. Masks secrets in quotations."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from holdfast.views.languages import Language, said
 
 
 class Scanned(Struct, frozen=True, kw_only=True):
-    """What was read, and how long it all took."""
+    """What was read, and the total time."""
 
     files: int
     size_bytes: int
@@ -25,7 +25,7 @@ class Scanned(Struct, frozen=True, kw_only=True):
 
 
 def scanned(search: Search, seconds: float, scene: FlightScene | None = None) -> Scanned:
-    """`scene`: what was read beside the logs."""
+    """Statistics on what was read. `scene`: files beside the logs."""
     beside = scene or FlightScene()
     return Scanned(
         files=len(search.sources) + beside.files,
@@ -36,7 +36,7 @@ def scanned(search: Search, seconds: float, scene: FlightScene | None = None) ->
 
 
 def document(diagnosis: Diagnosis, read: Scanned, language: Language) -> dict[str, Any]:
-    """The fields of the contract first (docs/diagnosis.md), then what only some diagnoses have."""
+    """The fields of the contract first (docs/diagnosis.md), then optional ones."""
 
     def text(words: Words) -> str:
         return _quoted(said(words, language))
@@ -68,7 +68,7 @@ def document(diagnosis: Diagnosis, read: Scanned, language: Language) -> dict[st
 
 
 def iso(at_s: float | None) -> str | None:
-    """2026-01-01T00:00:00.000Z; None for what no calendar has."""
+    """2026-01-01T00:00:00.000Z; None for times outside the calendar."""
     moment = utc(at_s)
     return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 

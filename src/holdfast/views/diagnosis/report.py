@@ -1,6 +1,6 @@
-"""A diagnosis for people, to be read in ten seconds: what, who, how sure; the first error; what to do; the evidence.
+"""Formats a diagnosis for people: what failed, who, confidence; the first error; what to do; the evidence.
 
-Makes lines and prints nothing. Secrets in what it quotes are masked, and nothing quoted can steer the terminal.
+Prints nothing. Masks secrets in quotations, and removes control characters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ class Line(Struct, frozen=True):
 def report(
     diagnosis: Diagnosis, read: Scanned, language: Language, width: int, *, everything: bool = False
 ) -> list[Line]:
-    """width: columns of the terminal. everything: no list is cut short."""
+    """The lines. width: columns of the terminal. everything: does not shorten lists."""
     page = _Page(language, max(WIDTH_MIN, min(width, WIDTH_MAX)), everything)
     return [
         *page.head(diagnosis),

@@ -1,4 +1,4 @@
-"""Why a file was not read, in the reader's language. The reasons are made where files are read, in English."""
+"""Translates the reasons why a file was not read. The reasons are made in English."""
 
 import re
 
@@ -15,11 +15,11 @@ _CHINESE = (
     (r"it is a device, no file", "为设备,不是文件"),
     (r"it is something else, no file", "不是普通文件"),
     (r"it is no regular file any more", "已不再是普通文件"),
-    (r"it is a link that leads round in a circle", "符号链接成环"),
-    (r"it is a link that leads nowhere", "符号链接指向不存在的文件"),
+    (r"it is a circular link", "符号链接成环"),
+    (r"it is a broken link", "符号链接指向不存在的文件"),
     (r"it is the same as (.+), by a link", "与 {0} 相同(链接)"),
     (r"it is not there", "不存在"),
-    (r"it may not be read by this user", "当前用户无读取权限"),
+    (r"this user may not read it", "当前用户无读取权限"),
     (r"it cannot be (?:read|opened): (.+)", "无法读取:{0}"),
     (r"reading failed(?: at byte (\d+))?: (.+)", "读取失败:{1}"),
     (r"more than (\d+) files: this and the rest were not read", "文件超过 {0} 个,此文件及其余未读取"),
@@ -46,16 +46,16 @@ _CHINESE = (
     (r"it unpacks to more than (\d+) GiB: the rest was not read", "解压后超过 {0} GiB" + REST),
     (r"it unpacks to more than (\S+) times its size.*", "解压后超过原大小的 {0} 倍" + REST),
     (r"it has more than (\d+) members: the rest was not read", "成员超过 {0} 个" + REST),
-    (r"it ends in the midst of its packed data; what is there was read", "压缩数据不完整,已读取现有部分"),
+    (r"its packed data is truncated; the existing part was read", "压缩数据不完整,已读取现有部分"),
     (r"(?:its|the) archive ends .*; what is there was read", "归档不完整,已读取现有部分"),
     (r"(?:it|the archive) is damaged: (.+)", "已损坏:{0}"),
-    (r"its name tells no rank", "文件名中没有 rank"),
+    (r"its name shows no rank", "文件名中没有 rank"),
 )
 _KNOWN = tuple((late(pattern), text) for pattern, text in _CHINESE)
 
 
 def why_in(why: str, language: Language) -> str:
-    """The reason, in Chinese where that is asked for and the reason is a known one; else as it is."""
+    """The reason, in Chinese if requested and known; else unchanged."""
     if language != "zh":
         return why
     for pattern, text in _KNOWN:

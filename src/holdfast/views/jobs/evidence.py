@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from holdfast.core.hang.stack_groups import ranges
 from holdfast.core.job.story import IncidentStory, RankEnd
-from holdfast.core.plurals import counted
 from holdfast.core.verdict.sentences import ended_by, exit_words
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow
 from holdfast.model.documents.parts import LinePlace, Who
@@ -91,16 +91,13 @@ def _exits(incident: IncidentStory) -> list[EvidenceRow]:
     for (code, reason, _), ends in groups.items():
         first = ends[0]
         node = incident.nodes.get(first.worker)
-        names = [str(one.rank) for one in ends if one.rank is not None]
+        names = sorted(one.rank for one in ends if one.rank is not None)
         if names:
-            who = (
-                f"rank {names[0]}"
-                if len(names) == 1
-                else f"{counted(len(names), 'rank')} ({', '.join(names[:8])})"
-            )
+            who = f"rank {names[0]}" if len(names) == 1 else f"ranks {ranges(names)}"
         else:
             who = "the command" if len(incident.nodes) < 2 else f"the command of worker {first.worker}"
-        how = f"was {ended_by(code)}" if code is not None and code < 0 else f"ended with {exit_words(code)}"
+        was = "were" if len(names) > 1 else "was"
+        how = f"{was} {ended_by(code)}" if code is not None and code < 0 else f"ended with {exit_words(code)}"
         rows.append(
             EvidenceRow(
                 id="",
@@ -108,7 +105,6 @@ def _exits(incident: IncidentStory) -> list[EvidenceRow]:
                 kind="exit",
                 at_s=first.at_s,
                 who=Who(rank=first.rank, worker=first.worker, node=node),
-                count=len(ends),
             )
         )
     return rows

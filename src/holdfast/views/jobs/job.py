@@ -94,7 +94,7 @@ def _workers(summary: Summary, seen: Seen) -> tuple[WorkerRow, ...]:
 
 
 def _ranks(summary: Summary, seen: Seen) -> tuple[RankRow, ...]:
-    """Of the present attempt. A rank whose process is gone has ended, whether or not somebody saw it."""
+    """Of the present attempt. A rank whose process is gone has ended, even without a recorded exit."""
     last = summary.incidents[-1] if summary.incidents else None
     at_fault = (
         {one.rank for one in whom(last)} if last is not None and last.attempt == summary.attempt else set()

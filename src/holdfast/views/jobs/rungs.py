@@ -3,11 +3,13 @@
 The rules are those of docs/ladder.md and `core.job.ladder`, told for the faults, the policy and the counters of the incident.
 """
 
+import re
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from holdfast.core.job.story import IncidentStory, RungTaken
+from holdfast.late_pattern import late
 from holdfast.model.documents.incidents import RungRow
 from holdfast.model.policy import Policy
 from holdfast.model.signatures import Words
@@ -15,6 +17,7 @@ from holdfast.model.state import CheckFault, DeviceFault, HangFault, NodeFault
 from holdfast.views.sentence import told_zh
 
 BECAUSE = ", because "
+HUNG = late(r"(?:the job|it) hung(?: again)? \((.*)\)", re.DOTALL)
 ACTIONS_ZH = {
     "in-place": "结束所有进程,在原 worker 中重启",
     "hang-restart": "在原 worker 中重启",
@@ -80,6 +83,8 @@ def _said(taken: RungTaken) -> Words:
     if not because and taken.rung == "fail":
         cause = action
     zh = ACTIONS_ZH.get(taken.rung, taken.rung)
+    if (hang := HUNG.fullmatch(cause)) is not None:
+        return Words(en=taken.why, zh=f"{zh},原因:作业挂起({told_zh(hang[1])})")
     return Words(en=taken.why, zh=f"{zh},原因:{told_zh(cause)}" if cause else zh)
 
 

@@ -1,6 +1,6 @@
-"""Lays out step times for drawing: one time line through all runs, outliers, cuts.
+"""Lays out step times for drawing: one axis through all runs, outliers, cuts.
 
-Used by the page and by the picture, so that both show the same. Pure: values in, values out.
+Shared by the page and the picture. Pure.
 """
 
 import math
@@ -31,7 +31,7 @@ SLOWEST = 10
 
 
 class RunSpan(Struct, frozen=True, kw_only=True):
-    """One run's steps on the axis: x = step + offset. A run that repeats steps is laid behind the one before."""
+    """One run's steps on the axis: x = step + offset. A run that repeats steps comes after the previous one."""
 
     run: int
     first_step: int
@@ -48,7 +48,7 @@ class RunSpan(Struct, frozen=True, kw_only=True):
 
 
 class Placed(Struct, frozen=True, gc=False):
-    """A stretch of the curve at its place."""
+    """A stretch of the curve with its position."""
 
     x: float
     first_step: int
@@ -61,7 +61,7 @@ class Placed(Struct, frozen=True, gc=False):
 
 
 class Band(Struct, frozen=True, kw_only=True):
-    """A slowdown's place on the axis. `index`: in the report's slowdowns."""
+    """A slowdown's position on the axis. `index`: in the report's slowdowns."""
 
     first_x: float
     last_x: float
@@ -72,7 +72,7 @@ class Band(Struct, frozen=True, kw_only=True):
 
 
 class Shade(Struct, frozen=True, kw_only=True):
-    """Where the curve's steps are of another kind."""
+    """A range in which the curve's steps are of another kind."""
 
     first_x: float
     last_x: float
@@ -86,14 +86,14 @@ class Dot(Struct, frozen=True, kw_only=True):
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """Something without a length of time, at a step: of the loss."""
+    """An instantaneous event at a step: of the loss."""
 
     x: float
     label: str
 
 
 class Chart(Struct, frozen=True, kw_only=True):
-    """All that is drawn. `cut_s`: where the axis ends at first, None: nothing is so long; `top_s`: the longest."""
+    """Everything to draw. `cut_s`: the initial end of the axis, None: no outliers; `top_s`: the longest step."""
 
     runs: tuple[RunSpan, ...]
     curve: tuple[Placed, ...]
@@ -111,7 +111,7 @@ class Chart(Struct, frozen=True, kw_only=True):
 
 
 class RankRatio(Struct, frozen=True, kw_only=True):
-    """One rank's ratios to the median of all: their median, and what the slowest tenth of them is above."""
+    """One rank's ratios to the median of all: their median, and their 90th percentile."""
 
     rank: int
     median: float
@@ -119,9 +119,9 @@ class RankRatio(Struct, frozen=True, kw_only=True):
 
 
 class Heat(Struct, frozen=True, kw_only=True):
-    """The heat map as ratios to the median of each column. `reach`: where the colours end; `middle_s`: the medians.
+    """The heat map as ratios to the median of each column. `reach`: limit of the colours; `middle_s`: the medians.
 
-    `slowest`: the ranks farthest behind their peers, by their slowest tenth.
+    `slowest`: the ranks farthest behind their peers, by 90th percentile.
     """
 
     ranks: tuple[int, ...]
@@ -156,7 +156,7 @@ def chart(report: StepReport, curves: Sequence[CurvePoint]) -> Chart:
 
 
 def ticks(runs: Sequence[RunSpan], low: float, high: float, count: int) -> list[tuple[float, int]]:
-    """Places on the axis and the steps they stand for: about `count` round steps of each run that is wide enough."""
+    """Positions on the axis and their steps: about `count` round steps of each run that is wide enough."""
     wanted = max(high - low, 1) / max(count, 1)
     found: list[tuple[float, int]] = []
     for span in runs:
@@ -174,7 +174,7 @@ def ticks(runs: Sequence[RunSpan], low: float, high: float, count: int) -> list[
 
 
 def column_ticks(steps: Sequence[int], count: int) -> list[tuple[float, int]]:
-    """Round steps at their places among the columns of a heat map; its own where steps do not only grow."""
+    """Round steps among the columns of a heat map; all steps if they are not increasing."""
     if len(steps) < 3 or any(high <= low for low, high in pairwise(steps)):
         return [(i + 0.5, steps[i]) for i in range(0, len(steps), max(1, math.ceil(len(steps) / count)))]
     every = _round_up((steps[-1] - steps[0]) / count)
@@ -187,7 +187,7 @@ def column_ticks(steps: Sequence[int], count: int) -> list[tuple[float, int]]:
 
 
 def hours(value: float | None) -> str:
-    """A cost in words."""
+    """A cost in GPU hours, in words."""
     if value is None:
         return "unknown"
     if 0 < value < HOURS_MIN:
@@ -205,7 +205,7 @@ def steps_words(first: int | None, last: int | None) -> str:
 
 
 def ratios(map_: HeatMap | None, columns_max: int = HEAT_COLUMNS_MAX) -> Heat | None:
-    """None where there is nothing to compare: fewer than two ranks, or no values."""
+    """Ratios; None if there is nothing to compare: fewer than two ranks, or no values."""
     if map_ is None or len(map_.ranks) < 2 or not map_.steps:
         return None
     columns = list(zip(*map_.values, strict=True)) if map_.values else []
@@ -297,7 +297,7 @@ def _x(step: float, run: int, runs: Sequence[RunSpan]) -> float:
 
 
 def _run_of(step: int, runs: Sequence[RunSpan]) -> int:
-    """The last run that made this step: of what is told without its run."""
+    """The last run that made this step, for items without a run."""
     return next(
         (span.run for span in reversed(runs) if span.first_step <= step <= span.last_step), runs[-1].run
     )

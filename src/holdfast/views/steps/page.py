@@ -1,7 +1,7 @@
 """Writes the page of step times: one HTML file that loads nothing, with its curves, its heat map and all numbers.
 
-Every word of a log that gets in is escaped, and the page's own policy lets no script run but the two that belong
-to it. What people read stands in the HTML itself; scripts only draw.
+All text of a log is escaped, and the page's policy allows only its two own scripts. The text is in the HTML itself;
+scripts only draw.
 """
 
 import base64
@@ -31,7 +31,7 @@ _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2
 
 
 def html_page(report: StepReport, curves: Sequence[CurvePoint], heat: HeatMap | None, title: str) -> str:
-    """The whole page. Curves and heat map may be empty; then the page says so and has the numbers alone."""
+    """The whole page. Curves and heat map may be empty; then the page says so and shows only numbers."""
     drawn, map_ = chart(report, curves), ratios(heat)
     styles = [_asset(name) for name in STYLES]
     scripts = [_asset(name) for name in SCRIPTS]
@@ -247,7 +247,7 @@ def _phase_section(report: StepReport) -> str:
         for phase in report.phases
     ]
     return _section(
-        "What the steps were taken up with",
+        "Where the time of steps went",
         _table(("phase", "between", "steps", "median"), rows, numeric=(2, 3)),
     )
 
@@ -284,7 +284,7 @@ def _loss_section(report: StepReport) -> str:
 
 
 def _notes_section(report: StepReport) -> str:
-    return _section("To be taken with care", _listed(report.notes)) if report.notes else ""
+    return _section("Caveats", _listed(report.notes)) if report.notes else ""
 
 
 def _section(title: str, inner: str) -> str:

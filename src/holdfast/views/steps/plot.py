@@ -1,4 +1,4 @@
-"""Plots of step times into a file: a page for a browser, or a picture without one. The name's end decides."""
+"""Writes a chart of step times to a file: a page for a browser, or a picture, by the file name's suffix."""
 
 from holdfast.views.steps.page import html_page
 from holdfast.views.steps.png import PlotUnavailable, write_png

@@ -1,6 +1,6 @@
-"""Draws the step times into a PNG with matplotlib, an extra: what the page shows, without a browser.
+"""Draws the step times into a PNG with matplotlib, an extra: the page's contents, without a browser.
 
-matplotlib is loaded only when a picture is asked for, and its state for whole processes is left alone.
+matplotlib is imported only for a picture, and its global state is not changed.
 """
 
 import importlib
@@ -54,13 +54,13 @@ NO_VALUE = "#b9bdc6"
 
 
 class PlotUnavailable(Exception):
-    """The picture cannot be drawn here; the text says what to do."""
+    """The picture cannot be drawn here; the message says what to do."""
 
 
 def write_png(
     path: Path, report: StepReport, curves: Sequence[CurvePoint], heat: HeatMap | None, title: str
 ) -> None:
-    """Writes the picture. raises: PlotUnavailable, when matplotlib is missing; OSError, when it cannot be written"""
+    """Writes the picture. raises: PlotUnavailable, if matplotlib is missing; OSError, if it cannot be written"""
     drawn, map_ = chart(report, curves), ratios(heat)
     marked = {rank for straggler in report.stragglers for rank in straggler.ranks}
     with warnings.catch_warnings():

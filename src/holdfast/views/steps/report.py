@@ -1,6 +1,6 @@
-"""How long the steps of a training took, for people: steady or slower, since when, by how much, what it costs.
+"""Formats step times for people: steady or slower, since when, by how much, and the cost.
 
-Makes lines and prints nothing. Nothing quoted of a log can steer the terminal.
+Prints nothing. Quotations cannot control the terminal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,18 +35,18 @@ _BETWEEN = " · "
 
 _NOTHING = Words(en="No steps found", zh="未找到训练步")
 _HINT = Words(
-    en="None of the known forms of step lines is in it. --step-pattern reads others: see docs/steps.md.",
+    en="It contains no known form of step lines. --step-pattern reads others: see docs/steps.md.",
     zh="其中没有任何已知格式的训练步日志行。可用 --step-pattern 读取其他格式,见 docs/steps.md。",
 )
 _STEADY = Words(en="Steady: {time} a step", zh="平稳:每步 {time}")
 _FEW = Words(en="{n} steps found, too few to judge", zh="仅找到 {n} 步,不足以判断")
 _ONE = Words(en="1 step found, too few to judge", zh="仅找到 1 步,不足以判断")
 _SLOWER = Words(
-    en="Slower: {after} a step since step {step}, {ratio} times the {before} before",
+    en="Slower since step {step}: {after} a step instead of {before} ({ratio} times)",
     zh="变慢:自第 {step} 步起每步 {after},是此前 {before} 的 {ratio} 倍",
 )
 _WAS_SLOWER = Words(
-    en="Was slower for a while: {after} a step in steps {steps}, {ratio} times the {before} before",
+    en="Steps {steps} were slower: {after} a step instead of {before} ({ratio} times)",
     zh="曾一度变慢:第 {steps} 步每步 {after},是此前 {before} 的 {ratio} 倍",
 )
 _WAITED_FOR = Words(en="Held back by {who}", zh="被{who}拖慢")
@@ -68,7 +68,7 @@ _SPIKES = Words(en="Long steps", zh="单次长步")
 _LOSS = Words(en="Loss", zh="损失")
 _RANKS = Words(en="Ranks", zh="Rank")
 _STRAGGLERS = Words(en="Stragglers", zh="慢节点与慢 rank")
-_NOTES = Words(en="To be taken with care", zh="注意")
+_NOTES = Words(en="Caveats", zh="注意")
 _OTHERS = Words(en="Other trainings in what was read", zh="所读内容中的其他训练")
 _EVERY = Words(en="every {n} steps", zh="每 {n} 步一次")
 _TIMES, _ONCE = Words(en="{n} times", zh="共 {n} 次"), Words(en="once", zh="1 次")
@@ -100,7 +100,7 @@ _PHASE_KINDS: dict[PhaseKind, Words] = {
 
 
 class Scanned(Struct, frozen=True, kw_only=True):
-    """What was read, and how long it all took."""
+    """What was read, and the total time."""
 
     files: int
     size_bytes: int
@@ -111,7 +111,9 @@ class Scanned(Struct, frozen=True, kw_only=True):
 def report(
     trainings: Sequence[Training], read: Scanned, language: Language, width: int, *, chart: bool = True
 ) -> list[Line]:
-    """width: columns of the terminal. chart: it can show block characters. The first training is told in full."""
+    """The lines. width: columns of the terminal. chart: it can show block characters. The first training is reported
+    in full.
+    """
     page = _Page(language, max(WIDTH_MIN, min(width, WIDTH_MAX)))
     lines = list(page.training(trainings[0], chart=chart)) if trainings else list(page.nothing())
     return [
@@ -124,7 +126,7 @@ def report(
 
 
 def sparkline(points: Sequence[CurvePoint], columns: int = CHART_COLUMNS) -> str:
-    """The usual steps' times over the run, in at most so many columns; "" where there is nothing to see."""
+    """A sparkline of usual step times over the run, in at most this many columns; "" if there is nothing to show."""
     times = [
         point.median_s for point in points if point.kind in ("step", "warmup", "data") and point.rank is None
     ]
@@ -285,7 +287,7 @@ class _Page:
         yield from self._left_out(len(report.stragglers) - RANKS_MAX)
 
     def _phases(self, report: StepReport) -> Iterator[Line]:
-        """What the steps were taken up with, where it was not all the same."""
+        """Where the time of steps went, where it was not all the same."""
         kinds = {phase.kind for phase in report.phases}
         if kinds <= {"step"}:
             return
@@ -388,7 +390,7 @@ class _Page:
 
 
 def moment(at_s: float | None, *, is_local: bool = False) -> str:
-    """A line's stamp as people read it: in the log's own clock, which has no zone; without a date where it has none."""
+    """A line's timestamp for people: in the log's own clock, without a zone; without a date if it has none."""
     if at_s is None:
         return ""
     try:

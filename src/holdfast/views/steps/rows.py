@@ -1,4 +1,4 @@
-"""What a job's status says about its steps: where it is, how long one takes, what slows it. Only reads."""
+"""Formats the step rows of a job's status: current step, time per step, slowdowns. Only reads."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,14 +18,14 @@ BARS_REACH = 1.1
 
 
 def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
-    """What the attempt of now tells: the word of the worker that is farthest; None where none says anything."""
+    """The steps of the current attempt, as reported by the worker that is farthest ahead; None without a report."""
     workers = {rank.worker for rank in summary.ranks} or {0}
     files = [read(job.worker(summary.attempt, worker)) for worker in sorted(workers)]
     told = [file for file in files if file is not None and file.attempt == summary.attempt]
     best = max(
         told, key=lambda file: (file.now.step if file.now.step is not None else -1, file.at_s), default=None
     )
-    # Of several workers nobody knows by itself who is slower: the controller does.
+    # With several workers only the controller knows which one is slower.
     slow = read(job.attempt(summary.attempt))
     if best is None or slow is None or slow.attempt != summary.attempt:
         return best
@@ -33,7 +33,7 @@ def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
 
 
 def step_rows(summary: Summary, file: StepFile | None) -> list[tuple[str, str]]:
-    """The rows of the status; where the log tells no times there is the step alone."""
+    """The rows of the status; without step times only the step."""
     if file is None:
         return [("step", _step(summary.step, None))]
     now = file.now
@@ -54,7 +54,7 @@ def step_rows(summary: Summary, file: StepFile | None) -> list[tuple[str, str]]:
 
 
 def bars(values: Sequence[float], width: int) -> str:
-    """The last `width` values as bars between the smallest and the largest of them; none for none."""
+    """The last `width` values as bars between their minimum and maximum; empty without values."""
     last = [value for value in values if value > 0][-width:] if width > 0 else []
     if not last:
         return ""
@@ -70,7 +70,7 @@ def span(values: Iterable[float]) -> str:
 
 
 def part_done(now: StepNow) -> float | None:
-    """0..1 of all steps; None where the log does not say how many there are."""
+    """The share of steps done, 0..1; None if the total is unknown."""
     if now.step is None or not now.total or now.total <= 0:
         return None
     return min(max(now.step / now.total, 0.0), 1.0)

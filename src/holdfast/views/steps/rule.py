@@ -1,4 +1,4 @@
-"""The lines that a platform's slowdown rule writes for a training, each with its time, to the byte.
+"""Prints the lines of a platform's slowdown rule for a training, each with its time, identical to the platform's.
 
     2025-04-21 15:19:58 Command running...
     2025-04-21 15:25:56 Smoothed mean (iters 83-87: 9465.00 ms, baseline: 3101.00 ms), threshold ratio:2.05. Warning
@@ -19,7 +19,7 @@ NO_DAY, NO_YEAR = ASSUMED_DATES_S
 
 
 def rule_lines(log: LogSteps, *, is_local: bool) -> Iterator[str]:
-    """`is_local`: stamps are seconds since the epoch by this machine's clock, and shown in its zone."""
+    """The lines. `is_local`: timestamps are seconds since the epoch by this machine's clock, shown in its zone."""
     clock = _Clock(log, is_local=is_local)
     yield f"{clock.time(log.begin_s, 0.0)} {RUNNING}"
     for line in log.platform:

@@ -1,8 +1,6 @@
 """Answers the server's questions from state folders: the index for lists, each job's own folder for its documents."""
 
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,7 +12,6 @@ from holdfast.archive.incident_files import bundle_of
 from holdfast.archive.index.database import Database, IndexUnusable
 from holdfast.archive.index.entry import BadCursor
 from holdfast.archive.index.node_queries import nodes_page
-from holdfast.archive.index.queries import Change as IndexChange
 from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incidents
 from holdfast.archive.index.service import IndexService
 from holdfast.archive.job import Reading
@@ -25,7 +22,7 @@ from holdfast.jobs.record import RecordUnreadable
 from holdfast.journal.jobdir import JobDir, NoSuchJob, StateDir
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
 from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
-from holdfast.model.documents.live import Change, IncidentChanged, JobChanged
+from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage, OutputWanted
 from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
@@ -35,7 +32,6 @@ from holdfast.web.reading.node_reading import read_device, read_node
 from holdfast.web.refusals import Refusal, bad_request, gone, not_there, unavailable
 from holdfast.web.settings import ServerSettings
 
-CHANGES_MAX = 10_000  # that wait for the next call
 FIRST_INDEX_S = 5.0  # how long a request waits for an index that is just being opened
 NEAR_MAX = 2_000
 Answer = TypeVar("Answer")
@@ -51,13 +47,11 @@ class StateData:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._settings, self._wall = settings, wall
-        self._places = Places(settings.state_dirs)
+        self._places = Places(settings.state_dirs, settings.job)
         self._looks = Looks(clock, wall)
-        self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
-        self._lock = threading.Lock()
         self._follow = LogFollow(self._reading_of)
         self._index = IndexService(
-            self._places, settings.database, on_changes=self._note_changes, clock=clock, wall=wall
+            self._places, settings.database, fleet=settings.fleet_dir, clock=clock, wall=wall
         )
         self._index.start()
 
@@ -78,7 +72,9 @@ class StateData:
         return self._asked(lambda database: jobs_page(database, wanted, self._wall()))
 
     def nodes(self, query: NodesQuery) -> NodesPage:
-        return self._asked(lambda database: nodes_page(database, query.search, query.cursor, query.limit))
+        return self._asked(
+            lambda database: nodes_page(database, query.search, query.cursor, query.limit, query.isolated)
+        )
 
     # One job ----------------------------------------------------------------------------------------------
 
@@ -169,9 +165,7 @@ class StateData:
     # The server -------------------------------------------------------------------------------------------
 
     def changes(self) -> Sequence[Change]:
-        with self._lock:
-            found = list(self._changes)
-            self._changes.clear()
+        found = self._index.changes()
         return [*found, *self._follow.lines(found)]
 
     def watch(self, jobs: frozenset[str]) -> None:
@@ -221,11 +215,6 @@ class StateData:
         except IndexUnusable as error:
             raise unavailable(str(error)) from error
 
-    def _note_changes(self, changes: Sequence[IndexChange]) -> None:
-        """In the index's thread."""
-        with self._lock:
-            self._changes.extend(map(_change, changes))
-
 
 def wanted(query: OutputQuery) -> OutputWanted:
     """As the archive asks for it. A place that is named stands in the middle of the page, unless told otherwise."""
@@ -253,9 +242,3 @@ def _labels(pairs: Sequence[str]) -> dict[str, str]:
             raise bad_request(f"the label {pair[:100]!r} is no key:value")
         found[key] = value
     return found
-
-
-def _change(one: IndexChange) -> Change:
-    if one.incident is not None:
-        return Change(kind="incident", job=one.job, data=IncidentChanged(job=one.job, row=one.incident))
-    return Change(kind="job", job=one.job, data=JobChanged(id=one.job, etag=str(one.revision), row=one.row))

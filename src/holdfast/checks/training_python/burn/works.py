@@ -30,7 +30,7 @@ def about() -> dict[str, Any]:
                 "name": of.name,
                 "uuid": str(getattr(of, "uuid", "")),
                 "address": f"{of.pci_domain_id:04x}:{of.pci_bus_id:02x}:{of.pci_device_id:02x}.0"
-                if hasattr(of, "pci_device_id")  # not told by an older torch
+                if hasattr(of, "pci_device_id")  # missing in an older torch
                 else "",
             }
         )

@@ -46,8 +46,6 @@ class Newest(Struct, frozen=True, kw_only=True):
     """The checkpoint that a run would resume from. `name`: below the folder; empty: none, because of `wrong`.
 
     `follows`: the tracker file that names it, which the framework believes.
-
-    `follows`: the file that says so, which the framework believes.
     """
 
     layout: str
@@ -108,7 +106,7 @@ def state_of_file(name: str, size: int, head: bytes, tail: bytes) -> str:
 
 
 def _of_zip(size: int, tail: bytes) -> str:
-    cut = "it is cut short: the end of its zip file is missing"
+    cut = "it is truncated: the end of its zip file is missing"
     place = tail.rfind(_END)
     if place < 0 or len(tail) - place < _END_BYTES:
         return cut
@@ -126,7 +124,7 @@ def _of_safetensors_length(head: bytes, size: int) -> str:
     length = int.from_bytes(head[:HEAD_BYTES], "little")
     if len(head) < HEAD_BYTES or length < 2 or length > HEADER_BYTES_MAX:
         return "it has no header of safetensors"
-    return "it is cut short within its header" if HEAD_BYTES + length > size else ""
+    return "it is truncated within its header" if HEAD_BYTES + length > size else ""
 
 
 def state_of_safetensors(header: bytes, size: int) -> str:
@@ -137,7 +135,7 @@ def state_of_safetensors(header: bytes, size: int) -> str:
     except (msgspec.MsgspecError, KeyError, IndexError, TypeError, ValueError, AttributeError):
         return "its header cannot be read"
     wanted = HEAD_BYTES + len(header) + max(ends, default=0)
-    return "" if size >= wanted else f"it is cut short: {size} bytes of {wanted}"
+    return "" if size >= wanted else f"it is truncated: {size} bytes of {wanted}"
 
 
 # Folders
@@ -176,7 +174,7 @@ def _lost_parts(text: bytes, here: set[str]) -> str:
         return "its list of parts cannot be read, and so a part"
 
 
-# What is told
+# Results
 
 
 def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool) -> Finding:
@@ -194,8 +192,8 @@ def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool
     if not why:
         return Finding(
             status=PASS,
-            measured=f"{folder} is writable, {newest.name} looks whole",
-            expected="writable, and the newest checkpoint is whole",
+            measured=f"{folder} is writable, {newest.name} looks complete",
+            expected="writable, and the newest checkpoint is complete",
             whence=ASKED,
         )
     sure = is_loaded and follows
@@ -203,7 +201,7 @@ def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool
         status=FAIL if sure else WARN,
         device=folder,
         measured=f"{what}: {why}",
-        expected="the newest checkpoint is whole",
+        expected="the newest checkpoint is complete",
         whence=ASKED,
         why=f"the run cannot resume from {folder}: {what}: {why}",
         advice=_advice(newest, follows),
@@ -215,7 +213,7 @@ def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool
 def _advice(newest: Newest, follows: bool) -> Words:
     if follows:
         return Words(
-            en=f"Write the name of the newest whole checkpoint into {newest.follows}, or remove it to start from the beginning.",
+            en=f"Write the name of the newest complete checkpoint into {newest.follows}, or remove it to start from the beginning.",
             zh=f"请将最近一个完整检查点写入 {newest.follows}，或删除该文件以从头开始。",
         )
     return Words(

@@ -303,7 +303,7 @@ def _changed(before: str, folder: str, is_sure: bool) -> str:
 
 
 def _likeliest(found: Sequence[tuple[Launch, bool]], shell: Shell) -> Launch:
-    """The first of those that are most surely the training. Of several in branches, nobody can tell which."""
+    """The first of those that are most surely the training. Of several in branches the choice is undecidable."""
     if not found:
         return Launch(program=shell.program, shell=shell)
     most = max(_rank(launch) for launch, _ in found)

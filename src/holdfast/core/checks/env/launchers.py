@@ -80,9 +80,6 @@ class Launch(Struct, frozen=True, kw_only=True):
 
     `wrappers`: programs before it; `prefix`: those that choose the Python (conda run). `env`, `folder`: changes by
     the command. `reads`: a file whose text is needed for more. `unclear`: why the Python is unknown.
-
-    `wrappers`: what is before it; `prefix`: those of them that choose the Python (conda run). `env`, `folder`: what the
-    command changes. `reads`: a file whose text is needed to say more. `unclear`: why nothing can be said of the Python.
     """
 
     launcher: str = ""

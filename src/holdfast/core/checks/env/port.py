@@ -28,7 +28,7 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
     if meeting is None:
         return "the command names no address at which its workers meet"
     if meeting.port == 0:
-        return "the launcher takes a free port, or the command one that is known only when it runs"
+        return "the launcher takes a free port, or the command one that is only known at run time"
     if meeting.backend.startswith("etcd"):
         return f"the workers meet at {meeting.backend}, a server of its own"
     if meeting.rank:

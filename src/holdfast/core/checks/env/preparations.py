@@ -58,7 +58,7 @@ def of_command(command: SimpleCommand, strict: bool) -> list[Preparation]:
     words, first = command.words, command.words[0]
     must = strict or command.then == "&&"
     found = _changing(command, words, first, must)
-    if not command.is_sure:  # what it would change is known only when it runs
+    if not command.is_sure:  # what it would change is only known at run time
         return [structs.replace(one, kind="unknown", must=False) for one in found if one.kind != "set"]
     if command.then == "||":  # it may fail
         return [structs.replace(one, kind="unknown" if one.kind == "unknown" else "set") for one in found]

@@ -22,8 +22,6 @@ def of_preparations(
     """Findings on preparations. `results`: exit code of each, and their common stderr.
 
     `other`: another way to start the shell, in which they succeed.
-
-    `other`: another way to start the shell, in which they work.
     """
     kind = f"{name_of(shell.program)}{' -l' if shell.login else ''}{' -i' if shell.interactive else ''}"
     done = [one for one, code, _ in results if one.kind != "set" and not code]

@@ -61,8 +61,6 @@ class SimpleCommand(Struct, frozen=True, kw_only=True):
     """One command. `sets`: assignments before it. `then`: the operator after it: "&&", "||", ";", "|".
 
     `raw`: as written, for a shell to run. `is_sure`: it runs unconditionally.
-
-    `raw`: as written, for a shell to run. `is_sure`: nothing that only a run can tell keeps it from being run.
     """
 
     words: tuple[str, ...] = ()

@@ -1,8 +1,6 @@
 """Lists variables whose value alone is a problem: its effect, and what to do about it. Pure.
 
 A rule fires only if the value certainly has a cost on such a node: many images set others on purpose.
-
-A rule speaks only where its value surely costs something on such a node: many images set others on purpose.
 """
 
 from msgspec import Struct

@@ -2,8 +2,6 @@
 
 Values come without secrets, because they are shown.
 
-Their values come without secrets, for they are shown.
-
 source of the forms of values: NCCL, Environment Variables; CUDA C Programming Guide, CUDA Environment Variables;
 OpenMP 5.2, 21; Gloo and UCX as their documentation has them
 """
@@ -41,9 +39,6 @@ class Place(Struct, frozen=True, kw_only=True):
 
     `cores`: available to the run, 0: unknown. `absent`: files and folders named in variables that do not exist.
     `stubs`: folders of LD_LIBRARY_PATH whose libcuda.so.1 would be loaded and is a stub.
-
-    `cores`: that the run may use, 0: not known. `absent`: files and folders named in variables that are not there.
-    `stubs`: folders of LD_LIBRARY_PATH whose libcuda.so.1 would be taken and is a stub.
     """
 
     gpus: int = 0
@@ -76,7 +71,7 @@ def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Fin
         *_of_proxies(env, asked),
     ]
     return found or [
-        Finding(status=PASS, measured=listing(env), expected="nothing that harms the run", whence=RULE)
+        Finding(status=PASS, measured=listing(env), expected="nothing harmful to the run", whence=RULE)
     ]
 
 

@@ -179,7 +179,7 @@ def judge_amd(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) ->
         return found
     silent = [gpu for gpu in gpus if gpu.uncorrected is None]
     if silent:
-        found.append(Finding(status=SKIP, why=f"{silent[0].where}: it tells no ECC errors"))
+        found.append(Finding(status=SKIP, why=f"{silent[0].where}: it reports no ECC errors"))
     corrected = sum(gpu.corrected or 0 for gpu in gpus)
     measured = f"{counted(len(gpus), 'GPU')}, 0 uncorrected errors, {corrected} corrected, none too hot"
     return [*found, Finding(status=PASS, measured=measured)] if len(silent) < len(gpus) else found
@@ -240,7 +240,7 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             measured=f"x{gpu.width}",
             expected=f"x{gpu.width_max}",
             whence=STATED,
-            why="its PCIe link is narrower than it can be",
+            why="its PCIe link is narrower than possible",
             advice=Words(
                 en=f"Power-cycle the node; if nothing changes, check its riser and seating ({gpu.where}).",
                 zh=f"断电重启节点;若仍如此,检查 {gpu.where} 的转接卡与插接。",

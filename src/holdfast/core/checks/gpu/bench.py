@@ -161,7 +161,7 @@ def wrong_products(runs: Sequence[Ran]) -> Iterator[Finding | Fact]:
                 category=CATEGORY,
             )
         elif answer["wrong_rows"]:
-            why = f"{run.where}: {counted(answer['wrong_rows'], 'row of a product differs', 'rows of a product differ')} from whole-number arithmetic"
+            why = f"{run.where}: {counted(answer['wrong_rows'], 'row of a product differs', 'rows of a product differ')} from integer arithmetic"
             yield wrong_always(run.where, why, others_are_right=bool(good), category=CATEGORY)
         elif most and answer["checksum"] != most:
             why = f"{run.where}: its product is not that of most GPUs here"
@@ -189,7 +189,7 @@ def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
     """Findings on bytes that differ after a copy to the device and back."""
     for run in runs:
         if run.is_done and run.answer["wrong_bytes"]:
-            why = f"{run.where}: {counted(run.answer['wrong_bytes'], 'byte')} came back from it other than they went"
+            why = f"{run.where}: {counted(run.answer['wrong_bytes'], 'byte')} were corrupted by a copy to it and back"
             yield wrong_always(run.where, why, others_are_right=True, category=CATEGORY)
 
 

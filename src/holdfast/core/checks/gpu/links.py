@@ -2,9 +2,6 @@
 
 No fault: cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe
 that slows down when idle.
-
-Cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe that slows
-down while nothing runs are no fault.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,8 +42,6 @@ class NvLinks(Struct, frozen=True, kw_only=True):
     """NVLink of one GPU. `states`: by link number, True if up; empty: no NVLink.
 
     `errors`: kind -> count since the driver was loaded; `new`: kind -> count during the check.
-
-    `errors`: kind -> since the driver was loaded; `new`: kind -> during the check.
     """
 
     gpu: Gpu
@@ -61,8 +56,6 @@ class NvLinks(Struct, frozen=True, kw_only=True):
 
 class PcieLink(Struct, frozen=True, kw_only=True):
     """PCIe of one GPU; None: unknown. `generation_max`: of GPU and slot. `clock`: share of its highest SM clock.
-
-    `new_replays`: within `during_s`.
 
     `new_replays`: within `during_s`.
     """
@@ -211,7 +204,7 @@ def judge_pcie(seen: Sequence[PcieLink], unread: Sequence[Unread], baseline: Bas
     widths = sorted({f"x{one.width}" for one in seen if one.width})
     kinds = sorted({f"generation {one.generation_max}" for one in seen if one.generation_max})
     measured = f"{', '.join(widths)}, {', '.join(kinds)} on {counted(good, 'GPU')}"
-    return answered(troubles, silent, good, measured=measured, expected="as wide as it can be", whence=STATED)
+    return answered(troubles, silent, good, measured=measured, expected="at full width", whence=STATED)
 
 
 def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterable[Finding]:
@@ -224,7 +217,7 @@ def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterab
         )
     elif one.width and learned is None and one.width_max and one.width < one.width_max:
         if not _all_alike(one, seen):
-            why = "its PCIe link is narrower than it can be"
+            why = "its PCIe link is narrower than possible"
             yield _downgrade(where, f"x{one.width}", f"x{one.width_max}", STATED, why)
     if isinstance(can_be, int) and one.generation_max and one.generation_max < can_be:
         why = "its PCIe slot is slower than it was"
@@ -241,7 +234,7 @@ def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterab
                 f"{one.new_replays} replays in {one.during_s:.1f} s",
                 f"at most {REPLAYS_PER_MIN:g} in a minute",
                 RULE,
-                "its PCIe link sends again and again what did not arrive",
+                "its PCIe link keeps retransmitting packets",
             )
 
 
@@ -273,8 +266,6 @@ class Fabric(Struct, frozen=True, kw_only=True):
     """A GPU's registration with the fabric. `state`: 0 no fabric, 1 not started, 2 in progress, 3 done.
 
     `status`: NVML's result code. `health`: the mask of two-bit and four-bit fields.
-
-    `status`: NVML's code of how it went. `health`: the mask of two-bit and four-bit words.
     """
 
     gpu: Gpu
@@ -300,7 +291,7 @@ _HEALTH = (  # place in the mask, what it says
     (4, "a route is unhealthy"),
     (6, "an access time-out is being recovered"),
 )
-_CONFIGURATION = (8, 0xF)  # 0: not told, 1: none wrong
+_CONFIGURATION = (8, 0xF)  # 0: unknown, 1: none wrong
 
 
 def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Switches) -> list[Finding]:
@@ -314,7 +305,7 @@ def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Swi
     if not troubles and not part and not switches.count and seen:
         return answered([], unread, len(seen), measured="no NVSwitch here")
     if not troubles and not part and switches.count and switches.is_managed is None:
-        why = "whether a fabric manager runs cannot be seen from here"
+        why = "whether a fabric manager runs is not visible here"
         return answered([], [*unread, Unread("NVSwitch", why)], 0, measured="")
     good = len(part) or (1 if switches.is_managed else 0)
     measured = f"registered: {counted(len(part), 'GPU')}" if part else "the fabric manager runs"

@@ -4,9 +4,6 @@ Pure.
 The driver's recommendation has precedence: if it requires no action, an uncorrected error fails the check and does
 not remove the node.
 
-The driver's own word goes before ours: where it says that nothing is to be done, an uncorrected error fails the check
-and does not take the node out.
-
 sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a board);
 NVML API reference (nvmlDeviceGetGpuRecoveryAction)
 """
@@ -40,8 +37,6 @@ class Errors(Struct, frozen=True, kw_only=True):
     board.
 
     `recovery`: the action that the driver requests (field 230), None: unknown.
-
-    `recovery`: what the driver asks for (field 230), None: not told.
     """
 
     gpu: Gpu
@@ -143,7 +138,7 @@ def judge_repairs(seen: Sequence[Repairs], unread: Sequence[Unread]) -> list[Fin
             good += 1
     rows = sum(repairs.remapped or 0 for repairs in seen)
     pages = sum(repairs.retired or 0 for repairs in seen)
-    measured = f"nothing waits and nothing failed on {counted(good, 'GPU')}; {counted(rows, 'row')} remapped, {counted(pages, 'page')} retired"
+    measured = f"nothing pending and nothing failed on {counted(good, 'GPU')}; {counted(rows, 'row')} remapped, {counted(pages, 'page')} retired"
     return answered(
         troubles, silent, good, measured=measured, expected="none pending, none failed", whence=STATED
     )
@@ -213,7 +208,7 @@ def judge_recovery(
             good += 1
             continue
         if action not in _ACTIONS:
-            silent.append(Unread(gpu.where, f"the driver asks for something unknown ({action})"))
+            silent.append(Unread(gpu.where, f"the driver requests something unknown ({action})"))
             continue
         status, fault, name, words = _ACTIONS[action]
         if action == 4 and is_training:
@@ -222,10 +217,10 @@ def judge_recovery(
             Finding(
                 status=status,
                 device=gpu.where,
-                measured=f"the driver asks for {name}",
+                measured=f"the driver requests {name}",
                 expected="nothing",
                 whence=STATED,
-                why=f"the driver asks for {name} (recovery action {action})",
+                why=f"the driver requests {name} (recovery action {action})",
                 advice=advice(words, gpu.where),
                 fault=fault,
                 category="gpu_fault",

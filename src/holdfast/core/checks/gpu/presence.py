@@ -2,9 +2,6 @@
 
 A container, a Slurm job with constrained devices or a VM may show fewer GPUs than the node has: a GPU counts as
 missing only if it should be visible here, or has left the PCI bus.
-
-What is visible to us may be less than what the node has (a container, a Slurm job with constrained devices, a VM): a
-GPU counts as missing only where we would be allowed to see it, or where it has left the PCI bus.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,8 +37,6 @@ class PciGpu(Struct, frozen=True, kw_only=True):
     """An NVIDIA display or compute device on PCI. `driver`: bound to it, "nvidia", "vfio-pci", or none.
 
     `is_known`: NVIDIA's driver lists it. `is_ours`: its device file exists and may be opened.
-
-    `is_known`: NVIDIA's driver has a folder of it. `is_ours`: its device file is there and we may use it.
     """
 
     address: str
@@ -54,8 +49,6 @@ class Presence(Struct, frozen=True, kw_only=True):
     """GPUs found on a node. `pci`: None if the PCI list cannot be read.
 
     `memory`: bytes, by key. `visible`: CUDA_VISIBLE_DEVICES of the run; None: not set.
-
-    `memory`: bytes, by key. `visible`: what CUDA_VISIBLE_DEVICES of the run says; None: not set.
     """
 
     gpus: tuple[Gpu, ...]
@@ -78,8 +71,6 @@ class Away(Struct, frozen=True, kw_only=True):
     bind.
 
     `is_loaded`: the kernel module is loaded.
-
-    `is_loaded`: the kernel module is.
     """
 
     kind: str
@@ -140,7 +131,7 @@ def _lost(gpu: Gpu) -> Finding:
 def _not_taken(seen: Presence) -> list[Finding]:
     """Those on the bus that NVML does not show, though nothing keeps us from them."""
     shown = {gpu.address for gpu in seen.gpus if gpu.address}
-    nameless = sum(not gpu.address for gpu in seen.gpus)  # lost ones may have told no address
+    nameless = sum(not gpu.address for gpu in seen.gpus)  # lost ones may have no address
     found = []
     for card in seen.pci or ():
         if card.address in shown or nameless:
@@ -150,7 +141,7 @@ def _not_taken(seen: Presence) -> list[Finding]:
             why = f"{card.address} is on the bus and known to the driver, and NVML does not show it"
         elif not card.driver and not card.is_known and shown:
             status, fault = WARN, NO_FAULT
-            why = f"{card.address} is on the bus, and no driver has taken it"
+            why = f"{card.address} is on the bus, and no driver is bound to it"
         else:
             continue
         found.append(
@@ -253,7 +244,7 @@ def judge_versions(seen: Versions) -> tuple[list[Finding], list[Fact]]:
     ]
     measured = ", ".join(filter(None, (f"driver {seen.driver}", seen.cuda and f"CUDA {seen.cuda}")))
     if seen.module and seen.driver and seen.module != seen.driver:
-        why = f"the loaded kernel module is {seen.module}, and the driver calls itself {seen.driver}"
+        why = f"the loaded kernel module is {seen.module}, and the driver is {seen.driver}"
         return [_mismatch(why, measured, seen.module, NO_FAULT, WARN)], facts
     return [Finding(status=PASS, measured=measured)], facts
 
@@ -262,8 +253,6 @@ def judge_away(away: Away, had_gpus: bool) -> Finding:
     """Judges NVML that cannot be opened. `had_gpus`: the baseline has GPUs, so this is new.
 
     A machine or container without GPUs is no fault.
-
-    A machine without GPUs, or a container that was given none, is no fault.
     """
     fault = DEVICE_FAULT if had_gpus else NO_FAULT
     if away.kind == "mismatch":
@@ -328,7 +317,7 @@ def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) ->
     return Finding(
         status=FAIL if hangs else WARN,
         measured="no answer",
-        expected="an answer at once",
+        expected="an immediate answer",
         whence=STATED,
         why=f"{why}: {because}",
         advice=HANGS,
@@ -351,8 +340,6 @@ def judge_persistence(
     """Judges persistence mode. modes: each GPU, its mode, and whether it is a server card (with ECC).
 
     Off is the default on desktop cards; off on one of several, or where it was on, is a mistake.
-
-    Off on a card for desktops is how it comes; off on one of several, or where it was on, is a slip.
     """
     some_on = any(is_on for _, is_on, _ in modes)
     off = [

@@ -33,8 +33,6 @@ class Gpu(Struct, frozen=True, kw_only=True):
     number.
 
     `why_not`: why it cannot be queried, else empty; `is_lost`: it does not answer any more.
-
-    `why_not`: why it cannot be asked, else empty; `is_lost`: because it does not answer any more.
     """
 
     index: int
@@ -76,8 +74,6 @@ def answered(
     reason.
 
     good: devices that were read and are healthy.
-
-    good: devices that were read and are well.
     """
     found = together(troubles)
     if good and not found:

@@ -1,8 +1,6 @@
 """Judges what slows GPUs down: heat, power, configured limits. Pure.
 
 A reason counts only if every sample within a while shows it, because all GPUs reach their limits for moments.
-
-A reason counts only where every look within a while showed it: all GPUs touch their limits for moments.
 """
 
 from collections.abc import Sequence
@@ -16,7 +14,7 @@ from holdfast.model.signatures import Words
 
 SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 LOOKS_MIN = 2
-POWER_SLACK = 0.02  # of a limit: they are set in watts and told in milliwatts
+POWER_SLACK = 0.02  # of a limit: they are set in watts and reported in milliwatts
 MARGIN_MIN_C = 3  # to the slowdown of this very GPU
 
 _COOL = Words(
@@ -28,7 +26,7 @@ _POWER = Words(
     en="Check power supplies, their cables and the power limit of the rack: the board signals the GPU to slow down.",
     zh="检查电源、供电线缆与机柜功率限制:是主板要求 GPU 降频。",
 )
-_REASONS = (  # bit, what it is, category, advice; the first that holds is told
+_REASONS = (  # bit, what it is, category, advice; the first that holds is reported
     (HW_THERMAL, "too hot: the hardware halves its clocks", "thermal_throttle", _COOL),
     (POWER_BRAKE, "power brake: the system asks for less power", "power_throttle", _POWER),
     (SW_THERMAL, "too hot: the driver lowers its clocks", "thermal_throttle", _COOL),
@@ -79,7 +77,7 @@ def judge_clocks(seen: Sequence[Clocks], unread: Sequence[Unread], baseline: Bas
         found = _held_back(one) or _capped(one, seen, baseline)
         troubles += found
         if not found and len(one.reasons) < LOOKS_MIN:
-            silent.append(Unread(one.gpu.where, "it does not say what slows it"))
+            silent.append(Unread(one.gpu.where, "it does not report what slows it down"))
         elif not found:
             good += 1
             passing += any(reason & mask for reason in one.reasons for mask, *_ in _REASONS)
@@ -169,7 +167,7 @@ def judge_heat(seen: Sequence[Heat], unread: Sequence[Unread]) -> list[Finding]:
         found = _hot(one)
         troubles += found
         if not found and _left(one) is None:
-            silent.append(Unread(one.gpu.where, "it does not say at what temperature it slows down"))
+            silent.append(Unread(one.gpu.where, "it does not report its slowdown temperature"))
         elif not found:
             good.append(one)
     hottest = max((one.degrees or 0 for one in good), default=0)

@@ -35,7 +35,7 @@ class Use(Struct, frozen=True, kw_only=True):
     used: int | None = None
     total: int | None = None
     is_exact: bool = False
-    is_divided: bool = False  # MIG: processes are told by its parts
+    is_divided: bool = False  # MIG: processes are listed by instance
 
 
 def judge_use(seen: Sequence[Use], unread: Sequence[Unread], is_training: bool = False) -> list[Finding]:

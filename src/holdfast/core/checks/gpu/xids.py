@@ -3,9 +3,6 @@
 An Xid counts if it is newer than the last good run, was not followed by a reset or reload of the driver, and is not
 one that a program causes. The driver's last recommendation (Xid 154) has precedence over the table of codes.
 
-An Xid counts if it is newer than the last good run, was not followed by a reset or a reload of the driver, and is
-not one that a program causes. What the driver announced last (Xid 154) goes before the table of codes.
-
     NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
     NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)
 
@@ -72,8 +69,6 @@ def judge_xids(
     """Judges Xids. lines: since boot, oldest first. good_s: Unix time of the last good run, 0: unknown.
 
     others: addresses of GPUs that do not belong to this run.
-
-    others: addresses of GPUs that are not for us to judge.
     """
     told = [one for one in lines if is_of_interest(one.text.encode())][-LINES_MAX:]
     xids, healed = _xids(told, table, known)
@@ -143,7 +138,7 @@ def _address(text: str) -> str:
 
 
 def _trouble(device: str, group: Sequence[Xid], known: KnowledgeBase, *, is_new: bool) -> Finding:
-    """`is_new`: since a run that was good: the GPU did that in this run, and nobody has repaired it since."""
+    """`is_new`: since a run that was good: the GPU did that in this run, without a repair since."""
     announced = [one for one in group if one.code == ANNOUNCEMENT]
     first = next((one for one in group if one.code != ANNOUNCEMENT), group[0])
     decides = announced[-1] if announced else max(group, key=lambda one: SERIOUS.index(one.action))

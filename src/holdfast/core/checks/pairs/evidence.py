@@ -4,11 +4,6 @@ A fast pair clears both of its nodes at that moment, so fast pairs connect nodes
 as good if it has more than half of the nodes, or one that is known to be good; another part is a bad node, or several
 nodes behind one shared bad component. Slow pairs inside the good part come from a link, an intermittently slow node,
 or chance, which is decided by likelihood.
-
-A pair that is fast clears both of its nodes at that moment, for nothing makes a bad one fast. So the nodes fall into
-parts that fast pairs connect. The largest is taken for good, where it has more than half of the nodes, or one that is
-known to be good; a part beside it is a bad node, or several behind something bad that they share. Slow pairs inside
-of the good part come from a link, from a node that is slow at times, or from chance: that is a question of odds.
 """
 
 import math
@@ -63,9 +58,6 @@ class Evidence(NamedTuple):
 
     `open`: node -> nodes of the main part with which it was slow without a known reason. `hubs`: intermittently slow
     nodes of the main part. `links`: slow pairs of two good nodes.
-
-    `open`: node -> the nodes of the main part with which it was slow for no reason found so far.
-    `hubs`: nodes of the main part that are slow at times. `links`: pairs that are slow though both are well.
     """
 
     expected: dict[str, Expected]
@@ -119,7 +111,7 @@ def expected_speeds(measured: Measured, limits: Limits) -> dict[str, Expected]:
             middle, whence = usual, "baseline"
         share = max(FLOOR_MIN, min(below, math.exp(-limits.sigmas * sigma)))
         if whence == "peers" and nodes < 3:
-            share = 0.0  # one pair is nobody's peer
+            share = 0.0  # a single pair has no peers
         found[what] = Expected(middle, middle * share, middle * math.sqrt(share), whence)
     return found
 
@@ -154,7 +146,7 @@ def _marks(measured: Measured, expected: dict[str, Expected]) -> list[Mark]:
 
 
 def _shares(measured: Measured, expected: dict[str, Expected]) -> dict[int, dict[str, float]]:
-    """Rounds in which most pairs were slower than in others, and by how much: that is nobody's fault."""
+    """Rounds in which most pairs were slower than in others, and by how much: no node's fault."""
     rounds: dict[int, list[PairSample]] = defaultdict(list)
     for sample in measured.pairs:
         rounds[sample.round].append(sample)
@@ -196,7 +188,7 @@ def _parts(of: dict[str, list[Mark]], marks: Sequence[Mark]) -> tuple[dict[str, 
             above[node] = node = above[above[node]]
         return node
 
-    # Of many nodes a pair that was both joins nobody: two that are slow at times are well together by chance.
+    # Of many nodes a pair that was both connects none: two intermittently slow nodes can be fast together by chance.
     both = {(mark.a, mark.b) for mark in marks if mark.slow} if len(of) >= MANY_NODES else set()
     for mark in marks:
         if mark.fast and (mark.a, mark.b) not in both and (mark.b, mark.a) not in both:
@@ -271,7 +263,7 @@ def times_wanted(seen: Evidence) -> int:
 
 
 def _hiccup(seen: Evidence, limits: Limits, pairs: int) -> float:
-    """How often pairs are slow once: of those that nobody else of the two was slow with."""
+    """How often pairs are slow once: of those in which neither node was slow with another one."""
     once = sum(
         1 for others in seen.open.values() if len(others) == 1 and len(seen.open[next(iter(others))]) == 1
     )

@@ -3,11 +3,6 @@
 First all nodes are paired. A slow node is paired with one known to be good, which shows which of the two is slow; a
 slow pair of two good nodes is repeated, which shows a bad link; nodes that are slow with all good ones are paired
 among themselves, which distinguishes a bad switch from several bad nodes.
-
-First everybody with somebody else each round. Whoever was slow goes on with a partner that is known to be good, which
-tells who of the two it was; a pair that was slow though both are well with others is tried again, which tells a bad
-link; those that are slow with all good ones are tried among themselves, which tells several behind one bad switch
-from several bad nodes.
 """
 
 import math
@@ -133,7 +128,7 @@ def _stride(turns: int) -> int:
 
 
 def _good(choice: _Choice, seen: Evidence) -> list[str]:
-    """Spares first, then those that were slow with nobody at all: who is tried with two bad ones looks bad itself."""
+    """Spares first, then nodes that were never slow: a node tested with two bad ones looks bad itself."""
     good = [node for node in choice.free if is_good(seen, node)]
     slow = {node: sum(mark.slow for mark in seen.of[node]) for node in good}
     return sorted(good, key=lambda node: (node not in choice.spares, slow[node]))

@@ -3,10 +3,6 @@
 A round measures every node once: its compute speed alone, and its bandwidth with one partner. A slow pair shows only
 that one of the two, or the link between them, is slow; `plan` chooses the next partners so that `evidence` can
 decide.
-
-In a round every node is measured once: alone, for how fast it computes, and with one partner, for how fast the two
-exchange data. A slow pair says only that one of the two, or what lies between them, is slow; `pairs_plan` chooses the
-next partners so that `pairs_evidence` can tell which.
 """
 
 from msgspec import Struct
@@ -16,8 +12,6 @@ class PairSample(Struct, frozen=True, kw_only=True):
     """Two nodes that both answered, in one round.
 
     `speeds`: by measurement ("all-reduce 8 MiB"), GB/s; more is better. `error`: why it failed.
-
-    `speeds`: by what was measured ("all-reduce 8 MiB"), GB/s; more is better. `error`: why it did not come about.
     """
 
     round: int
@@ -34,8 +28,6 @@ class NodeSample(Struct, frozen=True, kw_only=True):
     """One node in one round. `compute`: by device ("cpu", "cuda:0"), GFLOP/s. `model`: of its devices.
 
     `error`: why it did not answer; empty: it did. `wrong`: its results differed between runs.
-
-    `error`: why it did not answer; empty: it did. `wrong`: what it computed was not the same twice.
     """
 
     round: int
@@ -51,9 +43,6 @@ class Measured(Struct, frozen=True, kw_only=True):
 
     `usual`: baseline by measurement, GB/s; empty: none. `small`: measurements with small messages, whose speed is
     dominated by latency and scatters more.
-
-    `usual`: what was learned, by what was measured, GB/s; empty: nothing. `small`: what is measured with messages so
-    small that their speed is that of the latency, which scatters more.
     """
 
     nodes: tuple[str, ...]
@@ -79,9 +68,6 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     `odds`: required likelihood ratio of fault to chance before a node is named. `hiccup`: minimum rate at which a
     healthy pair is slow once.
-
-    `odds`: how much likelier a fault must be than chance before anybody is named. `hiccup`: how often at least a
-    healthy pair is slow once, for no reason that stays.
     """
 
     rounds_min: int = 4
@@ -103,13 +89,6 @@ class Blame(Struct, frozen=True, kw_only=True):
     them, undecidable. `what`: the measurement. `speed`, `expected`: medians, GB/s or GFLOP/s; 0: no connection.
     `whence`: "peers" or "baseline". `times` of `looks`: how often it was seen. `partners`: good nodes it was seen
     with. `others`: of a group, the number of nodes outside.
-
-    kind "communication", "compute", "wrong" or "silent": of one node. "link": between two that are well with others.
-    "group": several that are well among themselves and slow with all others. "one-of": one of them or what is
-    between them, and no measurement can tell which.
-    `what`: what was measured. `speed`, `expected`: in the median, GB/s or GFLOP/s; 0: nothing got through.
-    `whence`: "peers" or "baseline". `times` of `looks`: how often it was seen. `partners`: good nodes it was seen with.
-    `others`: of a group, how many nodes are outside of it.
     """
 
     kind: str
@@ -129,8 +108,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """`blames`: certain faults. `unsure`: node -> how often it was slow without a known reason, of how many samples.
 
     `expected`: by measurement. `settled`: more rounds would not change the verdict.
-
-    `expected`: by what was measured. `settled`: more rounds would say nothing else about what was seen.
     """
 
     blames: tuple[Blame, ...] = ()

@@ -29,8 +29,6 @@ class Off(NamedTuple):
     marks.
 
     `met`: how often it was slow with other such parts.
-
-    `met`: how often it was slow with other parts beside it.
     """
 
     nodes: list[str]
@@ -219,7 +217,7 @@ def _told(
 
 
 def _unsure(seen: Evidence) -> dict[str, tuple[int, int]]:
-    """Nodes slow more than once for no reason that could be told."""
+    """Nodes slow more than once without a known reason."""
     found = {}
     for node, others in seen.open.items():
         looks = [mark for mark in seen.of[node] if seen.in_main(mark.other(node))]

@@ -2,9 +2,6 @@
 
 Slow is a warning; slower than half of what others reach is a failure. A node is called broken only if it reaches
 almost nothing with each of several good partners.
-
-What is slow warns; what is slower than half of what others reach has failed. A node is called broken only where it
-reaches next to nothing, or nothing at all, with each of several partners that are well with others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -91,8 +88,7 @@ def _without_blame(
         slow, looks = told.unsure[node]
         return Finding(
             status=SKIP,
-            why=f"slow in {slow} of {looks} rounds; whether it is the node, its partner or the link cannot be told"
-            f" from so few: measure longer ({LONGER})",
+            why=f"slow in {slow} of {looks} rounds; whether it is the node, its partner or the link cannot be decided from so few: measure longer ({LONGER})",
         )
     if not own:
         why = "the time limit ended before it was measured" if late else "no partner answered"
@@ -246,7 +242,7 @@ def _split(blame: Blame, node: str) -> Finding:
         expected=_expected(blame),
         whence=_whence(blame),
         why=f"{names} work well with each other and are slower with the other {_count(blame.others, 'node')}; which"
-        " side is the slow one, or whether they are built like this, cannot be told",
+        " side is the slow one, or whether they are built like this, is unknown",
         advice=Words(
             en=f"Check whether {names} and the others are connected as intended.",
             zh=f"请确认 {names} 与其余节点之间的连接是否符合设计。",

@@ -2,8 +2,6 @@
 
 The pipeline, from `candidates.candidates` on:
 
-The pipeline, from `candidates.candidates` on:
-
 1. filters: lines of code, ignored and outlived errors, and runs before the last one do not count;
 2. edges: a candidate that another, not later one explains is not the root;
 3. choice: of what nothing explains, the first that is neither vague nor of another machine's past.
@@ -53,9 +51,6 @@ class Choice(Struct, frozen=True, eq=False):
 
     `shown`: the line to quote, if not the root's own. `followers`: candidates that the root explains, directly or
     not. `witnesses`: others that report the same as the root.
-
-    `shown`: the line that says most about it, where that is not the root's own.
-    `followers`: what the root explains, directly or not. `witnesses`: others that saw the same as the root.
     """
 
     root: Candidate | None
@@ -78,9 +73,6 @@ def choose(
 
     `is_finished`: its log names the last step of all. `made_steps`: some log names a step. `sizes_bytes`: of the
     logs, by their numbers; 0: unknown. `excerpt`: the text is a few lines that a person cut out.
-
-    `is_finished`: its log names the last step of all. `made_steps`: some log of it names a step. `sizes_bytes`: of
-    the logs, by their numbers; 0: not known. `excerpt`: they are a few lines that somebody cut out.
     """
     counting = _counting(candidates, made_steps=made_steps)
     last_run = of_last_run(counting, sizes_bytes)

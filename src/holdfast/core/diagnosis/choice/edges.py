@@ -62,7 +62,7 @@ def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
 
 
 def ends_from_outside(candidate: Candidate) -> bool:
-    """True if the process was told to stop: it may fail while stopping, so only something earlier can be the reason."""
+    """True if the process was asked to stop: it may fail while stopping, so only something earlier can be the reason."""
     return candidate.class_ in OUTSIDE and yields_to_any(candidate)
 
 

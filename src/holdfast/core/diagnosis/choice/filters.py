@@ -89,7 +89,7 @@ def _is_announced(candidate: Candidate, head: Candidate) -> bool:
 
 
 def _is_exception(candidate: Candidate) -> bool:
-    """A cause, or a symptom that is told by its exception: a pipe whose other end has gone."""
+    """A cause, or a symptom recognised by its exception: a pipe with a closed end."""
     return candidate.role == "cause" or candidate.role == "symptom" and candidate.says("bare-exception")
 
 
@@ -252,8 +252,6 @@ def without_doubles(kept: Sequence[Candidate], candidates: Sequence[Candidate]) 
     """Removes generic matches of a line that also has a specific one.
 
     A line that later lines show to be harmless is no complaint of its family either.
-
-    So what was found harmless, by lines further down, is no complaint of the family it belongs to either.
     """
     known, named, ends = set(), set(), set()
     for candidate in candidates:
@@ -283,7 +281,7 @@ def _is_double(
 
 
 def _is_of_family(candidate: Candidate) -> bool:
-    """A complaint of which only the kind is known: whoever wrote the line, in whatever words."""
+    """A complaint of which only the kind is known, whatever the writer and the words."""
     return candidate.severity == "warning" and yields_to_any(candidate)
 
 
@@ -296,7 +294,7 @@ def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
 
 
 def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes unknown exceptions of a process after a scheduler told it to end, if no task failed."""
+    """Removes unknown exceptions of a process after a scheduler ended it, if no task failed."""
     ends = [
         candidate
         for candidate in candidates
@@ -323,8 +321,6 @@ def without_own_aborts(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Removes the crash of a rank that NCCL's watchdog ended: the wait came before.
 
     Also removes errors of calls in the communicator that the watchdog aborted.
-
-    And without what the calls say that waited in the communicator which the watchdog took away.
     """
     gave_up = [
         candidate

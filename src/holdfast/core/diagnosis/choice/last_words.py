@@ -17,8 +17,6 @@ def last_words(
     """The lines that show it, all of one kind; empty if nothing is wrong.
 
     `seen`: the candidates of the last run that count; `every`: all candidates of the job; the rest as in `choose`.
-
-    `seen`: what counts of the last run; `every`: all candidates of the job; the rest as `choose` takes it.
     """
     return (
         _goes_on_for_nothing(seen)
@@ -34,8 +32,6 @@ def of_excerpt(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The cause in an excerpt of a few lines that a person cut out.
 
     A warning; else a stack without an error, which people collect when a job makes no progress.
-
-    A warning; else a stack without an error, which somebody took because the job stood still there.
     """
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
@@ -117,7 +113,7 @@ def _last_line(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> l
 
 
 def _cut_off(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> list[Candidate]:
-    """A log that ends in the midst of a traceback, and tells of no work that was done."""
+    """True for a log that ends within a traceback, without finished work."""
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [

@@ -21,8 +21,6 @@ def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()
     """Drops candidates before the last start in a log to which several runs were appended.
 
     A start at the end of the log is none: the launcher's first lines can arrive last.
-
-    A start with which the log ends is none: what a launcher says first can reach it last.
     """
     started = run_beginnings(candidates, sizes_bytes)
     return [
@@ -138,8 +136,6 @@ def without_bygone(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Removes node faults of earlier days if the job trained since and something later can have ended it.
 
     Keeps them if the same fault recurred, or if the clocks cannot be compared.
-
-    Not where the same was seen again, nor where the clocks cannot be compared.
     """
     ended = [
         candidate

@@ -30,8 +30,6 @@ def script_went_on(root: Candidate, sizes_bytes: Sequence[int]) -> bool:
     """True if the log continues for long after the only complaint. `sizes_bytes`: of the logs; 0: unknown.
 
     After refused options, later lines belong to a later run with other options.
-
-    After refused options, what follows is of a later run with other options.
     """
     source, offset = root.match.source, root.match.last_offset
     if not root.has("script-may-go-on") or source >= len(sizes_bytes):
@@ -45,7 +43,7 @@ def _is_of_next_command(one: Candidate, deaths: Sequence[Candidate]) -> bool:
 
 
 def _was_passed(one: Candidate, candidates: Sequence[Candidate]) -> bool:
-    """Later, somebody or a limit ended the job; or ranks lost a peer, so all of them had started."""
+    """Later, a person or a limit ended the job; or ranks lost a peer, so all of them had started."""
     return any(
         other.has("ended-by-others")
         and other.severity == "fatal"

@@ -23,8 +23,6 @@ def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) 
     """Link failures shortly before a failed transfer; a link failure alone is no fault, because retries bridge it.
 
     If the failed transfer has no time, the end of the waiting ranks is used.
-
-    Where the failed transfer has no time, the end of the waiting ranks has one.
     """
     failed = [one for one in causes if one.has("transfer-failed") and not one.survived]
     times_s = [one.at_s for one in failed if one.at_s is not None]
@@ -73,8 +71,6 @@ def without_ended_programs(
     """Removes Xids of a program's own fault, hours before a machine fault: they ended another program.
 
     Only if no job log shows what ended when.
-
-    Only where no log of a job says what ended when.
     """
     if any(one.signature.area == "worker" and is_cause(one) for one in candidates):
         return list(unexplained)
@@ -102,8 +98,6 @@ def without_stumbled(
     """Removes exceptions of ranks that had lost a peer before, if a machine failed.
 
     The order of two logs depends on two clocks; the order within one log is certain.
-
-    The order of two logs is that of two clocks; the order within one log is sure.
     """
     if not any(one.class_ in MACHINE for one in unexplained):
         return unexplained
@@ -128,9 +122,6 @@ def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Can
 
     An end that rests on a comparison of ranks counts more than a warning of a possible harm. That a person ended the
     job is no reason; a device or transport that complained since the last step can be.
-
-    An end that rests on a comparison of ranks says more than a warning of something that can do harm. That somebody
-    ended the job does not say why: a device or a transport that complained since the last step can.
     """
     compared = [one for one in ends if one.ruling is not None and one.weight > BARE]
     sure = [

@@ -164,7 +164,10 @@ def _last_lines(
             )
         if before is None or _place(one) >= _place(before.match):
             reached[who] = told
-    return {} if max(counts.values(), default=0) >= TEXTS_MAX else reached
+    if max(counts.values(), default=0) >= TEXTS_MAX:
+        return {}
+    ranks = {who: last for who, last in reached.items() if who.rank is not None}
+    return ranks or reached  # a part of a line that names no rank is not another node's
 
 
 def _who(one: Match, sources: Sequence[Source]) -> Culprit | None:

@@ -235,7 +235,7 @@ def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase
         return _missing(waits, silent, known, weight=0.7)
     cut_off = len(silent) > len(waiting) and _first(waits).match.line <= EXCERPT_LINES
     if cut_off and any(not wait.group for wait in waits):
-        return None  # most ranks and the names of groups were cut away: what is left tells nothing
+        return None  # most ranks and the names of groups were cut away: the rest is useless
     groups = sorted({f"{wait.op} in {wait.group or '?'}" for wait in waits})
     return Comparison(
         category="collective_mismatch",

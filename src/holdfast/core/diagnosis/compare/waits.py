@@ -70,8 +70,6 @@ def by_group(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
     """Groups waits without a named group: ranks with distant sequence numbers are in different groups.
 
     So are two ranks with the same place in their group.
-
-    So are two ranks that have the same place in their group.
     """
     names = {wait.group for wait in waits if wait.group}
     only = next(iter(names), "") if len(names) <= 1 else ""

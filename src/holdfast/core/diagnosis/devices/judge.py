@@ -58,9 +58,6 @@ def judge(
     """Every incident of devices and hosts in the matches, in order of their first matches.
 
     matches: all of a search; those of unknown signatures are skipped. A match belongs to at most one judgement.
-
-    matches: all of a search; those of signatures not known here are passed over. A match stands in one
-    judgement at most.
     """
     seen = events(matches, sources, tables, known)
     flags = _flags(matches, known)

@@ -23,16 +23,6 @@ class Judgement(Struct, frozen=True, kw_only=True, eq=False):
     "recovered". `why`: that source's reason, in a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source with
     another action. `fact`: entry in the table of codes. `confidence`: that the category is right. `title`, `advice`:
     instead of the signature's; None: the signature's are used.
-
-    `first`: the first cause, one of the matches given (the same object). `explained`: the others that belong to
-    the incident or follow from it; none of them may be a cause. `category`, `action`: of the taxonomy.
-    `role`: cause; symptom, a cause only where nothing else is; context, no fault at all (a low rate of corrected
-    errors, an interface that comes up at boot).
-    `devices`: as logs write them, PCI domains of four digits; the culprit's first. `host`: None where no line tells.
-    `decided_by`: "recovery action", "state flags", "sub-code", "repetition", "exoneration", "table", "signature",
-    "recovered". `why`: that source's reason, in a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source
-    that names another action. `fact`: what the table of codes knows. `confidence`: that the category is right.
-    `title`, `advice`: in place of the signature's; None where those of the signature are to be used.
     """
 
     first: Match

@@ -3,9 +3,6 @@
 A node that answers its cluster's controller again; a node agent that becomes ready after waiting for its network or
 the API server; a service that systemd restarted; a CPU that was hot for a moment.
 
-A node that answers its cluster's controller again; a node's agent that becomes ready after it waited for its network
-or for the API server; a service that systemd started again; a processor that was hot for a moment.
-
 slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
 slurmctld: Node gpu-3 now responding
 slurmctld: node gpu-4 returned to service

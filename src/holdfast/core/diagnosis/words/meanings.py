@@ -4,11 +4,11 @@ from holdfast.model.signatures import Words
 
 MEANINGS = {
     "none": Words(
-        en="nothing wrong; scary words may stand in the log",
+        en="nothing wrong; the log may contain alarming words",
         zh="正常,未发现问题",
     ),
     "unknown": Words(
-        en="nothing explains it; the most telling lines are given",
+        en="nothing explains it; the most informative lines are shown",
         zh="原因未知",
     ),
     "collective_mismatch": Words(
@@ -20,7 +20,7 @@ MEANINGS = {
         zh="集合通信等待的某个 rank 始终没有到达",
     ),
     "collective_timeout": Words(
-        en="a collective timed out and which rank kept it waiting cannot be told",
+        en="a collective timed out, and the blocking rank is unknown",
         zh="集合通信超时,无法确定是哪个 rank 造成等待",
     ),
     "uneven_data": Words(
@@ -28,7 +28,7 @@ MEANINGS = {
         zh="各 rank 的数据批次数不一致,部分 rank 提前结束",
     ),
     "dataloader_stuck": Words(
-        en="a data loader worker or the storage behind it stands still",
+        en="a data loader worker or the storage behind it does not progress",
         zh="数据加载进程或其存储停滞",
     ),
     "straggler": Words(
@@ -188,7 +188,7 @@ MEANINGS = {
         zh="某个 rank 被暂停(SIGSTOP 或调试器)",
     ),
     "process_killed": Words(
-        en="a rank was killed and nothing says by whom",
+        en="a rank was killed by an unknown sender",
         zh="某个 rank 被杀死,无法得知由谁",
     ),
     "terminated": Words(

@@ -6,7 +6,7 @@ from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.late_pattern import late
 
-TIMES = late(r"\d+(?=[:.,/T-]\d)|(?<=\d[:.,/T-])\d+")  # no rank: that tells whose line it is
+TIMES = late(r"\d+(?=[:.,/T-]\d)|(?<=\d[:.,/T-])\d+")  # no rank: that identifies the line's writer
 
 
 def message_of(root: Candidate) -> tuple[str, tuple[str, ...]]:

@@ -118,7 +118,7 @@ def _fact(candidate: Candidate, search: Search) -> Fact:
         line=candidate.match.line or None,
         text=candidate.match.text,
         says=Words(
-            en=f"outlived, training went on after it: {title_en}", zh=f"已度过,其后训练继续:{title_zh}"
+            en=f"survived, training continued after it: {title_en}", zh=f"已度过,其后训练继续:{title_zh}"
         ),
         signature=candidate.signature.id,
         count=candidate.match.count,

@@ -1,8 +1,6 @@
 """Remarks beside a verdict: nodes that are set up differently, links that failed for a moment. Pure.
 
 A job trains despite them, or fails of something else; then they are no cause, but worth mentioning.
-
-A job trains over such things, slowly, or fails of something else; then they are no cause, and worth a word.
 """
 
 from collections.abc import Sequence

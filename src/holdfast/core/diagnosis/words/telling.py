@@ -2,8 +2,6 @@
 trouble. Pure.
 
 A line that most ranks print says little; one that a single rank prints shortly before its log ends says much.
-
-A line that most ranks print says little; one that a single rank prints, shortly before its log ends, says much.
 """
 
 from collections import Counter

@@ -35,7 +35,7 @@ QUIET = "已持续 {for} s(上限 {allowed} s)"
 PARTS = (
     (r"nothing explains it", "现有信息无法解释"),
     (r"nothing says why", "未见原因"),
-    (r"nothing says by whom", "未见是谁所为"),
+    (r"the sender is unknown", "未见是谁所为"),
     (r"the job was asked to stop", "作业被要求停止"),
     (r"the job was ended on request", "作业按要求结束"),
     (r"nothing is wrong with it", "作业本身没有问题"),

@@ -3,10 +3,6 @@
 Every project words its own errors, so a list of messages is never complete. A message about a shard that cannot be
 opened names a shard and says that it cannot be opened; both must be present. Tags, wordings and readings are in
 signatures/rules/messages.toml.
-
-Every project words its own errors, so no list of messages is ever complete. But a message about a shard that cannot
-be opened names a shard and says that it cannot be opened. Both must be there: a mention alone decides nothing.
-Tags, wordings and readings are in signatures/rules/messages.toml.
 """
 
 from collections.abc import Mapping
@@ -36,8 +32,6 @@ def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
     """Classifies an exception or complaint by its words.
 
     None if the words are not conclusive, or if the exception's kind already shows a code error.
-
-    None where the words do not show it, or the exception's kind already says that the code is wrong.
     """
     if known.has("complaint", match) and _passes(match, known):
         return Ruling(category=match.category, role="context", severity="info", weight=SPOKEN_WEIGHT)

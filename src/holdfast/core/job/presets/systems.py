@@ -25,7 +25,7 @@ _OWN = (
     ),
     Key(name="unconditional-restart", kind="yes", default=True, meaning="restart on every non-zero exit"),
     Key(name="hang-restart", kind="yes", default=True, meaning="restart when a hang is confirmed"),
-    Key(name="replace-workers", kind="whole", low=1, high=RESTARTS_MAX, meaning="single workers made anew"),
+    Key(name="replace-workers", kind="whole", low=1, high=RESTARTS_MAX, meaning="single workers replaced"),
 )
 
 

@@ -41,7 +41,12 @@ def upgrade() -> None:
     )
     op.create_table("job_documents", _text("id", key=True), _bytes("row"))
     op.create_table("job_labels", _text("job", key=True), _text("key", key=True), _text("value"))
-    op.create_table("job_nodes", _text("job", key=True), _text("node", key=True))
+    op.create_table(
+        "job_nodes",
+        _text("job", key=True),
+        _text("node", key=True),
+        Column("is_now", Boolean, nullable=False),
+    )
     op.create_table(
         "incidents",
         _text("job", key=True),
@@ -63,6 +68,7 @@ def upgrade() -> None:
         "nodes",
         _text("node", key=True),
         Column("rank", Integer, nullable=False),
+        Column("isolated", Boolean, nullable=False),
         _text("search"),
         _bytes("row"),
     )

@@ -1,0 +1,66 @@
+// Names what the vendored scripts offer: templates, hooks, and a value that several views can watch.
+
+const { preact, preactHooks, htm } = globalThis;
+export const render = preact.render;
+export const useEffect = preactHooks.useEffect;
+export const useLayoutEffect = preactHooks.useLayoutEffect;
+export const useMemo = preactHooks.useMemo;
+export const useRef = preactHooks.useRef;
+export const useState = preactHooks.useState;
+export const html = htm.bind(preact.h);
+
+// A value outside of any view. `hear` calls back on each change and returns how to stop that.
+export function makeStore(value) {
+  const heard = new Set();
+  return {
+    get: () => value,
+    set(next) {
+      value = next;
+      for (const call of [...heard]) call(next);
+    },
+    hear(call) {
+      heard.add(call);
+      return () => heard.delete(call);
+    },
+  };
+}
+
+export function useStore(store) {
+  const [value, set] = useState(() => store.get());
+  useEffect(() => {
+    set(() => store.get()); // it may have changed between the first drawing and now
+    return store.hear((next) => set(() => next));
+  }, [store]);
+  return value;
+}
+
+// The reader's clock, told every few seconds: ages of things shown stay true.
+export const clock = makeStore(Date.now() / 1000);
+setInterval(() => clock.set(Date.now() / 1000), 5000);
+
+// What screen readers are told without moving the focus.
+export const spoken = makeStore("");
+export function speak(text) {
+  spoken.set(text);
+}
+
+export function classes(...names) {
+  return names.filter(Boolean).join(" ");
+}
+
+// Settings of the reader, kept by the browser where it allows that (not from file://, not in private windows).
+export function kept(name) {
+  try {
+    return localStorage.getItem("holdfast-" + name);
+  } catch {
+    return null;
+  }
+}
+
+export function keep(name, value) {
+  try {
+    localStorage.setItem("holdfast-" + name, value);
+  } catch {
+    // It holds for this page only.
+  }
+}

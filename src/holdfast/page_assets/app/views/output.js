@@ -1,0 +1,203 @@
+// Shows the training's output: pages of lines by cursor, as many as fit around what is read, however large the files are.
+// A place in the address is a file and a line, or a second; ranks and a pattern narrow what is shown.
+
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
+import { t, tn } from "../language.js";
+import { bytes, moment } from "../format.js";
+import { saved } from "../boot.js";
+import { change, incidentPath, jobPath, queryText } from "../route.js";
+import { get, useDocument } from "../load.js";
+import { useLive } from "../live.js";
+import { Empty, Link, Trouble, Waiting } from "../parts/pieces.js";
+import { lineKey, Lines } from "../parts/lines.js";
+
+const PAGE = 200, PAGES_MAX = 8, NEAR = 800, KEPT = 2000;
+const PLACE = ["file", "line", "offset", "at_s"];
+
+// What is asked of the API, from the page's own query.
+function asked(query) {
+  const found = { limit: PAGE };
+  for (const name of ["worker", "attempt", "pattern", ...PLACE]) if (query.get(name)) found[name] = query.get(name);
+  if (query.get("rank")) found.rank = numbers(query.get("rank"));
+  return found;
+}
+
+// "0,3-5" is [0, 3, 4, 5].
+export function numbers(text) {
+  const found = [];
+  for (const part of text.split(/[,\s]+/).filter(Boolean)) {
+    const [low, high] = part.split(/[-–]/).map(Number);
+    for (let rank = low; rank <= (high ?? low) && found.length < 64; rank++) if (Number.isInteger(rank)) found.push(rank);
+  }
+  return found;
+}
+
+// "03:12:07", "2026-11-24 03:12:07", or seconds since the epoch: a moment of the day that the lines are of.
+export function secondOf(text, near_s) {
+  const plain = text.trim(), whole = /^(?:(\d{4})-(\d\d?)-(\d\d?)[ T]+)?(\d\d?):(\d\d)(?::(\d\d(?:\.\d+)?))?$/.exec(plain);
+  if (/^\d{9,}(\.\d+)?$/.test(plain)) return Number(plain);
+  if (!whole) return null;
+  const day = new Date(near_s * 1000), [, year, month, date, hours, minutes, seconds] = whole;
+  if (year) day.setFullYear(Number(year), Number(month) - 1, Number(date));
+  day.setHours(Number(hours), Number(minutes), 0, 0);
+  return day.getTime() / 1000 + Number(seconds ?? 0);
+}
+
+function useFirstError(id, doc) {
+  const last = doc?.incidents?.[doc.incidents.length - 1];
+  const { doc: incident } = useDocument(last ? incidentPath(id, last.number) : null);
+  const placed = (incident?.evidence ?? []).filter((row) => row.place);
+  return (placed.find((row) => row.first_error) ?? placed[0])?.place;
+}
+
+function Bar({ query, id, doc, near_s }) {
+  const [trouble, set] = useState(""), first = useFirstError(id, doc);
+  const none = Object.fromEntries(PLACE.map((name) => [name, null]));
+  const send = (event) => {
+    event.preventDefault();
+    const data = new FormData(event.target), time = data.get("time").trim(), at_s = time ? secondOf(time, near_s) : null;
+    if (time && at_s === null) return set(t("{time} is no time: write 03:12:07, or 2026-11-24 03:12:07.", { time }));
+    set("");
+    return change({ ...none, rank: data.get("rank").trim(), pattern: data.get("pattern"), attempt: data.get("attempt"), at_s });
+  };
+  const attempts = (doc?.attempts ?? []).map((one) => one.number).reverse();
+  return html`<form class="filters output-bar" role="search" onSubmit=${send} key=${String(query)}>
+    <label><span>${t("ranks")}</span><input name="rank" type="text" size="6" autocomplete="off" defaultValue=${query.get("rank") ?? ""} value=${query.get("rank") ?? ""} placeholder=${t("all")} /></label>
+    <label><span>${t("time")}</span><input name="time" type="text" size="9" autocomplete="off" value=${query.get("at_s") ? moment(Number(query.get("at_s")), Number(query.get("at_s"))) : ""} placeholder="03:12:07" /></label>
+    <label class="grow"><span>${t("pattern")}</span><input id="search" name="pattern" type="search" autocomplete="off" value=${query.get("pattern") ?? ""} placeholder=${t("regular expression")} /></label>
+    ${attempts.length > 1 ? html`<label><span>${t("attempt")}</span><select name="attempt" value=${query.get("attempt") ?? ""}><option value="">${t("all")}</option>${attempts.map((number) => html`<option value=${number}>${number}</option>`)}</select></label>` : html`<input type="hidden" name="attempt" value="" />`}
+    <button type="submit">${t("Show")}</button>
+    ${first ? html`<${Link} class="button" to=${jobPath(id) + "/output"} query=${{ file: first.file, line: first.line, offset: first.line === undefined ? first.offset : null }}>${t("First error")}<//>` : null}
+    <${Link} class="button" to=${jobPath(id) + "/output"} query=${{ rank: query.get("rank"), attempt: query.get("attempt") }}>${t("End")}<//>
+    ${trouble ? html`<p class="lost" role="alert">${trouble}</p>` : null}
+  </form>`;
+}
+
+// The pages around what is read. Those far away are dropped and read again when they are wanted.
+function usePages(id, query) {
+  const request = asked(query), key = jobPath(id) + queryText(request);
+  const [state, set] = useState({ key: null, pages: [] });
+  const busy = useRef(""), path = jobPath(id) + "/output";
+  const current = useRef(key);
+  current.current = key;
+  useEffect(() => {
+    busy.current = "";
+    get(path, request).then(
+      (page) => current.current === key && set({ key, pages: [page] }),
+      (error) => current.current === key && set({ key, pages: [], error }),
+    );
+  }, [key]);
+  const more = async (direction) => {
+    const { pages } = state, edge = direction === "before" ? pages[0] : pages[pages.length - 1], cursor = edge?.[direction];
+    if (!cursor || busy.current || state.key !== key) return;
+    busy.current = direction;
+    try {
+      const { file, line, offset, at_s, ...rest } = request;
+      const page = await get(path, { ...rest, file: request.rank ? null : file, cursor, direction });
+      if (current.current !== key) return;
+      set((old) => {
+        const next = direction === "before" ? [page, ...old.pages] : [...old.pages, page];
+        return { ...old, error: null, pages: direction === "before" ? next.slice(0, PAGES_MAX) : next.slice(-PAGES_MAX), moved: direction };
+      });
+    } catch (error) {
+      set((old) => ({ ...old, error }));
+    } finally {
+      busy.current = "";
+    }
+  };
+  return { ...(state.key === key ? state : { pages: [] }), loaded: state.key === key, more };
+}
+
+// Keeps the line that is read where it is, whatever is put before it or dropped.
+function useAnchor(box, lines) {
+  const anchor = useRef(null);
+  useLayoutEffect(() => {
+    const held = anchor.current && box.current?.querySelector(`[data-key="${CSS.escape(anchor.current.key)}"]`);
+    if (held) box.current.scrollTop += held.getBoundingClientRect().top - anchor.current.top;
+  }, [lines]);
+  return () => {
+    const top = box.current.getBoundingClientRect().top;
+    for (const element of box.current.querySelectorAll(".out")) {
+      const area = element.getBoundingClientRect();
+      if (area.bottom > top + 4) {
+        anchor.current = { key: element.dataset.key, top: area.top };
+        return element.dataset.key;
+      }
+    }
+    return null;
+  };
+}
+
+function targetOf(query, lines) {
+  const file = query.get("file"), line = query.get("line"), offset = query.get("offset");
+  const found = lines.find((one) => one.place.file === file && (line ? String(one.place.line) === line : offset && String(one.place.offset) === offset));
+  if (found) return lineKey(found);
+  const at_s = Number(query.get("at_s"));
+  if (!at_s) return null;
+  const after = lines.find((one) => one.at_s !== undefined && one.at_s >= at_s);
+  return after ? lineKey(after) : null;
+}
+
+function Progress({ pages, pattern, more }) {
+  const last = pages[pages.length - 1];
+  if (!last || !pattern) return null;
+  const found = pages.reduce((sum, page) => sum + page.lines.length, 0);
+  const done = !last.after;
+  return html`<p class="quiet" role="status">${tn(found, "{n} line fits.", "{n} lines fit.")} ${t("Searched {done} of {all}.", { done: bytes(last.scanned_bytes ?? 0), all: bytes(last.size_bytes ?? 0) })}
+    ${done ? null : html` <button type="button" class="plain" onClick=${() => more("after")}>${t("search on")}</button>`}</p>`;
+}
+
+function LineBox({ id, query, pages, loaded, more, several, live }) {
+  const box = useRef(null), [fresh, setFresh] = useState([]), [shown, setShown] = useState(0);
+  const last = pages[pages.length - 1], atEnd = last && !last.after && !query.get("pattern");
+  useEffect(() => {
+    setFresh([]);
+    setShown(0);
+  }, [String(query)]);
+  useLive(live && atEnd ? { job: id, rank: numbers(query.get("rank") ?? "") } : null, (kind, data) => kind === "output" && setFresh((old) => [...old, data.line].slice(-KEPT)));
+  const lines = useMemo(() => {
+    const known = new Set(), all = [...pages.flatMap((page) => page.lines), ...(atEnd ? fresh.slice(0, shown) : [])];
+    return all.filter((line) => !known.has(lineKey(line)) && known.add(lineKey(line)));
+  }, [pages, shown, atEnd]);
+  const hold = useAnchor(box, lines), target = useMemo(() => targetOf(query, lines), [lines, String(query)]);
+  const isPlaced = PLACE.some((name) => query.get(name)) || query.get("pattern");
+  useLayoutEffect(() => {
+    if (!loaded || !box.current) return;
+    const element = target && box.current.querySelector(`[data-key="${CSS.escape(target)}"]`);
+    if (element) box.current.scrollTop = element.offsetTop - box.current.clientHeight / 3;
+    else box.current.scrollTop = isPlaced ? 0 : box.current.scrollHeight;
+    hold();
+  }, [loaded, String(query)]);
+  useLayoutEffect(() => {
+    if (shown) box.current.scrollTop = box.current.scrollHeight;
+  }, [shown]);
+  const onScroll = () => {
+    hold();
+    const { scrollTop, scrollHeight, clientHeight } = box.current;
+    if (scrollTop < NEAR) more("before");
+    if (scrollHeight - scrollTop - clientHeight < NEAR) more("after");
+  };
+  const waiting = atEnd ? fresh.length - shown : 0;
+  return html`${waiting > 0 ? html`<p class="offer"><button type="button" onClick=${() => setShown(fresh.length)}>${tn(waiting, "{n} new line ↓", "{n} new lines ↓")}</button></p>` : null}
+    <div class="scroll tall" ref=${box} tabindex="0" role="region" aria-label=${t("Lines of the output")} onScroll=${onScroll}>
+      ${pages[0] && !pages[0].before ? html`<p class="edge-note quiet">${t("The output begins here.")}</p>` : html`<p class="edge-note quiet">${t("earlier lines …")}</p>`}
+      <${Lines} lines=${lines} job=${id} several=${several} target=${target} />
+      ${atEnd ? html`<p class="edge-note quiet">${live ? t("The output ends here, until more is written.") : t("The output ends here.")}</p>` : null}
+    </div>`;
+}
+
+export function OutputPage({ args: [id], query }) {
+  const { doc } = useDocument(jobPath(id)), { pages, error, loaded, more } = usePages(id, query);
+  const lines = pages.flatMap((page) => page.lines);
+  const near_s = lines.find((line) => line.at_s)?.at_s ?? doc?.row.seen_at_s ?? Date.now() / 1000;
+  const several = new Set(lines.map((line) => line.place.rank)).size > 1, file = query.get("file");
+  return html`<article class="output-view"><div class="head"><p class="path"><${Link} to=${jobPath(id)}>‹ ${doc?.row.name ?? id}<//> <strong>${t("Output")}</strong> ${file ? html`<span class="quiet break">${file}</span>` : null}</p>
+      <h1 tabindex="-1" class="unseen">${t("Output of {name}", { name: doc?.row.name ?? id })}</h1></div>
+    ${saved ? null : html`<${Bar} query=${query} id=${id} doc=${doc} near_s=${near_s} />`}
+    <${Trouble} error=${error} />
+    <${Progress} pages=${pages} pattern=${query.get("pattern")} more=${more} />
+    ${!loaded && !error ? html`<${Waiting} what=${t("the output")} />`
+      : lines.length ? html`<${LineBox} id=${id} query=${query} pages=${pages} loaded=${loaded} more=${more} several=${several} live=${doc && !doc.row.ended_at_s} />`
+      : error ? null : html`<${Empty}>${query.get("pattern") ? t("No line fits this pattern so far.") : t("The output of the ranks appears here.")}<//>`}
+  </article>`;
+}

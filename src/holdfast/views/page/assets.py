@@ -1,0 +1,95 @@
+"""Joins the page's modules into one script, and its styles into one: nothing has to be built or installed for it.
+
+The modules use a small part of the language's ways to import and export, which `_parsed` reads and insists on:
+`import { a, b as c } from "./x.js";` at the start of a line, and `export` before `const`, `function`,
+`async function` or `class`. Anything else is refused, so that nobody wonders in a browser.
+"""
+
+import functools
+import posixpath
+import re
+from importlib.resources import files
+from typing import NamedTuple
+
+ASSETS = files("holdfast") / "page_assets"
+MAIN = "app/main.js"
+VENDORED = ("vendor/preact.min.umd.js", "vendor/hooks.umd.js", "vendor/htm.umd.js")
+STYLES = ("colours.css", "app/app.css")
+# What the page loads when a view needs it. Name in the folder of assets: file of the package.
+ON_DEMAND = {
+    "uPlot.iife.min.js": "uplot/uPlot.iife.min.js",
+    "uPlot.min.css": "uplot/uPlot.min.css",
+    "xterm.js": "terminal/xterm.js",
+    "xterm.css": "terminal/xterm.css",
+    "addon-fit.js": "terminal/addon-fit.js",
+}
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (const|async function|function|class) (\w+)", re.MULTILINE)
+_OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+_SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*\n?", re.MULTILINE)
+
+
+class ModuleRefused(ValueError):
+    """A module imports or exports in a way that the joined script cannot have."""
+
+
+class _Module(NamedTuple):
+    imports: tuple[tuple[str, str], ...]  # path of the module; the names, as written between the braces
+    exports: tuple[str, ...]
+    body: str
+
+
+def text(path: str) -> str:
+    """An asset of the package."""
+    return (ASSETS / path).read_text(encoding="utf-8")
+
+
+@functools.cache
+def script() -> str:
+    """One classic script: what is vendored, then each module as a function that is called once, in order of need."""
+    modules: dict[str, _Module] = {}
+    _collect(MAIN, modules, ())
+    numbers = {path: number for number, path in enumerate(modules)}
+    vendored = "\n".join(_SOURCE_MAP.sub("", text(path)).rstrip() for path in VENDORED)
+    joined = "\n".join(_called(modules[path], numbers, number) for path, number in numbers.items())
+    return f'{vendored}\n(() => {{\n"use strict";\n{joined}\n}})();\n'
+
+
+@functools.cache
+def style() -> str:
+    return "\n".join(text(path) for path in STYLES)
+
+
+def _collect(path: str, modules: dict[str, _Module], above: tuple[str, ...]) -> None:
+    """Adds the module after those that it imports. raises: ModuleRefused"""
+    if path in above:
+        raise ModuleRefused(
+            f"{' imports '.join((*above, path))}: modules of the page must not import in a ring"
+        )
+    if path in modules:
+        return
+    module = _parsed(path, text(path))
+    for imported, _ in module.imports:
+        _collect(imported, modules, (*above, path))
+    modules[path] = module
+
+
+def _parsed(path: str, source: str) -> _Module:
+    folder = posixpath.dirname(path)
+    imports = tuple(
+        (posixpath.normpath(posixpath.join(folder, place)), names) for names, place in _IMPORT.findall(source)
+    )
+    exports = tuple(name for _, name in _EXPORT.findall(source))
+    body = _EXPORT.sub(r"\1 \2", _IMPORT.sub("", source))
+    if other := _OTHER.search(body):
+        raise ModuleRefused(f"{path}: write this as the docstring of {__name__} says: {other.group()!r}")
+    return _Module(imports, exports, body)
+
+
+def _called(module: _Module, numbers: dict[str, int], number: int) -> str:
+    taken = "".join(
+        f"const {{{names.replace(' as ', ': ')}}} = $m{numbers[place]};\n" for place, names in module.imports
+    )
+    body = re.sub(r"^ *//.*\n", "", module.body, flags=re.MULTILINE)
+    body = re.sub(r"\n{2,}", "\n", body)
+    return f"const $m{number} = (() => {{\n{taken}{body}return {{ {', '.join(module.exports)} }};\n}})();"

@@ -1,0 +1,95 @@
+"""Writes the page's HTML: the shell that a server sends, and the file that is saved for a ticket.
+
+The sentence stands in both before any script runs. Text is escaped; the policy of a saved file allows its own
+script and style and nothing else.
+"""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from html import escape
+
+import msgspec
+from msgspec import Struct
+
+from holdfast import __version__
+from holdfast.model.documents.parts import Tone
+from holdfast.model.signatures import Words
+from holdfast.views.page import assets
+
+# All that could end a script element, or be read as markup by a parser that does not know JSON.
+_IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})  # fmt: skip
+
+
+class First(Struct, frozen=True, kw_only=True):
+    """What the page's script finds in it. `base`: the sub-path of the server. `assets`: the folder of its assets.
+
+    `path`: of the API, whose answer `document` is. `documents`: of a saved page, all of them by their paths.
+    `saved_at_s`: None for a page of a server. `start`: the view that a saved page opens with, "/jobs/7/incidents/1".
+    """
+
+    version: str = __version__
+    base: str = ""
+    assets: str = ""
+    me: object = None
+    path: str = ""
+    document: object = None
+    documents: Mapping[str, object] = {}
+    saved_at_s: float | None = None
+    start: str = ""
+
+
+class Shell(Struct, frozen=True, kw_only=True):
+    """`sentence`: what the view says first. `language`: en or zh."""
+
+    title: str
+    first: First
+    sentence: Words | None = None
+    tone: Tone = "neutral"
+    language: str = "en"
+
+
+def shell_html(shell: Shell) -> str:
+    """The page as a server sends it: app.js and app.css are in the folder of assets, beside assets.ON_DEMAND."""
+    folder = escape(shell.first.assets)
+    head = f'<link rel="stylesheet" href="{folder}/app.css">\n<script src="{folder}/app.js" defer></script>\n'
+    return _html(shell, head, tail="")
+
+
+def saved_html(shell: Shell) -> str:
+    """One file that needs no server, with all that it loads and runs inside."""
+    styles = [assets.text("uplot/uPlot.min.css"), assets.style()]
+    scripts = [assets.text("uplot/uPlot.iife.min.js"), assets.script()]
+    policy = (
+        f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; script-src {' '.join(map(_hash, scripts))}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n' + "".join(
+        f"<style>{style}</style>\n" for style in styles
+    )
+    return _html(shell, head, tail="".join(f"<script>{script}</script>\n" for script in scripts))
+
+
+def _html(shell: Shell, head: str, tail: str) -> str:
+    sentence = "" if shell.sentence is None else _in(shell.language, shell.sentence)
+    language = "zh-CN" if shell.language == "zh" else "en"
+    tone = "" if shell.tone == "neutral" else f" {shell.tone}"
+    return (
+        f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="color-scheme" content="light dark">\n<title>{escape(shell.title)}</title>\n{head}</head>\n<body>\n'
+        f'<div id="app"><main><h1 class="headline{tone}">{escape(sentence)}</h1></main></div>\n'
+        f'<script type="application/json" id="first">{_data(shell.first)}</script>\n{tail}</body>\n</html>\n'
+    )
+
+
+def _in(language: str, words: Words) -> str:
+    return words.zh if language == "zh" and words.zh else words.en
+
+
+def _data(first: First) -> str:
+    return msgspec.json.encode(first).decode().translate(_IN_SCRIPT)
+
+
+def _hash(inline: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()}'"
