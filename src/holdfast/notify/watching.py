@@ -4,7 +4,7 @@ The same journal gives the same notices with the same versions, so that a proces
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import tzinfo
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import open_reader
 from holdfast.model.documents.notices import Notice
+from holdfast.model.state import Running
 from holdfast.views.jobs.seen import Seen
 from holdfast.views.notices import notice
 
@@ -70,6 +71,17 @@ class JobWatch:
                 is_over=not is_lost,
             )
             yield self._notice(happening, truth.state)
+
+    def outside(self, found: Iterable[Happening]) -> Iterator[Notice]:
+        """Of what was found outside of the journal while the job trains."""
+        for one in found:
+            yield self._notice(one, "training")
+
+    @property
+    def attempt(self) -> int | None:
+        """The attempt that trains now; None: none does."""
+        state = self._record.story.state
+        return state.job.attempt if isinstance(state.phase, Running) else None
 
     def close(self) -> None:
         self._record.close()
