@@ -51,6 +51,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.views.checks.plot": "cli.check_command, by its name, for the same reason",
     "holdfast.mcp.server": "cli.mcp, by its name: an extra",
     "holdfast.uplink.__main__": "supervise.companions, as a process of its own",
+    "holdfast.notify.__main__": "the same",
     "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_imports": "sitecustomize, by its path",

@@ -25,6 +25,7 @@ from holdfast.supervise.one_machine import attach_job, run_job
 from holdfast.supervise.start import recorded
 
 REFUSED = 2
+FILES = ("metrics-textfile", "notify")
 _COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")
 _DEFAULTS = RunSettings(command=(), state_dir="")
 
@@ -41,7 +42,7 @@ def _flag(key: str) -> Any:
     metavar = {
         "whole": "N",
         "length": "TIME",
-        "path": "FILE" if key == "metrics-textfile" else "DIR",
+        "path": "FILE" if key in FILES else "DIR",
         "address": "HOST:PORT",
         "url": "URL",
         "choice": "|".join(setting.choices),
@@ -104,6 +105,7 @@ def run(
     fleet_dir: Annotated[str | None, _flag("fleet-dir")] = None,
     isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
     server: Annotated[str | None, _flag("server")] = None,
+    notify: Annotated[str | None, _flag("notify")] = None,
     metrics_address: Annotated[str | None, _flag("metrics-address")] = None,
     metrics_textfile: Annotated[str | None, _flag("metrics-textfile")] = None,
     prometheus: Annotated[str | None, _flag("prometheus")] = None,

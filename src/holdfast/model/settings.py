@@ -39,6 +39,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # What all jobs of a fleet know of its nodes: the folder of the node book; None: `fleet` in the state folder.
     fleet_dir: str | None = None
     server: str | None = None  # URL of a Holdfast server that the job is reported to
+    notify: str | None = None  # the file of channels and rules for notices; None: nobody is notified
     isolation_share_percent: int = (
         5  # of the fleet's nodes, that all its jobs may isolate within an hour; at least one
     )
