@@ -99,7 +99,7 @@ def test_killed_ranks_are_a_failure_and_no_stop(place):
 def test_taken_up_again_it_trains(place):
     place.ranks(2, "--detach").prints("step 3 ").kill()
     becomes(place, "unsupervised")
-    again = place.start("attach", "t").says("took up t")
+    again = place.start("attach", "t").says("reattached to t")
     becomes(place, "training")
     place.go()
     assert again.code() == 0

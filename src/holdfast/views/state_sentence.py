@@ -175,7 +175,7 @@ def _preempted(told: StateTold, zone: tzinfo | None) -> list[Piece]:
 def _unsupervised(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     en, zh = _when(told, zone)
     name = clean(told.name, NAME_OF_JOB_MAX)
-    pieces = [Piece(ALWAYS, f"Nobody supervises it{en}", f"{zh}无人监管")]
+    pieces = [Piece(ALWAYS, f"No supervisor{en}", f"{zh}无人监管")]
     if told.is_being_ended:
         return [
             *pieces,
