@@ -118,9 +118,9 @@ class Fleet:
         self._open.callback(made.close)
         return made
 
-    def served(self, url, *more: Path, processes: int = 0) -> IndexService:
+    def served(self, url, *more: Path, processes: int = 0, fleet: Path | None = None) -> IndexService:
         """An index of this folder, running until the end of the test."""
-        service = IndexService(Places([self.root, *more]), url, processes=processes)
+        service = IndexService(Places([self.root, *more]), url, processes=processes, fleet=fleet)
         self._open.callback(service.stop)
         service.start()
         return service

@@ -173,15 +173,17 @@ class Builder:
         until_s = now_s + TURN_S
         while self._urgent and self._clock() < until_s:
             self._read_here(self._next(self._urgent), now_s)
-        if self._pool is not None or len(self._due) >= POOL_JOBS_MIN or self._is_much():
+        if self._pool is not None or self._is_much():
             self._read_by_processes()
         while self._due and self._pool is None and self._clock() < until_s:
             self._read_here(self._next(self._due), now_s)
 
     def _is_much(self) -> bool:
-        """Whether journals that nobody follows yet are too long to be read between two turns."""
+        """Whether too many journals wait, or too long ones, to be read between two turns."""
         if not self._processes:
             return False
+        if len(self._due) >= POOL_JOBS_MIN:
+            return True
         total = 0
         for name in self._due:
             found = self._watch.place_of(name) if name not in self._tracked else None
