@@ -1,0 +1,1 @@
+"""Decides what people are told of a job, whom, and when. Pure."""

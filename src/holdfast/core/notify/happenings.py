@@ -1,0 +1,174 @@
+"""Finds in each decision on a job what people may want to be told. Pure.
+
+A happening names its notice: all happenings of one incident are versions of one notice.
+"""
+
+from msgspec import Struct
+
+from holdfast.core.job.decision import Decision
+from holdfast.model.documents.notices import NoticeEvent, Severity
+from holdfast.model.events import (
+    AnyEvent,
+    FindingNoted,
+    JobSubmitted,
+    NodeIsolated,
+    PlacementFailed,
+)
+from holdfast.model.policy import Policy
+from holdfast.model.state import Ended, HangFault, Incident, State, Waiting
+
+# By the kind of a finding that never blocks (model.steps.FindingKind). What is over ends the notice of what began.
+FINDINGS: dict[str, tuple[NoticeEvent, Severity]] = {
+    "slowdown": ("slowdown", "warning"),
+    "platform-slowdown": ("slowdown", "warning"),
+    "throughput-drop": ("slowdown", "warning"),
+    "slowdown-over": ("slowdown", "info"),
+    "straggler": ("straggler", "warning"),
+    "straggler-over": ("straggler", "info"),
+    "loss-nan": ("loss", "critical"),
+    "loss-diverged": ("loss", "critical"),
+    "loss-spike": ("loss", "warning"),
+    "step-stands": ("log-silence", "warning"),
+    "checkpoint-old": ("checkpoint-old", "warning"),
+}
+OVER = "-over"
+BUDGET_LEFT = 1  # restarts: with so few left it is said
+
+
+class Happening(Struct, frozen=True, kw_only=True):
+    """`key`: of the notice within the job ("incident-3", "slowdown", "job"). `text`: the finding's own words."""
+
+    key: str
+    event: NoticeEvent
+    severity: Severity
+    at_s: float
+    incident: int | None = None
+    text: str = ""
+    is_milestone: bool = True
+    is_over: bool = False
+
+
+def happenings(before: State, event: AnyEvent, decision: Decision, policy: Policy) -> list[Happening]:
+    """What this event and its decision mean for people; mostly nothing."""
+    found = [*_of_incident(before, event, decision), *_of_event(before, event, decision)]
+    found += _of_phase(before, event, decision.state)
+    found += _of_budget(before, event, decision.state, policy)
+    return found
+
+
+def _of_incident(before: State, event: AnyEvent, decision: Decision) -> list[Happening]:
+    old, new = before.job.incident, decision.state.job.incident
+    found: list[Happening] = []
+    is_end = isinstance(decision.state.phase, Ended)
+    if new is not None and (old is None or old.number != new.number):
+        is_hang = any(isinstance(fault, HangFault) for fault in new.faults)
+        found.append(_incident(new, "hang" if is_hang else "incident", "warning", event.at_s))
+    if new is not None and new.verdict is not None:
+        known = old.verdict if old is not None and old.number == new.number else None
+        if known != new.verdict:
+            found.append(_incident(new, "verdict", "warning", event.at_s))
+    if old is not None and new is None and not is_end:
+        found.append(_incident(old, "recovered", "info", event.at_s, is_over=True))
+    if decision.choice is not None and new is not None and not is_end:
+        found.append(_incident(new, "verdict", "warning", event.at_s, is_milestone=False))
+    return found
+
+
+def _incident(
+    incident: Incident,
+    event: NoticeEvent,
+    severity: Severity,
+    at_s: float,
+    *,
+    is_milestone: bool = True,
+    is_over: bool = False,
+) -> Happening:
+    return Happening(
+        key=f"incident-{incident.number}",
+        event=event,
+        severity=severity,
+        at_s=at_s,
+        incident=incident.number,
+        is_milestone=is_milestone,
+        is_over=is_over,
+    )
+
+
+def _of_event(before: State, event: AnyEvent, decision: Decision) -> list[Happening]:
+    match event:
+        case JobSubmitted() if not before.job.name:
+            return [Happening(key="job", event="job-started", severity="info", at_s=event.at_s)]
+        case FindingNoted(finding=finding) if finding in FINDINGS:
+            name, severity = FINDINGS[finding]
+            return [
+                Happening(
+                    key=f"{name}-{event.attempt or 0}",
+                    event=name,
+                    severity=severity,
+                    at_s=event.at_s,
+                    text=event.text,
+                    is_over=finding.endswith(OVER),
+                )
+            ]
+        case NodeIsolated(node=node) if node in before.job.to_isolate:
+            return [
+                Happening(
+                    key=f"isolation-{node}",
+                    event="isolation",
+                    severity="warning",
+                    at_s=event.at_s,
+                    text=node,
+                    is_over=True,
+                )
+            ]
+        case PlacementFailed(hopeless=True):
+            return [
+                Happening(
+                    key="place", event="no-spare", severity="critical", at_s=event.at_s, text=event.reason
+                )
+            ]
+        case _:
+            return []
+
+
+def _of_phase(before: State, event: AnyEvent, after: State) -> list[Happening]:
+    found: list[Happening] = []
+    is_waiting, was_waiting = isinstance(after.phase, Waiting), isinstance(before.phase, Waiting)
+    if is_waiting and not was_waiting:
+        found.append(Happening(key="place", event="waiting-for-node", severity="critical", at_s=event.at_s))
+    if was_waiting and not is_waiting and not isinstance(after.phase, Ended):
+        found.append(
+            Happening(key="place", event="waiting-for-node", severity="info", at_s=event.at_s, is_over=True)
+        )
+    if isinstance(after.phase, Ended) and not isinstance(before.phase, Ended):
+        found.append(_end(before, event.at_s, after.phase))
+    return found
+
+
+def _end(before: State, at_s: float, phase: Ended) -> Happening:
+    """A failure belongs to the incident that it ends."""
+    incident = before.job.incident
+    if phase.outcome == "failed":
+        key = f"incident-{incident.number}" if incident is not None else "job"
+        number = incident.number if incident is not None else None
+        return Happening(
+            key=key, event="failed", severity="critical", at_s=at_s, incident=number, is_over=True
+        )
+    return Happening(key="job", event="job-done", severity="info", at_s=at_s, is_over=True)
+
+
+def _of_budget(before: State, event: AnyEvent, after: State, policy: Policy) -> list[Happening]:
+    allowed = policy.max_restarts
+    if allowed is None or after.job.restarts == before.job.restarts:
+        return []
+    if allowed - after.job.restarts > BUDGET_LEFT:
+        return []
+    return [
+        Happening(
+            key="budget",
+            event="budget-low",
+            severity="critical" if after.job.restarts >= allowed else "warning",
+            at_s=event.at_s,
+            text=f"{after.job.restarts} of {allowed}",
+        )
+    ]

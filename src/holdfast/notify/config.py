@@ -1,0 +1,258 @@
+"""Reads the file of channels and rules (TOML), and the secrets that it refers to. Refuses what it does not understand.
+
+    language = "zh"
+    zone = "Asia/Shanghai"
+    page = "https://holdfast.example.org"
+
+    [[channel]]
+    name = "oncall"
+    kind = "feishu"
+    url = "env:FEISHU_URL"          # or "file:/run/secrets/feishu"
+    secret = "env:FEISHU_SECRET"
+
+    [[rule]]
+    channels = ["oncall"]
+    severity = "warning"
+    quiet = [{ start = "22:00", end = "08:00", passes = "critical" }]
+
+A secret is never in the file of a job, in arguments of a process, or in a message: the file may name where it is.
+"""
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import UTC, tzinfo
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.notify.routes import OnCall, Quiet, Rule
+from holdfast.model.documents.notices import NOTICE_EVENTS, SEVERITIES
+from holdfast.views.languages import Language
+
+FILE_BYTES_MAX = 256 << 10
+SECRET_BYTES_MAX = 64 << 10
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+KINDS = (
+    "feishu",
+    "lark",
+    "dingtalk",
+    "wecom",
+    "slack",
+    "teams",
+    "discord",
+    "email",
+    "webhook",
+    "alertmanager",
+    "apprise",
+)
+SECRET_KEYS = frozenset({"url", "secret", "token", "password", "key"})
+CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
+
+
+class ConfigRefused(ValueError):
+    """The file cannot be used; the message names the file, the key, and what is allowed."""
+
+
+class ChannelConfig(Struct, frozen=True, kw_only=True):
+    """One receiver. `options`: what its kind needs beside; secrets among them are read already."""
+
+    name: str
+    kind: str
+    language: Language = "en"
+    options: dict[str, Any] = {}
+
+    def secret_words(self) -> tuple[str, ...]:
+        """What is never to be shown, not even in an error."""
+        return tuple(str(self.options[key]) for key in sorted(SECRET_KEYS & self.options.keys()))
+
+
+class NotifyConfig(Struct, frozen=True, kw_only=True):
+    """`page`: the address of the server's page, for links. `silence_s`: without output for so long is a notice."""
+
+    channels: tuple[ChannelConfig, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    zone: tzinfo = UTC
+    page: str = ""
+    silence_s: float = 300.0
+    labels: dict[str, str] = {}
+
+
+def read_config(path: Path, env: Mapping[str, str]) -> NotifyConfig:
+    """raises: ConfigRefused"""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigRefused(f"{path} has more than {FILE_BYTES_MAX} bytes")
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigRefused(f"{path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigRefused(f"{path} is not TOML: {error}") from error
+    return _Reader(path, env).config(raw)
+
+
+class _Reader:
+    """`_where`: what is read now, for messages."""
+
+    def __init__(self, path: Path, env: Mapping[str, str]) -> None:
+        self._path, self._env = path, env
+
+    def config(self, raw: dict[str, Any]) -> NotifyConfig:
+        self._only(raw, ("language", "zone", "page", "silence_s", "labels", "channel", "rule"), "")
+        language = raw.get("language", "en")
+        self._one_of(language, ("en", "zh"), "language")
+        channels = tuple(self._channel(one, language) for one in self._tables(raw, "channel"))
+        names = [one.name for one in channels]
+        if len(set(names)) != len(names):
+            raise self._refused(
+                f"two channels have the name {next(n for n in names if names.count(n) > 1)!r}"
+            )
+        rules = tuple(self._rule(one, names) for one in self._tables(raw, "rule"))
+        if channels and not rules:
+            rules = (Rule(channels=tuple(names), severity="warning"),)
+        try:
+            return NotifyConfig(
+                channels=channels,
+                rules=rules,
+                zone=self._zone(raw.get("zone", "UTC")),
+                page=str(raw.get("page", "")).rstrip("/"),
+                silence_s=float(raw.get("silence_s", 300.0)),
+                labels={str(key): str(value) for key, value in dict(raw.get("labels", {})).items()},
+            )
+        except (TypeError, ValueError) as error:
+            raise self._refused(str(error)) from error
+
+    def _channel(self, raw: dict[str, Any], language: str) -> ChannelConfig:
+        name, kind = raw.get("name"), raw.get("kind")
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
+            raise self._refused(f"a channel has a name of letters, digits, dots and dashes, not {name!r}")
+        self._one_of(kind, KINDS, f"kind of channel {name}")
+        own = raw.get("language", language)
+        self._one_of(own, ("en", "zh"), f"language of channel {name}")
+        options = {
+            key: self._option(name, key, value)
+            for key, value in raw.items()
+            if key not in ("name", "kind", "language")
+        }
+        return ChannelConfig(name=name, kind=str(kind), language=own, options=options)
+
+    def _option(self, channel: str, key: str, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        scheme, _, rest = value.partition(":")
+        if scheme == "env" and rest:
+            found = self._env.get(rest)
+            if found is None:
+                raise self._refused(f"{key} of channel {channel}: the environment has no {rest}")
+            return found.strip()
+        if scheme == "file" and rest:
+            try:
+                with open(rest, encoding="utf-8") as file:
+                    return file.read(SECRET_BYTES_MAX).strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise self._refused(f"{key} of channel {channel}: {rest} cannot be read: {error}") from error
+        return value
+
+    def _rule(self, raw: dict[str, Any], names: list[str]) -> Rule:
+        known = (
+            "channels", "on_call", "events", "not_events", "severity", "jobs", "categories", "labels", "quiet", "last",
+        )  # fmt: skip
+        self._only(raw, known, "of a rule")
+        for channel in raw.get("channels", ()):
+            self._one_of(channel, tuple(names), "channel of a rule")
+        for key in ("events", "not_events"):
+            for event in raw.get(key, ()):
+                self._one_of(event, NOTICE_EVENTS, f"{key} of a rule")
+        self._one_of(raw.get("severity", "info"), SEVERITIES, "severity of a rule")
+        plain = {key: value for key, value in raw.items() if key not in ("on_call", "quiet", "last")}
+        try:
+            rule = msgspec.convert(plain, Rule)
+        except msgspec.ValidationError as error:
+            raise self._refused(f"a rule: {error}") from error
+        return msgspec.structs.replace(
+            rule,
+            is_last=bool(raw.get("last", False)),
+            quiet=tuple(self._quiet(one) for one in raw.get("quiet", ())),
+            on_call=tuple(self._on_call(one, names) for one in raw.get("on_call", ())),
+        )
+
+    def _quiet(self, raw: dict[str, Any]) -> Quiet:
+        self._only(raw, ("start", "end", "passes", "days"), "of quiet hours")
+        self._one_of(raw.get("passes", "critical"), SEVERITIES, "passes of quiet hours")
+        return Quiet(
+            start_min=self._minute(raw.get("start")),
+            end_min=self._minute(raw.get("end")),
+            passes=raw.get("passes", "critical"),
+            days=self._days(raw.get("days", ())),
+        )
+
+    def _on_call(self, raw: dict[str, Any], names: list[str]) -> OnCall:
+        self._only(raw, ("channel", "start", "end", "days"), "of on_call")
+        self._one_of(raw.get("channel"), tuple(names), "channel of on_call")
+        return OnCall(
+            channel=raw["channel"],
+            start_min=self._minute(raw.get("start")),
+            end_min=self._minute(raw.get("end")),
+            days=self._days(raw.get("days", ())),
+        )
+
+    def _minute(self, text: Any) -> int:
+        match = CLOCK.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise self._refused(f"a time is written as 22:00, not {text!r}")
+        return 60 * int(match[1]) + int(match[2])
+
+    def _days(self, names: Any) -> tuple[int, ...]:
+        for name in names:
+            self._one_of(name, DAYS, "days")
+        return tuple(DAYS.index(name) for name in names)
+
+    def _zone(self, name: Any) -> tzinfo:
+        try:
+            return UTC if name == "UTC" else ZoneInfo(str(name))
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise self._refused(f"zone {name!r} is not known: write it as Asia/Shanghai") from error
+
+    def _tables(self, raw: dict[str, Any], key: str) -> list[dict[str, Any]]:
+        found = raw.get(key, [])
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self._refused(f"{key} is written as [[{key}]]")
+        return found
+
+    def _only(self, raw: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+        for key in raw:
+            if key not in known:
+                raise self._refused(f"there is no key {key!r} {where}".rstrip() + _near(key, known))
+
+    def _one_of(self, value: Any, allowed: tuple[str, ...], what: str) -> None:
+        if value not in allowed:
+            raise self._refused(
+                f"{what} is {', '.join(allowed) or 'none yet'}, not {value!r}{_near(str(value), allowed)}"
+            )
+
+    def _refused(self, text: str) -> ConfigRefused:
+        return ConfigRefused(f"{self._path}: {text}")
+
+
+def _near(name: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """The text with each secret masked; for errors of libraries, which like to quote addresses."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, "***")
+    return text
+
+
+def default_path(env: Mapping[str, str]) -> Path:
+    """`notify.toml` beside the settings file."""
+    root = env.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(root, "holdfast", "notify.toml")

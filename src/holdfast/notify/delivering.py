@@ -1,0 +1,213 @@
+"""Delivers what the outbox says is due, each channel in a thread of its own, and records every step.
+
+One slow or dead receiver holds up nobody else: a channel has one delivery under way at a time.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, tzinfo
+
+from msgspec.structs import replace
+
+from holdfast.core.notify.outbox import Channel, Outbox, Send
+from holdfast.core.notify.routes import Moment, Rule, channels_of
+from holdfast.core.notify.storms import Storms
+from holdfast.model.documents.notices import AnyDelivery, Attempted, Delivered, Failed, Joined, Notice
+from holdfast.notify.config import without_secrets
+from holdfast.notify.delivery_log import DeliveryLog
+from holdfast.notify.sender import Rejected, Sender, TryLater
+
+ERROR_CHARS_MAX = 300
+
+
+class Post:
+    """For one thread, but for the senders' own. `tell`: a line for people about what cannot be delivered.
+
+    `secrets`: of each channel, masked in every message.
+    """
+
+    def __init__(
+        self,
+        senders: Mapping[str, Sender],
+        rules: tuple[Rule, ...],
+        zone: tzinfo,
+        log: DeliveryLog,
+        *,
+        clock: Callable[[], float],
+        dice: Callable[[], float],
+        tell: Callable[[str], None],
+        secrets: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        self._rules, self._zone, self._log = rules, zone, log
+        self._clock, self._tell = clock, tell
+        self._outbox = Outbox(
+            (Channel(name=name, can_update=one.can_update) for name, one in senders.items()), dice
+        )
+        self._storms = Storms()
+        self._done: queue.Queue[tuple[Send, Delivered | Failed, bool]] = queue.Queue()
+        self._workers = {
+            name: _Worker(name, sender, self._done, clock, secrets.get(name, ()))
+            for name, sender in senders.items()
+        }
+        self._said: set[tuple[str, str]] = set()
+        self._is_unwritable = False
+        self.unsure = 0  # deliveries that an earlier process had begun: they may arrive twice
+
+    def begin(self, notices: Iterable[Notice]) -> None:
+        """With all notices of the journal so far, and what was delivered of them."""
+        for notice in notices:
+            self.put(notice)
+        for row in self._log.read():
+            self._outbox.heard(row)
+        self.unsure = self._outbox.restarted()
+
+    def put(self, notice: Notice) -> None:
+        local = datetime.fromtimestamp(notice.at_s, self._zone)
+        now = Moment(weekday=local.weekday(), minute=60 * local.hour + local.minute)
+        self._outbox.put(notice, channels_of(notice, self._rules, now))
+
+    def turn(self) -> None:
+        """Takes results, and starts what is due. Never waits."""
+        while True:
+            try:
+                send, result, is_final = self._done.get_nowait()
+            except queue.Empty:
+                break
+            self._took(send, result, is_final)
+        now_s = self._clock()
+        free = [send for send in self._outbox.due(now_s) if not self._workers[send.channel].is_busy]
+        for send in self._storms.joined(free, now_s):
+            worker = self._workers[send.channel]
+            if worker.is_busy:
+                continue
+            for notice in send.joined or (send.notice,):
+                self._record(
+                    Attempted(
+                        notice=notice.id,
+                        channel=send.channel,
+                        version=notice.version,
+                        at_s=now_s,
+                        count=send.count,
+                    )
+                )
+            self._storms.begun(send, now_s)
+            worker.begin(send)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and nothing waits."""
+        busy = any(worker.is_busy for worker in self._workers.values())
+        return not busy and self._done.empty() and self._outbox.next_s(self._clock()) is None
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+        self._log.close()
+
+    def _took(self, send: Send, result: Delivered | Failed, is_final: bool) -> None:
+        """Of a message about several notices the result holds for all of them."""
+        retry_at_s = None
+        if isinstance(result, Failed) and not is_final:
+            retry_at_s = self._outbox.retry_s(send, self._clock(), result.retry_at_s)
+        for notice in send.joined or (send.notice,):
+            self._record(_of(notice, send, result, retry_at_s))
+        if isinstance(result, Failed):
+            self._complain(send.channel, result.why, is_final=retry_at_s is None)
+
+    def _complain(self, channel: str, why: str, *, is_final: bool) -> None:
+        """Once for each trouble of a channel."""
+        if (channel, why) not in self._said:
+            self._said.add((channel, why))
+            then = "given up" if is_final else "trying again"
+            self._tell(f"notices to {channel} are not delivered ({why}); {then}")
+
+    def _record(self, row: AnyDelivery) -> None:
+        self._outbox.heard(row)
+        if not self._log.write(row) and not self._is_unwritable:
+            self._is_unwritable = True
+            self._tell(f"{self._log.path} cannot be written: after a restart notices may be sent twice")
+
+
+def _of(notice: Notice, send: Send, result: Delivered | Failed, retry_at_s: float | None) -> AnyDelivery:
+    """The result of a message as a row of one of the notices in it."""
+    if isinstance(result, Failed):
+        return replace(result, notice=notice.id, version=notice.version, retry_at_s=retry_at_s)
+    if notice.id != send.notice.id:
+        return Joined(
+            notice=notice.id,
+            channel=send.channel,
+            version=notice.version,
+            at_s=result.at_s,
+            into=send.notice.id,
+        )
+    return result
+
+
+class _Worker:
+    """One channel's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        sender: Sender,
+        done: "queue.Queue[tuple[Send, Delivered | Failed, bool]]",
+        clock: Callable[[], float],
+        secrets: tuple[str, ...],
+    ) -> None:
+        self._name, self._sender, self._done = name, sender, done
+        self._clock, self._secrets = clock, secrets
+        self._todo: queue.Queue[Send | None] = queue.Queue(1)
+        self.is_busy = False
+        self._thread = threading.Thread(target=self._run, name=f"notify-{name}", daemon=True)
+        self._thread.start()
+
+    def begin(self, send: Send) -> None:
+        self.is_busy = True
+        self._todo.put(send)
+
+    def close(self) -> None:
+        """A delivery that is under way is not waited for."""
+        if not self.is_busy:
+            self._todo.put(None)
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while (send := self._todo.get()) is not None:
+            result, is_final = self._delivered(send)
+            self._done.put((send, result, is_final))
+            self.is_busy = False
+        self._sender.close()
+
+    def _delivered(self, send: Send) -> tuple[Delivered | Failed, bool]:
+        """The result, and whether trying again is of no use. `retry_at_s` is here the pause that the receiver asks for."""
+        notice = send.notice
+        try:
+            sent = self._sender.send(send)
+        except Rejected as error:
+            return self._failed(send, str(error), None), True
+        except TryLater as error:
+            return self._failed(send, str(error), error.after_s), False
+        except Exception as error:  # noqa: BLE001 - a fault of one sender is not to end the others
+            return self._failed(send, f"{type(error).__name__}: {error}", None), False
+        return (
+            Delivered(
+                notice=notice.id,
+                channel=send.channel,
+                version=notice.version,
+                at_s=self._clock(),
+                reference=sent.reference,
+            ),
+            False,
+        )
+
+    def _failed(self, send: Send, why: str, after_s: float | None) -> Failed:
+        return Failed(
+            notice=send.notice.id,
+            channel=send.channel,
+            version=send.notice.version,
+            at_s=self._clock(),
+            count=send.count,
+            why=without_secrets(why, self._secrets)[:ERROR_CHARS_MAX],
+            retry_at_s=after_s,
+        )

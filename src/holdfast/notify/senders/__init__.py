@@ -1,0 +1,1 @@
+"""Senders: one module for each kind of receiver, from a notice to its own form."""
