@@ -168,6 +168,9 @@ class StateData:
         found = self._index.changes()
         return [*found, *self._follow.lines(found)]
 
+    def follow(self, job: str) -> None:
+        self._follow.begin(job)
+
     def watch(self, jobs: frozenset[str]) -> None:
         self._follow.watch(jobs)
 
