@@ -177,7 +177,7 @@ class AgentWheel:
     def _once(self, woken: int) -> None:
         agent = self._agent
         channels = agent.channels() if agent else []
-        self._watch([self._link.fileno(), *channels, *self._calls.channels()])
+        self._watch([self._link.fileno(), *channels, *self._calls.channels(), *self._metrics.channels()])
         self._selector.select(LOOK_S)
         _drain(woken)
         self._fenced(self._take_signals)

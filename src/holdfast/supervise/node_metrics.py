@@ -68,6 +68,9 @@ class AgentMetrics:
     def hear(self, event: AnyEvent, decision: Decision) -> None:
         """Decisions are the controller's."""
 
+    def channels(self) -> list[int]:
+        return self.exporter.channels()
+
     def turn(self) -> None:
         self.exporter.turn()
 
