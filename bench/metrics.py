@@ -1,6 +1,6 @@
 """What metrics cost: the time of /metrics for a job of 16,384 ranks, its series, and the memory of an agent.
 
-    python bench/metrics.py
+    python -m bench.metrics
 
 The job has 2,048 nodes of eight ranks, a hang with 64 culprits, 1,000 stragglers, 200 incidents of 40 categories, and a step file.
 A scrape is one GET over loopback, from the request to the last byte of the answer: the main loop waits in the main thread as a
@@ -23,11 +23,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from bench.job.trial import HOLDFAST, Trial, end_on_sigterm
 from holdfast.core.job.decide import decide
 from holdfast.core.metrics.job_samples import JobFacts, job_samples
 from holdfast.core.metrics.ledger import Ledger
-from holdfast.engines.local_hosts import found
-from holdfast.engines.local_nodes import agent_of
+from holdfast.engines.local.hosts import found
+from holdfast.engines.local.nodes import agent_of
 from holdfast.metrics.exporter import Exported, Exporter, Own
 from holdfast.model.events import (
     AttemptStarted,
@@ -44,7 +45,6 @@ from holdfast.model.policy import Policy
 from holdfast.model.state import HangFault, Incident, State, Worker
 from holdfast.model.steps import StepNow, Straggler
 from holdfast.model.verdicts import Culprit, Verdict
-from trial import HOLDFAST, Trial, end_on_sigterm
 
 NODES, RANKS_A_NODE = 2_048, 8
 INCIDENTS, CATEGORIES = 200, 40

@@ -26,7 +26,7 @@ from holdfast.core.metrics.exposition import (
 )
 from holdfast.core.metrics.node_samples import OwnFacts, own_samples
 from holdfast.metrics.http_endpoint import Answer, listening, parsed, serve_one
-from holdfast.model.metrics import AnySample
+from holdfast.model.monitoring.metrics import AnySample
 
 FILE_EVERY_S = 15.0
 COLLECT_WAIT_S = 1.0  # for the main loop, which turns ten times a second

@@ -60,7 +60,7 @@ from holdfast.supervise.controller_files import (
 )
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.metrics_choice import Metrics, of_controller
+from holdfast.supervise.monitoring.choice import Metrics, of_controller
 from holdfast.supervise.nodes_evidence import NodesEvidence
 from holdfast.supervise.start import (
     forget_environment,
@@ -155,7 +155,7 @@ class NodesSupervisor:
         parts = (self._job, self.record, self._wheel, self.hangs, self.stragglers, self.machine)
         handle = self.controller.handle
         return of_controller(
-            self._settings, "nodes_metrics.of_many_nodes", self.clock, self._console.tell, handle, *parts
+            self._settings, "many_nodes.of_many_nodes", self.clock, self._console.tell, handle, *parts
         )
 
     def _group_settings(self) -> GroupSettings:

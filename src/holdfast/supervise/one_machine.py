@@ -52,7 +52,7 @@ from holdfast.supervise.companions import Companions, companions_of
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.line_on_demand import LineOnDemand
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.metrics_choice import of_controller
+from holdfast.supervise.monitoring.choice import of_controller
 from holdfast.supervise.start import (
     USAGE,
     NotTakenUp,
@@ -163,7 +163,7 @@ class Supervisor:
         self._wheel = Wheel(console.tell)
         self._metrics = of_controller(
             settings,
-            "job_metrics.of_one_machine",
+            "job.of_one_machine",
             self.clock,
             console.tell,
             self.controller.handle,

@@ -80,14 +80,14 @@ def of_controller(
     found: list[Metrics] = []
     if is_asked(settings):
         name, _, function = make.partition(".")
-        module = importlib.import_module(f"holdfast.supervise.{name}")
+        module = importlib.import_module(f"holdfast.supervise.monitoring.{name}")
         found.append(getattr(module, function)(settings, clock, tell, *parts))
     if settings.prometheus:
 
         def note(finding: str, text: str) -> None:
             handle(FindingNoted(at_s=clock(), finding=finding, text=text))
 
-        module = importlib.import_module("holdfast.supervise.device_watch")
+        module = importlib.import_module("holdfast.supervise.monitoring.device_watch")
         found.append(module.DeviceWatch(settings.prometheus, clock, note))
     return Several(*found)
 
@@ -104,6 +104,6 @@ def of_agent(
     """`link`: connected, entries, bytes, dropped, lost."""
     if not is_asked(settings):
         return NoMetrics()
-    module = importlib.import_module("holdfast.supervise.node_metrics")
+    module = importlib.import_module("holdfast.supervise.monitoring.node")
     made: Metrics = module.AgentMetrics(settings, job, worker, link, faults, clock, tell)
     return made

@@ -13,12 +13,12 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.metrics.exporter import Exported, Exporter, Own
 from holdfast.model.events import AnyEvent
-from holdfast.model.metrics import AnySample
+from holdfast.model.monitoring.metrics import AnySample
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import Straggler
 from holdfast.observe.clock import JobClock
 from holdfast.observe.logs import step_file
-from holdfast.supervise.node_metrics import VERSIONS, node_facts, of_agents
+from holdfast.supervise.monitoring.node import VERSIONS, node_facts, of_agents
 from holdfast.supervise.wheel import Wheel
 
 

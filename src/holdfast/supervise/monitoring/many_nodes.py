@@ -9,7 +9,7 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
-from holdfast.supervise.job_metrics import JobMetrics, Live
+from holdfast.supervise.monitoring.job import JobMetrics, Live
 from holdfast.supervise.wheel import Wheel
 
 
