@@ -5,30 +5,23 @@
 The job has 2,048 nodes of eight ranks, a hang with 64 culprits, 1,000 stragglers, 200 incidents of 40 categories, and a step file.
 A scrape is one GET over loopback, from the request to the last byte of the answer: the main loop waits in the main thread as a
 controller's does, for a tenth of a second or until it is asked, hands over what it knows, and the text is made in a thread.
-Memory: agents of a real job on two simulated nodes, with and without metrics, in turns; PSS after each was scraped
-ten times, the median of all agents.
+Memory: bench/metrics_memory.py.
 """
 
 import argparse
-import contextlib
 import http.client
 import select
-import socket
 import statistics
+import subprocess
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 from msgspec.structs import replace
 
-from bench.job.trial import HOLDFAST, Trial, end_on_sigterm
 from holdfast.core.job.decide import decide
 from holdfast.core.metrics.job_samples import JobFacts, job_samples
 from holdfast.core.metrics.ledger import Ledger
-from holdfast.engines.local.hosts import found
-from holdfast.engines.local.nodes import agent_of
 from holdfast.metrics.exporter import Exported, Exporter, Own
 from holdfast.model.events import (
     AttemptStarted,
@@ -50,17 +43,8 @@ NODES, RANKS_A_NODE = 2_048, 8
 INCIDENTS, CATEGORIES = 200, 40
 SCRAPE_LIMIT_S, SERIES_LIMIT, MEMORY_LIMIT_MIB = 0.050, 2_000, 2.0
 TURN_S = 0.1
-SCRAPES = 10
-LOOK_S = 0.5
-READY_S = 60.0
 POLICY = Policy(max_restarts=128, unconditional_restart=True, hang_restart=True)
 OPEN = "application/openmetrics-text;version=1.0.0"
-TRAINING = """
-import time
-for step in range(1, 100000):
-    print("step %d/100000 loss 1.0" % step, flush=True)
-    time.sleep(0.5)
-"""
 
 
 def main() -> int:
@@ -68,12 +52,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("--scrapes", type=int, default=200)
-    options.add_argument("--pairs", type=int, default=3, help="jobs with and without metrics; 0: no memory")
+    options.add_argument("--processes", type=int, default=5, help="whose memory is looked at; 0: none")
     chosen = options.parse_args()
-    end_on_sigterm()
     is_good = report_scrapes(chosen.scrapes)
-    if chosen.pairs:
-        is_good &= report_memory(chosen.pairs)
+    if chosen.processes:
+        is_good &= report_memory(chosen.processes)
     return 0 if is_good else 1
 
 
@@ -188,63 +171,22 @@ def get(port: int, accept: str) -> str:
 # Memory --------------------------------------------------------------------------------------------------
 
 
-def report_memory(pairs: int) -> bool:
-    with_, without = [], []
-    for _ in range(pairs):
-        without += agents_mib(is_exported=False)
-        with_ += agents_mib(is_exported=True)
-    more = statistics.median(with_) - statistics.median(without)
+def report_memory(runs: int) -> bool:
+    """Each in a process of its own."""
+    took = [run_alone() for _ in range(runs)]
+    more = statistics.median(after - before for before, after in took)
     print(
-        f"agent: {statistics.median(without):.1f} MiB without metrics, {statistics.median(with_):.1f} MiB with: "
-        f"{more:+.2f} MiB (limit {MEMORY_LIMIT_MIB:.0f}), {len(with_)} agents each"
+        f"agent: {statistics.median(before for before, _ in took):.1f} MiB without metrics, {more:+.2f} MiB with them "
+        f"(limit {MEMORY_LIMIT_MIB:.0f}), median of {runs} processes"
     )
     return more <= MEMORY_LIMIT_MIB
 
 
-def agents_mib(*, is_exported: bool) -> list[float]:
-    """PSS of the agents of a job on two nodes of this machine."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        script = folder / "train.py"
-        script.write_text(TRAINING)
-        port = free_port()
-        flags = ["--metrics-address", f"127.0.0.1:{port}"] if is_exported else []
-        env = {"HOLDFAST_STATE_DIR": str(folder / "state"), "HOLDFAST_BOOT_CHECK": "off"}
-        words = ["run", "--job", "t", "--nnodes", "2", *flags, "--", sys.executable, "-S", str(script)]
-        trial = Trial([*HOLDFAST, *words], folder, env)
-        try:
-            return settled(folder / "state" / "jobs" / "t", port if is_exported else None)
-        finally:
-            trial.clear()
-
-
-def settled(job: Path, port: int | None) -> list[float]:
-    """Once both workers train and all agents have been scraped."""
-    until_s = time.monotonic() + READY_S
-    while len(list(job.glob("attempt-001/worker-*/steps.json"))) < 2:
-        if time.monotonic() > until_s:
-            raise SystemExit("the job did not start within a minute")
-        time.sleep(LOOK_S)
-    for _ in range(SCRAPES):
-        for number in range(1, 4) if port is not None else ():
-            with contextlib.suppress(OSError):
-                get(port + number, OPEN)
-        time.sleep(LOOK_S)
-    nodes = found(job)
-    return [pss_mib(pid) for node in nodes.names if (pid := agent_of(nodes, node)) is not None]
-
-
-def pss_mib(pid: int) -> float:
-    line = next(
-        line for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if line.startswith("Pss:")
-    )
-    return int(line.split()[1]) / 1024
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def run_alone() -> tuple[float, float]:
+    words = [sys.executable, "-m", "bench.metrics_memory"]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    before, after = done.stdout.split()
+    return float(before), float(after)
 
 
 if __name__ == "__main__":
