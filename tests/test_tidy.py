@@ -43,9 +43,10 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.cli.agent_main": "python -m holdfast agent, by its name: an agent is small",
     "holdfast.cli.checking.pairs": "cli.check_asking, by its name: memory that most checks do not need",
     "holdfast.cli.device_metrics": "cli.diagnose, by its name: HTTP for those who ask a Prometheus",
-    "holdfast.supervise.job_metrics": "supervise.metrics_choice, by its name: most jobs export none",
-    "holdfast.supervise.node_metrics": "the same",
-    "holdfast.supervise.device_watch": "the same",
+    "holdfast.supervise.monitoring.job": "monitoring.choice, by its name: most jobs export none",
+    "holdfast.supervise.monitoring.many_nodes": "the same",
+    "holdfast.supervise.monitoring.node": "the same",
+    "holdfast.supervise.monitoring.device_watch": "the same",
     "holdfast.supervise.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
     "holdfast.supervise.engine_choice": "cli.run_command, by its name: one machine needs none of it",
     "holdfast.views.checks.plot": "cli.check_command, by its name, for the same reason",
@@ -69,6 +70,9 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.archive.index.migrate": "archive.index.database, by its name: most servers need no migration",
     "holdfast.archive.index.migrations.versions.0001_first_tables": "Alembic, by its path",
     "holdfast.views.page.shell": "the server and the report, which are not there yet",
+    "holdfast.metrics.alertmanager": "a sender for notify; tests run it against a real Alertmanager",
+    "holdfast.metrics.alert_receiver": "a server's route for Alertmanager's webhook",
+    "holdfast.metrics.mounted": "a server's route /metrics",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(
