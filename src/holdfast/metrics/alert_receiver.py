@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.core.metrics.alerts import evidence
-from holdfast.model.alerts import AlertEvidence
+from holdfast.model.alerting.alerts import AlertEvidence
 from holdfast.model.metrics import Sample
 from holdfast.parsers.alertmanager import WebhookUnreadable, received
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.job.test_story import BUG, POLICY, START, told
 from holdfast.core.metrics.alerts import ENDED_SENT_S, LIVES_S, NAME, alerts_of, evidence
-from holdfast.model.alerts import ReceivedAlert
+from holdfast.model.alerting.alerts import ReceivedAlert
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStopped,

@@ -1,0 +1,1 @@
+"""Data types of alerts and alert rules."""
