@@ -65,7 +65,10 @@ def test_where_nobody_can_be_asked_it_must_be_said(holdfast, nodes):
     job = nodes(2)
     code, out, err = holdfast("exec", "llama", "--", "hostname")
     assert (code, out) == (2, "")
-    assert "this would run on 2 nodes of job llama: without a terminal confirm with --yes, or check first with --dry-run" in err
+    assert (
+        "this would run on 2 nodes of job llama: without a terminal confirm with --yes, or check first with --dry-run"
+        in err
+    )
     assert job.notes == []
 
 
