@@ -52,6 +52,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.views.checks.plot": "cli.check_command, by its name, for the same reason",
     "holdfast.mcp.server": "cli.mcp, by its name: an extra",
     "holdfast.uplink.__main__": "supervise.companions, as a process of its own",
+    "holdfast.notify.__main__": "the same",
     "holdfast.shim.sitecustomize": "Python itself, in the ranks, by way of PYTHONPATH",
     "holdfast.shim.holdfast_shim_torch": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_imports": "sitecustomize, by its path",
@@ -145,7 +146,8 @@ def _lines(path: Path) -> int:
 
 
 def test_functions_are_short():
-    long = [name for path in PYTHON for name, lines in _code(path).functions if lines > FUNCTION_LINES_MAX]
+    paths = [path for path in PYTHON if "migrations" not in path.parts]  # a migration is one list of tables
+    long = [name for path in paths for name, lines in _code(path).functions if lines > FUNCTION_LINES_MAX]
     assert not long, f"functions of more than {FUNCTION_LINES_MAX} lines: {long}"
 
 
@@ -217,6 +219,10 @@ def test_no_import_stands_in_a_function():
 
 
 def _is_broad(handler: ast.ExceptHandler) -> bool:
+    """Whether it may hide any error. A handler that raises the error again after its clean-up hides none."""
+    last = handler.body[-1]
+    if isinstance(last, ast.Raise) and last.exc is None:
+        return False
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(
         one is None or (isinstance(one, ast.Name) and one.id in ("Exception", "BaseException"))

@@ -49,7 +49,7 @@ def test_detached_ranks_go_on_unsupervised_until_they_are_killed_too(place):
     run = place.ranks(2, "--detach").prints("step 3 ")
     run.kill()
     found = becomes(place, "unsupervised", but_never=("dead",))
-    assert "its ranks go on" in found["summary"]["phase_words"]
+    assert "its ranks still run" in found["summary"]["phase_words"]
     shown = place.start("status", "t")
     assert shown.code() == 0
     assert "phase      unsupervised since " in shown.out

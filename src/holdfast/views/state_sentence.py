@@ -184,9 +184,9 @@ def _unsupervised(told: StateTold, zone: tzinfo | None) -> list[Piece]:
         ]
     return [
         *pieces,
-        Piece(90, "; its ranks go on", ";rank 仍在运行"),
-        _step(told, ", step {n} was seen", ",已见第 {n} 步"),
-        Piece(80, f". Take it up again: holdfast attach {name}", f"。重新接管:holdfast attach {name}"),
+        Piece(90, "; its ranks still run", ";rank 仍在运行"),
+        _step(told, ", last step seen: {n}", ",已见第 {n} 步"),
+        Piece(80, f". Reattach: holdfast attach {name}", f"。重新接管:holdfast attach {name}"),
     ]
 
 

@@ -1,6 +1,6 @@
-"""Writes the data that the benches of the page run on: journals of many jobs in one state folder, and a node book.
+"""Writes data for the page benchmarks: journals of many jobs in one state folder, and a node book.
 
-Journals hold what a controller writes: every row is decided by the core. Few are long, most are short, as in a real fleet.
+The core decides every row, as in a real controller. Few journals are long, most are short, as in a real fleet.
 """
 
 import os
