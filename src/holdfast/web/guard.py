@@ -101,7 +101,8 @@ class _Limited:
         if self._is_whole:
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), self._still_s)
+            async with asyncio.timeout(self._still_s):
+                message = await self._receive()
         except TimeoutError:
             raise Refusal(408, "too-slow", f"the request did not go on for {self._still_s:g} s") from None
         self._got += len(message.get("body", b""))
