@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.web.access.access import Access
@@ -53,7 +54,9 @@ class Guard:
             await answer.refuse(
                 scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {})
             )
-        except Exception as error:
+        except ClientDisconnect:
+            return  # nobody waits for an answer
+        except Exception as error:  # the fence: one request's fault is not another's
             LOG.exception(
                 "a request failed: %s %s", scope.get("method"), without_tokens(str(scope.get("path")))
             )
