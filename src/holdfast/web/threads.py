@@ -38,7 +38,8 @@ class Pool:
         future.add_done_callback(self._is_done)
         self._work.put((do, loop, future))
         try:
-            return await asyncio.wait_for(asyncio.shield(future), self._limit_s)
+            async with asyncio.timeout(self._limit_s):
+                return await asyncio.shield(future)
         except TimeoutError:
             raise unavailable(f"this took longer than {self._limit_s:g} s: ask for less", 10.0) from None
 

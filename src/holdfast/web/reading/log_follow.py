@@ -1,7 +1,7 @@
 """Finds new lines of the fault-tolerance logs of jobs that somebody watches."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from holdfast.archive.job import Reading
 from holdfast.model.documents.live import Change
@@ -29,12 +29,11 @@ class LogFollow:
         """Only these jobs are watched now."""
         self._watched = jobs
 
-    def lines(self, changed: Iterable[Change]) -> list[Change]:
-        """New lines of watched jobs that have changed; of a job that is watched from now on, those to come."""
-        jobs = {one.job for one in changed if one.job in self._watched}
+    def lines(self) -> list[Change]:
+        """New lines of watched jobs."""
+        jobs = self._watched
         with self._lock:
-            jobs |= self._watched - self._told.keys()
-            for job in self._told.keys() - self._watched:
+            for job in self._told.keys() - jobs:
                 del self._told[job]
         found: list[Change] = []
         for job in jobs:
