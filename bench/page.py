@@ -11,6 +11,7 @@ Rebuild: all journals are read, replayed and written. Each query is asked many t
 import argparse
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,18 +19,27 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from page_data import FAILURES, job_name, write_fleet
+from page_data import FAILURES, RESTARTS, begun, job_name, write_fleet
+from sqlalchemy import func, select
 
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.node_queries import node_incidents, node_jobs, nodes_page
 from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incidents
 from holdfast.archive.index.service import IndexService
+from holdfast.archive.index.tables import SOURCES
 from holdfast.archive.job import read
 from holdfast.archive.places import Places
+from holdfast.controller.loop import row_of
+from holdfast.core.job.decide import decide
+from holdfast.journal.jobdir import JobDir
+from holdfast.model.documents.live import JobChanged
+from holdfast.model.events import AnyEvent, AttemptStarted, JobSubmitted, Placed, StepReached, WorkersPlaced
+from holdfast.model.state import State
 
 BUILD_S_MAX = 1_800.0
 IDLE_S = 10.0
 MEMORY_SETTLES_S = 3.0
+PROBES, PROBE_S_MAX = 40, 60.0
 
 
 def main() -> None:
@@ -43,14 +53,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--times", type=int, default=200, help="how often each query is asked")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)  # the measured process itself
-    parser.add_argument("--count", type=int, default=0, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve is not None:
-        measure(asked.serve, asked.database, asked.count, asked.times)
+        measure(asked.serve, asked.database, asked.times)
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         root = asked.data or Path(folder, "state")
-        count = asked.events
         if not (root / "jobs").is_dir():
             began_s = time.perf_counter()
             count = write_fleet(root, asked.jobs, asked.nodes, asked.events, os.cpu_count() or 1)
@@ -60,11 +68,11 @@ def main() -> None:
                 f"{time.perf_counter() - began_s:.0f} s",
             )
         # A process of its own: its memory is not that of who wrote the data.
-        words = [sys.executable, __file__, "--serve", root, "--database", asked.database, "--count", count]
+        words = [sys.executable, __file__, "--serve", root, "--database", asked.database]
         sys.exit(subprocess.call([*map(str, words), "--times", str(asked.times)]))
 
 
-def measure(root: Path, database: str, count: int, times: int) -> None:
+def measure(root: Path, database: str, times: int) -> None:
     service = IndexService(Places([root]), database, fleet=root / "fleet", processes=os.cpu_count() or 1)
     began_s = time.perf_counter()
     service.start()
@@ -73,7 +81,8 @@ def measure(root: Path, database: str, count: int, times: int) -> None:
         took_s = time.perf_counter() - began_s
         if not built:
             raise SystemExit(f"the index was not built in {BUILD_S_MAX:.0f} s: {service.state}")
-        row("rebuild", f"{took_s:.1f} s", f"{count / took_s:,.0f} events/s")
+        count = events_in(service.database)
+        row("rebuild", f"{count:,} events, {took_s:.1f} s", f"{count / took_s:,.0f} events/s")
         row(
             "database",
             service.database.engine.dialect.name,
@@ -81,6 +90,7 @@ def measure(root: Path, database: str, count: int, times: int) -> None:
         )
         for name, query in queries(service.database, root).items():
             row(name, *times_of(query, times))
+        row("entry written to row changed", *seen_after(root, service))
         time.sleep(MEMORY_SETTLES_S)
         cpu_s, began_s = time.process_time(), time.perf_counter()
         time.sleep(IDLE_S)
@@ -96,6 +106,11 @@ def measure(root: Path, database: str, count: int, times: int) -> None:
         row("start with the index there", f"{time.perf_counter() - began_s:.2f} s", "")
     finally:
         again.stop()
+
+
+def events_in(database: Database) -> int:
+    with database.reading() as connection:
+        return int(connection.execute(select(func.sum(SOURCES.c.seq))).scalar_one())
 
 
 def is_built(service: IndexService) -> bool:
@@ -144,12 +159,57 @@ def some_cursors(database: Database) -> Iterator[str]:
         yield cursor
 
 
+def seen_after(root: Path, service: IndexService) -> tuple[str, str]:
+    """Of a live job, from the append to its journal until the change can be sent to those who watch."""
+    job = JobDir(root / "jobs" / f"probe-{os.getpid()}")
+    store, found = begun(job, time.time(), RESTARTS), list[float]()
+    try:
+        with job.lock():
+            state = State()
+            for number in range(-3, PROBES):
+                event: AnyEvent
+                match number:
+                    case -3:
+                        event = JobSubmitted(at_s=time.time(), job=job.name, workers=1)
+                    case -2:
+                        event = WorkersPlaced(at_s=time.time(), attempt=1, placed=(Placed(0, "gpu-0001"),))
+                    case -1:
+                        event = AttemptStarted(at_s=time.time(), attempt=1)
+                    case _:
+                        event = StepReached(at_s=time.time(), attempt=1, step=number)
+                decision = decide(state, event, RESTARTS)
+                state = decision.state
+                store.append([row_of(event, decision)])
+                if number >= 0:
+                    found.append(waited_ms(service, job.name, number))
+                    time.sleep(random.random() / 2)  # anywhere between two looks
+    finally:
+        store.close()
+        shutil.rmtree(job.path)
+    return spread(found[1:])  # the first look at a new job is not one of a live one
+
+
+def waited_ms(service: IndexService, name: str, step: int) -> float:
+    began_s = time.perf_counter()
+    while time.perf_counter() - began_s < PROBE_S_MAX:
+        for change in service.changes():
+            if isinstance(change.data, JobChanged) and change.job == name:
+                if change.data.row is not None and change.data.row.step == step:
+                    return (time.perf_counter() - began_s) * 1000.0
+        time.sleep(0.005)
+    raise SystemExit(f"step {step} was not seen in {PROBE_S_MAX:.0f} s")
+
+
 def times_of(query: Callable[[], object], times: int) -> tuple[str, str]:
     found = []
     for _ in range(times):
         began_s = time.perf_counter()
         query()
         found.append((time.perf_counter() - began_s) * 1000.0)
+    return spread(found)
+
+
+def spread(found: list[float]) -> tuple[str, str]:
     found.sort()
     return f"p50 {found[len(found) // 2]:.1f} ms", f"p95 {found[int(len(found) * 0.95)]:.1f} ms"
 

@@ -140,6 +140,8 @@ class Builder:
         self._watch.wake(name)
 
     def close(self) -> None:
+        if self._book is not None:
+            self._book.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
