@@ -43,9 +43,10 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.cli.agent_main": "python -m holdfast agent, by its name: an agent is small",
     "holdfast.cli.checking.pairs": "cli.check_asking, by its name: memory that most checks do not need",
     "holdfast.cli.device_metrics": "cli.diagnose, by its name: HTTP for those who ask a Prometheus",
-    "holdfast.supervise.job_metrics": "supervise.metrics_choice, by its name: most jobs export none",
-    "holdfast.supervise.node_metrics": "the same",
-    "holdfast.supervise.device_watch": "the same",
+    "holdfast.supervise.monitoring.job": "monitoring.choice, by its name: most jobs export none",
+    "holdfast.supervise.monitoring.many_nodes": "the same",
+    "holdfast.supervise.monitoring.node": "the same",
+    "holdfast.supervise.monitoring.device_watch": "the same",
     "holdfast.supervise.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
     "holdfast.supervise.engine_choice": "cli.run_command, by its name: one machine needs none of it",
     "holdfast.views.checks.plot": "cli.check_command, by its name, for the same reason",
@@ -70,6 +71,9 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.archive.index.migrate": "archive.index.database, by its name: most servers need no migration",
     "holdfast.archive.index.migrations.versions.0001_first_tables": "Alembic, by its path",
     "holdfast.views.page.shell": "the server and the report, which are not there yet",
+    "holdfast.metrics.alertmanager": "a sender for notify; tests run it against a real Alertmanager",
+    "holdfast.metrics.alert_receiver": "a server's route for Alertmanager's webhook",
+    "holdfast.metrics.mounted": "a server's route /metrics",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(
@@ -142,7 +146,8 @@ def _lines(path: Path) -> int:
 
 
 def test_functions_are_short():
-    long = [name for path in PYTHON for name, lines in _code(path).functions if lines > FUNCTION_LINES_MAX]
+    paths = [path for path in PYTHON if "migrations" not in path.parts]  # a migration is one list of tables
+    long = [name for path in paths for name, lines in _code(path).functions if lines > FUNCTION_LINES_MAX]
     assert not long, f"functions of more than {FUNCTION_LINES_MAX} lines: {long}"
 
 
@@ -214,6 +219,10 @@ def test_no_import_stands_in_a_function():
 
 
 def _is_broad(handler: ast.ExceptHandler) -> bool:
+    """Whether it may hide any error. A handler that raises the error again after its clean-up hides none."""
+    last = handler.body[-1]
+    if isinstance(last, ast.Raise) and last.exc is None:
+        return False
     caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(
         one is None or (isinstance(one, ast.Name) and one.id in ("Exception", "BaseException"))

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -71,6 +72,22 @@ def test_a_process_of_the_attempt_makes_it_unsupervised(state):
         os.kill(pid, signal.SIGKILL)
     assert read(job).truth.state == "dead"  # a zombie does not live
     os.waitpid(pid, 0)
+
+
+def test_a_rank_whose_pid_is_of_another_namespace_lives_with_its_worker(state):
+    job = here(state, [submitted(), *started(START_S + 1, 1)])
+    folder = job.worker(1, 0)
+    folder.mkdir(parents=True)
+    facts = [{"kind": "rank-started", "t": time.time(), "pid": 2**22 + rank, "rank": rank} for rank in (0, 1)]
+    facts.append({"kind": "rank-exited", "t": time.time(), "pid": 2**22 + 1, "rank": 1, "code": 1})
+    (folder / "reaper.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "100"], {"HOLDFAST_WORKER_DIR": str(folder)})
+    try:
+        assert read(job).truth.living == frozenset({0})
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert read(job).truth.state == "dead"
 
 
 def test_what_a_person_runs_on_the_worker_is_no_rank(state):

@@ -134,7 +134,7 @@ def test_a_reader_that_has_enough_is_no_error(place):
 @pytest.mark.parametrize(
     ("line", "offers"),
     [
-        ("holdfast s", "status\nstacks\nshell\nsteps\nsignatures\nsimulate"),
+        ("holdfast s", "status\nstacks\nshell\nsteps\nserve\nsignatures\nsimulate"),
         ("holdfast log --f", "--follow"),
         ("holdfast diagnose --l", "--lang"),
         ("holdfast signatures s", "show"),

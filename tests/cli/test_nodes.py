@@ -179,7 +179,7 @@ def test_lemons_tells_the_fleets_numbers_and_why(fleet, holdfast):
     assert code == 0
     assert lines[0] == "The fleet: nodes: 64, node-days at work: 1,280, failures: 7, attributed: 6."
     assert lines[1].startswith("Learned: a sound node fails ")
-    assert "rests mostly on figures of other fleets" in lines[2]
+    assert "rest mostly on figures of other fleets" in lines[2]
     assert "gpu-07  LEMON, probably" in lines
     document = json.loads(holdfast("nodes", "lemons", "--json")[1])
     assert document["fleet"]["attributed"] == 6

@@ -91,7 +91,7 @@ def test_the_report_begins_with_the_verdict(holdfast, slow):
     code, out, err = holdfast("steps", slow, "--ranks", "8")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[0].startswith("Slower: 2.10 s a step since step 200, 2.10 times the 1.00 s before")
+    assert lines[0].startswith("Slower since step 200: 2.10 s a step instead of 1.00 s (2.10 times)")
     assert "(2025-04-21 15:03:2" in out
     assert "GPU-hours" in out
     assert lines[-1].startswith("Read 1 file, ")

@@ -168,10 +168,10 @@ def test_the_next_holdfast_of_a_job_of_one_machine_is_asked_like_the_first(job):
     assert ask(job, "exec", "t", "--", "true")[0] == 0
     run.kill()
     code, _, err = ask(job, "exec", "t", "--", "true")
-    assert (code, err) == (1, "holdfast: nobody supervises job t now: holdfast attach t\n")
+    assert (code, err) == (1, "holdfast: job t has no supervisor now: holdfast attach t\n")
     assert (job.job() / "controller.json").exists()
     taken_up = job.attach()
-    taken_up.says("took up t")
+    taken_up.says("reattached to t")
     code, out, err = ask(job, "exec", "t", "--", "echo", "here")
     assert (code, out, err) == (0, "here\n", "")
     job.go()

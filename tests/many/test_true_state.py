@@ -38,8 +38,8 @@ def test_without_its_controller_it_is_unsupervised_and_with_nothing_left_dead(jo
     becomes(job, "training")
     run.kill()
     found = becomes(job, "unsupervised", but_never=("dead",))
-    assert "its ranks go on" in found["summary"]["phase_words"]
-    job.attach().says("took up t")
+    assert "its ranks still run" in found["summary"]["phase_words"]
+    job.attach().says("reattached to t")
     becomes(job, "training")
     for pid in job.left():
         os.kill(pid, signal.SIGKILL)

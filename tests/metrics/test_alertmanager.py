@@ -12,7 +12,7 @@ from core.metrics.test_alerts import AGAIN, FAILED, summary
 from holdfast.core.metrics.alerts import NAME
 from holdfast.metrics.alert_receiver import AlertReceiver
 from holdfast.metrics.alertmanager import AlertmanagerSender, AlertmanagerUnavailable, post
-from holdfast.model.alerts import Alert
+from holdfast.model.monitoring.alerts import Alert
 from metrics.servers import Played, alertmanager, free_port, text
 from run.place import wait_for
 

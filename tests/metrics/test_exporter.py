@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from holdfast.metrics.exporter import Exported, Exporter, Own
 from holdfast.metrics.http_endpoint import REQUEST_BYTES_MAX, parsed
-from holdfast.model.metrics import Sample
+from holdfast.model.monitoring.metrics import Sample
 from metrics.servers import free_port, get, node_exporter
 from run.place import wait_for
 

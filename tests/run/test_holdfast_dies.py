@@ -37,7 +37,7 @@ def test_detached_training_goes_on_and_is_taken_up_again(place):
     run.kill()
     size = (place.worker() / "stdout").stat().st_size
     wait_for("more steps", lambda: (place.worker() / "stdout").stat().st_size > size + 100)
-    again = place.start("attach", "t").says("took up t in attempt 1").prints("step ")
+    again = place.start("attach", "t").says("reattached to t in attempt 1").prints("step ")
     place.go()
     assert again.code() == 0, again.err
     place.nothing_left()
@@ -52,7 +52,7 @@ def test_what_was_printed_while_nobody_watched_is_in_the_index(place):
     run.kill()
     size = (place.worker() / "stdout").stat().st_size
     wait_for("more lines", lambda: (place.worker() / "stdout").stat().st_size > size + 300)
-    again = place.start("attach", "t").says("took up")
+    again = place.start("attach", "t").says("reattached to")
     go(place)
     assert again.code() == 0
     logs = place.start("logs", "t")
@@ -68,7 +68,7 @@ def test_a_failure_after_taking_it_up_is_recovered_from(place):
     run = place.ranks(2, *flags, WHO="first").prints("step 3 ")
     run.kill()
     assert (place.job() / "environment").stat().st_mode & 0o777 == 0o600
-    again = place.start("attach", "t", WHO="second").says("took up")
+    again = place.start("attach", "t", WHO="second").says("reattached to")
     os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
     assert place.given(0, 2)["HOLDFAST_ATTEMPT"] == "2"
     assert place.given(0, 2)["WHO"] == "first"  # not that of the shell it was taken up from
@@ -85,7 +85,7 @@ def test_a_rank_that_died_while_nobody_watched(place):
     wait_for(
         "the end of attempt 1", lambda: '"command-exited"' in (place.worker() / "reaper.jsonl").read_text()
     )
-    again = place.start("attach", "t").says("took up")
+    again = place.start("attach", "t").says("reattached to")
     assert place.given(0, 2)["HOLDFAST_ATTEMPT"] == "2"
     place.go()
     assert again.code() == 0, again.err
@@ -127,7 +127,7 @@ def test_a_reaper_killed_too_is_told(place):
     run.kill()
     os.kill(reaper, signal.SIGKILL)
     place.nothing_left()
-    again = place.start("attach", "t").says("took up").prints("line 5\n")
+    again = place.start("attach", "t").says("reattached to").prints("line 5\n")
     go(place)
     assert again.code() == 0, again.err
     assert "reaper" in again.err
@@ -183,8 +183,8 @@ def test_killed_and_taken_up_again_and_again(place):
     """At any moment: the journal's numbers have no gap (place.events looks), the end is right."""
     place.python(COUNTING, "--detach").prints("line 5\n").kill()
     for _ in range(6):
-        place.start("attach", "t").says("took up").kill()
-    again = place.start("attach", "t").says("took up")
+        place.start("attach", "t").says("reattached to").kill()
+    again = place.start("attach", "t").says("reattached to")
     go(place)
     assert again.code() == 0
     assert (

@@ -41,7 +41,7 @@ def test_a_controller_that_takes_the_job_up_writes_nothing_twice(place, book):
     place.given(0, 2)
     wait_for("the incident in the book", lambda: book.lines(kinds=("incident",)))
     run.kill()
-    again = place.start("attach", "t").says("took up t")
+    again = place.start("attach", "t").says("reattached to t")
     os.kill(place.given(0, 2)["pid"], signal.SIGKILL)
     place.given(0, 3)
     place.go()

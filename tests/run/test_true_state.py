@@ -49,7 +49,7 @@ def test_detached_ranks_go_on_unsupervised_until_they_are_killed_too(place):
     run = place.ranks(2, "--detach").prints("step 3 ")
     run.kill()
     found = becomes(place, "unsupervised", but_never=("dead",))
-    assert "its ranks go on" in found["summary"]["phase_words"]
+    assert "its ranks still run" in found["summary"]["phase_words"]
     shown = place.start("status", "t")
     assert shown.code() == 0
     assert "phase      unsupervised since " in shown.out
@@ -99,7 +99,7 @@ def test_killed_ranks_are_a_failure_and_no_stop(place):
 def test_taken_up_again_it_trains(place):
     place.ranks(2, "--detach").prints("step 3 ").kill()
     becomes(place, "unsupervised")
-    again = place.start("attach", "t").says("took up t")
+    again = place.start("attach", "t").says("reattached to t")
     becomes(place, "training")
     place.go()
     assert again.code() == 0

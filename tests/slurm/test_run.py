@@ -71,7 +71,7 @@ def test_what_dies_beside_the_training_costs_it_nothing(job):
     run = job.start("attach", "t", prefix=job.login)
     run.says("following job t")
     job.kill(job.controller())
-    run.says("took up t in attempt 1", LONG_S)
+    run.says("reattached to t in attempt 1", LONG_S)
     wait_for("slurmctld to save the job", lambda: job.cluster.has_saved(job.path, 5), LONG_S)
     job.cluster.kill_slurmctld()
     job.trains(more=20)

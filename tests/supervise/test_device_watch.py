@@ -7,7 +7,7 @@ from holdfast.core.job.decide import decide
 from holdfast.model.policy import Policy
 from holdfast.model.state import State
 from holdfast.observe.clock import JobClock
-from holdfast.supervise.device_watch import DeviceWatch
+from holdfast.supervise.monitoring.device_watch import DeviceWatch
 from metrics.servers import Played, free_port, text
 from run.place import wait_for
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import RawEntry, Row
@@ -51,11 +52,17 @@ class ServerSocket:
         self._connection = connection
 
     async def receive_bytes(self) -> bytes:
-        raw = await self._connection.recv()
+        try:
+            raw = await self._connection.recv()
+        except ConnectionClosed as error:
+            raise ConnectionError(str(error)) from error
         return raw if isinstance(raw, bytes) else raw.encode()
 
     async def send_bytes(self, data: bytes) -> None:
-        await self._connection.send(data)
+        try:
+            await self._connection.send(data)
+        except ConnectionClosed as error:
+            raise ConnectionError(str(error)) from error
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +70,7 @@ async def serving(uplinks: Uplinks) -> AsyncIterator[tuple[str, Server]]:
     """The address of a server for these uplinks, and the server, whose connections can be closed."""
 
     async def handle(connection: ServerConnection) -> None:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(ConnectionError):
             await uplinks.serve(ServerSocket(connection))
 
     async with serve(handle, "127.0.0.1", 0) as server:

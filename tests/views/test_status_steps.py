@@ -169,7 +169,7 @@ def test_the_live_view_fills_the_screen_and_no_more():
 @pytest.mark.parametrize("height", [3, 6, 12, 60])
 @pytest.mark.parametrize("width", [12, 40, 200])
 def test_a_screen_of_any_size(width, height):
-    lines = drawn(seen(notes=("nobody supervises this job now",)), width, height)
+    lines = drawn(seen(notes=("this job has no supervisor now",)), width, height)
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
     assert lines[-1].startswith("q leaves"[:width])

@@ -7,32 +7,28 @@ import hashlib
 import os
 import pwd
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import tzinfo
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.archive.heard import Heard
 from holdfast.archive.incident_files import read_scene
 from holdfast.archive.state import Truth, steps_now, true_state
-from holdfast.core.job.story import IncidentStory, Line, Summary
-from holdfast.jobs.record import Record, RecordUnreadable, open_record
+from holdfast.core.job.story import IncidentStory, Summary
 from holdfast.journal.jobdir import JobDir
-from holdfast.journal.rows import RawEntry
-from holdfast.journal.store import JournalUnusable
 from holdfast.model.documents.incidents import IncidentDocument
-from holdfast.model.documents.jobs import JobDocument, JobRow, LogLine
+from holdfast.model.documents.jobs import JobDocument, JobRow
 from holdfast.observe.logs.step_file import read as read_steps
 from holdfast.views.jobs.incident import incident_document
-from holdfast.views.jobs.job import FINDINGS_MAX, job_document
+from holdfast.views.jobs.job import job_document
 from holdfast.views.jobs.rows import job_row
 from holdfast.views.jobs.seen import NO_SCENE, Seen
 from holdfast.views.steps.rows import steps_of
 
 WORKERS_MAX, FILES_MAX = 4_096, 64
-LOG_LINES_MAX = 50_000  # the newest, of a fault-tolerance log
 SHOWN_FILES = (".log",)
 
 
@@ -41,35 +37,29 @@ class Reading:
 
     def __init__(
         self,
-        record: Record,
+        heard: Heard,
         clock: Callable[[], float] = time.time,
         zone: tzinfo | None = None,
         *,
         job_id: str | None = None,
         source: str = "",
     ) -> None:
-        """`record`: just opened. raises: RecordUnreadable"""
-        self.record = record
-        self.job = record.job
+        """`heard`: just read; what it hears later changes nothing here."""
+        self.job = heard.job
         self.zone = zone
-        self.findings: deque[LogLine] = deque(maxlen=FINDINGS_MAX)
-        self.log: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
-        self._seq = 0
-        self._hear_all()
-        self.summary: Summary = record.story.summary()
-        self.truth: Truth = true_state(self.job, record.facts, self.summary, clock)
+        self.policy, self.facts = heard.policy, heard.facts
+        self.findings, self.log = tuple(heard.findings), tuple(heard.log)
+        self.last_seq = heard.seq  # of the journal's last entry that was read
+        self.summary: Summary = heard.story.summary()
+        self.truth: Truth = true_state(self.job, self.facts, self.summary, clock)
+        self._notes = (*heard.notes, *((heard.damage,) if heard.damage else ()), *self.truth.notes)
         self.seen = self._look(job_id or self.job.name, source)
-
-    @property
-    def last_seq(self) -> int:
-        """Of the journal's last entry that was read."""
-        return self._seq
 
     def row(self) -> JobRow:
         return job_row(self.summary, self.seen, self.zone)
 
     def document(self) -> JobDocument:
-        made = job_document(self.summary, self.seen, tuple(self.findings), self.zone)
+        made = job_document(self.summary, self.seen, self.findings, self.zone)
         return replace(made, etag=etag_of(made))
 
     def story_of(self, number: int | None) -> IncidentStory | None:
@@ -87,39 +77,12 @@ class Reading:
         made = incident_document(story, self.summary, self.seen, scene, zone=self.zone)
         return replace(made, etag=etag_of(made))
 
-    def _hear_all(self) -> None:
-        try:
-            for line in self.record.lines(self._rows()):
-                told = self._line(line)
-                self.log.append(told)
-                if line.finding:
-                    self.findings.append(told)
-        except JournalUnusable as error:
-            raise RecordUnreadable(str(error)) from error
-
-    def _rows(self) -> Iterator[RawEntry]:
-        for row in self.record.reader.read_raw():
-            self._seq = row[5]
-            yield row
-
-    def _line(self, line: Line) -> LogLine:
-        return LogLine(
-            seq=self._seq,
-            at_s=line.at_s,
-            kind=line.kind,
-            text=line.text,
-            attempt=line.attempt,
-            incident=line.incident,
-            finding=line.finding,
-        )
-
     def _look(self, job_id: str, source: str) -> Seen:
         job, summary, truth = self.job, self.summary, self.truth
         workers = sorted({*summary.nodes, *(rank.worker for rank in summary.ranks)})[:WORKERS_MAX] or [0]
         folders = {worker: job.worker(summary.attempt, worker) for worker in workers if summary.attempt}
         steps = {worker: told for worker, path in folders.items() if (told := read_steps(path)) is not None}
         files = {worker: found for worker, path in folders.items() if (found := _files(str(path)))}
-        damage = self.record.reader.damage
         return Seen(
             id=job_id,
             name=job.name,
@@ -127,8 +90,8 @@ class Reading:
             source=source,
             state_since_s=truth.since_s,
             seen_at_s=truth.seen_at_s,
-            facts=self.record.facts,
-            policy=self.record.policy,
+            facts=self.facts,
+            policy=self.policy,
             folder=str(job.path),
             user=owner(str(job.path)),
             supervisor=truth.supervisor,
@@ -137,7 +100,7 @@ class Reading:
             files=files,
             living=truth.living,
             is_being_ended=truth.is_being_ended,
-            warnings=(*self.record.notes, *((damage,) if damage else ()), *truth.notes),
+            warnings=self._notes,
         )
 
 
@@ -150,11 +113,9 @@ def read(
     source: str = "",
 ) -> Reading:
     """raises: RecordUnreadable"""
-    record = open_record(job)
-    try:
-        return Reading(record, clock, zone, job_id=job_id, source=source)
-    finally:
-        record.close()
+    heard = Heard(job)
+    heard.read_on()
+    return Reading(heard, clock, zone, job_id=job_id, source=source)
 
 
 def read_job(job: JobDir, clock: Callable[[], float] = time.time, zone: tzinfo | None = None) -> JobDocument:

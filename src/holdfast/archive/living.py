@@ -68,8 +68,9 @@ def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Livi
         own = {one.pid: one.rank for one in marked if _name(one.folder) == folder.name}
         found = {rank.rank for rank in facts.living if rank.pid in own}
         unread = {rank.rank for rank in facts.living if rank.pid in hidden and _is_of(rank.pid, folder)}
-        # In another pid namespace, or before the reaper has noted a rank, the environment alone names it.
-        ranks |= found | unread or {rank for rank in own.values() if rank is not None}
+        # In another pid namespace the pids of the record say nothing: then the environment names ranks, or the record alone.
+        told = {rank for rank in own.values() if rank is not None} or {rank.rank for rank in facts.living}
+        ranks |= found | unread or (told if own else set())
         others += len(unread)
         if not own and facts.command_pid in hidden and _is_of(facts.command_pid, folder):
             others += 1

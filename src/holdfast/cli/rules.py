@@ -23,7 +23,7 @@ from holdfast.core.metrics.yaml_text import yaml_text
 from holdfast.metrics.prometheus import Prometheus, PrometheusUnavailable
 from holdfast.metrics.rule_lint import read_has
 from holdfast.metrics.rule_store import package_rules
-from holdfast.model.alert_rules import RuleBook
+from holdfast.model.monitoring.alert_rules import RuleBook
 
 CANNOT_FIRE, REFUSED = 1, 2
 KNOWN_FILE = "holdfast-known.rules.yml"

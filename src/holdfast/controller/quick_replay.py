@@ -4,13 +4,13 @@ A step of a job that trains without an open incident only raises the job's step.
 one for each entry. Gives the same story as `decisions` and `Story.hear`; tests/controller/test_quick_replay.py proves it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.core.job.decide import decide
-from holdfast.core.job.story import Story
+from holdfast.core.job.story import Line, Story
 from holdfast.journal.rows import RawEntry, SealedEntry
 from holdfast.model.events import AnyEvent, StepReached
 from holdfast.model.policy import Policy
@@ -23,10 +23,16 @@ _RUN_MAX = 4096  # steps that wait to be taken
 
 
 class QuickReplay:
-    """`story` has heard every entry that was passed to `hear`."""
+    """`story` has heard every entry that was passed to `hear`. `told`: gets each line of the log, with its entry's seq."""
 
-    def __init__(self, policy: Policy, story: Story | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        story: Story | None = None,
+        told: Callable[[int, Line], None] = lambda seq, line: None,
+    ) -> None:
         self.policy = policy
+        self._told = told
         self.story = story if story is not None else Story(policy)
 
     def hear(self, entries: Iterable[RawEntry | SealedEntry]) -> None:
@@ -43,17 +49,18 @@ class QuickReplay:
             if run:
                 self._take(run)
                 run = []
-            self._hear_one(entry[2])
+            self._hear_one(entry[5], entry[2])
             attempt = self._only_counts_steps_of()
         if run:
             self._take(run)
 
-    def _hear_one(self, body: bytes) -> None:
+    def _hear_one(self, seq: int, body: bytes) -> None:
         try:
             event = _EVENTS.decode(body)
         except msgspec.ValidationError:
             return  # a newer version wrote it
-        self.story.hear(event, decide(self.story.state, event, self.policy))
+        for line in self.story.hear(event, decide(self.story.state, event, self.policy)):
+            self._told(seq, line)
 
     def _only_counts_steps_of(self) -> int:
         """The attempt whose next steps only raise the job's step; 0: none."""

@@ -52,7 +52,7 @@ def running_job(record: Record) -> RunningJob:
     ranks = tuple(one for number, (one, _, _) in sorted(known.items()) if number not in ended)
     if not ranks:
         # Of a job without a supervisor the journal's last phase is the past.
-        phase = summary.phase_words if supervisor(job, record.facts) else "nobody supervises it now"
+        phase = summary.phase_words if supervisor(job, record.facts) else "it has no supervisor now"
         raise NotRunning(_none_of(job.name, summary.attempt, phase, ended))
     return RunningJob(job.name, summary.attempt, ranks, ended)
 

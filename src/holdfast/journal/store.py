@@ -258,13 +258,20 @@ class Reader:
         return Tail(*found) if found else None
 
 
-def open_reader(path: Path) -> Reader:
-    """Opens an existing journal for reading, a damaged one as far as possible. raises: NewerJournal, JournalUnusable"""
+def open_reader(path: Path, *, leaves_nothing: bool = False) -> Reader:
+    """Opens an existing journal for reading, a damaged one as far as possible.
+
+    `leaves_nothing`: where nobody writes the journal, SQLite makes no files beside it. Entries of a writer that begins
+    meanwhile are not seen then, or seem damaged: look again once the files have changed.
+    raises: NewerJournal, JournalUnusable
+    """
     if not path.is_file():
         raise JournalUnusable(f"there is no journal at {path}")
     try:
         try:
-            return _reader(path, connected(path, "ro"))
+            return _reader(
+                path, connected(path, "immutable" if leaves_nothing and not _has_log(path) else "ro")
+            )
         except (JournalDamaged, sqlite3.DatabaseError) as error:
             return _reader_aside(path, error)
     except (OSError, sqlite3.Error) as error:
@@ -284,7 +291,7 @@ def _reader_aside(path: Path, error: Exception) -> Reader:
     )
     if not (no_index or isinstance(error, JournalDamaged) or is_damage(error)):
         raise error
-    if no_index and not (log.exists() and log.stat().st_size):
+    if no_index and not _has_log(path):
         return _reader(path, connected(path, "immutable"))
     copy = TemporaryDirectory(prefix="holdfast-journal-")
     try:
@@ -300,6 +307,14 @@ def _reader_aside(path: Path, error: Exception) -> Reader:
     if ready.salvaged:
         reader.damage = f"{path} is damaged: only {'its first entry' if ready.tail.seq == 1 else f'its first {ready.tail.seq} entries'} can be read"
     return reader
+
+
+def _has_log(path: Path) -> bool:
+    """Whether SQLite's write-ahead log lies beside it, with something in it."""
+    try:
+        return Path(f"{path}-wal").stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _reader(

@@ -123,7 +123,7 @@ class Tools:
         story = reading.story_of(incident)
         if story is None:
             return f"Job {job} had no {'incident' if incident is None else f'incident {incident}'}."
-        policy = reading.record.policy
+        policy = reading.policy
         record = open_record(reading.job)
         try:
             rows = record.reader.read_raw()

@@ -4,8 +4,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.core.metrics.alerts import evidence
-from holdfast.model.alerts import AlertEvidence
-from holdfast.model.metrics import Sample
+from holdfast.model.monitoring.alerts import AlertEvidence
+from holdfast.model.monitoring.metrics import Sample
 from holdfast.parsers.alertmanager import WebhookUnreadable, received
 
 KNOWN_MAX = 10_000

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.job.story import Summary
 from holdfast.core.metrics.alerts import RESEND_S, alerts_of
-from holdfast.model.alerts import Alert
+from holdfast.model.monitoring.alerts import Alert
 
 TIMEOUT_S = 5.0
 PATH = "/api/v2/alerts"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast.core.metrics.device_evidence import BEFORE_S, Reading
 from holdfast.core.metrics.promql import expanded
 from holdfast.metrics.prometheus import Found, Prometheus, PrometheusUnavailable
-from holdfast.model.alert_rules import RuleBook
+from holdfast.model.monitoring.alert_rules import RuleBook
 from holdfast.model.signatures import Words
 
 STEP_S, LARGE_STEP_S = 15.0, 30.0

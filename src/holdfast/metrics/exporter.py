@@ -26,7 +26,7 @@ from holdfast.core.metrics.exposition import (
 )
 from holdfast.core.metrics.node_samples import OwnFacts, own_samples
 from holdfast.metrics.http_endpoint import Answer, listening, parsed, serve_one
-from holdfast.model.metrics import AnySample
+from holdfast.model.monitoring.metrics import AnySample
 
 FILE_EVERY_S = 15.0
 COLLECT_WAIT_S = 1.0  # for the main loop, which turns ten times a second
@@ -85,12 +85,14 @@ class Exporter:
         self._file_trouble = ""
         self._listener = self._listening(exported) if exported.address else None
         self._woken, self._wake = -1, -1
+        self._asked = -1  # readable for the main loop while somebody waits for values
         self._thread: threading.Thread | None = None
         if self._file is not None and self._file.suffix != SUFFIX:
             tell(f"metrics are not written to {self._file}: node-exporter reads names that end with {SUFFIX}")
             self._file = None
         if self._listener is not None or self._file is not None:
             self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._asked = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self._thread = threading.Thread(target=self._run, name="holdfast-metrics", daemon=True)
             self._thread.start()
 
@@ -108,6 +110,10 @@ class Exporter:
         return listener
 
     # The main loop ----------------------------------------------------------------------------------------
+
+    def channels(self) -> list[int]:
+        """For the main loop to wait on: readable once somebody asks."""
+        return [self._asked] if self._asked >= 0 else []
 
     def turn(self) -> None:
         """To be called in each turn of the main loop: costs nothing unless somebody asks."""
@@ -131,12 +137,15 @@ class Exporter:
             return
         if self._listener is not None:
             self._listener.close()
-        os.close(self._woken)
-        os.close(self._wake)
+        for descriptor in (self._woken, self._wake, self._asked):
+            os.close(descriptor)
+        self._asked = -1
         self._thread = None
 
     def _hand_over(self) -> None:
         self._wanted = False
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._asked)
         rest = self._collect()
         with self._news:
             self._handed = (rest, time.monotonic())
@@ -180,6 +189,7 @@ class Exporter:
             before = self._handed
             if not self._is_ending:
                 self._wanted = True
+                os.eventfd_write(self._asked, 1)
                 self._news.wait_for(lambda: self._handed is not before, COLLECT_WAIT_S)
             handed = self._handed
         if handed is None:

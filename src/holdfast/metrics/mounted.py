@@ -14,7 +14,7 @@ from holdfast.core.metrics.exposition import (
 from holdfast.core.metrics.node_samples import OwnFacts, own_samples
 from holdfast.metrics.exporter import own_facts
 from holdfast.metrics.http_endpoint import Answer
-from holdfast.model.metrics import AnySample, Sample
+from holdfast.model.monitoring.metrics import AnySample, Sample
 
 SERVER_SERIES_MAX = (
     20_000  # of all jobs together; a Prometheus that scrapes the jobs themselves leaves them out here

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from holdfast.core.metrics.lint import JOINS, Has, asked_names, asked_ranges
 from holdfast.core.metrics.promql import expanded
 from holdfast.metrics.prometheus import Prometheus
-from holdfast.model.alert_rules import RuleBook
+from holdfast.model.monitoring.alert_rules import RuleBook
 
 SEEN_S = 86_400.0
 BLANK = "9e18"  # DCGM's values for "not there" are near 2^63

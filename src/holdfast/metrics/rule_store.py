@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 
-from holdfast.model.alert_rules import RuleBook
+from holdfast.model.monitoring.alert_rules import RuleBook
 from holdfast.parsers.alert_rules import rule_book
 
 FOLDER = "alert_rules"

@@ -13,7 +13,14 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from holdfast.model.alert_rules import AlertRule, Dashboard, DeviceMetric, RuleBook, RuleGroup, Series
+from holdfast.model.monitoring.alert_rules import (
+    AlertRule,
+    Dashboard,
+    DeviceMetric,
+    RuleBook,
+    RuleGroup,
+    Series,
+)
 
 Kind = TypeVar("Kind")
 

@@ -10,7 +10,7 @@ source: prometheus.io/docs/alerting/latest/configuration, webhook_config
 import msgspec
 from msgspec import Struct
 
-from holdfast.model.alerts import ReceivedAlert
+from holdfast.model.monitoring.alerts import ReceivedAlert
 from holdfast.parsers.log_lines.stamps import stamp_at
 
 BODY_BYTES_MAX = 4 << 20

@@ -36,7 +36,7 @@ from holdfast.model.nodes.workers import AgentHello, AnyCommand, AnyReport, Leav
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.metrics_choice import Metrics, NoMetrics, of_agent
+from holdfast.supervise.monitoring.choice import Metrics, NoMetrics, of_agent
 
 LOOK_S = 0.1
 FACTS_WAIT_S = 0.5  # at the start: a reaper reports its facts within milliseconds
@@ -177,7 +177,7 @@ class AgentWheel:
     def _once(self, woken: int) -> None:
         agent = self._agent
         channels = agent.channels() if agent else []
-        self._watch([self._link.fileno(), *channels, *self._calls.channels()])
+        self._watch([self._link.fileno(), *channels, *self._calls.channels(), *self._metrics.channels()])
         self._selector.select(LOOK_S)
         _drain(woken)
         self._fenced(self._take_signals)

@@ -60,7 +60,7 @@ from holdfast.supervise.controller_files import (
 )
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.metrics_choice import Metrics, of_controller
+from holdfast.supervise.monitoring.choice import Metrics, of_controller
 from holdfast.supervise.nodes_evidence import NodesEvidence
 from holdfast.supervise.start import (
     forget_environment,
@@ -152,18 +152,10 @@ class NodesSupervisor:
         self._evidence = NodesEvidence(job, settings, env)
 
     def _made_metrics(self) -> Metrics:
+        parts = (self._job, self.record, self._wheel, self.hangs, self.stragglers, self.machine)
+        handle = self.controller.handle
         return of_controller(
-            self._settings,
-            "of_many_nodes",
-            self.clock,
-            self._console.tell,
-            self.controller.handle,
-            self._job,
-            self.record,
-            self._wheel,
-            lambda: self.hangs.output_s,
-            lambda: self.stragglers.now,
-            lambda: len(self.machine.connected),
+            self._settings, "many_nodes.of_many_nodes", self.clock, self._console.tell, handle, *parts
         )
 
     def _group_settings(self) -> GroupSettings:
@@ -281,7 +273,7 @@ class NodesSupervisor:
 
     def _once(self) -> None:
         fenced = self._wheel.fenced
-        self._wheel.wait(self.machine.channels())
+        self._wheel.wait([*self.machine.channels(), *self._metrics.channels()])
         fenced(self._take_signals)
         fenced(self.machine.turn)
         fenced(self._metrics.turn)

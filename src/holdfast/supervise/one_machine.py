@@ -52,7 +52,7 @@ from holdfast.supervise.companions import Companions, companions_of
 from holdfast.supervise.fleet_notes import FleetNotes
 from holdfast.supervise.line_on_demand import LineOnDemand
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.metrics_choice import of_controller
+from holdfast.supervise.monitoring.choice import of_controller
 from holdfast.supervise.start import (
     USAGE,
     NotTakenUp,
@@ -163,7 +163,7 @@ class Supervisor:
         self._wheel = Wheel(console.tell)
         self._metrics = of_controller(
             settings,
-            "of_one_machine",
+            "job.of_one_machine",
             self.clock,
             console.tell,
             self.controller.handle,
@@ -171,6 +171,7 @@ class Supervisor:
             self.record,
             self._wheel,
             self._machine.agent,
+            among.part.worker if among else 0,
         )
         asked = companions_of(settings) if among is None else []
         self._companions = Companions(job, asked, env, self.clock, console.tell)
@@ -213,7 +214,7 @@ class Supervisor:
 
     def _once(self) -> None:
         agent, fenced = self._machine.agent, self._wheel.fenced
-        self._wheel.wait([*agent.channels(), *self._line.channels()])
+        self._wheel.wait([*agent.channels(), *self._line.channels(), *self._metrics.channels()])
         fenced(self._take_signals)
         fenced(agent.hear)
         fenced(self._line.turn)

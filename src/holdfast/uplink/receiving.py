@@ -53,7 +53,7 @@ class NotReached(Exception):
 
 
 class Socket(Protocol):
-    """What is used of a WebSocket. `receive_bytes` raises whatever the server's library raises at the end."""
+    """What is used of a WebSocket. Both raise ConnectionError once the connection is over."""
 
     async def receive_bytes(self) -> bytes: ...
 
@@ -246,7 +246,7 @@ class RemoteLine:
         said = SayOnLine(line=self._number, body=encode(word))
         try:
             asyncio.run_coroutine_threadsafe(self._connection.send(said), self._loop).result(ASK_S)
-        except Exception as error:  # whatever the server's library raises: the connection is gone
+        except (OSError, TimeoutError) as error:
             raise LineLost(f"the connection to job {self.job.name} was lost: {error}") from error
 
     def words(self, within_s: float) -> list[AnyCallWord]:

@@ -175,7 +175,7 @@ def _preempted(told: StateTold, zone: tzinfo | None) -> list[Piece]:
 def _unsupervised(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     en, zh = _when(told, zone)
     name = clean(told.name, NAME_OF_JOB_MAX)
-    pieces = [Piece(ALWAYS, f"Nobody supervises it{en}", f"{zh}无人监管")]
+    pieces = [Piece(ALWAYS, f"No supervisor{en}", f"{zh}无人监管")]
     if told.is_being_ended:
         return [
             *pieces,
@@ -184,9 +184,9 @@ def _unsupervised(told: StateTold, zone: tzinfo | None) -> list[Piece]:
         ]
     return [
         *pieces,
-        Piece(90, "; its ranks go on", ";rank 仍在运行"),
-        _step(told, ", step {n} was seen", ",已见第 {n} 步"),
-        Piece(80, f". Take it up again: holdfast attach {name}", f"。重新接管:holdfast attach {name}"),
+        Piece(90, "; its ranks still run", ";rank 仍在运行"),
+        _step(told, ", last step seen: {n}", ",已见第 {n} 步"),
+        Piece(80, f". Reattach: holdfast attach {name}", f"。重新接管:holdfast attach {name}"),
     ]
 
 

@@ -72,7 +72,7 @@ def _handlers(parts: ServerParts) -> dict[str, Handler]:
         **{name: reading(name) for name in reads.READS},
         "markdown": lambda request, asking, at, query, body: reads.markdown(parts, request, at, query),
         "bundle": lambda request, asking, at, query, body: reads.bundle(parts, at),
-        "events": lambda request, asking, at, query, body: reads.events(parts, request, query),
+        "events": lambda request, asking, at, query, body: reads.events(parts, request, asking, query),
         **{name: acting(name) for name in acts.ACTIONS},
         "login": lambda request, asking, at, query, body: acts.log_in(parts, asking, body),
         "logout": lambda request, asking, at, query, body: acts.log_out(parts, request, asking),

@@ -57,6 +57,9 @@ class Data(Protocol):
     def is_elsewhere(self, job: str) -> bool:
         """Whether its controller writes the journal on another host and reports it here."""
 
+    def follow(self, job: str) -> None:
+        """Somebody watches this job from now on: its next line is news."""
+
     def watch(self, jobs: frozenset[str]) -> None:
         """Of these jobs `changes` tells new lines of the fault-tolerance log, too."""
 

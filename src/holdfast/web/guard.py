@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.web.access.access import Access
@@ -53,7 +54,9 @@ class Guard:
             await answer.refuse(
                 scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {})
             )
-        except Exception as error:
+        except ClientDisconnect:
+            return  # nobody waits for an answer
+        except Exception as error:  # the fence: one request's fault is not another's
             LOG.exception(
                 "a request failed: %s %s", scope.get("method"), without_tokens(str(scope.get("path")))
             )
@@ -101,7 +104,8 @@ class _Limited:
         if self._is_whole:
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), self._still_s)
+            async with asyncio.timeout(self._still_s):
+                message = await self._receive()
         except TimeoutError:
             raise Refusal(408, "too-slow", f"the request did not go on for {self._still_s:g} s") from None
         self._got += len(message.get("body", b""))

@@ -81,6 +81,9 @@ def address_of(settings: ServerSettings, listening: socket.socket) -> str:
 def serve(settings: ServerSettings, data: Data, tell: Callable[[str], None]) -> None:
     """Until SIGINT or SIGTERM. `tell`: a line for people. raises: CannotServe"""
     logging.basicConfig(format="holdfast serve: %(message)s", level=logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(
+        logging.ERROR
+    )  # of requests that are none anybody could fill a disk with lines
     parts = ServerParts(settings, data)
     check(settings, parts)
     listening = bound(settings)

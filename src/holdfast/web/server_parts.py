@@ -1,5 +1,6 @@
 """What the handlers of one server share: its data, access, audit, stream and pools."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -26,6 +27,7 @@ ACTIONS_WAITING = 32
 ACTION_S = 60.0
 COMMAND_S = 700.0  # a command's own limit is shorter
 CHANGES_S = 60.0
+CLOSE_S = 5.0
 
 
 class ServerParts:
@@ -51,7 +53,10 @@ class ServerParts:
     def close(self) -> None:
         for pool in (self.reads, self.changes, self.acts, self.commands):
             pool.close()
-        self.data.close()
+        # In a thread: an index in the middle of a long journal must not keep the server from ending.
+        closing = threading.Thread(target=self.data.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
 
 
 class Caller(Struct, frozen=True, kw_only=True):

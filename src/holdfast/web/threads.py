@@ -1,21 +1,28 @@
-"""Runs what blocks in threads: each kind of work in its own bounded pool, with a limit in time."""
+"""Runs what blocks in threads: each kind of work in its own bounded pool, with a limit in time.
+
+The threads are daemons: one that is still reading a long journal does not keep the server from ending.
+"""
 
 import asyncio
+import queue
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.web.refusals import unavailable
 
 Answer = TypeVar("Answer")
+_Work = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
 class Pool:
     """`waiting_max`: more than that at once are refused. `limit_s`: then the caller gets no answer, the thread ends later."""
 
     def __init__(self, name: str, threads: int, waiting_max: int, limit_s: float) -> None:
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=f"holdfast-{name}")
-        self._name, self._waiting_max, self._limit_s = name, waiting_max, limit_s
+        self._name, self._threads_max = name, threads
+        self._waiting_max, self._limit_s = waiting_max, limit_s
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._threads = 0
         self._under_way = 0
 
     async def run(self, do: Callable[[], Answer]) -> Answer:
@@ -23,18 +30,46 @@ class Pool:
         if self._under_way >= self._waiting_max:
             raise unavailable(f"the server is busy: {self._under_way} requests wait already", 1.0)
         self._under_way += 1
-        future = asyncio.get_running_loop().run_in_executor(self._executor, do)
+        if self._threads < min(self._under_way, self._threads_max):
+            self._threads += 1
+            threading.Thread(target=self._serve, name=f"holdfast-{self._name}", daemon=True).start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
         future.add_done_callback(self._is_done)
+        self._work.put((do, loop, future))
         try:
-            return await asyncio.wait_for(asyncio.shield(future), self._limit_s)
+            async with asyncio.timeout(self._limit_s):
+                return await asyncio.shield(future)
         except TimeoutError:
-            future.cancel()
             raise unavailable(f"this took longer than {self._limit_s:g} s: ask for less", 10.0) from None
 
     def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._threads):
+            self._work.put(None)
 
-    def _is_done(self, future: asyncio.Future[Answer]) -> None:
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            do, loop, future = work
+            answer, error = None, None
+            try:
+                answer = do()
+            except BaseException as raised:  # noqa: BLE001 - it is raised again where the caller waits
+                error = raised
+            try:
+                loop.call_soon_threadsafe(_settle, future, answer, error)
+            except RuntimeError:
+                return  # the loop is closed: the server has ended
+
+    def _is_done(self, future: "asyncio.Future[Any]") -> None:
         self._under_way -= 1
         if not future.cancelled():
             future.exception()  # it may be that nobody waits for it any more
+
+
+def _settle(future: "asyncio.Future[Any]", answer: object, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(answer)
+    else:
+        future.set_exception(error)

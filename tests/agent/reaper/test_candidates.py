@@ -1,11 +1,15 @@
 """Guessed ranks that count before their time, and ends that a launcher hides: real processes under a real reaper."""
 
 import os
+import select
 import signal
 import sys
 
+import pytest
+
 from agent.running import state, wait_for
 from holdfast.agent.launch import CommandGone, RankFound, RankGone, Started
+from holdfast.agent.reaper.candidates import Candidates, Ended
 from holdfast.agent.reaper.guesses import SETTLED_S
 from holdfast.agent.reaper.ranks import STEADY_S
 
@@ -50,16 +54,22 @@ def test_who_makes_none_is_a_rank_when_it_has_settled(job):
 def test_an_exit_code_that_the_launcher_hides_is_told(job):
     job.run([sys.executable, "-S", "-c", CLIENT, "1"])
     job.until(CommandGone, code=1)
-    assert [(one.rank, one.code) for one in job.all(RankGone)] == [(0, 3)]
+    assert (0, 3) in [(one.rank, one.code) for one in job.all(RankGone)]
 
 
-def test_an_exit_code_that_the_launcher_passes_on_is_its_own(job):
-    job.run([sys.executable, "-S", "-c", CLIENT, "3"])
-    job.until(CommandGone, code=3)
-    assert job.all(RankGone) == []
-
-
-def test_a_tool_that_fails_before_the_work_is_none_of_the_launchers_matter(job):
-    job.run([sys.executable, "-S", "-c", CLIENT, "0"])
-    job.until(CommandGone, code=0)
-    assert job.all(RankGone) == []
+@pytest.mark.parametrize(
+    ("ended", "code", "hidden"),
+    [
+        (3, 1, [3]),
+        (-9, 1, [-9]),
+        (3, 3, []),  # passed on
+        (-9, 137, []),  # likewise, as a shell does
+        (0, 1, []),  # a tool that ended well
+        (None, 1, []),  # an older kernel
+    ],
+)
+def test_which_ends_a_launcher_hides(ended, code, hidden):
+    candidates = Candidates(select.poll())
+    candidates.ended = [Ended(11, 0, ended)]
+    assert [one.code for one in candidates.hidden_by(10, code)] == hidden
+    assert candidates.hidden_by(11, code) == []  # the command's own end is reported as such

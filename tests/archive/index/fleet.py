@@ -39,7 +39,7 @@ def verdict(
 class Job:
     """`tell` writes events at once. `hold`: supervise it, as a running Holdfast does."""
 
-    def __init__(self, root: Path, name: str, at_s: float, policy: Policy) -> None:
+    def __init__(self, root: Path, name: str, at_s: float, policy: Policy, host: str) -> None:
         self.dir = JobDir(root / "jobs" / name)
         self.name, self.at_s, self.policy = name, at_s, policy
         self.state = State()
@@ -47,7 +47,7 @@ class Job:
         (self.dir.path / "created").write_text(f"{at_s!r}\n")
         self.store = Store.open(self.dir.journal_path)
         self.store.set_meta("policy", msgspec.json.encode(policy))
-        facts = {"name": name, "command": ["train", f"{name}.py"], "host": socket.gethostname()}
+        facts = {"name": name, "command": ["train", f"{name}.py"], "host": host}
         self.store.set_meta("job", msgspec.json.encode(facts))
         self._held = ExitStack()
 
@@ -113,14 +113,16 @@ class Fleet:
         self.jobs: dict[str, Job] = {}
         self._open = ExitStack()
 
-    def job(self, name: str, at_s: float = BEGIN_S, policy: Policy = NO_RESTARTS) -> Job:
-        made = self.jobs[name] = Job(self.root, name, at_s, policy)
+    def job(
+        self, name: str, at_s: float = BEGIN_S, policy: Policy = NO_RESTARTS, host: str = socket.gethostname()
+    ) -> Job:
+        made = self.jobs[name] = Job(self.root, name, at_s, policy, host)
         self._open.callback(made.close)
         return made
 
-    def served(self, url, *more: Path, processes: int = 0) -> IndexService:
+    def served(self, url, *more: Path, processes: int = 0, fleet: Path | None = None) -> IndexService:
         """An index of this folder, running until the end of the test."""
-        service = IndexService(Places([self.root, *more]), url, processes=processes)
+        service = IndexService(Places([self.root, *more]), url, processes=processes, fleet=fleet)
         self._open.callback(service.stop)
         service.start()
         return service

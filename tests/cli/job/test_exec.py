@@ -65,7 +65,10 @@ def test_where_nobody_can_be_asked_it_must_be_said(holdfast, nodes):
     job = nodes(2)
     code, out, err = holdfast("exec", "llama", "--", "hostname")
     assert (code, out) == (2, "")
-    assert "this would run on 2 nodes of job llama: where nobody can be asked, say so with --yes" in err
+    assert (
+        "this would run on 2 nodes of job llama: without a terminal confirm with --yes, or check first with --dry-run"
+        in err
+    )
     assert job.notes == []
 
 
@@ -103,8 +106,8 @@ def test_commands_that_never_end_and_print_for_ever(holdfast, nodes):
         (["--workers", "3-1", "--", "x"], "--workers: '3-1' is not a list of workers such as 0,4-6"),
         (["--nodes", "a,,b", "--", "x"], "--nodes: 'a,,b' is not a list of nodes such as A,B"),
         (["--timeout", "30", "--", "x"], "--timeout: '30' has no unit: write 30s or 30min"),
-        (["--timeout", "0s", "--", "x"], "--timeout: '0s' is not within"),
-        (["--timeout", "2d", "--", "x"], "--timeout: '2d' is not within"),
+        (["--timeout", "0s", "--", "x"], "--timeout: '0s' is not between"),
+        (["--timeout", "2d", "--", "x"], "--timeout: '2d' is not between"),
         ([], "there is no command: holdfast exec llama -- COMMAND"),
     ],
 )
@@ -158,7 +161,7 @@ def test_a_controller_that_is_gone(holdfast, nodes):
 
 @pytest.fixture
 def alone(state):
-    """alone(host=...): a job of one machine that goes on, and that nobody supervises."""
+    """alone(host=...): a running single-machine job without a supervisor."""
 
     def make(host):
         job = write_job(state, "llama", [submitted(), *started(START_S + 1, 1)[:2]])
@@ -174,7 +177,7 @@ def alone(state):
 def test_a_job_of_one_machine_that_nobody_supervises(holdfast, alone):
     job = alone(socket.gethostname())
     code, _, err = holdfast("exec", "llama", "--", "true")
-    assert (code, err) == (1, "holdfast: nobody supervises job llama now: holdfast attach llama\n")
+    assert (code, err) == (1, "holdfast: job llama has no supervisor now: holdfast attach llama\n")
     assert not (job.path / "line-wanted").exists()
 
 

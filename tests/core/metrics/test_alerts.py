@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from core.job.test_story import BUG, POLICY, START, told
 from holdfast.core.metrics.alerts import ENDED_SENT_S, LIVES_S, NAME, alerts_of, evidence
-from holdfast.model.alerts import ReceivedAlert
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStopped,
@@ -18,6 +17,7 @@ from holdfast.model.events import (
     VerdictReached,
     WorkersPlaced,
 )
+from holdfast.model.monitoring.alerts import ReceivedAlert
 from holdfast.parsers.alertmanager import ALERTS_MAX, BODY_BYTES_MAX, WebhookUnreadable, received
 
 FAILED = RankExited(at_s=10.0, attempt=1, worker=0, rank=0, code=-9)

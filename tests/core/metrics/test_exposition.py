@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from holdfast.core.metrics.exposition import SERIES_MAX, bounded, wants_open_metrics, written
 from holdfast.core.metrics.table import METRICS, RECOVERY_BUCKETS_S
-from holdfast.model.metrics import Distribution, Exemplar, Sample
+from holdfast.model.monitoring.metrics import Distribution, Exemplar, Sample
 
 ODD = 'a "quoted"\nline \\ and 节点'
 

@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import select
@@ -23,13 +24,14 @@ from holdfast.archive.index.writing import Writer
 from holdfast.archive.living import ProcessTable
 from holdfast.archive.places import Place, Places
 from holdfast.journal.jobdir import JobDir
-from holdfast.model.documents.jobs import IncidentRow, JobRow
 
 TURN_S = 0.15  # of reading in one turn
 CHECK_S = 3.0  # between two looks at the state of a live job
+CHECK_UNKNOWN_S = 60.0  # and of one whose host cannot be asked
+CHECKS_MAX = 25  # in one turn: 1,000 live jobs are looked at within 10 s
 ENTRIES_MAX = 200  # in one transaction
 TRACKED_MAX = 1_024  # jobs whose replay is kept in memory
-POOL_JOBS_MIN = 200  # so many journals to read are read by processes of their own
+POOL_JOBS_MIN = 100  # so many journals to read are read by processes of their own
 POOL_BYTES_MIN = 64 << 20
 BATCH_BYTES_MAX, BATCH_JOBS_MAX = 4 << 20, 50
 WRITE_S = 1.0  # how long entries may wait for others while many are read
@@ -41,6 +43,17 @@ class Progress(msgspec.Struct, frozen=True):
 
     waiting: int
     jobs: int
+
+
+class _Known(NamedTuple):
+    """What is written of a job. `rows`: a hash of them."""
+
+    state: str
+    rows: int
+
+    @staticmethod
+    def of(entry: JobEntry) -> "_Known":
+        return _Known(entry.row.state, hash(msgspec.msgpack.encode((entry.row, entry.incidents))))
 
 
 class Builder:
@@ -68,9 +81,9 @@ class Builder:
         self._is_due: set[str] = set()
         self._gone: list[str] = []
         self._written: list[JobEntry] = []  # entries that wait to be written
-        self._checked_s: dict[str, float] = {}
+        self._check_s: dict[str, float] = {}  # when to look at the state of a job again
         self._written_s = 0.0
-        self._rows: dict[str, tuple[JobRow, tuple[IncidentRow, ...]]] = {}  # as written, of live jobs
+        self._known: dict[str, _Known] = {}  # what is written of live jobs
         self._book = BookWatch(fleet, clock, wall) if fleet is not None else None
         self._table = ProcessTable(clock, keep_s=PROCESSES_S)
         self._pool: ReadingProcesses | None = None
@@ -127,6 +140,8 @@ class Builder:
         self._watch.wake(name)
 
     def close(self) -> None:
+        if self._book is not None:
+            self._book.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -153,7 +168,7 @@ class Builder:
     def _want(self, name: str) -> None:
         if name not in self._is_due:
             self._is_due.add(name)
-            (self._urgent if name in self._rows else self._due).append(name)
+            (self._urgent if name in self._known else self._due).append(name)
 
     def _newest_first(self, names: Sequence[str]) -> Sequence[str]:
         """By the last change of their journals, where there are many: people look at the newest."""
@@ -164,8 +179,16 @@ class Builder:
         return sorted(times, key=lambda name: times[name], reverse=True)
 
     def _want_checks(self, now_s: float) -> None:
-        for name in [name for name in self._checked_s if now_s - self._checked_s[name] >= CHECK_S]:
+        """Not too many at once. Live jobs come before those whose hosts cannot be asked."""
+        due = [name for name, at_s in self._check_s.items() if at_s <= now_s]
+        if len(due) > CHECKS_MAX:
+            due = sorted(due, key=lambda name: (self._is_unknown(name), self._check_s[name]))[:CHECKS_MAX]
+        for name in due:
             self._want(name)
+
+    def _is_unknown(self, name: str) -> bool:
+        known = self._known.get(name)
+        return known is not None and known.state == "unknown"
 
     # Reading ----------------------------------------------------------------------------------------------
 
@@ -173,15 +196,17 @@ class Builder:
         until_s = now_s + TURN_S
         while self._urgent and self._clock() < until_s:
             self._read_here(self._next(self._urgent), now_s)
-        if self._pool is not None or len(self._due) >= POOL_JOBS_MIN or self._is_much():
+        if self._pool is not None or self._is_much():
             self._read_by_processes()
         while self._due and self._pool is None and self._clock() < until_s:
             self._read_here(self._next(self._due), now_s)
 
     def _is_much(self) -> bool:
-        """Whether journals that nobody follows yet are too long to be read between two turns."""
+        """Whether too many journals wait, or too long ones, to be read between two turns."""
         if not self._processes:
             return False
+        if len(self._due) >= POOL_JOBS_MIN:
+            return True
         total = 0
         for name in self._due:
             found = self._watch.place_of(name) if name not in self._tracked else None
@@ -260,12 +285,14 @@ class Builder:
 
     def _heard(self, entry: JobEntry, now_s: float) -> None:
         name = entry.row.id
-        self._watch.was_read(name, entry.position.stamp, awake=entry.live and not entry.position.trouble)
+        is_unknown = entry.row.state == "unknown"
+        awake = entry.live and not is_unknown and not entry.position.trouble
+        self._watch.was_read(name, entry.position.stamp, awake=awake)
         if entry.live:
-            self._checked_s[name] = now_s
+            self._check_s[name] = now_s + (CHECK_UNKNOWN_S if is_unknown else CHECK_S)
         else:
-            self._checked_s.pop(name, None)
-        if entry.live and self._rows.get(name) == (entry.row, entry.incidents):
+            self._check_s.pop(name, None)
+        if entry.live and self._known.get(name) == _Known.of(entry):
             return  # nothing that anybody sees
         self._written.append(entry)
 
@@ -281,15 +308,15 @@ class Builder:
             self._writer.put(list(latest.values()))
             for name, entry in latest.items():
                 if entry.live:
-                    self._rows[name] = (entry.row, entry.incidents)
+                    self._known[name] = _Known.of(entry)
                 else:
-                    self._rows.pop(name, None)
+                    self._known.pop(name, None)
             del self._written[:ENTRIES_MAX]
             done = True
         return done
 
     def _forget(self, name: str) -> None:
-        for known in (self._tracked, self._checked_s, self._rows):
+        for known in (self._tracked, self._check_s, self._known):
             known.pop(name, None)
 
 

@@ -24,6 +24,7 @@ CONNECTIONS_MAX = 8
 STATEMENT_S = 30.0  # PostgreSQL ends a query that takes longer
 MIGRATE = "holdfast.archive.index.migrate"  # imported when it is needed: Alembic takes 12 MiB
 _VERSION = text("SELECT version_num FROM alembic_version")
+_MIGRATION_LOCK = text("SELECT pg_advisory_xact_lock(hashtext('holdfast-index-migration'))")
 
 
 class IndexUnusable(Exception):
@@ -156,6 +157,10 @@ def _bring_up_to_date(database: Database, *, may_change: bool) -> None:
     if not may_change:
         raise OlderIndex(f"the index {database.name} has version {version or 'none'}, not {SCHEMA} yet")
     with database.writing() as connection:
+        if (
+            database.path is None
+        ):  # two servers may start at once; SQLite's transaction keeps the other one out
+            connection.execute(_MIGRATION_LOCK)
         importlib.import_module(MIGRATE).migrate(connection)
     if version is not None:
         database.notes.append(f"the index {database.name} was brought from version {version} to {SCHEMA}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from holdfast.archive.index.database import Database
+from holdfast.archive.index.database import Database, IndexUnusable
 
 LOCK_NAME = "index.lock"
 _CLASS = 0x686F6C64  # of PostgreSQL's advisory locks, "hold"
@@ -23,11 +23,17 @@ class WriterLock:
         self._connection: Connection | None = None
 
     def take_file(self, folder: Path) -> bool:
-        """False: another process has it. True too where the disk knows no locks. raises: OSError"""
+        """False: another process has it. True too where the disk knows no locks. raises: IndexUnusable"""
         if self._descriptor is not None:
             return True
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise IndexUnusable(
+                f"the folder of the index, {folder}, cannot be written: {error.strerror}; "
+                "name another database with --database"
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.core.nodes.lemon_evidence import WINDOW_DAYS, observed
@@ -14,41 +15,61 @@ from holdfast.views.nodes import NodeRow as ListedNode
 from holdfast.views.nodes import node_rows
 
 LOOK_S = 2.0  # between two looks at the book
-SHARE_MAX = 0.02  # of the time of its thread that reading the book may take
+SHARE_MAX = 0.02  # of the time that reading the book may take
 DAY_S = 86_400.0
 BUSY_S = 1.0
 
 
 class BookWatch:
-    """`rows` reads the book if it has changed, and not too often. `trouble`: why it could not; empty: it could."""
+    """`rows` returns at once; the book is read in a thread, for its judgement takes seconds in a large fleet.
+
+    `trouble`: why the book could not be read; empty: it could.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._folder, self._clock, self._wall = folder, clock, wall
         self._stamp = ""
-        self._next_s = 0.0
+        self._next_s = self._began_s = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="node-book")
+        self._reading: Future[list[NodeRow]] | None = None
         self.trouble = ""
 
     def rows(self) -> list[NodeRow] | None:
-        """In the order of the list; None: nothing new."""
-        began_s = self._clock()
-        if began_s < self._next_s:
+        """In the order of the list, when the book has changed; None: nothing new."""
+        now_s = self._clock()
+        if self._reading is not None:
+            return self._read(self._reading, now_s) if self._reading.done() else None
+        if now_s < self._next_s:
             return None
-        self._next_s = began_s + LOOK_S
+        self._next_s = now_s + LOOK_S
         stamp = _stamp(self._folder / FILE)
-        if stamp == self._stamp:
-            return None
-        book = NodeBook(self._folder, read_only=True, busy_s=BUSY_S)
+        if stamp != self._stamp:
+            self._stamp, self._began_s = stamp, now_s
+            self._reading = self._thread.submit(_read_rows, self._folder, self._wall())
+        return None
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    def _read(self, reading: "Future[list[NodeRow]]", now_s: float) -> list[NodeRow] | None:
+        self._reading = None
+        self._next_s = now_s + max(LOOK_S, (now_s - self._began_s) / SHARE_MAX)
         try:
-            found = _rows(book, self._wall())
+            found = reading.result()
         except NodeBookUnusable as error:
-            self.trouble = str(error)
+            self.trouble, self._stamp = str(error), ""
             return None
-        finally:
-            book.close()
-        self._stamp, self.trouble = stamp, ""
-        took_s = self._clock() - began_s
-        self._next_s = began_s + max(LOOK_S, took_s / SHARE_MAX)
+        self.trouble = ""
         return found
+
+
+def _read_rows(folder: Path, now_s: float) -> list[NodeRow]:
+    """raises: NodeBookUnusable"""
+    book = NodeBook(folder, read_only=True, busy_s=BUSY_S)
+    try:
+        return _rows(book, now_s)
+    finally:
+        book.close()
 
 
 def _rows(book: NodeBook, now_s: float) -> list[NodeRow]:

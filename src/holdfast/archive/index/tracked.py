@@ -70,7 +70,7 @@ class Tracked:
         """How many entries were new. A journal that cannot be read is no error: `trouble` says why."""
         self._stamp, self._may_read_later = stamp(self.job), False
         try:
-            reader = open_reader(self.job.journal_path)
+            reader = open_reader(self.job.journal_path, leaves_nothing=True)
             try:
                 return self._read(reader)
             finally:
@@ -204,7 +204,10 @@ def _searched(row: JobRow, summary: Summary) -> list[str]:
 
 
 def stamp(job: JobDir) -> str:
-    """Changes whenever the journal does: inode, size and time of its file and of its log. Empty: there is no journal."""
+    """Changes whenever the journal does: inode, size and time of its file and of its log. Empty: there is no journal.
+
+    An empty log is as good as none: who reads beside it can leave one.
+    """
     path = os.fspath(job.journal_path)
     main = _stat(path)
     return f"{main}/{_stat(path + '-wal')}" if main else NO_JOURNAL
@@ -215,7 +218,7 @@ def _stat(path: str) -> str:
         found = os.stat(path)
     except OSError:
         return ""
-    return f"{found.st_ino}.{found.st_size}.{found.st_mtime_ns}"
+    return f"{found.st_ino}.{found.st_size}.{found.st_mtime_ns}" if found.st_size else ""
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -13,7 +13,8 @@ from holdfast.archive.index.tracked import NO_JOURNAL, stamp
 from holdfast.archive.places import Place, Places
 from holdfast.journal.jobdir import NAME, JobDir
 
-SWEEP_S = 10.0  # in which each sleeping job is looked at once
+SWEEP_S = 10.0  # in which each sleeping job is looked at once; of few ones each is, at every look
+SWEEP_MIN = 50  # sleeping jobs in one look
 SWEEP_MAX = 2_000  # sleeping jobs in one look
 SETTLED_S = 2.0  # a folder that has not changed for so long is not read again
 LIST_AGAIN_S = 30.0  # and then it is: some disks keep no exact times
@@ -142,9 +143,8 @@ class Watch:
         yield from [one for one in self._jobs.values() if one.awake and not one.is_due]
         passed_s = SWEEP_S if self._swept_s is None else now_s - self._swept_s
         share = min(1.0, max(0.0, passed_s / SWEEP_S))
-        count = min(int(share * len(self._sleepers)), SWEEP_MAX)
-        if count or not self._sleepers:
-            self._swept_s = now_s
+        self._swept_s = now_s
+        count = min(max(int(share * len(self._sleepers)), SWEEP_MIN), SWEEP_MAX, len(self._sleepers))
         for _ in range(count):
             name = self._sleepers.popleft()
             one = self._jobs.get(name)

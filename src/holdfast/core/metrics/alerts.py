@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.core.job.story import IncidentStory, Summary
-from holdfast.model.alerts import Alert, AlertEvidence, ReceivedAlert
+from holdfast.model.monitoring.alerts import Alert, AlertEvidence, ReceivedAlert
 
 NAME = "HoldfastIncident"
 RESEND_S = 60.0

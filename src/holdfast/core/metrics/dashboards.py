@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.core.metrics.promql import expanded
-from holdfast.model.alert_rules import Dashboard, Panel, Series, Variable
+from holdfast.model.monitoring.alert_rules import Dashboard, Panel, Series, Variable
 
 SCHEMA = 39
 COLUMNS = 24

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.core.metrics.table import BY_NAME
-from holdfast.model.metrics import AnySample, Distribution, Exemplar, Metric, Sample
+from holdfast.model.monitoring.metrics import AnySample, Distribution, Exemplar, Metric, Sample
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

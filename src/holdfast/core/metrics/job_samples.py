@@ -6,7 +6,7 @@ from typing import get_args
 from msgspec import Struct
 
 from holdfast.core.metrics.ledger import Accounts, Recoveries
-from holdfast.model.metrics import AnySample, Distribution, Sample
+from holdfast.model.monitoring.metrics import AnySample, Distribution, Sample
 from holdfast.model.state import AnyPhase, Ended, HangFault, Job, State
 from holdfast.model.steps import StepNow, Straggler
 

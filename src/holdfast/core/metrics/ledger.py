@@ -12,7 +12,7 @@ from msgspec import Struct
 from holdfast.core.job.decision import Decision
 from holdfast.core.metrics.table import RECOVERY_BUCKETS_S
 from holdfast.model.events import AnyEvent, AttemptStarted, RankExited, RankStarted, StepReached
-from holdfast.model.metrics import Exemplar
+from holdfast.model.monitoring.metrics import Exemplar
 from holdfast.model.policy import Policy
 from holdfast.model.state import (
     Checking,

@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast.core.metrics.promql import metric_names, ranged
 from holdfast.core.metrics.rule_files import KNOWN, every_rule
 from holdfast.core.metrics.table import BY_NAME, series_names
-from holdfast.model.alert_rules import AlertRule, RuleBook, Series
+from holdfast.model.monitoring.alert_rules import AlertRule, RuleBook, Series
 
 JOINS = ("Hostname", "UUID", "job_name", "node")
 SAMPLES_MIN = 2  # that increase, rate and changes need within their range

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from holdfast.model.metrics import AnySample, Sample
+from holdfast.model.monitoring.metrics import AnySample, Sample
 from holdfast.model.nodes.samples import DeviceSample, NodeSample
 
 DEVICES_MAX = 64

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast.model.alert_rules import Series, SeriesName
+from holdfast.model.monitoring.alert_rules import Series, SeriesName
 
 QUANTITY = re.compile(
     r"\$(?P<word>[a-z][a-z0-9_]*)(?:\((?P<series>[a-z0-9_]+), (?P<range>\d+[smhd])\))?"

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.metrics.promql import expanded, quantity
-from holdfast.model.alert_rules import AlertRule, RuleBook, RuleCase, RuleGroup, Series
+from holdfast.model.monitoring.alert_rules import AlertRule, RuleBook, RuleCase, RuleGroup, Series
 
 KNOWN = "holdfast:alert_rule_known"
 KNOWN_GROUP = "holdfast-rules-known"

@@ -4,7 +4,7 @@ Names follow Prometheus' conventions: base units, the unit last, `_total` for co
 label that Prometheus sets itself.
 """
 
-from holdfast.model.metrics import Exporter, Metric
+from holdfast.model.monitoring.metrics import Exporter, Metric
 
 JOB = ("job_name",)
 NODE = ("job_name", "node")

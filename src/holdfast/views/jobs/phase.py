@@ -8,7 +8,7 @@ from holdfast.model.documents.parts import JobState
 ENDING = "its ranks are being ended"
 WORDS: dict[JobState, str] = {
     "dead": "dead: its supervisor and its ranks are gone{since}",
-    "unsupervised": "unsupervised{since}: its ranks go on",
+    "unsupervised": "unsupervised{since}: its ranks still run",
     "unknown": "unknown: nothing was heard{since}, and it cannot be asked from here",
 }
 

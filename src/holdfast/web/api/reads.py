@@ -12,7 +12,7 @@ from holdfast.web.access.identity import Identity
 from holdfast.web.api import answers
 from holdfast.web.api.queries import EventsQuery
 from holdfast.web.data import Data
-from holdfast.web.live.stream import stream
+from holdfast.web.live.stream import EventStream
 from holdfast.web.live.tails import TailWanted
 from holdfast.web.refusals import bad_request
 from holdfast.web.server_parts import Caller, ServerParts
@@ -53,16 +53,29 @@ async def bundle(parts: ServerParts, at: dict[str, Any]) -> Response:
     return FileResponse(path, media_type="application/zstd", filename=name)
 
 
-async def events(parts: ServerParts, request: Request, query: EventsQuery) -> Response:
+async def events(parts: ServerParts, request: Request, asking: Caller, query: EventsQuery) -> Response:
     tail = None
     if query.worker is not None or query.rank is not None:
         if not query.job:
             raise bad_request("the output of a worker is of one job: name it with job=")
         tail = TailWanted(query.job, query.worker, query.rank)
-    if query.job:
-        await parts.reads.run(lambda: parts.data.place(query.job))
     last = request.headers.get("last-event-id", "") or query.last_event_id
-    return stream(parts.feed, parts.tails, query.job, last, tail)
+    viewer, missed = parts.feed.join(query.job, last)
+
+    def leave() -> None:
+        parts.feed.leave(viewer)
+        if tail is not None:
+            parts.tails.leave(tail, viewer)
+
+    try:
+        if query.job:  # what comes after this answer began is told, nothing is missed in between
+            await parts.reads.run(lambda: parts.data.follow(query.job))
+        if tail is not None:
+            await parts.tails.join(tail, viewer)
+    except BaseException:
+        leave()
+        raise
+    return EventStream(viewer, missed, lambda: parts.access.stands(asking.who), leave)
 
 
 def me(who: Identity) -> Me:

@@ -58,7 +58,8 @@ class Viewer:
         """What has come, all together; empty after `within_s` seconds without anything."""
         if not self._queue and not self.is_slow and self.ended is None:
             try:
-                await asyncio.wait_for(self._news.wait(), within_s)
+                async with asyncio.timeout(within_s):
+                    await self._news.wait()
             except TimeoutError:
                 return b""
         self._news.clear()

@@ -24,6 +24,7 @@ async def pump(feed: Feed, changes: Callable[[], Awaitable[Sequence[Change]]]) -
             await asyncio.sleep(LOOK_S)
             continue
         try:
-            await asyncio.wait_for(feed.has_viewers.wait(), IDLE_LOOK_S)
+            async with asyncio.timeout(IDLE_LOOK_S):
+                await feed.has_viewers.wait()
         except TimeoutError:
             continue

@@ -1,52 +1,57 @@
 """The answer that goes on: server-sent events to one viewer, until one of the two sides ends it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from holdfast.model.documents.live import StreamEnded
-from holdfast.web.live.feed import Feed, Viewer, encoded
-from holdfast.web.live.tails import Tails, TailWanted
+from holdfast.web.live.feed import Viewer, encoded
 
 BEAT_S = 15.0
 RETRY = b"retry: 2000\n\n"
 BEAT = b"event: beat\ndata: {}\n\n"
-LIFETIME_S = 6 * 3600.0  # then the browser connects anew, and its token is checked anew
+LIFETIME_S = 6 * 3600.0  # then the browser connects anew
 
 
-def stream(feed: Feed, tails: Tails, job: str, last: str, tail: TailWanted | None) -> StreamingResponse:
-    """raises: Refusal"""
-    viewer, missed = feed.join(job, last)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        _events(feed, tails, viewer, missed, tail), media_type="text/event-stream", headers=headers
-    )
+class EventStream(StreamingResponse):
+    """`stands`: whether the viewer may still be here; asked with each beat. `leave`: called at the end, whatever it is."""
+
+    def __init__(
+        self, viewer: Viewer, missed: bytes, stands: Callable[[], bool], leave: Callable[[], None]
+    ) -> None:
+        self._leave = leave
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(_events(viewer, missed, stands), media_type="text/event-stream", headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
-async def _events(
-    feed: Feed, tails: Tails, viewer: Viewer, missed: bytes, tail: TailWanted | None
-) -> AsyncIterator[bytes]:
+async def _events(viewer: Viewer, missed: bytes, stands: Callable[[], bool]) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + LIFETIME_S
-    try:
-        if tail is not None:
-            tails.join(tail, viewer)
-        yield RETRY + missed
-        while True:
-            found = await viewer.next(BEAT_S)
-            if viewer.is_slow:
-                why = "this viewer has not read its events for too long: connect again and read the documents anew"
-                yield encoded("end", StreamEnded(why=why), "")
-                return
-            if found or viewer.ended is None:
-                yield found or BEAT
-            if viewer.ended is None and loop.time() > until_s:
-                viewer.end(StreamEnded(why="the stream has its age: connect again"))
-            if viewer.ended is not None and not found:
-                yield encoded("end", viewer.ended, "")
-                return
-    finally:
-        if tail is not None:
-            tails.leave(tail, viewer)
-        feed.leave(viewer)
+    began_s = checked_s = loop.time()
+    yield RETRY + missed
+    while True:
+        found = await viewer.next(BEAT_S)
+        if viewer.is_slow:
+            why = (
+                "this viewer has not read its events for too long: connect again and read the documents anew"
+            )
+            yield encoded("end", StreamEnded(why=why), "")
+            return
+        if found or viewer.ended is None:
+            yield found or BEAT
+        if viewer.ended is not None:
+            yield encoded("end", viewer.ended, "")
+            return
+        if loop.time() - checked_s >= BEAT_S:
+            checked_s = loop.time()
+            if not stands():
+                viewer.end(StreamEnded(why="the token or session has ended: log in again", again=False))
+            elif checked_s - began_s > LIFETIME_S:
+                viewer.end(StreamEnded(why="the stream is old: connect again"))

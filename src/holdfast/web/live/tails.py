@@ -30,13 +30,15 @@ class Tails:
         self._viewers: dict[TailWanted, set[Viewer]] = {}
         self._tasks: dict[TailWanted, asyncio.Task[None]] = {}
 
-    def join(self, wanted: TailWanted, viewer: Viewer) -> None:
-        """raises: Refusal"""
+    async def join(self, wanted: TailWanted, viewer: Viewer) -> None:
+        """Where the output ends now is found before this returns: what comes later is told. raises: Refusal"""
         if wanted not in self._viewers and len(self._viewers) >= TAILS_MAX:
             raise unavailable(f"{TAILS_MAX} outputs are followed already: try again later", 30.0)
         self._viewers.setdefault(wanted, set()).add(viewer)
         if wanted not in self._tasks:
-            self._tasks[wanted] = asyncio.create_task(self._follow(wanted))
+            first = await self._read(wanted.job, _query(wanted, ""))
+            if wanted not in self._tasks:
+                self._tasks[wanted] = asyncio.create_task(self._follow(wanted, first.after))
 
     def leave(self, wanted: TailWanted, viewer: Viewer) -> None:
         viewers = self._viewers.get(wanted, set())
@@ -46,24 +48,17 @@ class Tails:
             if task := self._tasks.pop(wanted, None):
                 task.cancel()
 
-    async def _follow(self, wanted: TailWanted) -> None:
-        """Lines from now on. A job without output yet is waited for."""
-        cursor = ""
+    async def _follow(self, wanted: TailWanted, cursor: str) -> None:
+        """Lines from the cursor on; of a job without output yet, all."""
         while True:
-            query = OutputQuery(
-                worker=() if wanted.worker is None else (wanted.worker,),
-                rank=() if wanted.rank is None else (wanted.rank,),
-                cursor=cursor,
-                direction="after" if cursor else "before",
-                limit=LINES_MAX if cursor else 1,
-            )
+            query = _query(wanted, cursor)
             try:
                 page = await self._read(wanted.job, query)
             except Refusal as error:
                 LOG.debug("output of %s: %s", wanted.job, error.text)
                 await asyncio.sleep(LOOK_S * 5)
                 continue
-            if cursor:
+            if cursor or page.lines:
                 self._hand_out(wanted, page)
             cursor = page.after or cursor
             if len(page.lines) < query.limit:
@@ -74,3 +69,14 @@ class Tails:
         for viewer in self._viewers.get(wanted, ()):
             if data:
                 viewer.put(data)
+
+
+def _query(wanted: TailWanted, cursor: str) -> OutputQuery:
+    """The lines after the cursor; without one the last line, with the cursor behind it."""
+    return OutputQuery(
+        worker=() if wanted.worker is None else (wanted.worker,),
+        rank=() if wanted.rank is None else (wanted.rank,),
+        cursor=cursor,
+        direction="after" if cursor else "before",
+        limit=LINES_MAX if cursor else 1,
+    )

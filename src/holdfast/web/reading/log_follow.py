@@ -1,6 +1,7 @@
 """Finds new lines of the fault-tolerance logs of jobs that somebody watches."""
 
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable
 
 from holdfast.archive.job import Reading
 from holdfast.model.documents.live import Change
@@ -10,22 +11,30 @@ LINES_MAX = 1_000  # of one job at once
 
 
 class LogFollow:
-    """`read`: a look at a job, as it is now. Called from one thread at a time, but for `watch`."""
+    """`read`: a look at a job, as it is now. `lines` is called from one thread at a time."""
 
     def __init__(self, read: Callable[[str], Reading]) -> None:
         self._read = read
         self._watched: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
         self._told: dict[str, int] = {}  # the seq up to which lines were told
+
+    def begin(self, job: str) -> None:
+        """Lines from now on are new, unless somebody watches the job already. raises: Refusal"""
+        seq = self._read(job).last_seq
+        with self._lock:
+            self._told.setdefault(job, seq)
 
     def watch(self, jobs: frozenset[str]) -> None:
         """Only these jobs are watched now."""
         self._watched = jobs
 
-    def lines(self, changed: Iterable[Change]) -> list[Change]:
-        """New lines of watched jobs that have changed; of a job that is watched from now on, those to come."""
-        jobs = {one.job for one in changed if one.job in self._watched}
-        jobs |= self._watched - self._told.keys()
-        self._told = {job: seq for job, seq in self._told.items() if job in self._watched}
+    def lines(self) -> list[Change]:
+        """New lines of watched jobs."""
+        jobs = self._watched
+        with self._lock:
+            for job in self._told.keys() - jobs:
+                del self._told[job]
         found: list[Change] = []
         for job in jobs:
             try:
@@ -35,5 +44,6 @@ class LogFollow:
             since = self._told.get(job, reading.last_seq)
             new = [one for one in reading.log if one.seq > since][-LINES_MAX:]
             found += [Change(kind="log", job=job, data=line) for line in new]
-            self._told[job] = max(since, reading.last_seq)
+            with self._lock:
+                self._told[job] = max(since, reading.last_seq)
         return found

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from holdfast.archive.heard import Heard
 from holdfast.archive.index.tracked import stamp
-from holdfast.archive.job import Reading, read
+from holdfast.archive.job import Reading
 from holdfast.archive.places import Place
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.parts import LIVE_STATES
@@ -23,13 +24,16 @@ LOCKS = 16
 
 
 class _Look(Struct, frozen=True):
+    """`heard`: the journal as far as it was read, to go on from."""
+
     stamp: str
     at_s: float
     reading: Reading
+    heard: Heard
 
 
 class Looks:
-    """For any thread. `clock`: never goes back. `wall`: that of files."""
+    """For any thread, one at a time for each job. `clock`: never goes back. `wall`: that of files."""
 
     def __init__(self, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._clock, self._wall = clock, wall
@@ -41,22 +45,24 @@ class Looks:
         """raises: RecordUnreadable"""
         id_ = place.id_of(job.name)
         with self._reading[hash(id_) % LOCKS]:  # the second viewer waits for the first one's look
-            found = self._known(id_, stamp(job))
-            if found is not None:
-                return found
-            seen = stamp(job)
-            made = read(job, self._wall, job_id=id_, source=place.source)
+            now = stamp(job)
+            look = self._known(id_)
+            if look is not None and look.stamp == now and self._is_fresh(look):
+                return look.reading
+            heard = look.heard if look is not None else Heard(job)
+            heard.read_on()
+            made = Reading(heard, self._wall, job_id=id_, source=place.source)
             with self._lock:
-                self._looks[id_] = _Look(seen, self._clock(), made)
+                self._looks[id_] = _Look(now, self._clock(), made, heard)
                 self._looks.move_to_end(id_)
                 while len(self._looks) > LOOKS_MAX:
                     self._looks.popitem(last=False)
             return made
 
-    def _known(self, id_: str, now: str) -> Reading | None:
+    def _known(self, id_: str) -> _Look | None:
         with self._lock:
-            look = self._looks.get(id_)
-        if look is None or look.stamp != now:
-            return None
+            return self._looks.get(id_)
+
+    def _is_fresh(self, look: _Look) -> bool:
         is_live = look.reading.truth.state in LIVE_STATES or look.reading.truth.state == "unknown"
-        return look.reading if self._clock() - look.at_s < (FRESH_S if is_live else ENDED_FRESH_S) else None
+        return self._clock() - look.at_s < (FRESH_S if is_live else ENDED_FRESH_S)

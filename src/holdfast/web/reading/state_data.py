@@ -165,8 +165,10 @@ class StateData:
     # The server -------------------------------------------------------------------------------------------
 
     def changes(self) -> Sequence[Change]:
-        found = self._index.changes()
-        return [*found, *self._follow.lines(found)]
+        return [*self._index.changes(), *self._follow.lines()]
+
+    def follow(self, job: str) -> None:
+        self._follow.begin(job)
 
     def watch(self, jobs: frozenset[str]) -> None:
         self._follow.watch(jobs)

@@ -12,9 +12,14 @@ from holdfast.observe.clock import JobClock
 
 
 class Metrics(Protocol):
-    """Of one process. `hear`: every decision, also those of a job that is taken up. `turn`: in each turn of its loop."""
+    """Of one process. `hear`: every decision, also those of a job that is taken up. `turn`: in each turn of its loop.
+
+    `channels`: descriptors that wake the loop.
+    """
 
     def hear(self, event: AnyEvent, decision: Decision) -> None: ...
+
+    def channels(self) -> list[int]: ...
 
     def turn(self) -> None: ...
 
@@ -26,6 +31,9 @@ class NoMetrics:
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
         """Nothing is counted."""
+
+    def channels(self) -> list[int]:
+        return []
 
     def turn(self) -> None:
         """Nobody waits."""
@@ -48,6 +56,9 @@ class Several:
         for part in self._parts:
             part.hear(event, decision)
 
+    def channels(self) -> list[int]:
+        return [channel for part in self._parts for channel in part.channels()]
+
     def turn(self) -> None:
         for part in self._parts:
             part.turn()
@@ -65,17 +76,18 @@ def of_controller(
     handle: Callable[[AnyEvent], None],
     *parts: object,
 ) -> Metrics:
-    """`make`: the function of job_metrics that takes `parts`. `handle`: takes what Prometheus tells of an incident."""
+    """`make`: "MODULE.FUNCTION" of this room, which takes `parts`. `handle`: takes what Prometheus tells of an incident."""
     found: list[Metrics] = []
     if is_asked(settings):
-        module = importlib.import_module("holdfast.supervise.job_metrics")
-        found.append(getattr(module, make)(settings, clock, tell, *parts))
+        name, _, function = make.partition(".")
+        module = importlib.import_module(f"holdfast.supervise.monitoring.{name}")
+        found.append(getattr(module, function)(settings, clock, tell, *parts))
     if settings.prometheus:
 
         def note(finding: str, text: str) -> None:
             handle(FindingNoted(at_s=clock(), finding=finding, text=text))
 
-        module = importlib.import_module("holdfast.supervise.device_watch")
+        module = importlib.import_module("holdfast.supervise.monitoring.device_watch")
         found.append(module.DeviceWatch(settings.prometheus, clock, note))
     return Several(*found)
 
@@ -92,6 +104,6 @@ def of_agent(
     """`link`: connected, entries, bytes, dropped, lost."""
     if not is_asked(settings):
         return NoMetrics()
-    module = importlib.import_module("holdfast.supervise.node_metrics")
+    module = importlib.import_module("holdfast.supervise.monitoring.node")
     made: Metrics = module.AgentMetrics(settings, job, worker, link, faults, clock, tell)
     return made

@@ -1,6 +1,6 @@
-"""Writes the data that the benches of the page run on: journals of many jobs in one state folder, and a node book.
+"""Writes data for the page benchmarks: journals of many jobs in one state folder, and a node book.
 
-Journals hold what a controller writes: every row is decided by the core. Few are long, most are short, as in a real fleet.
+The core decides every row, as in a real controller. Few journals are long, most are short, as in a real fleet.
 """
 
 import os
@@ -94,11 +94,9 @@ def _write_jobs(root: Path, wanted: list[tuple[int, int]], nodes: int) -> int:
     return sum(write_job(root, number, size, nodes) for number, size in wanted)
 
 
-def write_job(root: Path, number: int, size: int, nodes: int) -> int:
-    """One job of about so many events. Returns how many there are."""
-    job = JobDir(root / "jobs" / job_name(number))
+def begun(job: JobDir, begin_s: float, policy: Policy) -> Store:
+    """A new job's folder and journal, with its facts."""
     job.path.mkdir(parents=True)
-    begin_s = BEGIN_S + number * 600.0
     (job.path / "created").write_text(f"{begin_s!r}\n")
     store = Store.open(job.journal_path)
     facts = {
@@ -107,8 +105,16 @@ def write_job(root: Path, number: int, size: int, nodes: int) -> int:
         "host": os.uname().nodename,
         "version": "0.1.0",
     }
-    store.set_meta("policy", msgspec.json.encode(_policy(number)))
+    store.set_meta("policy", msgspec.json.encode(policy))
     store.set_meta("job", msgspec.json.encode(facts))
+    return store
+
+
+def write_job(root: Path, number: int, size: int, nodes: int) -> int:
+    """One job of about so many events. Returns how many there are."""
+    job = JobDir(root / "jobs" / job_name(number))
+    begin_s = BEGIN_S + number * 600.0
+    store = begun(job, begin_s, _policy(number))
     count, rows = 0, list[Row]()
     for row in _rows(job.name, number, size, nodes, begin_s):
         rows.append(row)
@@ -142,6 +148,9 @@ def _events(name: str, number: int, size: int, nodes: int, begin_s: float) -> It
     at_s, step = begin_s, 0
     yield ev.JobSubmitted(at_s=at_s, job=name, workers=workers, command=("torchrun", f"train_{name}.py"))
     failures = 0 if dice.random() < 0.4 else dice.randint(1, 3)
+    attempts = failures + 1
+    if _policy(number) is NO_RESTARTS:
+        failures, attempts = min(failures, 1), 1  # the first failure is the end
     for attempt in range(1, failures + 2):
         places = [f"gpu-{dice.randrange(nodes):04}" for _ in range(workers)]
         at_s += 2.0
@@ -151,7 +160,7 @@ def _events(name: str, number: int, size: int, nodes: int, begin_s: float) -> It
         for rank in range(min(workers * RANKS_PER_NODE, max(1, size // 8))):
             worker = rank // RANKS_PER_NODE
             yield ev.RankStarted(at_s=at_s, attempt=attempt, worker=worker, rank=rank, pid=1000 + rank)
-        for _ in range(size // (failures + 1)):
+        for _ in range(size // attempts):
             at_s, step = at_s + 1.0, step + 1
             yield ev.StepReached(at_s=at_s, attempt=attempt, step=step)
         if attempt > failures:

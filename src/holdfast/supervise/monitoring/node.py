@@ -10,7 +10,7 @@ from holdfast.core.job.decision import Decision
 from holdfast.core.metrics.node_samples import NodeFacts, Spooled, node_samples
 from holdfast.metrics.exporter import Exported, Exporter, Own
 from holdfast.model.events import AnyEvent
-from holdfast.model.metrics import AnySample
+from holdfast.model.monitoring.metrics import AnySample
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
 
@@ -67,6 +67,9 @@ class AgentMetrics:
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
         """Decisions are the controller's."""
+
+    def channels(self) -> list[int]:
+        return self.exporter.channels()
 
     def turn(self) -> None:
         self.exporter.turn()

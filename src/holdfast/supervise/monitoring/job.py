@@ -13,12 +13,12 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.journal.recorder import Recorder
 from holdfast.metrics.exporter import Exported, Exporter, Own
 from holdfast.model.events import AnyEvent
-from holdfast.model.metrics import AnySample
+from holdfast.model.monitoring.metrics import AnySample
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import Straggler
 from holdfast.observe.clock import JobClock
 from holdfast.observe.logs import step_file
-from holdfast.supervise.node_metrics import VERSIONS, node_facts
+from holdfast.supervise.monitoring.node import VERSIONS, node_facts, of_agents
 from holdfast.supervise.wheel import Wheel
 
 
@@ -35,7 +35,7 @@ class Live:
 
 
 class JobMetrics:
-    """`node`: where the agent is in this process, too."""
+    """`node`: where the agent is in this process, too. `worker`: beside others of a job without a controller, which one."""
 
     def __init__(
         self,
@@ -47,11 +47,14 @@ class JobMetrics:
         clock: JobClock,
         tell: Callable[[str], None],
         node: WorkerAgent | None = None,
+        worker: int = 0,
     ) -> None:
         self._settings, self._job, self._live, self._clock, self._node = settings, job, live, clock, node
         self._ledger = Ledger(settings.policy)
         self.exporter = Exporter(
-            Exported(address=settings.metrics_address, textfile=settings.metrics_textfile),
+            of_agents(settings, f"worker-{worker}")
+            if worker
+            else Exported(address=settings.metrics_address, textfile=settings.metrics_textfile),
             "controller",
             VERSIONS,
             self._collect,
@@ -61,6 +64,9 @@ class JobMetrics:
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
         self._ledger.hear(event, decision)
+
+    def channels(self) -> list[int]:
+        return self.exporter.channels()
 
     def turn(self) -> None:
         self.exporter.turn()
@@ -119,6 +125,7 @@ def of_one_machine(
     record: Recorder,
     wheel: Wheel,
     agent: WorkerAgent,
+    worker: int,
 ) -> JobMetrics:
     def output_s() -> float | None:
         return agent.attempt.output_s if agent.attempt is not None else None
@@ -127,18 +134,4 @@ def of_one_machine(
         return agent.attempt.steps.stragglers.slower if agent.attempt is not None else ()
 
     live = Live(output_s, stragglers, lambda: None)
-    return JobMetrics(settings, job, record, wheel, live, clock, tell, node=agent)
-
-
-def of_many_nodes(
-    settings: RunSettings,
-    clock: JobClock,
-    tell: Callable[[str], None],
-    job: JobDir,
-    record: Recorder,
-    wheel: Wheel,
-    output_s: Callable[[], float | None],
-    stragglers: Callable[[], Sequence[Straggler]],
-    agents: Callable[[], int],
-) -> JobMetrics:
-    return JobMetrics(settings, job, record, wheel, Live(output_s, stragglers, agents), clock, tell)
+    return JobMetrics(settings, job, record, wheel, live, clock, tell, node=agent, worker=worker)

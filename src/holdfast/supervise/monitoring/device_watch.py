@@ -48,6 +48,9 @@ class DeviceWatch:
         )
         self._thread.start()
 
+    def channels(self) -> list[int]:
+        return []  # nobody is in a hurry
+
     def turn(self) -> None:
         while self._told:
             self._note(FINDING, self._told.popleft())

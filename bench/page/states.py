@@ -1,9 +1,9 @@
-"""Kills parts of jobs and counts how often, and how soon, `holdfast status --json` tells the true state.
+"""Kills parts of jobs and measures how often, and how soon, `holdfast status --json` shows the true state.
 
-    python bench/page_states.py [--kills 100] [--only CASE,CASE]
+    python -m bench.page.states [--kills 100] [--only CASE,CASE]
 
-Each case starts a real job with a light command of two ranks, kills something of it, and asks until the state is right. A
-state counts as right within 10 s. Counted too: answers that call a job training after all of its processes are gone.
+Each case starts a real job with a light command of two ranks, kills a part of it, and polls the state. A state counts as
+right within 10 s. Answers that call a job training after all of its processes have ended are counted too.
 """
 
 import argparse

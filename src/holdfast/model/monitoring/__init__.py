@@ -1,0 +1,1 @@
+"""Data types of metrics and alerts. No behaviour."""

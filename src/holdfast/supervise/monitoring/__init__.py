@@ -1,0 +1,1 @@
+"""Exports the metrics of what is supervised, and asks Prometheus about its incidents."""

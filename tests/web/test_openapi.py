@@ -1,0 +1,66 @@
+"""The OpenAPI document: kept as a file, and true of the server that is asked by it."""
+
+from pathlib import Path
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+
+from holdfast.web.api import openapi
+from holdfast.web.api.route_table import ROUTES
+from web.servers import Place, Server
+
+KEPT = Path(__file__).parents[2] / "docs" / "openapi.json"
+EXAMPLES = 4
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """With a token: requests by the schema must not stop what they come across."""
+    place = Place(tmp_path_factory.mktemp("state"))
+    place.job("llama")
+    running = Server(place.root, "--rate", "100000")
+    running.token = place.token("operator")
+    yield running
+    said = running.said()
+    running.stop()
+    assert "Traceback" not in said, said
+
+
+def test_the_document_in_docs_is_the_servers(request):
+    if request.config.getoption("--golden"):
+        KEPT.write_bytes(openapi.encoded())
+    assert KEPT.read_bytes() == openapi.encoded(), "pytest --golden writes it anew: read the diff"
+
+
+def test_every_route_has_an_operation_of_its_own():
+    document = openapi.document()
+    operations = [one for path in document["paths"].values() for one in path.values()]
+    assert sorted(one["operationId"] for one in operations) == sorted(route.name for route in ROUTES)
+
+
+schema = schemathesis.openapi.from_dict(openapi.document())
+JUDGED = [
+    schemathesis.checks.not_a_server_error,
+    schemathesis.checks.CHECKS.get_one("response_schema_conformance"),
+    schemathesis.checks.CHECKS.get_one("content_type_conformance"),
+    schemathesis.checks.CHECKS.get_one("status_code_conformance"),
+]
+
+
+@schema.exclude(path_regex="/events").parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_requests_by_the_schema_are_answered_by_the_schema(case, server):
+    case.call_and_validate(
+        base_url=server.url.rstrip("/"),
+        headers={"Authorization": f"Bearer {server.token}"},
+        checks=JUDGED,
+        timeout=30,
+    )
