@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from holdfast.core.metrics.alerts import LIVES_S, NAME, RESEND_S
 from holdfast.core.notify.outbox import Send
 from holdfast.metrics.alertmanager import AlertmanagerUnavailable, post
-from holdfast.model.alerts import Alert
 from holdfast.model.documents.notices import Notice
+from holdfast.model.monitoring.alerts import Alert
 from holdfast.notify.config import ChannelConfig
 from holdfast.notify.forms import Tongue, cut, is_resolved, shown
 from holdfast.notify.sender import Plain, Rejected, Sent, TryLater
