@@ -9,7 +9,8 @@ from typing import Annotated, Any
 from holdfast.cli import serve_tokens
 from holdfast.cli.line.flags import App, BadParameter, Context, Exit, Option
 from holdfast.cli.line.output import put, say
-from holdfast.cli.serve_notices import notifying
+from holdfast.notify.config import ConfigRefused
+from holdfast.notify.started import notifying
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
 
 REFUSED = 2
@@ -132,9 +133,9 @@ def serve(
         limits=module.Limits(rate_per_s=rate, burst=int(4 * rate)),
     )
     try:
-        with notifying(notify, settings.state_dirs, say):
+        with notifying(notify, settings.state_dirs):
             module.run(settings, lambda at: put(f"serving {at}", now=True))
-    except module.CannotServe as error:
+    except (module.CannotServe, ConfigRefused) as error:
         say(str(error))
         raise Exit(REFUSED) from error
 
