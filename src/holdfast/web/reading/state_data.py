@@ -17,14 +17,19 @@ from holdfast.archive.index.service import IndexService
 from holdfast.archive.job import Reading
 from holdfast.archive.output.read import read_files, read_output
 from holdfast.archive.places import Place, Places
+from holdfast.archive.series.heat import NoSamples, heat_map
+from holdfast.archive.series.steps import StepTimes
 from holdfast.jobs.line import AnyLine, open_line
 from holdfast.jobs.record import RecordUnreadable
 from holdfast.journal.jobdir import JobDir, NoSuchJob, StateDir
+from holdfast.journal.rows import JournalUnusable
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
 from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
 from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage, OutputWanted
+from holdfast.views.jobs.markdown import incident_markdown
+from holdfast.views.jobs.series import marks_of, step_series
 from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
 from holdfast.web.reading.log_follow import LogFollow
 from holdfast.web.reading.looks import Looks
@@ -49,6 +54,7 @@ class StateData:
         self._settings, self._wall = settings, wall
         self._places = Places(settings.state_dirs, settings.job)
         self._looks = Looks(clock, wall)
+        self._steps = StepTimes()
         self._follow = LogFollow(self._reading_of)
         self._index = IndexService(
             self._places, settings.database, fleet=settings.fleet_dir, clock=clock, wall=wall
@@ -115,7 +121,7 @@ class StateData:
         return path
 
     def markdown(self, job: str, number: int, lang: str) -> str:
-        raise not_there(f"job {job} has no incident {number}")
+        return incident_markdown(self.incident(job, number), "zh" if lang == "zh" else "en")
 
     def log(self, job: str, query: LogQuery) -> LogPage:
         reading = self._reading_of(job)
@@ -131,11 +137,30 @@ class StateData:
         return LogPage(lines=tuple(page), next=max(query.after, following), live=not reading.summary.outcome)
 
     def steps(self, job: str, query: StepsQuery) -> StepSeries:
-        self.place(job)
-        return StepSeries(buckets=())
+        reading = self._reading_of(job)
+        try:
+            steps = self._steps.of(reading.job)
+        except JournalUnusable as error:
+            raise unavailable(str(error)) from error
+        marks = marks_of(reading.summary, reading.findings)
+        return step_series(steps, from_s=query.from_s, to_s=query.to_s, points=query.points, marks=marks)
 
     def heat(self, job: str, query: HeatQuery) -> HeatMap:
-        raise not_there(f"job {job} has no {query.metric} by rank")
+        reading = self._reading_of(job)
+        summary = reading.summary
+        incidents = tuple(mark for mark in marks_of(summary, ()) if mark.kind == "incident")
+        try:
+            return heat_map(
+                reading.job,
+                summary.attempt,
+                query.metric,
+                from_s=query.from_s,
+                to_s=query.to_s,
+                columns=query.columns,
+                incidents=incidents,
+            )
+        except NoSamples as error:
+            raise not_there(str(error)) from error
 
     def files(self, job: str) -> tuple[OutputFile, ...]:
         return read_files(self.place(job))
