@@ -11,7 +11,8 @@ TRAINS = "import time\nfor n in range(10**6): print('step', n, flush=True); time
 
 @pytest.fixture
 def runs(tmp_path, cache_home):
-    one = Runs(tmp_path / "there", cache_home) if (tmp_path / "there").mkdir() is None else None
+    (tmp_path / "there").mkdir()
+    one = Runs(tmp_path / "there", cache_home)
     yield one
     one.end()
 

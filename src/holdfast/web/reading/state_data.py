@@ -17,7 +17,7 @@ from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incide
 from holdfast.archive.index.service import IndexService
 from holdfast.archive.job import Reading
 from holdfast.archive.output.read import read_files, read_output
-from holdfast.archive.places import Place, Places
+from holdfast.archive.places import SEPARATOR, Place, Places
 from holdfast.archive.remote import read_remote
 from holdfast.jobs.line import AnyLine, open_line
 from holdfast.jobs.record import RecordUnreadable
@@ -57,7 +57,7 @@ class StateData:
             self._places, settings.database, fleet=settings.fleet_dir, clock=clock, wall=wall
         )
         self._index.start()
-        self.uplinks = Uplinks(settings.state_dirs[0], wall, lambda job: self._index.refresh(job.name))
+        self.uplinks = Uplinks(settings.state_dirs[0], wall, self._changed)
 
     # Lists ------------------------------------------------------------------------------------------------
 
@@ -204,6 +204,10 @@ class StateData:
             return place, found
         except (NoSuchJob, ValueError) as error:
             raise not_there(f"there is no job {job[:100]}", self._near(job)) from error
+
+    def _changed(self, job: JobDir) -> None:
+        """Something of a job elsewhere was recorded."""
+        self._index.refresh(f"{job.name}{SEPARATOR}{job.path.parent.parent.name}")
 
     def _files(self, place: JobDir) -> tuple[OutputFile, ...]:
         """Of a job elsewhere as its host has them, while it is connected; else what it has sent."""
