@@ -38,6 +38,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     node_silence_s: float = 12.0  # a node that is silent for so long is lost, whatever its engine says
     # What all jobs of a fleet know of its nodes: the folder of the node book; None: `fleet` in the state folder.
     fleet_dir: str | None = None
+    page: str | None = None  # HOST:PORT at which the job's page is served while it runs; None: it is not
     server: str | None = None  # URL of a Holdfast server that the job is reported to
     isolation_share_percent: int = (
         5  # of the fleet's nodes, that all its jobs may isolate within an hour; at least one

@@ -266,6 +266,14 @@ SETTINGS = (
         help="Folder of the node book, which all jobs of a fleet share; none: `fleet` in the state folder.",
     ),
     Setting(
+        key="page",
+        kind="address",
+        field="page",
+        flag=True,
+        word="none",
+        help="Serve the job's page at HOST:PORT while it runs; without a value at 127.0.0.1, any free port.",
+    ),
+    Setting(
         key="server",
         kind="text",
         field="server",

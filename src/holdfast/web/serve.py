@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 
+from holdfast.link.uplink_messages import MESSAGE_BYTES_MAX
 from holdfast.web.access.loopback import is_loopback
 from holdfast.web.access.tokens import TokensUnusable
 from holdfast.web.app import application
@@ -22,7 +23,7 @@ from holdfast.web.settings import ServerSettings
 GOODBYE_S = 3
 KEEP_ALIVE_S = 20
 HEADER_BYTES_MAX = 32 << 10
-WS_BYTES_MAX = 64 << 10
+WS_BYTES_MAX = MESSAGE_BYTES_MAX + 1_000
 BACKLOG = 512
 
 

@@ -57,7 +57,7 @@ class Access:
         """That it is our own page which asks for an action, where the browser logs in by itself. raises: Refusal"""
         if method in SAFE:
             return
-        check_origin(seen, headers, needed=False)
+        check_origin(seen, headers)
         if who.csrf and not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), who.csrf.encode()):
             raise not_allowed(f"the header {CSRF_HEADER} is missing or old: GET /api/v1/me has it as csrf")
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +17,8 @@ from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incide
 from holdfast.archive.index.service import IndexService
 from holdfast.archive.job import Reading
 from holdfast.archive.output.read import read_files, read_output
-from holdfast.archive.places import Place, Places
+from holdfast.archive.places import SEPARATOR, Place, Places
+from holdfast.archive.remote import read_remote
 from holdfast.archive.series.heat import NoSamples, heat_map
 from holdfast.archive.series.steps import StepTimes
 from holdfast.jobs.line import AnyLine, open_line
@@ -28,6 +30,7 @@ from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPag
 from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage, OutputWanted
+from holdfast.uplink.receiving import NotReached, Uplinks
 from holdfast.views.jobs.markdown import incident_markdown
 from holdfast.views.jobs.series import marks_of, step_series
 from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
@@ -60,6 +63,7 @@ class StateData:
             self._places, settings.database, fleet=settings.fleet_dir, clock=clock, wall=wall
         )
         self._index.start()
+        self.uplinks = Uplinks(settings.state_dirs[0], wall, self._changed)
 
     # Lists ------------------------------------------------------------------------------------------------
 
@@ -88,10 +92,11 @@ class StateData:
         return self._place(job)[1]
 
     def line(self, job: str) -> AnyLine:
-        return open_line(self.place(job))
+        place = self.place(job)
+        return self.uplinks.line(place) if read_remote(place) is not None else open_line(place)
 
     def is_elsewhere(self, job: str) -> bool:
-        return False
+        return read_remote(self.place(job)) is not None
 
     def job(self, job: str) -> JobDocument:
         return self._reading_of(job).document()
@@ -163,13 +168,16 @@ class StateData:
             raise not_there(str(error)) from error
 
     def files(self, job: str) -> tuple[OutputFile, ...]:
-        return read_files(self.place(job))
+        return self._files(self.place(job))
 
     def output(self, job: str, query: OutputQuery) -> OutputPage:
         place = self.place(job)
-        if query.file and query.file not in {one.file for one in read_files(place)}:
+        if query.file and query.file not in {one.file for one in self._files(place)}:
             raise not_there(f"job {job} has no such file of its output: {query.file[:200]}")
         try:
+            if self.uplinks.is_connected(place):
+                with suppress(NotReached):
+                    return self.uplinks.output(place, wanted(query))
             return read_output(place, wanted(query))
         except ValueError as error:
             raise bad_request(str(error)) from error
@@ -210,6 +218,7 @@ class StateData:
 
     def close(self) -> None:
         self._index.stop()
+        self.uplinks.close()
 
     # Inside -----------------------------------------------------------------------------------------------
 
@@ -220,6 +229,17 @@ class StateData:
             return place, found
         except (NoSuchJob, ValueError) as error:
             raise not_there(f"there is no job {job[:100]}", self._near(job)) from error
+
+    def _changed(self, job: JobDir) -> None:
+        """Something of a job elsewhere was recorded."""
+        self._index.refresh(f"{job.name}{SEPARATOR}{job.path.parent.parent.name}")
+
+    def _files(self, place: JobDir) -> tuple[OutputFile, ...]:
+        """Of a job elsewhere as its host has them, while it is connected; else what it has sent."""
+        if self.uplinks.is_connected(place):
+            with suppress(NotReached, ValueError):
+                return self.uplinks.files(place)
+        return read_files(place)
 
     def _near(self, job: str) -> list[str]:
         names = [one.name for one in StateDir(self._places.all[0].root).jobs()[:NEAR_MAX]]
