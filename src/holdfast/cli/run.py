@@ -26,6 +26,7 @@ from holdfast.supervise.start import recorded
 
 REFUSED = 2
 ANY_PORT = "127.0.0.1:0"
+FILES = ("metrics-textfile", "notify")
 _COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")
 _DEFAULTS = RunSettings(command=(), state_dir="")
 
@@ -42,7 +43,7 @@ def _flag(key: str) -> Any:
     metavar = {
         "whole": "N",
         "length": "TIME",
-        "path": "FILE" if key == "metrics-textfile" else "DIR",
+        "path": "FILE" if key in FILES else "DIR",
         "address": "HOST:PORT",
         "url": "URL",
         "choice": "|".join(setting.choices),
@@ -107,6 +108,7 @@ def run(
     isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
     page: Annotated[str | None, _flag("page")] = None,
     server: Annotated[str | None, _flag("server")] = None,
+    notify: Annotated[str | None, _flag("notify")] = None,
     metrics_address: Annotated[str | None, _flag("metrics-address")] = None,
     metrics_textfile: Annotated[str | None, _flag("metrics-textfile")] = None,
     prometheus: Annotated[str | None, _flag("prometheus")] = None,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from holdfast.cli import serve_tokens
 from holdfast.cli.line.flags import App, BadParameter, Context, Exit, Option
 from holdfast.cli.line.output import put, say
+from holdfast.cli.serve_notices import notifying
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
 
 REFUSED = 2
@@ -75,6 +76,12 @@ UserRole = Annotated[
 ServedLang = Annotated[
     str, Option("--lang", metavar="en|zh", help="Language; default: the browser's.", show_default=False)
 ]
+NotifyFile = Annotated[
+    Path | None,
+    Option(
+        "--notify", metavar="FILE", help="Notify people of all jobs by the channels and rules in this file."
+    ),
+]
 Rate = Annotated[float, Option("--rate", metavar="N", help="Requests of one user in a second.", min=1)]
 
 
@@ -94,6 +101,7 @@ def serve(
     user_role: UserRole = "viewer",
     lang: ServedLang = "",
     rate: Rate = 50.0,
+    notify: NotifyFile = None,
 ) -> None:
     """Serves the page and the API of all jobs of a state folder. Without tokens: only to you, on this machine."""
     if context.invoked_subcommand is not None:
@@ -124,7 +132,8 @@ def serve(
         limits=module.Limits(rate_per_s=rate, burst=int(4 * rate)),
     )
     try:
-        module.run(settings, lambda at: put(f"serving {at}", now=True))
+        with notifying(notify, settings.state_dirs, say):
+            module.run(settings, lambda at: put(f"serving {at}", now=True))
     except module.CannotServe as error:
         say(str(error))
         raise Exit(REFUSED) from error

@@ -40,6 +40,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     fleet_dir: str | None = None
     page: str | None = None  # HOST:PORT at which the job's page is served while it runs; None: it is not
     server: str | None = None  # URL of a Holdfast server that the job is reported to
+    notify: str | None = None  # the file of channels and rules for notices; None: nobody is notified
     isolation_share_percent: int = (
         5  # of the fleet's nodes, that all its jobs may isolate within an hour; at least one
     )

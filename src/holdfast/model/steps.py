@@ -171,7 +171,7 @@ class StepFinding(Struct, frozen=True, kw_only=True):
 
 class StepNow(Struct, frozen=True, kw_only=True):
     """A training's current position. Times of one step in seconds; `eta_s`: remaining time to `total` at the current
-    speed.
+    speed. `checkpoint_at_s`: when its log last said that a checkpoint is saved; None: it has not said so in this attempt.
     """
 
     step: int | None = None
@@ -184,6 +184,7 @@ class StepNow(Struct, frozen=True, kw_only=True):
     slowdown: str = ""  # the open one in a few words
     straggler: str = ""
     phase: str = ""
+    checkpoint_at_s: float | None = None
 
 
 class FirstLast(Struct, frozen=True, kw_only=True):

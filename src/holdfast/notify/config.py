@@ -19,11 +19,11 @@ A secret is never in the file of a job, in arguments of a process, or in a messa
 """
 
 import difflib
-import os
 import re
 import tomllib
 from collections.abc import Mapping
 from datetime import UTC, tzinfo
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -32,26 +32,34 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.notify.routes import OnCall, Quiet, Rule
+from holdfast.core.verdict import categories
 from holdfast.model.documents.notices import NOTICE_EVENTS, SEVERITIES
-from holdfast.views.languages import Language
+from holdfast.notify.forms import Tongue
 
 FILE_BYTES_MAX = 256 << 10
 SECRET_BYTES_MAX = 64 << 10
+TOP = ("language", "zone", "page", "silence_s", "checkpoint_age_s", "labels", "channel", "rule")
+SECONDS_MAX = 366 * 86_400
+XID = re.compile(r"xid_\d+")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-KINDS = (
-    "feishu",
-    "lark",
-    "dingtalk",
-    "wecom",
-    "slack",
-    "teams",
-    "discord",
-    "email",
-    "webhook",
-    "alertmanager",
-    "apprise",
-)
-SECRET_KEYS = frozenset({"url", "secret", "token", "password", "key"})
+COMMON = ("name", "kind", "language")
+# What a channel of each kind may have beside those, in order; what it must have is checked where its sender is made.
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "feishu": ("url", "secret", "app_id", "app_secret", "chat", "chat_type", "base_url"),
+    "lark": ("url", "secret", "app_id", "app_secret", "chat", "chat_type", "base_url"),
+    "dingtalk": ("url", "secret"),
+    "wecom": ("url",),
+    "slack": ("url", "token", "channel", "base_url"),
+    "teams": ("url",),
+    "discord": ("url",),
+    "email": ("host", "port", "tls", "user", "password", "from", "to"),
+    "pagerduty": ("key", "url"),
+    "opsgenie": ("key", "url"),
+    "alertmanager": ("url",),
+    "webhook": ("url", "secret"),
+    "apprise": ("url",),
+}
+LANGUAGES = ("en", "zh", "both")
 CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 
@@ -64,22 +72,38 @@ class ChannelConfig(Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    language: Language = "en"
+    language: Tongue = "en"
     options: dict[str, Any] = {}
 
-    def secret_words(self) -> tuple[str, ...]:
-        """What is never to be shown, not even in an error."""
-        return tuple(str(self.options[key]) for key in sorted(SECRET_KEYS & self.options.keys()))
+    def text(self, key: str, default: str | None = None) -> str:
+        """An option that is a text. raises: ConfigRefused, where it is missing and there is no default"""
+        value = self.options.get(key, default)
+        if not isinstance(value, str) or not value and default is None:
+            raise ConfigRefused(f"channel {self.name} of kind {self.kind} needs the text {key!r}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """An option that is a text or a list of texts. raises: ConfigRefused, where there is none"""
+        value = self.options.get(key)
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
+            raise ConfigRefused(
+                f"channel {self.name} of kind {self.kind} needs {key!r}: a text, or a list of texts"
+            )
+        return tuple(found)
 
 
 class NotifyConfig(Struct, frozen=True, kw_only=True):
-    """`page`: the address of the server's page, for links. `silence_s`: without output for so long is a notice."""
+    """`page`: the address of the server's page, for links. `silence_s`: without output for so long is a notice, and
+    `checkpoint_age_s` so long without a new checkpoint; 0: never.
+    """
 
     channels: tuple[ChannelConfig, ...] = ()
     rules: tuple[Rule, ...] = ()
     zone: tzinfo = UTC
     page: str = ""
     silence_s: float = 300.0
+    checkpoint_age_s: float = 0.0
     labels: dict[str, str] = {}
 
 
@@ -103,9 +127,9 @@ class _Reader:
         self._path, self._env = path, env
 
     def config(self, raw: dict[str, Any]) -> NotifyConfig:
-        self._only(raw, ("language", "zone", "page", "silence_s", "labels", "channel", "rule"), "")
+        self._only(raw, TOP, "")
         language = raw.get("language", "en")
-        self._one_of(language, ("en", "zh"), "language")
+        self._one_of(language, LANGUAGES, "language")
         channels = tuple(self._channel(one, language) for one in self._tables(raw, "channel"))
         names = [one.name for one in channels]
         if len(set(names)) != len(names):
@@ -121,7 +145,8 @@ class _Reader:
                 rules=rules,
                 zone=self._zone(raw.get("zone", "UTC")),
                 page=str(raw.get("page", "")).rstrip("/"),
-                silence_s=float(raw.get("silence_s", 300.0)),
+                silence_s=self._seconds(raw, "silence_s", 300.0),
+                checkpoint_age_s=self._seconds(raw, "checkpoint_age_s", 0.0),
                 labels={str(key): str(value) for key, value in dict(raw.get("labels", {})).items()},
             )
         except (TypeError, ValueError) as error:
@@ -131,17 +156,16 @@ class _Reader:
         name, kind = raw.get("name"), raw.get("kind")
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
             raise self._refused(f"a channel has a name of letters, digits, dots and dashes, not {name!r}")
-        self._one_of(kind, KINDS, f"kind of channel {name}")
+        self._one_of(kind, tuple(KINDS), f"kind of channel {name}")
         own = raw.get("language", language)
-        self._one_of(own, ("en", "zh"), f"language of channel {name}")
-        options = {
-            key: self._option(name, key, value)
-            for key, value in raw.items()
-            if key not in ("name", "kind", "language")
-        }
+        self._one_of(own, LANGUAGES, f"language of channel {name}")
+        self._only(raw, (*COMMON, *KINDS[str(kind)]), f"of channel {name} of kind {kind}")
+        options = {key: self._option(name, key, value) for key, value in raw.items() if key not in COMMON}
         return ChannelConfig(name=name, kind=str(kind), language=own, options=options)
 
     def _option(self, channel: str, key: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._option(channel, key, one) for one in value]
         if not isinstance(value, str):
             return value
         scheme, _, rest = value.partition(":")
@@ -168,6 +192,8 @@ class _Reader:
         for key in ("events", "not_events"):
             for event in raw.get(key, ()):
                 self._one_of(event, NOTICE_EVENTS, f"{key} of a rule")
+        for category in raw.get("categories", ()):
+            self._category(category)
         self._one_of(raw.get("severity", "info"), SEVERITIES, "severity of a rule")
         plain = {key: value for key, value in raw.items() if key not in ("on_call", "quiet", "last")}
         try:
@@ -180,6 +206,20 @@ class _Reader:
             quiet=tuple(self._quiet(one) for one in raw.get("quiet", ())),
             on_call=tuple(self._on_call(one, names) for one in raw.get("on_call", ())),
         )
+
+    def _category(self, pattern: Any) -> None:
+        """A category of docs/words.md, or a pattern that fits one."""
+        names = tuple(categories.KINDS)
+        if not isinstance(pattern, str) or not (
+            XID.fullmatch(pattern) or any(fnmatchcase(name, pattern) for name in names)
+        ):
+            raise self._refused(f"no category fits {pattern!r} in a rule{_near(str(pattern), names)}")
+
+    def _seconds(self, raw: Mapping[str, Any], key: str, default: float) -> float:
+        value = raw.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
+            raise self._refused(f"{key} is a number of seconds from 0 on, not {value!r}")
+        return float(value)
 
     def _quiet(self, raw: dict[str, Any]) -> Quiet:
         self._only(raw, ("start", "end", "passes", "days"), "of quiet hours")
@@ -242,17 +282,3 @@ class _Reader:
 def _near(name: str, known: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
-
-
-def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
-    """The text with each secret masked; for errors of libraries, which like to quote addresses."""
-    for secret in secrets:
-        if len(secret) >= 4:
-            text = text.replace(secret, "***")
-    return text
-
-
-def default_path(env: Mapping[str, str]) -> Path:
-    """`notify.toml` beside the settings file."""
-    root = env.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return Path(root, "holdfast", "notify.toml")

@@ -13,12 +13,23 @@ from msgspec.structs import replace
 from holdfast.core.notify.outbox import Channel, Outbox, Send
 from holdfast.core.notify.routes import Moment, Rule, channels_of
 from holdfast.core.notify.storms import Storms
-from holdfast.model.documents.notices import AnyDelivery, Attempted, Delivered, Failed, Joined, Notice
-from holdfast.notify.config import without_secrets
+from holdfast.model.documents.notices import (
+    SEVERITIES,
+    AnyDelivery,
+    Attempted,
+    Delivered,
+    Failed,
+    Joined,
+    Notice,
+    Severity,
+)
 from holdfast.notify.delivery_log import DeliveryLog
+from holdfast.notify.secrets import without_secrets
 from holdfast.notify.sender import Rejected, Sender, TryLater
 
 ERROR_CHARS_MAX = 300
+COMPLAINTS_MAX = 1_000  # different ones
+_Done = queue.Queue[tuple[Send, Delivered | Failed, bool]]
 
 
 class Post:
@@ -44,12 +55,13 @@ class Post:
         self._outbox = Outbox(
             (Channel(name=name, can_update=one.can_update) for name, one in senders.items()), dice
         )
-        self._storms = Storms()
-        self._done: queue.Queue[tuple[Send, Delivered | Failed, bool]] = queue.Queue()
+        self._storms = Storms(name for name, one in senders.items() if one.bounds_itself)
+        self._done: _Done = queue.Queue()
         self._workers = {
-            name: _Worker(name, sender, self._done, clock, secrets.get(name, ()))
+            name: _Worker(sender, self._done, clock, secrets.get(name, ()), name)
             for name, sender in senders.items()
         }
+        self._worst: dict[str, Severity] = {}  # by notice
         self._said: set[tuple[str, str]] = set()
         self._is_unwritable = False
         self.unsure = 0  # deliveries that an earlier process had begun: they may arrive twice
@@ -61,11 +73,17 @@ class Post:
         for row in self._log.read():
             self._outbox.heard(row)
         self.unsure = self._outbox.restarted()
+        for name, worker in self._workers.items():
+            worker.start(self._outbox.told(name))
 
     def put(self, notice: Notice) -> None:
-        local = datetime.fromtimestamp(notice.at_s, self._zone)
-        now = Moment(weekday=local.weekday(), minute=60 * local.hour + local.minute)
-        self._outbox.put(notice, channels_of(notice, self._rules, now))
+        """Its channels are those of the worst that it was: who has heard of trouble hears of its end."""
+        worst = max(notice.severity, self._worst.get(notice.id, notice.severity), key=SEVERITIES.index)
+        self._worst[notice.id] = worst
+        self._outbox.put(
+            notice,
+            channels_of(replace(notice, severity=worst), self._rules, moment(notice.at_s, self._zone)),
+        )
 
     def turn(self) -> None:
         """Takes results, and starts what is due. Never waits."""
@@ -76,8 +94,7 @@ class Post:
                 break
             self._took(send, result, is_final)
         now_s = self._clock()
-        free = [send for send in self._outbox.due(now_s) if not self._workers[send.channel].is_busy]
-        for send in self._storms.joined(free, now_s):
+        for send in self._storms.joined(self._outbox.due(now_s), now_s):
             worker = self._workers[send.channel]
             if worker.is_busy:
                 continue
@@ -91,14 +108,13 @@ class Post:
                         count=send.count,
                     )
                 )
-            self._storms.begun(send, now_s)
-            worker.begin(send)
+            worker.give(send)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way and nothing waits."""
         busy = any(worker.is_busy for worker in self._workers.values())
-        return not busy and self._done.empty() and self._outbox.next_s(self._clock()) is None
+        return not busy and self._done.empty() and self._outbox.is_idle
 
     def close(self) -> None:
         for worker in self._workers.values():
@@ -107,9 +123,15 @@ class Post:
 
     def _took(self, send: Send, result: Delivered | Failed, is_final: bool) -> None:
         """Of a message about several notices the result holds for all of them."""
-        retry_at_s = None
+        retry_at_s: float | None = None
         if isinstance(result, Failed) and not is_final:
-            retry_at_s = self._outbox.retry_s(send, self._clock(), result.retry_at_s)
+            first = send.joined[0] if send.joined else send.notice
+            retry_at_s, in_a_row = self._outbox.retry(
+                replace(send, notice=first), self._clock(), result.retry_at_s
+            )
+            result = replace(result, in_a_row=in_a_row)
+        if retry_at_s is None:
+            self._storms.delivered(send)
         for notice in send.joined or (send.notice,):
             self._record(_of(notice, send, result, retry_at_s))
         if isinstance(result, Failed):
@@ -117,7 +139,7 @@ class Post:
 
     def _complain(self, channel: str, why: str, *, is_final: bool) -> None:
         """Once for each trouble of a channel."""
-        if (channel, why) not in self._said:
+        if (channel, why) not in self._said and len(self._said) < COMPLAINTS_MAX:
             self._said.add((channel, why))
             then = "given up" if is_final else "trying again"
             self._tell(f"notices to {channel} are not delivered ({why}); {then}")
@@ -129,11 +151,17 @@ class Post:
             self._tell(f"{self._log.path} cannot be written: after a restart notices may be sent twice")
 
 
+def moment(at_s: float, zone: tzinfo) -> Moment:
+    """The time of day and week where the rules are at home."""
+    local = datetime.fromtimestamp(at_s, zone)
+    return Moment(weekday=local.weekday(), minute=60 * local.hour + local.minute)
+
+
 def _of(notice: Notice, send: Send, result: Delivered | Failed, retry_at_s: float | None) -> AnyDelivery:
     """The result of a message as a row of one of the notices in it."""
     if isinstance(result, Failed):
         return replace(result, notice=notice.id, version=notice.version, retry_at_s=retry_at_s)
-    if notice.id != send.notice.id:
+    if send.joined:
         return Joined(
             notice=notice.id,
             channel=send.channel,
@@ -149,35 +177,53 @@ class _Worker:
 
     def __init__(
         self,
-        name: str,
         sender: Sender,
-        done: "queue.Queue[tuple[Send, Delivered | Failed, bool]]",
+        done: _Done,
         clock: Callable[[], float],
         secrets: tuple[str, ...],
+        name: str,
     ) -> None:
-        self._name, self._sender, self._done = name, sender, done
+        self._sender, self._done = sender, done
         self._clock, self._secrets = clock, secrets
         self._todo: queue.Queue[Send | None] = queue.Queue(1)
+        self._told: list[Notice] = []
         self.is_busy = False
         self._thread = threading.Thread(target=self._run, name=f"notify-{name}", daemon=True)
+
+    def start(self, told: list[Notice]) -> None:
+        self._told = told
         self._thread.start()
 
-    def begin(self, send: Send) -> None:
+    def give(self, send: Send) -> None:
         self.is_busy = True
         self._todo.put(send)
 
     def close(self) -> None:
         """A delivery that is under way is not waited for."""
-        if not self.is_busy:
+        if self._thread.is_alive() and not self.is_busy:
             self._todo.put(None)
             self._thread.join(1.0)
 
     def _run(self) -> None:
-        while (send := self._todo.get()) is not None:
+        self._sender.begin(self._told)
+        while True:
+            try:
+                send = self._todo.get(timeout=self._sender.again_s)
+            except queue.Empty:
+                self._again()
+                continue
+            if send is None:
+                return
             result, is_final = self._delivered(send)
             self._done.put((send, result, is_final))
             self.is_busy = False
-        self._sender.close()
+
+    def _again(self) -> None:
+        """What fails now is repeated with the next turn."""
+        try:
+            self._sender.again()
+        except (Rejected, TryLater):
+            pass
 
     def _delivered(self, send: Send) -> tuple[Delivered | Failed, bool]:
         """The result, and whether trying again is of no use. `retry_at_s` is here the pause that the receiver asks for."""

@@ -21,7 +21,8 @@ class DeliveryLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._end_line()
+        size_bytes = os.fstat(self._descriptor).st_size
+        self._is_cut = bool(size_bytes) and os.pread(self._descriptor, 1, size_bytes - 1) != b"\n"
 
     def read(self) -> Iterator[AnyDelivery]:
         with self.path.open("rb") as file:
@@ -32,18 +33,14 @@ class DeliveryLog:
                     continue
 
     def write(self, row: AnyDelivery) -> bool:
-        """False where it could not be written."""
+        """False where it could not be written, or not whole. After a line that was cut the next one begins on its own."""
+        line = (b"\n" if self._is_cut else b"") + msgspec.json.encode(row) + b"\n"
         try:
-            os.write(self._descriptor, msgspec.json.encode(row) + b"\n")
+            written = os.write(self._descriptor, line)
         except OSError:
             return False
-        return True
+        self._is_cut = written < len(line)
+        return not self._is_cut
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-    def _end_line(self) -> None:
-        """After a line that was cut short, the next one begins on its own."""
-        size_bytes = os.fstat(self._descriptor).st_size
-        if size_bytes and os.pread(self._descriptor, 1, size_bytes - 1) != b"\n":
-            os.write(self._descriptor, b"\n")

@@ -1,12 +1,14 @@
-"""Posts JSON to a receiver with the standard library: time limits, proxies, and what a status means for a delivery."""
+"""Posts to a receiver with the standard library: time limits, proxies, and what a status means for a delivery."""
 
+import http.client
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -14,17 +16,40 @@ from holdfast import __version__
 from holdfast.notify.sender import Rejected, TryLater
 
 TIMEOUT_S = 10.0
+WHOLE_S = 30.0  # for an answer that comes in drops
 ANSWER_BYTES_MAX = 64 << 10
+WORDS_MAX = 200
 AGENT = f"holdfast/{__version__}"
 TRY_LATER_STATUS = frozenset({408, 425, 429})
+# Seconds until the limit is lifted. The second is Feishu's: https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control
+PAUSE_HEADERS = ("retry-after", "x-ogw-ratelimit-reset")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`body`: of JSON; an empty object where it is none. `text`: as it came, cut."""
+    """`body`: of JSON; an empty object where it is none. `text`: as it came, cut. `after_s`: the pause it asks for."""
 
     status: int
     body: dict[str, Any]
     text: str
+    after_s: float | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirected POST becomes a GET, which a receiver may answer with 200 without having read anything."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+class _Readable(Protocol):
+    def read1(self, size: int = -1, /) -> bytes: ...
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
 
 
 def post_json(
@@ -35,55 +60,85 @@ def post_json(
     method: str = "POST",
     now_s: float,
 ) -> Answer:
-    """Proxies are those of the environment. raises: TryLater, Rejected"""
+    """Any answer, good or bad. Proxies are those of the environment. raises: TryLater, Rejected"""
     body = json.dumps(document, ensure_ascii=False).encode()
-    return post(
-        url,
-        body,
-        headers={"Content-Type": "application/json; charset=utf-8", **(headers or {})},
-        method=method,
-        now_s=now_s,
-    )
+    found = {"Content-Type": "application/json; charset=utf-8", **(headers or {})}
+    return post(url, body, headers=found, method=method, now_s=now_s)
 
 
 def post(url: str, body: bytes, *, headers: Mapping[str, str], method: str = "POST", now_s: float) -> Answer:
-    """raises: TryLater, Rejected"""
+    """Any answer, good or bad. raises: TryLater, Rejected"""
     if not url.startswith(("https://", "http://")):
         raise Rejected("the address does not begin with https:// or http://")
-    request = urllib.request.Request(url, data=body, method=method, headers={"User-Agent": AGENT, **headers})
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            return _answer(response.status, response.read(ANSWER_BYTES_MAX))
+        request = urllib.request.Request(
+            url, data=body, method=method, headers={"User-Agent": AGENT, **headers}
+        )
+        with _opener.open(request, timeout=TIMEOUT_S) as response:
+            return _answer(response.status, _read(response), None)
     except urllib.error.HTTPError as error:
         with error:
-            answer = _answer(error.code, error.read(ANSWER_BYTES_MAX))
-        why = f"it answered {error.code}: {answer.text[:200] or error.reason}"
-        if error.code >= 500 or error.code in TRY_LATER_STATUS:
-            raise TryLater(why, _retry_after_s(error.headers.get("Retry-After"), now_s)) from error
-        raise Rejected(why) from error
+            return _answer(error.code, _read(error), _after_s(dict(error.headers.items()), now_s))
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
             raise Rejected(f"its certificate is not valid: {error.reason.verify_message}") from error
         raise TryLater(f"it cannot be reached: {error.reason}") from error
-    except (OSError, ValueError) as error:  # a connection that broke, an answer that is none
-        raise TryLater(f"it did not answer: {error}") from error
+    except (
+        OSError,
+        ValueError,
+        http.client.HTTPException,
+    ) as error:  # a connection that broke, an answer that is none
+        raise TryLater(f"it did not answer: {error or type(error).__name__}") from error
 
 
-def _answer(status: int, raw: bytes) -> Answer:
+def good(answer: Answer) -> Answer:
+    """The answer, if its status is one. raises: TryLater, Rejected"""
+    if answer.is_good:
+        return answer
+    why = f"it answered {answer.status}: {answer.text[:WORDS_MAX] or 'nothing more'}"
+    if answer.status >= 500 or answer.status in TRY_LATER_STATUS:
+        raise TryLater(why, answer.after_s)
+    raise Rejected(why)
+
+
+def _read(response: _Readable) -> bytes:
+    """raises: OSError, where it takes too long"""
+    until_s = time.monotonic() + WHOLE_S
+    found = b""
+    while len(found) < ANSWER_BYTES_MAX:
+        piece = response.read1(ANSWER_BYTES_MAX - len(found))
+        if not piece:
+            break
+        found += piece
+        if time.monotonic() > until_s:
+            raise OSError(f"the answer took more than {WHOLE_S:g} s")
+    return found
+
+
+def _answer(status: int, raw: bytes, after_s: float | None) -> Answer:
     text = raw.decode("utf-8", "replace")
     try:
         body = json.loads(text)
     except ValueError:
         body = {}
-    return Answer(status=status, body=body if isinstance(body, dict) else {}, text=" ".join(text.split()))
+    whole = body if isinstance(body, dict) else {}
+    return Answer(status=status, body=whole, text=" ".join(text.split()), after_s=after_s)
 
 
-def _retry_after_s(value: str | None, now_s: float) -> float | None:
+def _after_s(headers: Mapping[str, str], now_s: float) -> float | None:
+    small = {name.lower(): value for name, value in headers.items()}
+    found = (_seconds(small.get(name), now_s) for name in PAUSE_HEADERS)
+    return next((one for one in found if one is not None), None)
+
+
+def _seconds(value: str | None, now_s: float) -> float | None:
     """Seconds from now; a date is allowed, too. source: RFC 9110, 10.2.3"""
     if value is None:
         return None
-    if value.strip().isdigit():
-        return float(value)
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - now_s)
     except (TypeError, ValueError):

@@ -1,10 +1,12 @@
 """Defines what a sender is, and what can go wrong with a delivery."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from holdfast.core.notify.outbox import Send
+from holdfast.model.documents.notices import Notice
 
 
 class Rejected(Exception):
@@ -26,15 +28,38 @@ class Sent(Struct, frozen=True, kw_only=True):
 
 
 class Sender(Protocol):
-    """Delivers to one receiver. May take seconds; called from a thread of its own for each channel.
+    """Delivers to one receiver. May take seconds; all of it is called from one thread, which each channel has for itself.
 
-    `can_update`: whether a message can be changed, or a later one joined to it.
+    `can_update`: whether a message can be changed in place. `bounds_itself`: whether it groups what comes in a storm.
+    `again_s`: how often `again` is called; None: never.
     """
 
     can_update: bool
+    bounds_itself: bool
+    again_s: float | None
+
+    def begin(self, told: Sequence[Notice]) -> None:
+        """Before anything else: what the receiver has of earlier processes, and is not over."""
+        ...
 
     def send(self, send: Send) -> Sent:
         """raises: Rejected, TryLater"""
         ...
 
-    def close(self) -> None: ...
+    def again(self) -> None:
+        """Repeats what the receiver would else forget. raises: Rejected, TryLater"""
+        ...
+
+
+class Plain:
+    """What most senders have in common: nothing is kept, nothing is repeated, nothing is updated."""
+
+    can_update = False
+    bounds_itself = False
+    again_s: float | None = None
+
+    def begin(self, told: Sequence[Notice]) -> None:
+        """Nothing is kept."""
+
+    def again(self) -> None:
+        """Nothing is repeated."""

@@ -11,27 +11,36 @@ FILES_MAX = 4_096
 
 
 class Silence:
-    """`silence_s` 0: never."""
+    """`silence_s` 0: never. Each silence is a notice of its own, named by its beginning: a restart says nothing twice."""
 
     def __init__(self, job: JobDir, silence_s: float) -> None:
         self._job, self._silence_s = job, silence_s
-        self._is_silent = False
+        self._key = ""  # of the silence that is on
 
     def look(self, attempt: int | None, now_s: float) -> Iterator[Happening]:
         """`attempt`: the one that trains now; None: none does."""
         last_s = self._last_output_s(attempt) if attempt is not None and self._silence_s > 0 else None
-        is_silent = last_s is not None and now_s - last_s >= self._silence_s
-        if is_silent == self._is_silent:
+        if last_s is not None and now_s - last_s >= self._silence_s:
+            key = f"silence-{int(last_s)}"
+            if key != self._key:
+                yield from self._over(now_s)
+                self._key = key
+                spoken = length(round(now_s - last_s))
+                yield Happening(
+                    key=key,
+                    event="log-silence",
+                    severity="warning",
+                    at_s=now_s,
+                    text=f"no output for {spoken}",
+                    text_zh=f"{spoken} 没有输出",
+                )
             return
-        self._is_silent = is_silent
-        yield Happening(
-            key="silence",
-            event="log-silence",
-            severity="warning" if is_silent else "info",
-            at_s=now_s,
-            text=f"no output for {length(round(now_s - last_s))}" if is_silent and last_s is not None else "",
-            is_over=not is_silent,
-        )
+        yield from self._over(now_s)
+
+    def _over(self, now_s: float) -> Iterator[Happening]:
+        if self._key:
+            key, self._key = self._key, ""
+            yield Happening(key=key, event="log-silence", severity="info", at_s=now_s, is_over=True)
 
     def _last_output_s(self, attempt: int) -> float | None:
         newest: float | None = None

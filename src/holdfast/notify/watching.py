@@ -1,6 +1,6 @@
 """Follows the record of one job and makes notices: from each entry of the journal, and from what lies outside of it.
 
-The same journal gives the same notices with the same versions, so that a process that starts anew knows what is due.
+The same journal gives the same notices with the same versions, so that a process that starts anew finds what is due.
 """
 
 import time
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import tzinfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.archive.state import true_state
 from holdfast.controller.loop import decisions
@@ -16,29 +17,55 @@ from holdfast.jobs.record import Record
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import open_reader
-from holdfast.model.documents.notices import Notice
+from holdfast.model.documents.notices import Notice, NoticeEvent
+from holdfast.model.documents.parts import JobState
 from holdfast.model.state import Running
+from holdfast.notify.checkpoints import CheckpointAge
+from holdfast.notify.silence import Silence
 from holdfast.views.jobs.seen import Seen
-from holdfast.views.notices import notice
+from holdfast.views.notices import HAVE_AN_END, notice
+
+# The state that the sentence of the moment is about; of others, that the job trains.
+STATES: dict[NoticeEvent, JobState] = {
+    "waiting-for-node": "waiting",
+    "no-spare": "waiting",
+    "failed": "failed",
+    "job-done": "succeeded",
+    "job-started": "starting",
+    "incident": "recovering",
+    "hang": "recovering",
+    "verdict": "recovering",
+}
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """`page`: address of the server's page; empty: no links. `labels`: of the job."""
+    """`page`: address of the server's page; empty: no links. `labels`: of the job. `silence_s`, `checkpoint_age_s`: as in
+    NotifyConfig.
+    """
 
     page: str = ""
     labels: dict[str, str] = {}
     zone: tzinfo | None = None
+    silence_s: float = 0.0
+    checkpoint_age_s: float = 0.0
 
 
 class JobWatch:
-    """raises: JournalUnusable, where there is no journal yet"""
+    """`job_id`: on the server's page; empty: the name. raises: JournalUnusable, where there is no journal yet"""
 
-    def __init__(self, job: JobDir, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, job: JobDir, settings: Settings, clock: Callable[[], float] = time.time, job_id: str = ""
+    ) -> None:
         self._record = Record(job, open_reader(job.journal_path))
         self._job, self._settings, self._clock = job, settings, clock
+        self._id = job_id or job.name
         self._seq = 0
         self._versions: dict[str, int] = {}
-        self._lost = False  # said that nobody supervises the job
+        self._rounds: dict[str, int] = {}  # how often what a key stands for has begun
+        self._closed: set[str] = set()
+        self._lost = ""  # the key under which it was said that nobody supervises the job
+        self._silence = Silence(job, settings.silence_s)
+        self._checkpoints = CheckpointAge(job, settings.checkpoint_age_s)
 
     @property
     def has_ended(self) -> bool:
@@ -53,74 +80,83 @@ class JobWatch:
             story.hear(event, decision)
             state = decision.state
             for one in found:
-                yield self._notice(one, "training")
+                yield from self._notices(one, STATES.get(one.event, "training"))
 
     def look(self) -> Iterator[Notice]:
-        """From what the journal does not say: the supervisor has died, and nobody writes the journal."""
+        """From what the journal does not say: whether somebody supervises the job, whether it prints, and saves."""
         if self.has_ended:
             return
-        truth = true_state(self._job, self._record.facts, self._record.story.summary(), self._clock)
-        is_lost = truth.state in ("dead", "unsupervised")
-        if is_lost != self._lost:
-            self._lost = is_lost
-            happening = Happening(
-                key="supervisor",
-                event="unsupervised",
-                severity="critical" if is_lost else "info",
-                at_s=truth.since_s or self._clock(),
-                is_over=not is_lost,
-            )
-            yield self._notice(happening, truth.state)
-
-    def outside(self, found: Iterable[Happening]) -> Iterator[Notice]:
-        """Of what was found outside of the journal while the job trains."""
-        for one in found:
-            yield self._notice(one, "training")
-
-    @property
-    def attempt(self) -> int | None:
-        """The attempt that trains now; None: none does."""
+        yield from self._supervised()
+        now_s, attempt, started_s = self._clock(), None, None
         state = self._record.story.state
-        return state.job.attempt if isinstance(state.phase, Running) else None
+        if isinstance(state.phase, Running) and not self._lost:
+            attempt = state.job.attempt
+            attempts = self._record.story.summary().attempts
+            started_s = attempts[-1].started_at_s if attempts else None
+        yield from self._outside(self._silence.look(attempt, now_s))
+        yield from self._outside(self._checkpoints.look(attempt, started_s, now_s))
 
     def close(self) -> None:
         self._record.close()
 
-    def _notice(self, happening: Happening, state: str) -> Notice:
+    def _supervised(self) -> Iterator[Notice]:
+        truth = true_state(self._job, self._record.facts, self._record.story.summary(), self._clock)
+        is_lost = truth.state in ("dead", "unsupervised")
+        if is_lost == bool(self._lost):
+            return
+        # Nobody writes the journal while nobody supervises the job: a restart of this process names it the same.
+        key = self._lost or f"supervisor-{self._seq}"
+        self._lost = key if is_lost else ""
+        happening = Happening(
+            key=key,
+            event="unsupervised",
+            severity="critical" if is_lost else "info",
+            at_s=truth.since_s or self._clock(),
+            is_over=not is_lost,
+        )
+        yield from self._notices(happening, truth.state)
+
+    def _outside(self, found: Iterable[Happening]) -> Iterator[Notice]:
+        for one in found:
+            yield from self._notices(one, "training")
+
+    def _notices(self, happening: Happening, state: JobState) -> Iterator[Notice]:
+        """One; none where something is over that was not on."""
+        is_on = happening.key in self._versions and happening.key not in self._closed
+        if happening.is_over and happening.event in HAVE_AN_END and not is_on:
+            return
+        yield self._notice(self._numbered(happening), state)
+
+    def _notice(self, happening: Happening, state: JobState) -> Notice:
         version = self._versions[happening.key] = self._versions.get(happening.key, 0) + 1
-        settings, facts = self._settings, self._record.facts
-        summary = self._record.story.summary()
+        settings, record = self._settings, self._record
         seen = Seen(
-            id=self._job.name,
+            id=self._id,
             name=self._job.name,
-            state=_state(happening, state),  # type: ignore[arg-type]
+            state=state,
             state_since_s=happening.at_s,
-            facts=facts,
-            policy=self._record.policy,
+            facts=record.facts,
+            policy=record.policy,
             labels=settings.labels,
         )
         link = ""
         if settings.page:
-            link = f"{settings.page}/jobs/{self._job.name}"
+            link = f"{settings.page}/jobs/{self._id}"
             link += f"/incidents/{happening.incident}" if happening.incident is not None else ""
-        return notice(happening, version, summary, seen, link=link, zone=settings.zone)
+        return notice(happening, version, record.story.summary(), seen, link=link, zone=settings.zone)
+
+    def _numbered(self, happening: Happening) -> Happening:
+        """What begins again after it was over is another notice: nobody looks at the old one."""
+        key = happening.key
+        if key in self._closed:
+            self._closed.discard(key)
+            self._rounds[key] = self._rounds.get(key, 1) + 1
+        if happening.is_over:
+            self._closed.add(key)
+        number = self._rounds.get(key, 1)
+        return happening if number == 1 else replace(happening, key=f"{key}-again-{number}")
 
     def _rows(self) -> Iterator[RawEntry]:
         for row in self._record.reader.read_raw(self._seq):
             self._seq = row[5]
             yield row
-
-
-def _state(happening: Happening, state: str) -> str:
-    """The state that the sentence of this moment is about."""
-    by_event = {
-        "waiting-for-node": "waiting",
-        "no-spare": "waiting",
-        "failed": "failed",
-        "job-done": "succeeded",
-        "job-started": "starting",
-        "incident": "recovering",
-        "hang": "recovering",
-        "verdict": "recovering",
-    }
-    return by_event.get(happening.event, state)

@@ -75,7 +75,11 @@ def settle(
     _refuse_unknown_keys(layers)
     found = {setting.key: _found(setting, layers) for setting in SETTINGS}
     preset = _preset(found["policy"])
-    start = RunSettings(command=tuple(command), state_dir=str(default_state_dir(environ)))
+    start = RunSettings(
+        command=tuple(command),
+        state_dir=str(default_state_dir(environ)),
+        notify=_default_notify(environ),
+    )
     chosen = {
         setting.key: found[setting.key]
         or _from_preset(setting, preset, found["policy"])
@@ -154,6 +158,19 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
     return Path(base, "holdfast")
 
 
+def notify_file(flag: str | None, environ: Mapping[str, str]) -> Path | None:
+    """The file of channels and rules for notices; None: there is none. raises: SettingsRefused"""
+    found = _found(BY_KEY["notify"], _layers({"notify": flag}, environ, None))
+    value = found.value if found is not None else _default_notify(environ)
+    return Path(str(value)) if value is not None else None
+
+
+def _default_notify(environ: Mapping[str, str]) -> str | None:
+    """`notify.toml` beside the user's settings file, where it exists."""
+    path = Path(_config_home(environ), "holdfast", "notify.toml")
+    return str(path) if os.path.isfile(path) else None
+
+
 # Layers --------------------------------------------------------------------------------------------------
 
 
@@ -166,11 +183,14 @@ def _file(environ: Mapping[str, str], config: str | None) -> Path | None:
     named = config or environ.get(CONFIG_ENV)
     if named:
         return Path(named).expanduser()
-    base = environ.get("XDG_CONFIG_HOME") or Path(_home(environ), ".config")
-    places = (Path(FILE_HERE), Path(base, "holdfast", "config.toml"))
+    places = (Path(FILE_HERE), Path(_config_home(environ), "holdfast", "config.toml"))
     return next(
         (path for path in places if os.path.isfile(path)), None
     )  # another user's home: no file for us
+
+
+def _config_home(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("XDG_CONFIG_HOME") or Path(_home(environ), ".config"))
 
 
 def _home(environ: Mapping[str, str]) -> str:

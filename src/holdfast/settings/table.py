@@ -282,6 +282,14 @@ SETTINGS = (
         help="Report the job to the Holdfast server at this URL; the token is in HOLDFAST_SERVER_TOKEN.",
     ),
     Setting(
+        key="notify",
+        kind="path",
+        field="notify",
+        flag=True,
+        word="none",
+        help="File of channels and rules for notices; default: ~/.config/holdfast/notify.toml where it exists; none: no notices.",
+    ),
+    Setting(
         key="isolation-share",
         kind="whole",
         field="isolation_share_percent",

@@ -1,4 +1,4 @@
-"""Starts the processes that accompany a job: the uplink to a server, and whatever else reads its record as it grows.
+"""Starts the processes that accompany a job: the uplink to a server, and notices to people.
 
 Each is independent of the supervisor and outlives it, so that its death is reported, too. Nothing that happens to a
 companion reaches the training.
@@ -55,6 +55,15 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 log="page.log",
                 without="the job's page is not served",
                 announces="page-address",
+            )
+        )
+    if settings.notify is not None:
+        found.append(
+            Companion(
+                module="holdfast.notify",
+                arguments=(settings.notify,),
+                log="notify.log",
+                without="nobody is notified of the job",
             )
         )
     return found

@@ -2,6 +2,8 @@
 
 from datetime import tzinfo
 
+from msgspec.structs import replace
+
 from holdfast.core.job.story import IncidentStory, Summary
 from holdfast.core.job.wording import culprit_words
 from holdfast.core.notify.happenings import Happening
@@ -18,6 +20,7 @@ from holdfast.views.state_sentence import NAME_OF_JOB_MAX
 
 WHO_MAX = 3
 FACT_CHARS_MAX = 400
+TEXT_MAX = 150
 TITLES: dict[NoticeEvent, Words] = {
     "incident": Words(en="incident", zh="故障"),
     "hang": Words(en="hang", zh="训练挂起"),
@@ -37,15 +40,16 @@ TITLES: dict[NoticeEvent, Words] = {
     "job-started": Words(en="started", zh="已启动"),
     "job-done": Words(en="ended", zh="已结束"),
 }
-OVER = Words(en="over", zh="已结束")
+HAVE_AN_END: frozenset[NoticeEvent] = frozenset(
+    {"slowdown", "straggler", "waiting-for-node", "log-silence", "checkpoint-old", "unsupervised"}
+)
 TONES: dict[str, Tone] = {"info": "neutral", "warning": "trouble", "critical": "lost"}
-CAUSE, WHO, ACTION, COST, ADVICE, WHERE = (
+CAUSE, WHO, ACTION, COST, ADVICE = (
     Words(en="cause", zh="原因"),
     Words(en="who", zh="定位"),
     Words(en="action", zh="处置"),
     Words(en="cost", zh="损失"),
     Words(en="advice", zh="建议"),
-    Words(en="job", zh="作业"),
 )
 
 
@@ -58,20 +62,25 @@ def notice(
     link: str = "",
     zone: tzinfo | None = None,
 ) -> Notice:
-    """One version of a notice, from the job as it is after what happened."""
+    """One version of a notice, from the job as it is after what happened.
+
+    Its id has the time of the job's start in it: receivers may serve several clusters with jobs of the same name.
+    """
     story = next((one for one in summary.incidents if one.number == happening.incident), None)
     name = clean(seen.name, NAME_OF_JOB_MAX)
     title = TITLES[happening.event]
     end = Words(en=": over", zh=":已结束") if happening.is_over and _began(happening) else Words(en="", zh="")
     row = incident_row(story, summary, seen, zone) if story is not None else None
     return Notice(
-        id=f"{seen.id}/{happening.key}",
+        id=f"{seen.id}-{int(summary.submitted_at_s or 0.0)}/{happening.key}",
         version=version,
         event=happening.event,
         severity=happening.severity,
         at_s=happening.at_s,
         job=seen.name,
-        sentence=row.sentence if row is not None else _sentence(happening, summary, seen, zone),
+        sentence=_without_secrets(
+            row.sentence if row is not None else _sentence(happening, summary, seen, zone)
+        ),
         title=Words(en=f"{name}: {title.en}{end.en}", zh=f"{name}:{title.zh}{end.zh}"),
         facts=_facts(story, summary, row.who if row is not None else ()),
         incident=happening.incident,
@@ -84,13 +93,19 @@ def notice(
     )
 
 
+def _without_secrets(sentence: Sentence) -> Sentence:
+    text = sentence.text
+    return replace(sentence, text=Words(en=masked(text.en), zh=masked(text.zh)))
+
+
 def _began(happening: Happening) -> bool:
     """Whether it is the end of something that was told before, and not an end by itself."""
-    return happening.event in ("slowdown", "straggler", "waiting-for-node", "log-silence", "unsupervised")
+    return happening.event in HAVE_AN_END
 
 
 def _sentence(happening: Happening, summary: Summary, seen: Seen, zone: tzinfo | None) -> Sentence:
-    from_text = clean(masked(happening.text), 150)
+    from_text = clean(masked(happening.text), TEXT_MAX)
+    from_zh = clean(masked(happening.text_zh), TEXT_MAX) or from_text
     if happening.event == "isolation":
         words = Words(
             en=f"{from_text} is isolated: no attempt is placed there.",
@@ -101,7 +116,7 @@ def _sentence(happening: Happening, summary: Summary, seen: Seen, zone: tzinfo |
             en=f"{from_text} restarts are used.", zh=f"重启次数已用 {from_text.replace(' of ', '/')}。"
         )
     elif from_text:
-        words = Words(en=from_text, zh=from_text)
+        words = Words(en=from_text, zh=from_zh)
     else:
         return job_row(summary, seen, zone).sentence
     tone = TONES[happening.severity]

@@ -55,6 +55,7 @@ COMMANDS = {
     "serve": Place("holdfast.cli.serve", "app", "Serves the page and the API of all jobs."),
     "mcp": Place("holdfast.cli.mcp", "app", "Serves jobs to software agents, read-only (MCP)."),
     "rules": Place("holdfast.cli.rules", "app", "Alert rules and dashboards: list, write, lint."),
+    "notify": Place("holdfast.cli.notify", "app", "Notices to people: list, test, explain the rules."),
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
     ),

@@ -36,7 +36,10 @@ BUDGET_LEFT = 1  # restarts: with so few left it is said
 
 
 class Happening(Struct, frozen=True, kw_only=True):
-    """`key`: of the notice within the job ("incident-3", "slowdown", "job"). `text`: the finding's own words."""
+    """`key`: of the notice within the job ("incident-3", "slowdown-1", "job"). `text`: the finding's own words.
+
+    `is_milestone`: worth a message of its own where a receiver cannot update an earlier one. `is_over`: nothing follows.
+    """
 
     key: str
     event: NoticeEvent
@@ -44,6 +47,7 @@ class Happening(Struct, frozen=True, kw_only=True):
     at_s: float
     incident: int | None = None
     text: str = ""
+    text_zh: str = ""
     is_milestone: bool = True
     is_over: bool = False
 
@@ -61,8 +65,7 @@ def _of_incident(before: State, event: AnyEvent, decision: Decision) -> list[Hap
     found: list[Happening] = []
     is_end = isinstance(decision.state.phase, Ended)
     if new is not None and (old is None or old.number != new.number):
-        is_hang = any(isinstance(fault, HangFault) for fault in new.faults)
-        found.append(_incident(new, "hang" if is_hang else "incident", "warning", event.at_s))
+        found.append(_incident(new, _opened(new), "warning", event.at_s))
     if new is not None and new.verdict is not None:
         known = old.verdict if old is not None and old.number == new.number else None
         if known != new.verdict:
@@ -70,8 +73,13 @@ def _of_incident(before: State, event: AnyEvent, decision: Decision) -> list[Hap
     if old is not None and new is None and not is_end:
         found.append(_incident(old, "recovered", "info", event.at_s, is_over=True))
     if decision.choice is not None and new is not None and not is_end:
-        found.append(_incident(new, "verdict", "warning", event.at_s, is_milestone=False))
+        name = "verdict" if new.verdict is not None else _opened(new)
+        found.append(_incident(new, name, "warning", event.at_s, is_milestone=False))
     return found
+
+
+def _opened(incident: Incident) -> NoticeEvent:
+    return "hang" if any(isinstance(fault, HangFault) for fault in incident.faults) else "incident"
 
 
 def _incident(
@@ -102,7 +110,7 @@ def _of_event(before: State, event: AnyEvent, decision: Decision) -> list[Happen
             name, severity = FINDINGS[finding]
             return [
                 Happening(
-                    key=f"{name}-{event.attempt or 0}",
+                    key=f"{finding.removesuffix(OVER)}-{event.attempt or 0}",
                     event=name,
                     severity=severity,
                     at_s=event.at_s,
@@ -141,20 +149,20 @@ def _of_phase(before: State, event: AnyEvent, after: State) -> list[Happening]:
             Happening(key="place", event="waiting-for-node", severity="info", at_s=event.at_s, is_over=True)
         )
     if isinstance(after.phase, Ended) and not isinstance(before.phase, Ended):
-        found.append(_end(before, event.at_s, after.phase))
+        found += _end(before.job.incident or after.job.incident, event.at_s, after.phase)
     return found
 
 
-def _end(before: State, at_s: float, phase: Ended) -> Happening:
-    """A failure belongs to the incident that it ends."""
-    incident = before.job.incident
+def _end(incident: Incident | None, at_s: float, phase: Ended) -> list[Happening]:
+    """A failure belongs to the incident that it ends. An incident that was open when the job ended well is over, too."""
     if phase.outcome == "failed":
-        key = f"incident-{incident.number}" if incident is not None else "job"
-        number = incident.number if incident is not None else None
-        return Happening(
-            key=key, event="failed", severity="critical", at_s=at_s, incident=number, is_over=True
-        )
-    return Happening(key="job", event="job-done", severity="info", at_s=at_s, is_over=True)
+        if incident is not None:
+            return [_incident(incident, "failed", "critical", at_s, is_over=True)]
+        return [Happening(key="job", event="failed", severity="critical", at_s=at_s, is_over=True)]
+    done = Happening(key="job", event="job-done", severity="info", at_s=at_s, is_over=True)
+    if incident is None:
+        return [done]
+    return [_incident(incident, "job-done", "info", at_s, is_over=True), done]
 
 
 def _of_budget(before: State, event: AnyEvent, after: State, policy: Policy) -> list[Happening]:

@@ -2,7 +2,7 @@
 
 What was delivered is kept in an append-only log. After a restart the same notices come out of the journal again; those
 whose version was delivered are not sent a second time. A delivery that was begun and has no result is sent again: nothing
-is lost, and a receiver that knows idempotency keys shows it once.
+is lost, and a receiver that uses idempotency keys shows it once.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,12 +12,14 @@ from msgspec import Struct
 from holdfast.model.documents.notices import AnyDelivery, Attempted, Delivered, Failed, Joined, Notice
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 2.0, 300.0
-GIVE_UP_S = 24 * 3600.0  # after the first try of a version
-STORM_NOTICES, STORM_S = 5, 60.0  # so many new notices of a channel within so long; the others are joined
+AFTER_S_MAX = 3_600.0  # a receiver that asks for a longer pause is tried after this
+GIVE_UP_S = (
+    24 * 3_600.0
+)  # after the first try of a version; what is older when it is found is not sent at all
 
 
 class Channel(Struct, frozen=True, kw_only=True):
-    """What the plan needs to know of a receiver. `can_update`: an earlier message can be changed or followed up."""
+    """What the plan needs of a receiver. `can_update`: an earlier message can be changed in place."""
 
     name: str
     can_update: bool
@@ -26,6 +28,7 @@ class Channel(Struct, frozen=True, kw_only=True):
 class Send(Struct, frozen=True, kw_only=True):
     """An order. `reference`: of the earlier message of this notice; empty: it is the first. `key`: idempotent.
 
+    `is_update`: an earlier message is changed, no new one is made. `count`: of tries of this version, this one included.
     `joined`: the notices that this message stands for, where it is about several.
     """
 
@@ -34,74 +37,88 @@ class Send(Struct, frozen=True, kw_only=True):
     reference: str
     count: int
     key: str
+    is_update: bool = False
     joined: tuple[Notice, ...] = ()
 
 
-class _Track(Struct):
-    """One notice on one channel."""
+class _Line(Struct):
+    """A channel. `failures`: deliveries in a row that failed for now; until `retry_at_s` nothing is sent there."""
 
-    notice: Notice
+    can_update: bool
+    failures: int = 0
+    retry_at_s: float = 0.0
+
+
+class _Track(Struct):
+    """One notice on one channel. `notice` None: the log has it, and the journal does not, yet.
+
+    `milestone`: the newest version that is worth a message of its own.
+    """
+
+    notice: Notice | None = None
+    milestone: Notice | None = None
     delivered: int = 0
+    given_up: int = 0
     reference: str = ""
     count: int = 0
     first_try_s: float | None = None
-    retry_at_s: float = 0.0
-    is_given_up: bool = False
-    into: str = ""
     is_in_flight: bool = False
-    milestones: tuple[int, ...] = ()  # versions that wait, where a receiver cannot update
 
 
 class Outbox:
-    """`dice`: 0 to 1, spreads retries. Feed it notices and the log of deliveries; `due` returns what to send now."""
+    """`dice`: 0 to 1, spreads retries. Takes notices and the log of deliveries; `due` returns what to send now."""
 
     def __init__(self, channels: Iterable[Channel], dice: Callable[[], float]) -> None:
-        self._channels = {channel.name: channel for channel in channels}
+        self._lines = {channel.name: _Line(can_update=channel.can_update) for channel in channels}
         self._dice = dice
         self._tracks: dict[tuple[str, str], _Track] = {}
-        self._versions: dict[tuple[str, str], dict[int, Notice]] = {}
+        self._open: set[tuple[str, str]] = set()  # tracks that may have something to send
 
     def put(self, notice: Notice, channels: Iterable[str]) -> None:
-        """A version of a notice, for these channels. Versions that are old news are replaced by the newest."""
-        for name in channels:
-            if name not in self._channels:
+        """A version of a notice, for these channels, and for those that can update what they have of it.
+
+        Versions that are old news are replaced by the newest.
+        """
+        updated = [
+            name for name, line in self._lines.items() if line.can_update and self._has(notice.id, name)
+        ]
+        for name in dict.fromkeys((*channels, *updated)):
+            if name not in self._lines:
                 continue
-            key = (notice.id, name)
-            track = self._tracks.get(key)
-            if track is None:
-                track = self._tracks[key] = _Track(notice=notice)
+            track = self._tracks.setdefault((notice.id, name), _Track())
+            if track.notice is not None and notice.version < track.notice.version:
+                continue  # a journal that was read again
             track.notice = notice
-            if notice.version > track.delivered:
-                track.is_given_up = False
-            if not self._channels[name].can_update and notice.is_milestone:
-                self._versions.setdefault(key, {})[notice.version] = notice
-                track.milestones = (*track.milestones, notice.version)
+            if notice.is_milestone:
+                track.milestone = notice
+            self._open.add((notice.id, name))
 
     def heard(self, row: AnyDelivery) -> None:
         """A row of the log: of this process or of one before it."""
-        track = self._tracks.get((row.notice, row.channel))
-        if track is None:
+        if row.channel not in self._lines:
             return
+        track = self._tracks.setdefault((row.notice, row.channel), _Track())
+        line = self._lines[row.channel]
         match row:
             case Attempted():
                 track.is_in_flight = True
                 track.count = row.count
                 track.first_try_s = row.at_s if track.first_try_s is None else track.first_try_s
-            case Delivered():
-                track.is_in_flight = False
-                track.delivered = max(track.delivered, row.version)
-                track.reference = row.reference or track.reference
-                track.count, track.first_try_s, track.retry_at_s = 0, None, 0.0
-                track.milestones = tuple(one for one in track.milestones if one > row.version)
             case Failed():
                 track.is_in_flight = False
                 track.count = row.count
-                track.is_given_up = row.retry_at_s is None
-                track.retry_at_s = row.retry_at_s or 0.0
-            case Joined():
-                track.into = row.into
+                if row.retry_at_s is None:
+                    track.given_up = max(track.given_up, row.version)
+                    track.count, track.first_try_s = 0, None
+                else:
+                    line.failures, line.retry_at_s = row.in_a_row, row.retry_at_s
+            case Delivered() | Joined():
+                track.is_in_flight = False
                 track.delivered = max(track.delivered, row.version)
-                track.milestones = tuple(one for one in track.milestones if one > row.version)
+                track.count, track.first_try_s = 0, None
+                line.failures, line.retry_at_s = 0, 0.0
+                if isinstance(row, Delivered):
+                    track.reference = row.reference or track.reference
 
     def restarted(self) -> int:
         """After the log of earlier processes was read: what they had begun is tried again. Returns how many such."""
@@ -111,13 +128,16 @@ class Outbox:
         return len(unsure)
 
     def due(self, now_s: float) -> list[Send]:
-        """What is to be sent now: at most one for each notice and channel, the oldest first."""
-        found = []
-        for (_, name), track in sorted(self._tracks.items(), key=lambda one: one[1].notice.at_s):
-            if track.is_in_flight or track.is_given_up or now_s < track.retry_at_s:
+        """What is to be sent now: at most one for each notice and channel; the least tried first, then the oldest."""
+        found: list[Send] = []
+        for key in list(self._open):
+            name, track = key[1], self._tracks[key]
+            line = self._lines[name]
+            if track.is_in_flight or now_s < line.retry_at_s:
                 continue
-            notice = self._next(name, track)
-            if notice is None:
+            notice = _next(track, line)
+            if notice is None or (track.count == 0 and now_s - notice.at_s > GIVE_UP_S):
+                self._open.discard(key)
                 continue
             found.append(
                 Send(
@@ -126,32 +146,52 @@ class Outbox:
                     reference=track.reference,
                     count=track.count + 1,
                     key=f"{notice.id}/{notice.version}/{name}",
+                    is_update=line.can_update and bool(track.reference),
                 )
             )
-        return found
+        return sorted(found, key=lambda send: (send.count, send.notice.at_s, send.notice.id, send.channel))
 
-    def retry_s(self, send: Send, now_s: float, after_s: float | None = None) -> float | None:
-        """When to try again; None: it is given up. `after_s`: what the receiver asks for."""
+    def retry(self, send: Send, now_s: float, after_s: float | None = None) -> tuple[float | None, int]:
+        """When its channel is tried again, None: it is given up; and how many failures in a row that channel has.
+
+        `after_s`: the pause that the receiver asks for.
+        """
+        in_a_row = self._lines[send.channel].failures + 1
         track = self._tracks[(send.notice.id, send.channel)]
         if track.first_try_s is not None and now_s - track.first_try_s > GIVE_UP_S:
-            return None
-        doubled_s = min(PAUSE_S_MAX, FIRST_PAUSE_S * 2.0 ** min(send.count - 1, 20))
-        return now_s + max(doubled_s * (0.5 + self._dice()), after_s or 0.0)
+            return None, in_a_row
+        doubled_s = min(PAUSE_S_MAX, FIRST_PAUSE_S * 2.0 ** min(in_a_row - 1, 20))
+        pause_s = max(doubled_s * (0.5 + self._dice()), min(after_s or 0.0, AFTER_S_MAX))
+        return now_s + pause_s, in_a_row
 
-    def next_s(self, now_s: float) -> float | None:
-        """When something may be due; None: nothing waits."""
-        waiting = [
-            track.retry_at_s
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and nothing waits. True only after `due` was asked."""
+        return not any(
+            self._tracks[key].is_in_flight or _next(self._tracks[key], self._lines[key[1]]) is not None
+            for key in self._open
+        )
+
+    def told(self, channel: str) -> list[Notice]:
+        """The notices that this channel has, and that are not over."""
+        return [
+            track.notice
             for (_, name), track in self._tracks.items()
-            if not track.is_given_up and not track.is_in_flight and self._next(name, track) is not None
+            if name == channel
+            and track.notice is not None
+            and track.delivered > 0
+            and not track.notice.is_over
         ]
-        return max(now_s, min(waiting)) if waiting else None
 
-    def _next(self, name: str, track: _Track) -> Notice | None:
-        """The version to send: the newest; of a receiver that cannot update, the next milestone."""
-        if self._channels[name].can_update or not track.delivered:
-            if track.notice.version <= track.delivered:
-                return None
-            return track.notice
-        left = [one for one in track.milestones if one > track.delivered]
-        return self._versions[(track.notice.id, name)][left[-1]] if left else None
+    def _has(self, notice: str, channel: str) -> bool:
+        track = self._tracks.get((notice, channel))
+        return track is not None and (track.notice is not None or track.delivered > 0)
+
+
+def _next(track: _Track, line: _Line) -> Notice | None:
+    """The version to send: the newest; where that would be another message about the same, the newest milestone."""
+    follows = bool(track.delivered) and not (line.can_update and track.reference)
+    notice = track.milestone if follows else track.notice
+    if notice is None or notice.version <= max(track.delivered, track.given_up):
+        return None
+    return notice

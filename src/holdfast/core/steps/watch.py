@@ -78,6 +78,7 @@ class StepWatch:
         self._open: list[OpenSlowdown] = []
         self._findings = 0
         self._by_throughput = False
+        self._checkpoint_at_s: float | None = None
         limits = settings
         self._stand = StandWatch(
             limits.stands_s, limits.stands_ratio, limits.stands_pause_ratio, limits.stands_lines
@@ -88,6 +89,8 @@ class StepWatch:
     def feed(self, item: StepRecord | PhaseMark) -> list[StepFinding]:
         """Takes one record or mark of the log, in order. Repeated steps are ignored."""
         if isinstance(item, PhaseMark):
+            if item.kind == "checkpoint" and item.at_s is not None:
+                self._checkpoint_at_s = item.at_s
             if len(self._marks) < MARKS_MAX and item.kind not in self._marks:
                 self._marks.append(item.kind)
             return []
@@ -144,6 +147,7 @@ class StepWatch:
             eta_s=left * now_s if left is not None and left >= 0 and now_s is not None else None,
             loss=loss,
             slowdown=self._in_words(),
+            checkpoint_at_s=self._checkpoint_at_s,
             phase="warm-up" if self._young is not None and last else (self._marks[-1] if self._marks else ""),
         )
 

@@ -80,7 +80,7 @@ class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """A delivery failed. `retry_at_s` None: it is given up, and `why` says for what."""
+    """A delivery failed. `retry_at_s` None: it is given up. `in_a_row`: failures of this channel, this one included."""
 
     notice: str
     channel: str
@@ -89,6 +89,7 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     count: int
     why: str
     retry_at_s: float | None = None
+    in_a_row: int = 0
 
 
 class Joined(Struct, frozen=True, kw_only=True, tag="joined"):

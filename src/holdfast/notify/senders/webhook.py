@@ -16,14 +16,16 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.core.notify.outbox import Send
-from holdfast.notify.config import ChannelConfig, ConfigRefused
-from holdfast.notify.http import post
-from holdfast.notify.sender import Sent
+from holdfast.notify.config import ChannelConfig
+from holdfast.notify.http import good, post
+from holdfast.notify.sender import Plain, Sent
 
 VERSION = 1
 
 
-class Webhook:
+class Webhook(Plain):
+    """Each version is sent, also those that are no milestones: the receiver can do with them what it wants."""
+
     can_update = True
 
     def __init__(self, url: str, secret: str, clock: Callable[[], float] = time.time) -> None:
@@ -41,11 +43,8 @@ class Webhook:
         }
         if self._secret:
             headers["X-Holdfast-Signature"] = "sha256=" + signature(self._secret, str(int(now_s)), body)
-        post(self._url, body, headers=headers, now_s=now_s)
+        good(post(self._url, body, headers=headers, now_s=now_s))
         return Sent(reference=send.notice.id)
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def signature(secret: bytes, timestamp: str, body: bytes) -> str:
@@ -54,7 +53,4 @@ def signature(secret: bytes, timestamp: str, body: bytes) -> str:
 
 def webhook(channel: ChannelConfig) -> Webhook:
     """raises: ConfigRefused"""
-    url = channel.options.get("url")
-    if not isinstance(url, str) or not url:
-        raise ConfigRefused(f"channel {channel.name} has no url")
-    return Webhook(url, str(channel.options.get("secret", "")))
+    return Webhook(channel.text("url"), channel.text("secret", ""))

@@ -1,0 +1,107 @@
+"""Lists what receivers answer with, in bodies whose status says that all is well, or too little.
+
+A code that is in no table is a refusal. Zero is success everywhere.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from holdfast.notify.http import Answer, good
+from holdfast.notify.sender import Rejected, TryLater
+
+FIRST_WORDS_MAX = 200
+
+
+class Code(Struct, frozen=True):
+    """`later`: worth another try, after `after_s` where that is known. `do`: what a person can do now."""
+
+    later: bool
+    do: str
+    after_s: float | None = None
+
+
+# source: https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot (custom bots: 9499, 11232, 19xxx),
+#   https://open.feishu.cn/document/server-docs/api-call-guide/frequency-control (99991400),
+#   https://open.feishu.cn/document/server-docs/im-v1/message-card/patch (230xxx),
+#   https://open.feishu.cn/document/server-docs/api-call-guide/generic-error-code (9999166x)
+FEISHU: Mapping[str, Code] = {
+    "9499": Code(False, "the form of the request is refused"),
+    "11232": Code(True, "the bot sends too much at this moment"),
+    "19001": Code(False, "the address of the bot is wrong: copy it again"),
+    "19021": Code(False, "the signature is wrong: check `secret`, and the clock of this machine"),
+    "19022": Code(False, "the bot does not accept this machine's address: add it to its list"),
+    "19024": Code(False, "the bot accepts only messages with its keywords: add one that every message has"),
+    "99991400": Code(True, "the app asks too often"),
+    "99991661": Code(True, "the token of the app is missing"),
+    "99991663": Code(True, "the token of the app has run out"),
+    "99991664": Code(True, "the token of the app is not valid"),
+    "10003": Code(False, "app_id or app_secret is wrong"),
+    "10014": Code(False, "app_id or app_secret is wrong"),
+    "230002": Code(False, "the bot is not in the chat: add it there"),
+    "230006": Code(False, "the app has no bot: switch that on and publish the app"),
+    "230020": Code(True, "this chat gets too many messages"),
+    "230027": Code(False, "the app lacks the permission im:message"),
+}
+# Of these the message cannot be changed any more, and another one is made.
+FEISHU_GONE = frozenset({"230011", "230031"})
+
+# source: https://open.dingtalk.com/document/orgapp/custom-robot-access (more than 20 messages a minute: limited for
+#   10 minutes), https://open.dingtalk.com/document/orgapp/server-api-error-codes-1
+DINGTALK: Mapping[str, Code] = {
+    "-1": Code(True, "DingTalk is busy"),
+    "130101": Code(True, "more than 20 messages within a minute", 600.0),
+    "300001": Code(False, "the address of the robot is wrong: copy it again"),
+    "300005": Code(False, "the token in the address of the robot is wrong: copy it again"),
+    "310000": Code(
+        False, "refused by its security settings: check `secret`, keywords, addresses, and the clock here"
+    ),
+    "400013": Code(False, "the group is gone"),
+    "400101": Code(False, "the robot is switched off, or its token is wrong"),
+    "410100": Code(True, "more messages than allowed", 600.0),
+}
+
+# source: https://developer.work.weixin.qq.com/document/path/91770 (20 messages a minute),
+#   https://developer.work.weixin.qq.com/document/path/90313 (global codes)
+WECOM: Mapping[str, Code] = {
+    "-1": Code(True, "WeCom is busy"),
+    "45009": Code(True, "more than 20 messages within a minute", 60.0),
+    "45033": Code(True, "too many messages at the same time", 60.0),
+    "93000": Code(False, "the address of the robot is wrong: copy it again"),
+    "40058": Code(False, "the form of the message is refused"),
+}
+
+# source: https://docs.slack.dev/reference/methods/chat.postMessage, chat.update
+SLACK: Mapping[str, Code] = {
+    "ratelimited": Code(True, "too many messages"),
+    "rate_limited": Code(True, "too many messages"),
+    "message_limit_exceeded": Code(True, "too many messages"),
+    "internal_error": Code(True, "Slack has trouble"),
+    "fatal_error": Code(True, "Slack has trouble"),
+    "service_unavailable": Code(True, "Slack has trouble"),
+    "request_timeout": Code(True, "Slack has trouble"),
+    "team_added_to_org": Code(True, "the workspace is being moved"),
+    "invalid_auth": Code(False, "the token is not valid"),
+    "not_authed": Code(False, "there is no token"),
+    "account_inactive": Code(False, "the token belongs to an account that was removed"),
+    "token_revoked": Code(False, "the token was revoked"),
+    "missing_scope": Code(False, "the token lacks the scope chat:write"),
+    "not_in_channel": Code(False, "the app is not in the channel: invite it"),
+    "channel_not_found": Code(False, "there is no such channel: give its id, as C0123456789"),
+    "is_archived": Code(False, "the channel is archived"),
+}
+SLACK_GONE = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
+
+
+def judged(answer: Answer, code: object, message: object, table: Mapping[str, Code]) -> Answer:
+    """The answer, where it is good by its status and by its own code (None: it has none). raises: TryLater, Rejected"""
+    if code is None or str(code) == "0":
+        return good(answer)
+    known = table.get(str(code))
+    words = str(message)[:FIRST_WORDS_MAX]
+    why = f"it answered {code} {words}".rstrip() + (f": {known.do}" if known is not None else "")
+    is_busy = answer.status == 429 or answer.status >= 500
+    if (known is not None and known.later) or (known is None and is_busy):
+        after_s = answer.after_s if answer.after_s is not None or known is None else known.after_s
+        raise TryLater(why, after_s)
+    raise Rejected(why)

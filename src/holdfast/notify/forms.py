@@ -1,0 +1,71 @@
+"""Makes what senders show of a notice: texts in the language of a channel, and short enough for the receiver."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from holdfast.model.documents.notices import Notice
+from holdfast.model.signatures import Words
+
+Tongue = Literal["en", "zh", "both"]
+OPEN = Words(en="Open", zh="查看详情")
+ELLIPSIS = "…"
+COLON = {"en": ": ", "zh": ":", "both": ": "}
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """`facts`: name and text. `button`: the text on the link; empty `link`: there is none."""
+
+    title: str
+    sentence: str
+    facts: tuple[tuple[str, str], ...]
+    link: str
+    button: str
+    colon: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Plain text, without the title and the link."""
+        return [self.sentence, *(f"{name}{self.colon}{text}" for name, text in self.facts)]
+
+    @property
+    def text(self) -> str:
+        """All of it as plain text."""
+        return "\n".join([self.title, *self.lines, *([self.link] if self.link else [])])
+
+
+def shown(notice: Notice, language: Tongue) -> Shown:
+    return Shown(
+        title=in_language(notice.title, language, " / "),
+        sentence=in_language(notice.sentence.text, language, "\n"),
+        facts=tuple(
+            (in_language(name, language, " / "), in_language(text, language, "\n"))
+            for name, text in notice.facts
+        ),
+        link=notice.link,
+        button=in_language(OPEN, language, " / "),
+        colon=COLON[language],
+    )
+
+
+def in_language(words: Words, language: Tongue, between: str = " / ") -> str:
+    if language == "both" and words.en != words.zh:
+        return f"{words.en}{between}{words.zh}"
+    return words.zh if language == "zh" else words.en
+
+
+def cut(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else text[: characters_max - 1] + ELLIPSIS
+
+
+def cut_bytes(text: str, bytes_max: int) -> str:
+    """At most so many bytes of UTF-8."""
+    raw = text.encode()
+    if len(raw) <= bytes_max:
+        return text
+    return raw[: bytes_max - len(ELLIPSIS.encode())].decode(errors="ignore") + ELLIPSIS
+
+
+def is_resolved(notice: Notice) -> bool:
+    """Whether the trouble is gone: a failure is the last word of an incident, and no good one."""
+    return notice.is_over and notice.severity == "info"

@@ -1,0 +1,59 @@
+"""Masks secrets of channels: in errors of libraries, which like to quote addresses, and in lists for people."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+MASK = "***"
+SECRET_KEYS = frozenset({"secret", "token", "password", "key", "app_secret"})
+ADDRESS_KEYS = frozenset({"url"})  # most receivers put a secret into the path or the query
+SHORT = 4  # a shorter secret would mask parts of words
+
+
+def secret_words(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is never to be shown, not even in an error; the longest first."""
+    found: set[str] = set()
+    for key in (SECRET_KEYS | ADDRESS_KEYS) & options.keys():
+        values = options[key] if isinstance(options[key], list) else [options[key]]
+        for value in map(str, values):
+            found.add(value)
+            if key in ADDRESS_KEYS:
+                found.update(_parts(value))
+    return tuple(sorted((one for one in found if len(one) >= SHORT), key=len, reverse=True))
+
+
+def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def shown(key: str, value: Any) -> Any:
+    """The value of an option for people: of an address only where it leads."""
+    if key in SECRET_KEYS:
+        return MASK
+    if key in ADDRESS_KEYS:
+        return [_place(one) for one in value] if isinstance(value, list) else _place(str(value))
+    return value
+
+
+def _place(url: str) -> str:
+    try:
+        split = urlsplit(url)
+        host = split.hostname or ""
+        port = f":{split.port}" if split.port else ""
+    except ValueError:
+        return MASK
+    if split.scheme not in ("http", "https"):
+        return (
+            f"{split.scheme}://{MASK}" if split.scheme else MASK
+        )  # in addresses of Apprise a host may be a token
+    return f"{split.scheme}://{host}{port}/{MASK}" if split.path.strip("/") or split.query else url
+
+
+def _parts(url: str) -> list[str]:
+    try:
+        split = urlsplit(url)
+    except ValueError:
+        return []
+    return [part for part in (split.password or "", split.query, split.path.rsplit("/", 1)[-1]) if part]

@@ -1,0 +1,63 @@
+"""Sends to whatever the package Apprise has an address for: SMS gateways, ntfy, Telegram, and a hundred others.
+
+It says neither why something failed nor whether trying again helps: every failure is tried again. Nothing can be changed
+afterwards. Needs the extra `notify`.
+
+source: https://appriseit.com/library/
+"""
+
+import logging
+from typing import Any
+
+from holdfast.core.notify.outbox import Send
+from holdfast.notify.config import ChannelConfig, ConfigRefused
+from holdfast.notify.forms import Tongue, is_resolved, shown
+from holdfast.notify.sender import Plain, Sent, TryLater
+
+try:
+    import apprise
+except ImportError:  # the extra is missing: said in `anything`
+    apprise = None  # type: ignore[assignment]
+
+EXTRA = "needs the extra for it: pip install 'holdfast[notify]'"
+KINDS = {"critical": "failure", "warning": "warning", "info": "info"}
+WORDS_MAX = 300
+
+
+class Anything(Plain):
+    def __init__(self, receiver: Any, language: Tongue) -> None:
+        """`receiver`: an Apprise object."""
+        self._receiver, self._language = receiver, language
+        self._log_capture: Any = apprise.LogCapture  # without types
+
+    def send(self, send: Send) -> Sent:
+        """raises: TryLater"""
+        notice = send.notice
+        one = shown(notice, self._language)
+        body = "\n".join([*one.lines, *([one.link] if one.link else [])])
+        with self._log_capture(level=logging.WARNING) as said:
+            is_sent = self._receiver.notify(
+                title=one.title,
+                body=body,
+                notify_type="success" if is_resolved(notice) else KINDS[notice.severity],
+                body_format=apprise.NotifyFormat.TEXT,
+            )
+            words = " ".join(said.getvalue().split())
+        if not is_sent:
+            raise TryLater(f"Apprise could not send it: {words[-WORDS_MAX:] or 'it does not say why'}")
+        return Sent()
+
+
+def anything(channel: ChannelConfig) -> Anything:
+    """raises: ConfigRefused"""
+    addresses = channel.texts("url")
+    if apprise is None:
+        raise ConfigRefused(f"channel {channel.name} of kind {channel.kind} {EXTRA}")
+    receiver = apprise.Apprise()
+    for address in addresses:
+        if not receiver.add(address):
+            scheme = address.partition(":")[0]
+            raise ConfigRefused(
+                f"url of channel {channel.name}: Apprise does not understand an address that begins with {scheme[:20]}:"
+            )
+    return Anything(receiver, channel.language)
