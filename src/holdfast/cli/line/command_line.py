@@ -52,10 +52,12 @@ COMMANDS = {
     "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
     "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
-    "serve": Place("holdfast.cli.serve", "app", "Serves the page and the API of all jobs."),
-    "mcp": Place("holdfast.cli.mcp", "app", "Serves jobs to software agents, read-only (MCP)."),
-    "rules": Place("holdfast.cli.rules", "app", "Alert rules and dashboards: list, write, lint."),
-    "notify": Place("holdfast.cli.notify", "app", "Notices to people: list, test, explain the rules."),
+    "serve": Place("holdfast.cli.services.serve", "app", "Serves the page and the API of all jobs."),
+    "mcp": Place("holdfast.cli.services.mcp", "app", "Serves jobs to software agents, read-only (MCP)."),
+    "rules": Place("holdfast.cli.services.rules", "app", "Alert rules and dashboards: list, write, lint."),
+    "notify": Place(
+        "holdfast.cli.services.notify", "app", "Notices to people: list, test, explain the rules."
+    ),
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
     ),
