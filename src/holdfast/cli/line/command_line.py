@@ -35,6 +35,9 @@ COMMANDS = {
     "run": Place("holdfast.cli.run", "run_app", "Runs a training command and keeps it going."),
     "attach": Place("holdfast.cli.run", "attach_app", "Reattaches to a job whose supervisor has died."),
     "status": Place("holdfast.cli.job.status", "app", "Shows the state of a job on one screen."),
+    "report": Place(
+        "holdfast.cli.job.report", "app", "Writes the page of a job as one HTML file, for a ticket."
+    ),
     "why": Place(
         "holdfast.cli.job.why", "app", "Says in one sentence what happened to a job, then the proof."
     ),
