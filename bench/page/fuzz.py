@@ -1,6 +1,6 @@
 """Sends a real server requests made from its own OpenAPI document, valid and invalid ones, and counts the answers.
 
-    .venv/bin/python bench/page_fuzz.py [REQUESTS]      # 20,000 by default
+    .venv/bin/python bench/page/fuzz.py [REQUESTS]      # 20,000 by default
 
 Prints how many of each status there were, and every request that got a server error (5xx but 503).
 """
@@ -19,7 +19,7 @@ from schemathesis.generation import GenerationMode
 from holdfast.web.access.tokens import TokenFile
 from holdfast.web.api import openapi
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from web.servers import Place, Server
 
 REQUESTS = 20_000
