@@ -42,6 +42,7 @@ from holdfast.web.settings import ServerSettings
 
 FIRST_INDEX_S = 5.0  # how long a request waits for an index that is just being opened
 NEAR_MAX = 2_000
+AROUND_LINES = 20  # on each side of a line of evidence
 Answer = TypeVar("Answer")
 
 
@@ -115,7 +116,19 @@ class StateData:
         found = next((one for one in self.incident(job, number).evidence if one.id == evidence), None)
         if found is None:
             raise not_there(f"incident {number} of job {job} has no evidence {evidence}")
-        return found
+        if found.place is None or found.place.offset is None:
+            return found
+        wide = OutputQuery(file=found.place.file, line=found.place.offset, limit=2 * AROUND_LINES + 1)
+        try:
+            lines = self.output(job, wide).lines
+        except Refusal:  # the file is gone: what the journal kept of it is left
+            return found
+        at = next((n for n, one in enumerate(lines) if one.place.offset == found.place.offset), None)
+        if at is None:
+            return found
+        before = tuple(one.text for one in lines[max(0, at - AROUND_LINES) : at])
+        after = tuple(one.text for one in lines[at + 1 : at + 1 + AROUND_LINES])
+        return replace(found, before=before or found.before, after=after or found.after)
 
     def bundle(self, job: str, number: int) -> Path:
         path = bundle_of(self.place(job), number)
