@@ -34,6 +34,7 @@ POLICY = (
 )
 ROOT = "/sub"  # every address is below a sub-path, as behind a proxy
 LOG_LINES = 28
+WAIT_S = 60.0  # a guard
 
 
 class World:
@@ -47,11 +48,26 @@ class World:
         self.asked: list[tuple[str, dict]] = []
         self.streams: list[queue.Queue] = []
         self.typed = b""
+        self.deaf = False  # events are refused, as by a proxy without its server
+        self.sent = 0
+        self.resumed: list[str] = []
+        self._changed = threading.Condition()
         self._numbers = iter(range(1, 1_000_000))
 
     def tell(self, kind: str, data: dict) -> None:
         for stream in list(self.streams):
             stream.put((next(self._numbers), kind, data))
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(is_so, WAIT_S), "the page did not do it"
+
+    def wait_for_stream(self) -> None:
+        self.wait_until(lambda: bool(self.streams))
+
+    def changed(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def hang_up(self) -> None:
         for stream in list(self.streams):
@@ -219,17 +235,24 @@ class Handler(BaseHTTPRequestHandler):
         return self._error(404, "not-found", f"There is nothing at {path}.")
 
     def _events(self) -> None:
+        if self.world.deaf:
+            return self._error(503, "busy", "The server is being restarted.")
         stream: queue.Queue = queue.Queue()
         self.world.streams.append(stream)
+        query = parse_qs(urlsplit(self.path).query)
+        self.world.resumed.append(self.headers["Last-Event-ID"] or _one(query, "last_event_id"))
         self.close_connection = True
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         try:
             self.wfile.write(b"retry: 300\nevent: beat\ndata: {}\n\n")
+            self.world.changed()
             while (message := stream.get()) is not None:
                 number, kind, data = message
                 self.wfile.write(f"id: {number}\nevent: {kind}\ndata: {json.dumps(data)}\n\n".encode())
+                self.world.sent = number
+                self.world.changed()
         except OSError:
             pass  # the page has left
         finally:

@@ -6,7 +6,7 @@ import { route, startRouting } from "./route.js";
 import { loadMe, me } from "./load.js";
 import { startKeys } from "./keys.js";
 import { Frame } from "./frame.js";
-import { Empty, Link } from "./parts/pieces.js";
+import { Empty, Link, Title } from "./parts/pieces.js";
 import { JobsPage } from "./views/jobs.js";
 import { JobPage } from "./views/job.js";
 import { IncidentPage } from "./views/incident.js";
@@ -17,7 +17,7 @@ import { TerminalPage } from "./views/terminal.js";
 import { LoginPage } from "./views/login.js";
 
 function Missing({ path }) {
-  return html`<h1 tabindex="-1" class="headline">${t("There is no view at {path}.", { path })}</h1><${Empty}><${Link} to="/">${t("All jobs")}<//><//>`;
+  return html`<${Title} class="headline">${t("There is no view at {path}.", { path })}<//><${Empty}><${Link} to="/">${t("All jobs")}<//><//>`;
 }
 
 const VIEWS = {
@@ -45,7 +45,6 @@ function App() {
     }
     // A view that was left is read on where it was; a new one from its first line.
     scrollTo(0, here.back ?? 0);
-    (document.querySelector("main h1") ?? document.getElementById("main"))?.focus({ preventScroll: true });
   }, [here.moved]);
   const View = VIEWS[here.view];
   return html`<${Frame}><${View} key=${here.path} ...${here} /><//>`;

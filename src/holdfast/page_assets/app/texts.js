@@ -333,6 +333,7 @@ export const CHINESE = {
   "Opening a shell on worker {n} …": "正在 worker {n} 上打开 shell…",
   "A shell is open on worker {n}. Close it with exit.": "worker {n} 上的 shell 已打开，输入 exit 关闭。",
   "Open a shell on worker {n}": "在 worker {n} 上打开 shell",
+  "for a screen reader": "供屏幕阅读器使用",
   "code {code}": "代码 {code}",
   "group answers that differ only in numbers": "合并仅数字不同的回答",
   "Running …": "正在运行…",

@@ -8,6 +8,7 @@ The modules use a small part of the language's ways to import and export, which 
 import functools
 import posixpath
 import re
+from collections.abc import Callable
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -46,13 +47,18 @@ def text(path: str) -> str:
 
 @functools.cache
 def script() -> str:
-    """One classic script: what is vendored, then each module as a function that is called once, in order of need."""
-    modules: dict[str, _Module] = {}
-    _collect(MAIN, modules, ())
-    numbers = {path: number for number, path in enumerate(modules)}
+    """One classic script: what is vendored, then the modules."""
     vendored = "\n".join(_SOURCE_MAP.sub("", text(path)).rstrip() for path in VENDORED)
-    joined = "\n".join(_called(modules[path], numbers, number) for path, number in numbers.items())
-    return f'{vendored}\n(() => {{\n"use strict";\n{joined}\n}})();\n'
+    return f"{vendored}\n{joined(MAIN, text)}"
+
+
+def joined(main: str, read: Callable[[str], str]) -> str:
+    """Each module as a function that is called once, after those that it imports. raises: ModuleRefused"""
+    modules: dict[str, _Module] = {}
+    _collect(main, read, modules, ())
+    numbers = {path: number for number, path in enumerate(modules)}
+    called = "\n".join(_called(modules[path], numbers, number) for path, number in numbers.items())
+    return f'(() => {{\n"use strict";\n{called}\n}})();\n'
 
 
 @functools.cache
@@ -60,7 +66,9 @@ def style() -> str:
     return "\n".join(text(path) for path in STYLES)
 
 
-def _collect(path: str, modules: dict[str, _Module], above: tuple[str, ...]) -> None:
+def _collect(
+    path: str, read: Callable[[str], str], modules: dict[str, _Module], above: tuple[str, ...]
+) -> None:
     """Adds the module after those that it imports. raises: ModuleRefused"""
     if path in above:
         raise ModuleRefused(
@@ -68,9 +76,9 @@ def _collect(path: str, modules: dict[str, _Module], above: tuple[str, ...]) -> 
         )
     if path in modules:
         return
-    module = _parsed(path, text(path))
+    module = _parsed(path, read(path))
     for imported, _ in module.imports:
-        _collect(imported, modules, (*above, path))
+        _collect(imported, read, modules, (*above, path))
     modules[path] = module
 
 
@@ -91,5 +99,5 @@ def _called(module: _Module, numbers: dict[str, int], number: int) -> str:
         f"const {{{names.replace(' as ', ': ')}}} = $m{numbers[place]};\n" for place, names in module.imports
     )
     body = re.sub(r"^ *//.*\n", "", module.body, flags=re.MULTILINE)
-    body = re.sub(r"\n{2,}", "\n", body)
+    body = re.sub(r"\n\s*", "\n", body)
     return f"const $m{number} = (() => {{\n{taken}{body}return {{ {', '.join(module.exports)} }};\n}})();"

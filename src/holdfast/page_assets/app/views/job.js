@@ -8,7 +8,7 @@ import { saved } from "../boot.js";
 import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { hasDocument, may, useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Facts, Link, Long, Pending, Section, Since, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Facts, Link, Long, Pending, Section, Since, Table, Time, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { StateMark, ToneMark } from "../parts/marks.js";
 import { ActionButton } from "../parts/actions.js";
 import { Timeline } from "../parts/timeline.js";
@@ -98,13 +98,14 @@ function Head({ doc }) {
   return html`<div class="head">
     <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${plain(row.name)}</strong>
       <span class="condition"><${StateMark} state=${row.state} /> <${Since} at=${row.state_since_s} /></span></p>
-    <h1 tabindex="-1" class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}</h1>
+    <${Title} class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}<//>
     ${(doc.warnings ?? []).map((text) => html`<p class="trouble">▲ ${text}</p>`)}
   </div>`;
 }
 
 // `series`, `heat`, `log`, `tail`: what belongs to them, or null while it is not there. `onRange`: see StepChart.
 export function JobView({ doc, series, heat, log, onRange, range, tail, trouble }) {
+  const lacks = (part) => !hasDocument(jobPath(doc.row.id) + part); // of a saved page
   return html`<article class="job-view">
     <${Head} doc=${doc} />
     ${trouble}
@@ -112,12 +113,12 @@ export function JobView({ doc, series, heat, log, onRange, range, tail, trouble 
       <div class="main-column">
         <${Section} id="timeline" title=${t("Timeline")}><${Timeline} doc=${doc} marks=${series?.marks} /><//>
         <${Section} id="incidents" title=${t("Incidents")} aside=${doc.incidents?.length ? String(doc.incidents.length) : ""}><${IncidentList} rows=${doc.incidents} job=${doc.row.id} /><//>
-        <${Section} id="steps" title=${t("Time of a step")} aside=${range}>
-          ${series ? html`<${StepChart} series=${series} onRange=${onRange} />` : html`<${Waiting} what=${t("step times")} />`}<//>
+        ${lacks("/steps") ? null : html`<${Section} id="steps" title=${t("Time of a step")} aside=${range}>
+          ${series ? html`<${StepChart} series=${series} onRange=${onRange} />` : html`<${Waiting} what=${t("step times")} />`}<//>`}
         ${heat ? html`<${Section} id="ranks" title=${t("Ranks over time")} aside=${heat.metric}><${HeatChart} heat=${heat} /><//>` : null}
-        <${Section} id="output" title=${t("Output")} aside=${html`<${Link} to=${jobPath(doc.row.id) + "/output"}>${t("all of it ›")}<//>`}>${tail}<//>
+        ${lacks("/output") ? null : html`<${Section} id="output" title=${t("Output")} aside=${html`<${Link} to=${jobPath(doc.row.id) + "/output"}>${t("all of it ›")}<//>`}>${tail}<//>`}
         <${Section} id="workers" title=${t("Workers and ranks")}><${Workers} doc=${doc} /><//>
-        <${Section} id="log" title=${t("Fault-tolerance log")}>${log ? html`<${FaultLog} lines=${log.lines} job=${doc.row.id} />` : html`<${Waiting} what=${t("the log")} />`}<//>
+        ${lacks("/log") ? null : html`<${Section} id="log" title=${t("Fault-tolerance log")}>${log ? html`<${FaultLog} lines=${log.lines} job=${doc.row.id} />` : html`<${Waiting} what=${t("the log")} />`}<//>`}
       </div>
       <div class="side-column">
         <${Section} id="numbers" title=${t("Numbers")}><${Facts} label=${t("Numbers")} items=${facts(doc)} /><//>

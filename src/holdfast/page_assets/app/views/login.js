@@ -29,7 +29,7 @@ export function LoginPage({ query }) {
     }
   };
   return html`<form class="login" onSubmit=${send}>
-    <h1 tabindex="-1">${t("Log in with a token to see the jobs of this server.")}</h1>
+    <${Title}>${t("Log in with a token to see the jobs of this server.")}<//>
     <label for="token">${t("Token")}</label>
     <input id="token" name="token" type="password" autocomplete="current-password" required maxlength="200" aria-describedby="token-help" />
     ${error ? html`<p class="lost" role="alert">${error}</p>` : null}

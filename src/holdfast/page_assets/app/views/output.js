@@ -8,7 +8,7 @@ import { saved } from "../boot.js";
 import { change, incidentPath, jobPath, queryText } from "../route.js";
 import { get, useDocument } from "../load.js";
 import { useLive } from "../live.js";
-import { Empty, Link, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Link, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { lineKey, Lines } from "../parts/lines.js";
 
 const PAGE = 200, PAGES_MAX = 8, NEAR = 800, KEPT = 2000;
@@ -171,12 +171,18 @@ function LineBox({ id, query, pages, loaded, more, several, live }) {
   useLayoutEffect(() => {
     if (shown) box.current.scrollTop = box.current.scrollHeight;
   }, [shown]);
-  const onScroll = () => {
-    hold();
+  const fill = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
     if (scrollTop < NEAR) more("before");
-    if (scrollHeight - scrollTop - clientHeight < NEAR) more("after");
+    else if (scrollHeight - scrollTop - clientHeight < NEAR) more("after");
   };
+  const onScroll = () => {
+    hold();
+    fill();
+  };
+  useEffect(() => {
+    if (loaded && !query.get("pattern")) fill(); // what was scrolled while a page was on its way
+  }, [pages]);
   const waiting = atEnd ? fresh.length - shown : 0;
   return html`${waiting > 0 ? html`<p class="offer"><button type="button" onClick=${() => setShown(fresh.length)}>${tn(waiting, "{n} new line ↓", "{n} new lines ↓")}</button></p>` : null}
     <div class="scroll tall" ref=${box} tabindex="0" role="region" aria-label=${t("Lines of the output")} onScroll=${onScroll}>
@@ -192,7 +198,7 @@ export function OutputPage({ args: [id], query }) {
   const near_s = lines.find((line) => line.at_s)?.at_s ?? doc?.row.seen_at_s ?? Date.now() / 1000;
   const several = new Set(lines.map((line) => line.place.rank)).size > 1, file = query.get("file");
   return html`<article class="output-view"><div class="head"><p class="path"><${Link} to=${jobPath(id)}>‹ ${doc?.row.name ?? id}<//> <strong>${t("Output")}</strong> ${file ? html`<span class="quiet break">${file}</span>` : null}</p>
-      <h1 tabindex="-1" class="unseen">${t("Output of {name}", { name: doc?.row.name ?? id })}</h1></div>
+      <${Title} class="unseen">${t("Output of {name}", { name: doc?.row.name ?? id })}<//></div>
     ${saved ? null : html`<${Bar} query=${query} id=${id} doc=${doc} near_s=${near_s} />`}
     <${Trouble} error=${error} />
     <${Progress} pages=${pages} pattern=${query.get("pattern")} more=${more} />
