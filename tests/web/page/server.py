@@ -123,12 +123,12 @@ class World:
                 for line in [incidents.output_line(ranks[0], n, self.now_s)]
                 if re.search(pattern, line.text)
             ]
-            return OutputPage(lines=tuple(found[:limit]), after=str(start + 30_000) if start + 30_000 < total else "", scanned_bytes=(start + 30_000) * 80, size_bytes=total * 80)  # fmt: skip
+            return OutputPage(lines=tuple(found[:limit]), after=str(start + 30_000) if start + 30_000 < total else "", scanned_bytes=(start + 30_000) * incidents.LINE_BYTES, size_bytes=total * incidents.LINE_BYTES)  # fmt: skip
         start = total - limit // len(ranks) + 1
         if at_s := _one(query, "at_s"):
             start = total - int((self.now_s - float(at_s)) / 0.5) - limit // 2
         if line := _one(query, "line"):
-            start = int(line) - limit // 2
+            start = int(line) // incidents.LINE_BYTES - limit // 2
         return incidents.output_page(ranks, self.now_s, int(_one(query, "cursor") or start), limit)
 
     def nodes(self, query: Query) -> object:
@@ -198,7 +198,9 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(status, body, "application/json")
 
     def _asset(self, name: str) -> None:
-        text = {"app.js": assets.script, "app.css": assets.style}.get(name)
+        text = {"app.js": assets.script, "app.css": assets.style, "terminal.js": assets.terminal_script}.get(
+            name
+        )
         body = text() if text else assets.text(assets.ON_DEMAND[name])
         self._answer(
             200,

@@ -23,7 +23,7 @@ def _unhurt(shown) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(
     "path",
-    ["/?state=failed", "/jobs/hostile-0", "/jobs/hostile-1/incidents/1", "/jobs/hostile-18/incidents/1", "/jobs/hostile-41", "/nodes", "/jobs/llama-70b/output?file=attempts/2/rank-5.log&line=80"],
+    ["/?state=failed", "/jobs/hostile-0", "/jobs/hostile-1/incidents/1", "/jobs/hostile-18/incidents/1", "/jobs/hostile-41", "/nodes", "/jobs/llama-70b/output?file=attempts/2/rank-5.log&offset=6400"],
 )  # fmt: skip
 def test_a_view_full_of_hostile_text_is_unhurt(view, path, width):
     shown = view(path, width=width)

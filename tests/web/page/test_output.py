@@ -9,19 +9,19 @@ from web.page import incidents
 from web.page.hostile import HOSTILE
 from web.page.test_views import WIDTHS
 
-LINE = "/jobs/llama-70b/output?file=attempts/2/rank-5.log&line="
+LINE = "/jobs/llama-70b/output?file=attempts/2/rank-5.log&offset="
 TOP = """(() => { const box = document.querySelector(".scroll"), top = box.getBoundingClientRect().top;
   return [...box.querySelectorAll(".out")].find((one) => one.getBoundingClientRect().bottom > top + 4).dataset.key; })()"""
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_link_to_a_line_shows_that_line_with_the_first_error_marked(view, width):
-    page = view(LINE + "40211", width=width).page
+    page = view(LINE + str(40_211 * 80), width=width).page
     line = page.locator(".out.target")
     expect(line).to_contain_text("RuntimeError: CUDA error")
     expect(line).to_contain_text("first error")
     expect(line).to_be_in_viewport()
-    expect(line.get_by_role("link")).to_have_attribute("href", re.compile(r"rank-5.log&line=40211$"))
+    expect(line.get_by_role("link")).to_have_attribute("href", re.compile(r"rank-5.log&offset=3216880$"))
 
 
 def test_ranks_stand_on_one_time_axis(view):
@@ -69,7 +69,7 @@ def test_first_error_and_end_are_one_click_away(view):
 
 
 def test_earlier_pages_come_without_moving_the_line_that_is_read_and_far_ones_go(view):
-    shown = view(LINE + "50000")
+    shown = view(LINE + str(50_000 * 80))
     page, box = shown.page, shown.page.locator(".scroll")
     expect(page.locator(".out.target")).to_be_in_viewport()
     for _ in range(12):
@@ -84,7 +84,7 @@ def test_earlier_pages_come_without_moving_the_line_that_is_read_and_far_ones_go
 
 
 def test_what_is_copied_is_what_was_written(view):
-    page = view(LINE + "40211").page
+    page = view(LINE + str(40_211 * 80)).page
     expect(page.locator(".out.target")).to_be_in_viewport()
     page.evaluate("""() => {
         const all = [...document.querySelectorAll(".out .text")], at = all.findIndex((one) => one.closest(".target"));
@@ -102,7 +102,7 @@ def test_new_lines_are_offered_at_the_end(view, server):
     server.world.wait_for_stream()
     for number in (100_001, 100_002, 100_003):
         line = incidents.output_line(5, number, server.world.now_s)
-        server.world.tell("output", {"job": "llama-70b", "line": {"place": {"file": line.place.file, "line": number, "offset": number * 80, "rank": 5}, "text": f"line {number}", "at_s": line.at_s}})  # fmt: skip
+        server.world.tell("output", {"job": "llama-70b", "line": {"place": {"file": line.place.file, "offset": number * 80, "rank": 5}, "text": f"line {number}", "at_s": line.at_s}})  # fmt: skip
     offer = page.get_by_role("button", name="3 new lines ↓")
     expect(offer).to_be_visible()
     expect(page.get_by_text("line 100003")).to_have_count(0)
@@ -111,7 +111,7 @@ def test_new_lines_are_offered_at_the_end(view, server):
 
 
 def test_a_line_that_is_long_is_cut_and_can_be_seen_whole(view):
-    page = view(LINE + "98").page
+    page = view(LINE + str(98 * 80)).page
     line = page.locator('[data-key="attempts/2/rank-5.log:7840"]')
     expect(line).to_contain_text("9.99 MB left out")
     assert len(line.text_content()) < 4_300

@@ -316,6 +316,7 @@ export const CHINESE = {
   "pattern": "模式",
   "regular expression": "正则表达式",
   "End": "末尾",
+  "Show newer lines ↓": "显示更新的行 ↓",
   "{n} line fits.": "{n} 行符合。",
   "{n} lines fit.": "{n} 行符合。",
   "Searched {done} of {all}.": "已搜索 {done} / {all}。",

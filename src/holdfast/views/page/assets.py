@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 ASSETS = files("holdfast") / "page_assets"
 MAIN = "app/main.js"
+TERMINAL = "app/views/terminal.js"  # a script of its own, loaded with that view
 VENDORED = ("vendor/preact.min.umd.js", "vendor/hooks.umd.js", "vendor/htm.umd.js")
 STYLES = ("colours.css", "app/app.css")
 # What the page loads when a view needs it. Name in the folder of assets: file of the package.
@@ -52,13 +53,24 @@ def script() -> str:
     return f"{vendored}\n{joined(MAIN, text)}"
 
 
-def joined(main: str, read: Callable[[str], str]) -> str:
-    """Each module as a function that is called once, after those that it imports. raises: ModuleRefused"""
-    modules: dict[str, _Module] = {}
+@functools.cache
+def terminal_script() -> str:
+    """What the view of the terminal needs besides `script`."""
+    return joined(TERMINAL, text, besides=MAIN)
+
+
+def joined(main: str, read: Callable[[str], str], besides: str = "") -> str:
+    """Each module as a function that is called once, after those that it imports. raises: ModuleRefused
+
+    `besides`: the main module of a script that the page has run already; what that one has is left out.
+    """
+    there: dict[str, _Module] = {}
+    if besides:
+        _collect(besides, read, there, ())
+    modules = dict(there)
     _collect(main, read, modules, ())
-    numbers = {path: number for number, path in enumerate(modules)}
-    called = "\n".join(_called(modules[path], numbers, number) for path, number in numbers.items())
-    return f'(() => {{\n"use strict";\n{called}\n}})();\n'
+    called = "\n".join(_called(path, module) for path, module in modules.items() if path not in there)
+    return f'(() => {{\n"use strict";\nconst $ = (globalThis.holdfastModules ??= {{}});\n{called}\n}})();\n'
 
 
 @functools.cache
@@ -94,10 +106,10 @@ def _parsed(path: str, source: str) -> _Module:
     return _Module(imports, exports, body)
 
 
-def _called(module: _Module, numbers: dict[str, int], number: int) -> str:
+def _called(path: str, module: _Module) -> str:
     taken = "".join(
-        f"const {{{names.replace(' as ', ': ')}}} = $m{numbers[place]};\n" for place, names in module.imports
+        f'const {{{names.replace(" as ", ": ")}}} = $["{place}"];\n' for place, names in module.imports
     )
     body = re.sub(r"^ *//.*\n", "", module.body, flags=re.MULTILINE)
     body = re.sub(r"\n\s*", "\n", body)
-    return f"const $m{number} = (() => {{\n{taken}{body}return {{ {', '.join(module.exports)} }};\n}})();"
+    return f'$["{path}"] = (() => {{\n{taken}{body}return {{ {", ".join(module.exports)} }};\n}})();'

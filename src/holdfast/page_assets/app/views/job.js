@@ -149,7 +149,7 @@ export function JobPage({ args: [id], query }) {
   const heat = useDocument(path + "/heat", { metric: query.get("metric") ?? "utilisation", columns: 200 });
   const log = useDocument(path + "/log", { limit: LOG_LINES });
   const [last, setLast] = useState(null);
-  const rank = query.get("rank") ?? "", incoming = useMemo(() => makeStore([]), [id, rank]);
+  const rank = query.get("rank") ?? "", incoming = useMemo(() => makeStore([]), [id, rank]), newer = useMemo(() => makeStore(false), [id, rank]);
   const again = useThrottled(() => {
     reload();
     log.reload();
@@ -158,11 +158,12 @@ export function JobPage({ args: [id], query }) {
   useLive({ job: id, rank }, (kind, data) => {
     if (kind === "output") incoming.set([...incoming.get(), data.line].slice(-KEPT));
     else again();
+    if (kind === "job" && !rank) newer.set(true);
   });
   if (!doc) return html`<${Pending} what=${id} error=${error} retry=${reload} />`;
   const shown = steps.doc ?? last;
   if (steps.doc && steps.doc !== last) setLast(steps.doc);
   const onRange = saved ? null : (from, to) => change({ from_s: from === null ? null : Math.floor(from), to_s: to === null ? null : Math.ceil(to) });
   return html`<${JobView} doc=${doc} series=${shown} heat=${heat.doc?.ranks?.length ? heat.doc : null} log=${log.doc} onRange=${onRange}
-    range=${html`<${RangeChoice} query=${query} series=${shown} />`} tail=${html`<${Tail} job=${id} doc=${doc} rank=${rank} incoming=${incoming} />`} trouble=${html`<${Trouble} error=${error} retry=${reload} />`} />`;
+    range=${html`<${RangeChoice} query=${query} series=${shown} />`} tail=${html`<${Tail} job=${id} doc=${doc} rank=${rank} incoming=${incoming} newer=${newer} />`} trouble=${html`<${Trouble} error=${error} retry=${reload} />`} />`;
 }

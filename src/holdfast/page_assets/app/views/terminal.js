@@ -149,7 +149,7 @@ function Choice({ jobs, job, workers, worker }) {
     ${job ? html`<label><span>${t("worker")}</span><select value=${worker} onChange=${(event) => change({ worker: event.target.value })}>${workers.map((one) => html`<option value=${one.worker}>${one.worker}${one.node ? ` (${one.node})` : ""}</option>`)}</select></label>` : null}</form>`;
 }
 
-export function TerminalPage({ query }) {
+export function TerminalView({ query }) {
   useStore(me);
   const job = query.get("job") ?? "", list = useDocument("/jobs", { state: LIVE, limit: 100 }), { doc, error } = useDocument(job ? jobPath(job) : null);
   const title = html`<${Title} class="headline">${job ? t("Terminal: {name}", { name: doc?.row.name ?? job }) : t("Terminal")}<//>`;
