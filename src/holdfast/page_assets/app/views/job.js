@@ -25,12 +25,21 @@ function stepFact(row) {
   return row.total_steps ? t("{step} of {total}", { step: count(row.step), total: count(row.total_steps) }) : count(row.step);
 }
 
-function facts(doc) {
-  const row = doc.row, ended = ENDED.has(row.state);
-  return [
-    [t("step"), stepFact(row), row.step_s ? t("{time} a step", { time: duration(row.step_s) }) : ""],
-    [t("goodput"), row.goodput === undefined ? null : percent(row.goodput), t("of the time since the start")],
+// Where the job is, in one line below its sentence.
+function Progress({ row }) {
+  const ended = ENDED.has(row.state), known = (value) => value !== undefined && value !== null;
+  const parts = [
+    [t("step"), stepFact(row)],
+    [t("a step"), row.step_s ? duration(row.step_s) : null],
+    [t("goodput"), known(row.goodput) ? percent(row.goodput) : null],
     [ended ? t("ended") : t("ends in about"), ended ? html`<${Time} at=${row.ended_at_s} exact />` : row.eta_s ? span(row.eta_s) : null],
+  ];
+  return html`<ul class="progress num">${parts.filter(([, value]) => value !== null).map(([name, value]) => html`<li><span class="quiet">${name}</span> ${value}</li>`)}</ul>`;
+}
+
+function facts(doc) {
+  const row = doc.row;
+  return [
     [t("ranks"), row.ranks ? count(row.ranks) : null, tn(row.workers ?? 0, "on {n} worker", "on {n} workers")],
     [t("restarts"), doc.counters.max_restarts === null ? t("{n}, automatic restarts are off", { n: doc.counters.restarts }) : t("{n} of {max}", { n: doc.counters.restarts, max: doc.counters.max_restarts })],
     [t("caused by hardware"), doc.counters.hardware_reschedules ? count(doc.counters.hardware_reschedules) : null, t("reschedules")],
@@ -99,6 +108,7 @@ function Head({ doc }) {
     <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${plain(row.name)}</strong>
       <span class="condition"><${StateMark} state=${row.state} /> <${Since} at=${row.state_since_s} /></span></p>
     <${Title} class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}<//>
+    <${Progress} row=${row} />
     ${(doc.warnings ?? []).map((text) => html`<p class="trouble">▲ ${text}</p>`)}
   </div>`;
 }

@@ -5,6 +5,7 @@ import { html, useState } from "../ui.js";
 import { t } from "../language.js";
 import { go } from "../route.js";
 import { loadMe, post } from "../load.js";
+import { Title } from "../parts/pieces.js";
 
 // Only to a view of this page: never to another host.
 function next(query) {

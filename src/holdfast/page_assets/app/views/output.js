@@ -114,14 +114,14 @@ function useAnchor(box, lines) {
   const anchor = useRef(null);
   useLayoutEffect(() => {
     const held = anchor.current && box.current?.querySelector(`[data-key="${CSS.escape(anchor.current.key)}"]`);
-    if (held) box.current.scrollTop += held.getBoundingClientRect().top - anchor.current.top;
+    if (held) box.current.scrollTop += held.getBoundingClientRect().top - box.current.getBoundingClientRect().top - anchor.current.top;
   }, [lines]);
   return () => {
     const top = box.current.getBoundingClientRect().top;
     for (const element of box.current.querySelectorAll(".out")) {
       const area = element.getBoundingClientRect();
       if (area.bottom > top + 4) {
-        anchor.current = { key: element.dataset.key, top: area.top };
+        anchor.current = { key: element.dataset.key, top: area.top - top };
         return element.dataset.key;
       }
     }
