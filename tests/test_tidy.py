@@ -71,7 +71,6 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.web.main": "cli/services/serve.py, by its name: it is in an extra",
     "holdfast.archive.index.migrate": "archive.index.database, by its name: most servers need no migration",
     "holdfast.archive.index.migrations.versions.0001_first_tables": "Alembic, by its path",
-    "holdfast.views.page.shell": "the server and the report, which are not there yet",
     "holdfast.metrics.alertmanager": "a sender for notify; tests run it against a real Alertmanager",
     "holdfast.metrics.alert_receiver": "a server's route for Alertmanager's webhook",
     "holdfast.metrics.mounted": "a server's route /metrics",

@@ -8,7 +8,7 @@ import { saved } from "../boot.js";
 import { change, jobPath } from "../route.js";
 import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Link, Pending, Trouble } from "../parts/pieces.js";
+import { Empty, Link, Pending, Title, Trouble } from "../parts/pieces.js";
 import { Shape, StateMark, STATES } from "../parts/marks.js";
 import { Spark } from "../parts/spark.js";
 
@@ -28,12 +28,12 @@ export function apiQuery(query, now_s = Date.now() / 1000) {
 
 function Summary({ states, chosen }) {
   const shown = ORDER.filter((state) => states[state] || chosen.includes(state));
-  if (!shown.length) return html`<h1 tabindex="-1">${t("No job yet.")}</h1>`;
-  return html`<h1 tabindex="-1" class="states">${shown.map((state, i) => {
+  if (!shown.length) return html`<${Title}>${t("No job yet.")}<//>`;
+  return html`<${Title} class="states">${shown.map((state, i) => {
     const on = chosen.includes(state), [, tone, word] = STATES[state];
     return html`<span key=${state}>${i ? t(", ") : ""}<button type="button" class=${classes("plain", "filter", tone)} aria-pressed=${on}
       onClick=${() => change({ state: on ? chosen.filter((one) => one !== state) : [...chosen, state], cursor: null })}><span class="num">${count(states[state] ?? 0)}</span> ${t(word)}</button></span>`;
-  })}</h1>`;
+  })}<//>`;
 }
 
 function Filters({ query }) {

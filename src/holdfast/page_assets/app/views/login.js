@@ -5,6 +5,7 @@ import { html, useState } from "../ui.js";
 import { t } from "../language.js";
 import { go } from "../route.js";
 import { loadMe, post } from "../load.js";
+import { Title } from "../parts/pieces.js";
 
 // Only to a view of this page: never to another host.
 function next(query) {
@@ -29,7 +30,7 @@ export function LoginPage({ query }) {
     }
   };
   return html`<form class="login" onSubmit=${send}>
-    <h1 tabindex="-1">${t("Log in with a token to see the jobs of this server.")}</h1>
+    <${Title}>${t("Log in with a token to see the jobs of this server.")}<//>
     <label for="token">${t("Token")}</label>
     <input id="token" name="token" type="password" autocomplete="current-password" required maxlength="200" aria-describedby="token-help" />
     ${error ? html`<p class="lost" role="alert">${error}</p>` : null}

@@ -7,7 +7,7 @@ import { plain } from "../control.js";
 import { change, jobPath, nodePath } from "../route.js";
 import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Link, Pending, Time, Trouble } from "../parts/pieces.js";
+import { Empty, Link, Pending, Time, Title, Trouble } from "../parts/pieces.js";
 import { Shape } from "../parts/marks.js";
 
 export function NodeState({ row }) {
@@ -63,7 +63,7 @@ export function NodesPage({ query }) {
     clearTimeout(typed.current);
     typed.current = setTimeout(() => change({ search: value.trim(), cursor: null }, true), 250);
   };
-  return html`<h1 tabindex="-1" class="headline">${headline(doc.nodes, doc.total || doc.nodes.length)}</h1>
+  return html`<${Title} class="headline">${headline(doc.nodes, doc.total || doc.nodes.length)}<//>
     <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label class="grow"><span class="unseen">${t("Search nodes")}</span><input id="search" type="search" autocomplete="off" value=${text} placeholder=${t("name of a node, or a serial number")} onInput=${(event) => typing(event.target.value)} /></label></form>
     <${Trouble} error=${error} retry=${reload} />
