@@ -94,7 +94,12 @@ SLACK_GONE = frozenset({"message_not_found", "cant_update_message", "edit_window
 
 
 def judged(answer: Answer, code: object, message: object, table: Mapping[str, Code]) -> Answer:
-    """The answer, where it is good by its status and by its own code (None: it has none). raises: TryLater, Rejected"""
+    """The answer, where it is good by its status and by its own code. raises: TryLater, Rejected
+
+    None: there is no code in it. Where a login page of a proxy answers, nothing has arrived.
+    """
+    if code is None and answer.is_good:
+        raise Rejected(f"it answered without a code, so it is not what `url` is to name: {answer.text[:80]}")
     if code is None or str(code) == "0":
         return good(answer)
     known = table.get(str(code))

@@ -68,10 +68,7 @@ class App(Plain):
 
 def _judged(answer: Answer) -> Answer:
     """raises: Rejected, TryLater"""
-    error = None if answer.body.get("ok") is True else answer.body.get("error")
-    if error is None and answer.is_good and answer.body.get("ok") is not True:
-        error = "without ok"
-    return judged(answer, error, "", SLACK)
+    return judged(answer, 0 if answer.body.get("ok") is True else answer.body.get("error"), "", SLACK)
 
 
 def message(one: Shown) -> dict[str, Any]:

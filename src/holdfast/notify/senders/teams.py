@@ -14,12 +14,13 @@ from typing import Any
 from holdfast.core.notify.outbox import Send
 from holdfast.model.documents.notices import Notice
 from holdfast.notify.config import ChannelConfig
-from holdfast.notify.forms import Tongue, is_resolved, shown
+from holdfast.notify.forms import Tongue, cut, is_resolved, shown
 from holdfast.notify.http import good, post_json
 from holdfast.notify.sender import Plain, Rejected, Sent, TryLater
 
 # An old connector answers 200 and says in the text that Teams did not take it.
 NOT_DELIVERED = re.compile(r"Webhook message delivery failed.*?(?:HTTP error (\d+)|$)")
+TEXT_MAX, NAME_MAX = 1_500, 100  # characters of one text: seven of them are less than a card may have
 COLOURS = {"critical": "attention", "warning": "warning", "info": "default"}
 MARKUP = re.compile(r"([\\*_\[\]()#])")
 
@@ -44,7 +45,7 @@ def message(notice: Notice, language: Tongue) -> dict[str, Any]:
     title = {"size": "medium", "weight": "bolder", "color": colour}
     body = [_text(one.title, **title), _text(one.sentence)]
     if one.facts:
-        facts = [{"title": name, "value": escaped(text)} for name, text in one.facts]
+        facts = [{"title": cut(name, NAME_MAX), "value": escaped(text)} for name, text in one.facts]
         body.append({"type": "FactSet", "facts": facts})
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
@@ -69,7 +70,7 @@ def _text(text: str, **more: str) -> dict[str, Any]:
 
 def escaped(text: str) -> str:
     """Text of a log is no markup."""
-    return MARKUP.sub(r"\\\1", text)
+    return MARKUP.sub(r"\\\1", cut(text, TEXT_MAX))
 
 
 def teams(channel: ChannelConfig) -> Teams:
