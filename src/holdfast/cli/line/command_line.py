@@ -53,6 +53,11 @@ COMMANDS = {
     ),
     "explain": Place("holdfast.cli.explain", "app", "Explains a code or a few words of a message."),
     "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
+    "cost": Place("holdfast.cli.job.cost", "app", "Says what a job's time went to, in GPU-hours and money."),
+    "advise": Place(
+        "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to take out."
+    ),
+    "replay": Place("holdfast.cli.job.replay", "app", "Decides a job again under other settings."),
     "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
     "serve": Place("holdfast.cli.services.serve", "app", "Serves the page and the API of all jobs."),
