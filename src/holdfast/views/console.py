@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.checks.answers import key_of
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.repeated_warnings import Repeats
+from holdfast.core.job.story_lines import RECORD_ONLY
 from holdfast.core.job.wording import check_lines, check_name, check_words
 from holdfast.core.plurals import counted
 from holdfast.model.events import AnyEvent, FindingNoted, NodesChecked, VerdictReached
@@ -26,11 +27,6 @@ BACKLOG_BYTES_MAX = 4 << 20
 STALLED_S = 1.0
 CLOSE_S_MAX = 20.0
 CLOSE_LOOK_S = 0.01
-QUIET_FINDINGS = (
-    "environment",
-    "command-running",
-    "rendezvous",
-)  # in the record: too long for the eye, or seen anyway
 OFTEN, OFTEN_S = "platform-slowdown", 60.0  # every five slow steps: here, one a minute is enough
 
 
@@ -84,7 +80,7 @@ class Console:
 
     def _is_only_for_the_record(self, event: FindingNoted) -> bool:
         if event.finding != OFTEN:
-            return event.finding in QUIET_FINDINGS
+            return event.finding in RECORD_ONLY
         if event.at_s - self._often_s < OFTEN_S:
             return True
         self._often_s = event.at_s

@@ -66,7 +66,6 @@ def marks_of(summary: Summary, findings: Sequence[LogLine]) -> tuple[Mark, ...]:
         Mark(
             kind="attempt",
             at_s=one.started_at_s,
-            until_s=one.ended_at_s,
             step=one.first_step,
             text=str(one.number),
         )
