@@ -16,7 +16,7 @@ def _unhurt(shown) -> None:
     assert shown.run(FOREIGN) == []
     assert shown.run(SCRIPTS) == 0
     assert "owned" not in shown.page.title()
-    assert shown.run("document.body.innerText.includes('\\u202e')") is False
+    assert shown.run("document.querySelector('#app').innerText.includes('\\u202e')") is False
     assert shown.run("document.documentElement.scrollWidth - innerWidth") <= 0
 
 

@@ -1,7 +1,6 @@
 // Small parts that all views share: times, facts, sections, tables, what is missing and what went wrong.
 
 import { classes, clock, html, speak, useLayoutEffect, useRef, useState, useStore } from "../ui.js";
-import { plain } from "../control.js";
 import { t } from "../language.js";
 import { moment, span, wholeMoment } from "../format.js";
 import { address, arrival } from "../route.js";
@@ -72,7 +71,7 @@ export function Waiting({ what }) {
 
 // A view whose document is not there: not yet, or not at all.
 export function Pending({ what, error, retry }) {
-  return html`<${Title} class="headline">${plain(what)}<//>${error ? html`<${Trouble} error=${error} retry=${retry} />` : html`<${Waiting} what=${plain(what)} />`}`;
+  return html`<${Title} class="headline">${what}<//>${error ? html`<${Trouble} error=${error} retry=${retry} />` : html`<${Waiting} what=${what} />`}`;
 }
 
 // `columns`: [title, kind]; kind: number, wide or nothing. A table becomes a list of blocks where it is narrow.

@@ -3,7 +3,6 @@
 import { classes, html, makeStore, useMemo, useState } from "../ui.js";
 import { say, t, tn } from "../language.js";
 import { count, duration, moment, percent, ranges, span, whoName } from "../format.js";
-import { plain } from "../control.js";
 import { saved } from "../boot.js";
 import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { hasDocument, may, useDocument } from "../load.js";
@@ -105,7 +104,7 @@ function About({ doc }) {
 function Head({ doc }) {
   const { row } = doc, { sentence } = row;
   return html`<div class="head">
-    <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${plain(row.name)}</strong>
+    <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${row.name}</strong>
       <span class="condition"><${StateMark} state=${row.state} /> <${Since} at=${row.state_since_s} /></span></p>
     <${Title} class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}<//>
     <${Progress} row=${row} />

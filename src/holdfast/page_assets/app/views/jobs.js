@@ -3,7 +3,6 @@
 import { classes, html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { say, t, tn } from "../language.js";
 import { count, duration, minute, percent, wholeMoment } from "../format.js";
-import { plain } from "../control.js";
 import { saved } from "../boot.js";
 import { change, jobPath } from "../route.js";
 import { useDocument } from "../load.js";
@@ -67,7 +66,7 @@ function stepText(row) {
 function Row({ row }) {
   const ended = row.ended_at_s ?? null;
   return html`<div role="row" class="row job">
-    <span role="cell" class="name"><${Link} to=${jobPath(row.id)} data-row="" title=${row.name}>${plain(row.name)}<//>${row.source ? html` <span class="quiet">${plain(row.source)}</span>` : null}</span>
+    <span role="cell" class="name"><${Link} to=${jobPath(row.id)} data-row="" title=${row.name}>${row.name}<//>${row.source ? html` <span class="quiet">${row.source}</span>` : null}</span>
     <span role="cell" class="condition"><${StateMark} state=${row.state} /> <span class="quiet num when" title=${wholeMoment(ended ?? row.state_since_s)}>${minute(ended ?? row.state_since_s)}</span></span>
     <span role="cell" class="step num">${row.step === undefined || row.step === null ? "" : html`<span class="word quiet">${t("step")} </span>${stepText(row)}`}</span>
     <span role="cell" class="pace num">${row.step_s ? duration(row.step_s) : ""}</span>

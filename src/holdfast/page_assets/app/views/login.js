@@ -35,6 +35,6 @@ export function LoginPage({ query }) {
     <input id="token" name="token" type="password" autocomplete="current-password" required maxlength="200" aria-describedby="token-help" />
     ${error ? html`<p class="lost" role="alert">${error}</p>` : null}
     <button type="submit" class="main" disabled=${busy}>${busy ? t("Sending …") : t("Log in")}</button>
-    <p id="token-help" class="quiet">${t("An administrator of this server creates tokens with")} <code>holdfast serve token add NAME --role viewer</code></p>
+    <p id="token-help" class="quiet">${t("An administrator of this server creates tokens with")} <code>holdfast serve token create NAME --role viewer</code></p>
   </form>`;
 }
