@@ -115,7 +115,7 @@ function Answers({ groups }) {
   return html`<ol class="plain-list answers">${groups.map((group) => html`<li>
     <p><strong>${t(group.workers.length === 1 ? "worker {n}" : "workers {n}", { n: ranges(group.workers) })}</strong> <span class="quiet">${(group.nodes ?? []).slice(0, 6).join(", ")}${(group.nodes ?? []).length > 6 ? ", …" : ""}</span>
       ${" · "}${group.code === undefined || group.code === null ? group.outcome : t("code {code}", { code: group.code })}${group.why ? ` · ${group.why}` : ""}</p>
-    <pre class="mono block" tabindex="0">${(group.output ?? "").split("\n").slice(0, 200).map((line) => html`<${Ansi} line=${line} />${"\n"}`)}</pre>
+    <pre class="mono block" tabindex="0">${(group.output ?? "").replace(/\n$/, "").split("\n").slice(0, 200).map((line) => html`<${Ansi} line=${line} />${"\n"}`)}</pre>
     ${group.cut_bytes ? html`<p class="quiet">${t("{size} left out", { size: bytes(group.cut_bytes) })}</p>` : null}</li>`)}</ol>`;
 }
 
