@@ -59,6 +59,7 @@ def opened_post(config: NotifyConfig, log: Path, clock: Callable[[], float] = ti
         dice=random.random,
         tell=_log.warning,
         secrets={channel.name: secret_words(channel.options) for channel in config.channels},
+        every=[channel.name for channel in config.channels if channel.every],
     )
 
 

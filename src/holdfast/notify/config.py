@@ -42,7 +42,7 @@ TOP = ("language", "zone", "page", "silence_s", "checkpoint_age_s", "labels", "c
 SECONDS_MAX = 366 * 86_400
 XID = re.compile(r"xid_\d+")
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-COMMON = ("name", "kind", "language")
+COMMON = ("name", "kind", "language", "every")
 # What a channel of each kind may have beside those, in order; what it must have is checked where its sender is made.
 KINDS: Mapping[str, tuple[str, ...]] = {
     "feishu": ("url", "secret", "app_id", "app_secret", "chat", "chat_type", "base_url"),
@@ -68,11 +68,15 @@ class ConfigRefused(ValueError):
 
 
 class ChannelConfig(Struct, frozen=True, kw_only=True):
-    """One receiver. `options`: what its kind needs beside; secrets among them are read already."""
+    """One receiver. `every`: each notice is a message of its own, also in a storm: for programs.
+
+    `options`: what its kind needs beside; secrets among them are read already.
+    """
 
     name: str
     kind: str
     language: Tongue = "en"
+    every: bool = False
     options: dict[str, Any] = {}
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -161,7 +165,10 @@ class _Reader:
         self._one_of(own, LANGUAGES, f"language of channel {name}")
         self._only(raw, (*COMMON, *KINDS[str(kind)]), f"of channel {name} of kind {kind}")
         options = {key: self._option(name, key, value) for key, value in raw.items() if key not in COMMON}
-        return ChannelConfig(name=name, kind=str(kind), language=own, options=options)
+        every = raw.get("every", False)
+        if not isinstance(every, bool):
+            raise self._refused(f"every of channel {name} is true or false, not {every!r}")
+        return ChannelConfig(name=name, kind=str(kind), language=own, every=every, options=options)
 
     def _option(self, channel: str, key: str, value: Any) -> Any:
         if isinstance(value, list):

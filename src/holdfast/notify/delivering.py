@@ -35,7 +35,7 @@ _Done = queue.Queue[tuple[Send, Delivered | Failed, bool]]
 class Post:
     """For one thread, but for the senders' own. `tell`: a line for people about what cannot be delivered.
 
-    `secrets`: of each channel, masked in every message.
+    `secrets`: of each channel, masked in every message. `every`: channels whose storms are not bounded.
     """
 
     def __init__(
@@ -49,13 +49,14 @@ class Post:
         dice: Callable[[], float],
         tell: Callable[[str], None],
         secrets: Mapping[str, tuple[str, ...]],
+        every: Iterable[str] = (),
     ) -> None:
         self._rules, self._zone, self._log = rules, zone, log
         self._clock, self._tell = clock, tell
         self._outbox = Outbox(
             (Channel(name=name, can_update=one.can_update) for name, one in senders.items()), dice
         )
-        self._storms = Storms(name for name, one in senders.items() if one.bounds_itself)
+        self._storms = Storms((*every, *(name for name, one in senders.items() if one.bounds_itself)))
         self._done: _Done = queue.Queue()
         self._workers = {
             name: _Worker(sender, self._done, clock, secrets.get(name, ()), name)

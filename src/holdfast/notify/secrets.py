@@ -38,17 +38,19 @@ def shown(key: str, value: Any) -> Any:
 
 
 def _place(url: str) -> str:
+    """In addresses of Apprise the host may be a token: only what begins with http is shown."""
+    scheme, found, _ = url.partition("://")
+    if not found:
+        return MASK
+    if scheme not in ("http", "https"):
+        return f"{scheme}://{MASK}"
     try:
         split = urlsplit(url)
-        host = split.hostname or ""
         port = f":{split.port}" if split.port else ""
     except ValueError:
-        return MASK
-    if split.scheme not in ("http", "https"):
-        return (
-            f"{split.scheme}://{MASK}" if split.scheme else MASK
-        )  # in addresses of Apprise a host may be a token
-    return f"{split.scheme}://{host}{port}/{MASK}" if split.path.strip("/") or split.query else url
+        return f"{scheme}://{MASK}"
+    is_bare = not (split.path.strip("/") or split.query or split.username)
+    return url if is_bare else f"{scheme}://{split.hostname or ''}{port}/{MASK}"
 
 
 def _parts(url: str) -> list[str]:

@@ -4,6 +4,7 @@ from datetime import tzinfo
 
 from msgspec.structs import replace
 
+from holdfast.core.diagnosis.words.verdict_zh import in_chinese
 from holdfast.core.job.story import IncidentStory, Summary
 from holdfast.core.job.wording import culprit_words
 from holdfast.core.notify.happenings import Happening
@@ -13,6 +14,7 @@ from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Culprit
 from holdfast.parsers.log_lines.secrets import masked
 from holdfast.views.jobs.costs import cost_of
+from holdfast.views.jobs.incident import advice_words, title_words
 from holdfast.views.jobs.rows import incident_row, job_row
 from holdfast.views.jobs.seen import Seen
 from holdfast.views.sentence import clean, span
@@ -132,32 +134,27 @@ def _facts(
     verdict = story.verdict
     if verdict is not None:
         sure = f"{verdict.confidence:.0%}"
-        title = _cut(verdict.title)
-        title_zh = _cut(verdict.title_zh) or title
-        rows.append(
-            (
-                CAUSE,
-                Words(
-                    en=f"{title} ({verdict.category}, {sure} sure)",
-                    zh=f"{title_zh}({verdict.category},置信度 {sure})",
-                ),
-            )
+        title = _cut(title_words(verdict, story))
+        en, zh = (
+            f"{title.en} ({verdict.category}, {sure} sure)",
+            f"{title.zh}({verdict.category},置信度 {sure})",
         )
+        rows.append((CAUSE, Words(en=en, zh=zh)))
     if who:
         names = "; ".join(culprit_words(_culprit(one)) for one in who[:WHO_MAX])
         more = f" +{len(who) - WHO_MAX}" if len(who) > WHO_MAX else ""
         rows.append((WHO, Words(en=names + more, zh=names + more)))
     if story.rungs:
-        why = _cut(story.rungs[-1].why)
-        rows.append((ACTION, Words(en=why, zh=why)))
+        why = story.rungs[-1].why
+        rows.append((ACTION, _cut(Words(en=why, zh=in_chinese(why) or why))))
     cost = cost_of(story, summary.devices)
     if cost is not None:
         lost = span(cost.lost_s)
         hours = f" × {cost.devices} = {cost.device_hours:.2g} GPU·h" if cost.devices else ""
         rows.append((COST, Words(en=lost.en + hours, zh=lost.zh + hours)))
-    if verdict is not None and verdict.advice:
-        advice = _cut(verdict.advice)
-        rows.append((ADVICE, Words(en=advice, zh=_cut(verdict.advice_zh) or advice)))
+    advice = advice_words(verdict)
+    if advice is not None:
+        rows.append((ADVICE, _cut(advice)))
     return tuple(rows)
 
 
@@ -165,5 +162,5 @@ def _culprit(who: Who) -> Culprit:
     return Culprit(rank=who.rank, worker=who.worker, host=who.node, device=who.device)
 
 
-def _cut(text: str) -> str:
-    return clean(masked(text), FACT_CHARS_MAX)
+def _cut(words: Words) -> Words:
+    return Words(en=clean(masked(words.en), FACT_CHARS_MAX), zh=clean(masked(words.zh), FACT_CHARS_MAX))

@@ -37,9 +37,9 @@ def incident_document(
     return IncidentDocument(
         job=seen.id,
         row=incident_row(incident, summary, seen, zone),
-        title=_title(verdict, incident),
+        title=title_words(verdict, incident),
         explanation=meaning_of(verdict.category) if verdict is not None else None,
-        advice=_advice(verdict),
+        advice=advice_words(verdict),
         action=verdict.action if verdict is not None else "",
         problem=incident.problem,
         evidence=tuple(_with_surroundings(row, scene) for row in shown),
@@ -69,14 +69,14 @@ def kept_evidence(rows: tuple[EvidenceRow, ...], at_most: int = EVIDENCE_MAX) ->
     return rows[begin : begin + at_most]
 
 
-def _title(verdict: Verdict | None, incident: IncidentStory) -> Words:
+def title_words(verdict: Verdict | None, incident: IncidentStory) -> Words:
     if verdict is None:
         return Words(en=incident.found, zh=told_zh(incident.found))
     zh = verdict.title_zh or in_chinese(verdict.title) or f"{meaning_of(verdict.category).zh}:{verdict.title}"
     return Words(en=verdict.title, zh=zh)
 
 
-def _advice(verdict: Verdict | None) -> Words | None:
+def advice_words(verdict: Verdict | None) -> Words | None:
     if verdict is None or not verdict.advice:
         return None
     return Words(en=verdict.advice, zh=verdict.advice_zh or advice_zh(verdict.advice))
