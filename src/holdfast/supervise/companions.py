@@ -41,6 +41,14 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 without=f"the job is not reported to {settings.server}",
             )
         )
+    if settings.checkpoint_advice:
+        found.append(
+            Companion(
+                module="holdfast.archive.checkpoint_advice",
+                log="checkpoint-advice.log",
+                without="no checkpoint interval is passed to the training",
+            )
+        )
     return found
 
 
