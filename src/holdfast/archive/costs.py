@@ -18,6 +18,7 @@ from holdfast.journal.store import JournalUnusable
 from holdfast.model.events import NodesChecked
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended, State
 from holdfast.model.steps import StepReport
 from holdfast.observe.logs.step_logs import ReadSettings
 from holdfast.observe.logs.step_logs import read_job as read_steps
@@ -28,13 +29,15 @@ NO_STEPS = "its log names no steps: lost and slow steps cannot be told, and all 
 
 
 class JobRead(Struct, frozen=True, kw_only=True):
-    """`run`: the settings of the run, where this version can read them."""
+    """`run`: the settings of the run, where this version can read them. `nodes`: of its workers; `ended`: it has ended."""
 
     cost: JobCost
     settings: tuple[SettingCost, ...]
     policy: Policy
     run: RunSettings | None
     report: StepReport | None
+    nodes: int = 1
+    ended: bool = False
 
 
 class FleetRead(Struct, frozen=True, kw_only=True):
@@ -49,14 +52,14 @@ def read_cost(job: JobDir, since_s: float | None = None, *, steps: bool = True) 
     """`since_s`: counts only what lies after. `steps`: also read the output. raises: RecordUnreadable"""
     record = open_record(job)
     try:
-        cost = _of_journal(record, since_s)
+        cost, state = _of_journal(record, since_s)
         report = _steps(job, cost.gpus) if steps else None
         if cost.has_steps and since_s is None:
             cost = with_steps(cost, report)
         notes = list(record.notes)
         notes += [record.reader.damage] if record.reader.damage else []
         notes += [] if cost.has_steps else [NO_STEPS]
-        cost = replace(cost, job=cost.job or job.name, notes=(*cost.notes, *notes))
+        cost = replace(cost, job=job.name, notes=(*cost.notes, *notes))
         run = _run_settings(record)
         return JobRead(
             cost=cost,
@@ -64,6 +67,8 @@ def read_cost(job: JobDir, since_s: float | None = None, *, steps: bool = True) 
             policy=record.policy,
             run=run,
             report=report,
+            nodes=max(1, len(state.job.workers)),
+            ended=isinstance(state.phase, Ended),
         )
     finally:
         record.close()
@@ -90,12 +95,14 @@ def read_fleet(
             continue
         if one.cost.wall_s > 0.0:
             found.append(one)
+        elif not one.cost.gpus:  # not even its submission could be read
+            unread.append(f"{job.name}: {'; '.join(one.cost.notes) or 'its journal is empty'}")
         else:
             left_out += 1
     return FleetRead(jobs=tuple(found), unread=tuple(unread), left_out=left_out)
 
 
-def _of_journal(record: Record, since_s: float | None) -> JobCost:
+def _of_journal(record: Record, since_s: float | None) -> tuple[JobCost, State]:
     account, devices = Account(since_s), dict[str, int]()
     try:
         for event, decision in decisions(record.reader.read_raw(), record.policy):
@@ -107,7 +114,7 @@ def _of_journal(record: Record, since_s: float | None) -> JobCost:
         raise RecordUnreadable(str(error)) from error
     nodes = {worker.node for worker in account.state.job.workers if worker.node}
     gpus = sum(devices.get(node, 0) for node in nodes)
-    return account.cost(gpus, "devices of the boot check" if gpus else "")
+    return account.cost(gpus, "devices of the boot check" if gpus else ""), account.state
 
 
 def _steps(job: JobDir, ranks: int) -> StepReport | None:

@@ -109,4 +109,4 @@ def _score(job: JobDir, cost: JobCost, wanted: Wanted, took: Mapping[str, Mappin
     found = score(events, record.policy, wanted.policy(record.policy), took, gpus=cost.gpus)
     notes = [*record.notes, *([record.reader.damage] if record.reader.damage else [])]
     notes += [f"{skipped} entries of another version were left out"] if skipped else []
-    return replace(found, job=found.job or job.name, notes=tuple(notes))
+    return replace(found, job=job.name, notes=tuple(notes))

@@ -322,6 +322,13 @@ SETTINGS = (
         help="Prometheus that has the metrics of the nodes' devices: what they showed around an incident is evidence.",
     ),
     Setting(
+        key="checkpoint-advice",
+        kind="yes",
+        field="checkpoint_advice",
+        flag=True,
+        help="Compute the best checkpoint interval from the record of failures, and pass it to each attempt as HOLDFAST_CHECKPOINT_EVERY_S.",
+    ),
+    Setting(
         key="check-options",
         kind="texts",
         field="check_options",

@@ -66,6 +66,14 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 without="nobody is notified of the job",
             )
         )
+    if settings.checkpoint_advice:
+        found.append(
+            Companion(
+                module="holdfast.archive.checkpoint_advice",
+                log="checkpoint-advice.log",
+                without="no checkpoint interval is passed to the training",
+            )
+        )
     return found
 
 

@@ -15,7 +15,7 @@ from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import StateDir
 from holdfast.settings.read import SettingsRefused, state_root
 from holdfast.settings.times import NotATime, seconds
-from holdfast.views.costs import document, report
+from holdfast.views.fleet.costs import document, report
 from holdfast.views.lines import for_terminal
 
 FAILED = 1
@@ -63,10 +63,17 @@ def cost(
 
 def _job(job: str | None, state_dir: str | None, since_s: float | None) -> FleetRead:
     try:
-        return FleetRead(jobs=(read_cost(named_job(job, state_dir), since_s),))
+        found = read_cost(named_job(job, state_dir), since_s)
     except RecordUnreadable as error:
         say(str(error))
         raise Exit(FAILED) from error
+    if not found.cost.wall_s:
+        when = "since then" if since_s is not None else "yet"
+        say(
+            f"job {found.cost.job} has no time {when}: {'; '.join(found.cost.notes) or 'nothing is recorded'}"
+        )
+        raise Exit(FAILED)
+    return FleetRead(jobs=(found,))
 
 
 def _fleet(state_dir: str | None, since_s: float | None) -> FleetRead:

@@ -13,8 +13,8 @@ from holdfast.core.replay.score import card
 from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import JobDir, StateDir
 from holdfast.settings.read import SettingsRefused, state_root
+from holdfast.views.fleet.replay import document, of_fleet, of_job
 from holdfast.views.lines import for_terminal
-from holdfast.views.replay import document, of_fleet, of_job
 
 FAILED = 1
 SAID_MAX = 20

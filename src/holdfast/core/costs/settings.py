@@ -157,7 +157,7 @@ def _heal(cost: JobCost, policy: Policy, run: RunSettings | None) -> SettingCost
 
 
 def _spares(cost: JobCost, policy: Policy, run: RunSettings | None) -> SettingCost | None:
-    value = str(run.spares) if run is not None else "unknown"
+    value = str(run.spares) if run is not None else "(unknown)"
     return _row(
         cost,
         "spares",
@@ -171,7 +171,7 @@ def _spares(cost: JobCost, policy: Policy, run: RunSettings | None) -> SettingCo
 
 def _start(cost: JobCost, policy: Policy, run: RunSettings | None) -> SettingCost | None:
     """Only restarts: the first start is no loss of an incident."""
-    value = "unknown" if run is None else "on" if run.standby else "off"
+    value = "(unknown)" if run is None else "on" if run.standby else "off"
     return _row(cost, "standby", value, _times(cost, STARTING), how="starts after failures")
 
 

@@ -179,7 +179,7 @@ class _Watch:
         if other is not None and self.ends_at_s is None:
             ends, ended = _is_over(other.state), was is not None and _is_over(was.state)
             self.ends_at_s = both.event.at_s if ends and not ended else None
-            was_fails = was is not None and was.choice is not None and was.choice.rung == "fail"
+            was_fails = ended and was is not None and was.choice is not None and was.choice.rung == "fail"
             self.goes_on = self.goes_on or (was_fails and not ends)
         if was is not None:
             self._look_at_gap(both, was.state, self.ends_at_s is not None)
@@ -289,7 +289,8 @@ def _same_rung_effect(
     if hang and detection_s and own.hang_timeout_s != other.hang_timeout_s:
         beyond_s = max(0.0, detection_s - own.hang_timeout_s) if own.hang_timeout_s is not None else 0.0
         saved_s[DETECTION] = detection_s - ((other.hang_timeout_s or LEARNED_HANG_S) + beyond_s)
-    saved_s["kept"] = max(0.0, by_class.get("kept", 0.0) - other.keep_on_failure_s)
+    if other.keep_on_failure_s < own.keep_on_failure_s:
+        saved_s["kept"] = max(0.0, by_class.get("kept", 0.0) - other.keep_on_failure_s)
     saved_s["checks"] = by_class.get("checks", 0.0) if other.boot_check == "off" != own.boot_check else 0.0
     return {name: seconds for name, seconds in saved_s.items() if seconds}
 

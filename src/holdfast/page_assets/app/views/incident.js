@@ -165,7 +165,6 @@ export function IncidentView({ doc, trouble, after }) {
       <div class="main-column">
         <section aria-label=${t("Verdict")}><${Facts} label=${t("Verdict")} items=${verdict(doc)} />
           ${doc.explanation ? html`<p class="explanation">${say(doc.explanation)}</p>` : null}
-          ${doc.problem ? html`<p class="trouble">▲ ${doc.problem}</p>` : null}
         </section>
         <${EvidenceSection} doc=${doc} />
         ${doc.waits?.length ? html`<${Section} id="waits" title=${t("Who waits for whom")}><${WaitGraph} edges=${doc.waits} /><//>` : null}

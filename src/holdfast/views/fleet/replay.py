@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.plurals import counted
 from holdfast.core.replay.score import Card, Difference, Score
 from holdfast.settings.times import length
-from holdfast.views.costs import gpu_hours
+from holdfast.views.fleet.costs import gpu_hours
 from holdfast.views.lines import Line
 
 DIFFERENCES_SHOWN, JOBS_SHOWN, NOTES_SHOWN = 40, 20, 10
