@@ -346,7 +346,7 @@ def _failed(incident: IncidentStory, about: About) -> list[Piece]:
     for pattern, en, zh in FAILED_AGAIN:
         if (match := pattern.search(why)) is not None:
             n = match[1] if pattern.groups else ""
-            pieces.append(Piece(60, f", {en.format(n=n)}", f",{zh.format(n=n)}"))
+            pieces.append(Piece(52, f", {en.format(n=n)}", f",{zh.format(n=n)}"))
             break
     return pieces
 

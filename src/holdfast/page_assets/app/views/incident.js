@@ -176,7 +176,7 @@ export function IncidentView({ doc, trouble, after }) {
         <${Parts} doc=${doc} />
         <${Rungs} rungs=${doc.rungs} />
         <${Also} also=${doc.also} />
-        <${SimilarOnes} rows=${doc.similar} />
+        ${saved && !doc.similar?.length ? null : html`<${SimilarOnes} rows=${doc.similar} />`}
         <${Corrections} rows=${doc.corrections} />
         <${Actions} doc=${doc} after=${after} />
       </div>
