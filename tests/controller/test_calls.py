@@ -122,8 +122,8 @@ def test_places_are_said_and_nothing_is_run(control):
             {"what": Program(command=("x" * 200_000,))},
             "a command of 200000 bytes is too long, at most 131072",
         ),
-        ({"what": Program(command=("x",), limit_s=-1)}, "a time limit of -1 s is not within"),
-        ({"what": Program(command=("x",), limit_s=float("nan"))}, "a time limit of nan s is not within"),
+        ({"what": Program(command=("x",), limit_s=-1)}, "a time limit of -1 s is not between"),
+        ({"what": Program(command=("x",), limit_s=float("nan"))}, "a time limit of nan s is not between"),
     ],
 )
 def test_what_is_refused_is_neither_run_nor_written_down(control, asked, why):

@@ -48,8 +48,8 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path):
 
 def test_a_name_that_leads_elsewhere_is_not_taken(tmp_path):
     files = ShippedFiles(tmp_path, lambda: 1000.0)
-    assert "not taken" in files.take(piece(0, b"x", name="../../x"))
-    assert "not taken" in files.take(piece(0, b"x", worker=-1))
+    assert "not accepted" in files.take(piece(0, b"x", name="../../x"))
+    assert "not accepted" in files.take(piece(0, b"x", worker=-1))
     assert not files.workers
 
 

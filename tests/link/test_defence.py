@@ -364,4 +364,4 @@ def test_refusals_reach_the_agent(both):
     both.connect(first)
     second = both.link(hub, name="node2")
     both.until(lambda: bool(both.told(second, WasRefused)))
-    assert "as many as may be" in both.told(second, WasRefused)[0].why
+    assert "the maximum" in both.told(second, WasRefused)[0].why

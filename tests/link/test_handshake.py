@@ -47,7 +47,9 @@ def test_it_works_however_the_bytes_are_cut(places):
 
 def test_another_secret_is_refused_by_both():
     agent, controller = AgentSide(SECRET, NONCE, 1), ControllerSide(OTHER, NONCE2, 1)
-    with pytest.raises(Refusal, match="does not know this job's secret, or ours is that of another") as told:
+    with pytest.raises(
+        Refusal, match="does not know this job's secret, or our secret is that of another job"
+    ) as told:
         shaken(agent, controller)
     with pytest.raises(Refusal, match="it says: the secrets of the two sides differ"):
         controller.feed(told.value.tell)

@@ -1,10 +1,10 @@
-"""Plays a dcgm-exporter: its text, from values as an H100 node in training shows them, under the old or the new names."""
+"""Plays a dcgm-exporter: its text, under the old or the new names."""
 
 from holdfast.metrics.rule_store import package_rules
 from metrics.servers import text
 
 BOOK = package_rules()
-# Recorded while a training ran: one GPU of eight.
+# As a GPU in training has them: chosen, not recorded. Names and labels are those of dcgm-exporter.
 VALUES = {
     "gpu_util": 1.0,
     "gpu_sm": 0.87,
@@ -30,7 +30,7 @@ def line(quantity, value, host, gpu, names):
 
 
 def metrics(hosts=("node-1", "node-2"), gpus=8, names=OLD, **values):
-    """The text of all nodes. `values`: other than the recorded ones; None: without it."""
+    """The text of all nodes. `values`: other than these; None: without it."""
     told = {name: value for name, value in {**VALUES, **values}.items() if value is not None}
     lines = [
         line(name, value, host, gpu, names)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from urllib.parse import parse_qs
 
 from holdfast.cli.line.command_line import exit_code
 from holdfast.core.metrics.device_evidence import facts
@@ -76,6 +77,32 @@ def test_too_many_gpus_and_no_names(started):
     server = started(Played(text(body, kind="application/json")))
     told = device_history(Prometheus(server.url), BOOK, (), AT_S)
     assert "it has 4096 GPUs, and which nodes are meant is not known" in told.note.en
+
+
+def test_clocks_that_are_apart_are_corrected(started):
+    """A Prometheus an hour ahead: what it says happened at its own time happened an hour before."""
+    asked = []
+
+    def answer(handler):
+        form = parse_qs(handler.rfile.read(int(handler.headers["Content-Length"])).decode())
+        asked.append(form)
+        if "time()" in form["query"][0]:
+            kind, result = "vector", [{"metric": {}, "value": [0, str(time.time() + 3_600.0)]}]
+        else:
+            start = float(form["start"][0])
+            values = [[start + 15.0 * n, "0" if n > 36 else "0.4"] for n in range(45)]
+            kind, result = (
+                "matrix",
+                [{"metric": {"Hostname": f"node-{n}", "gpu": "0"}, "values": values} for n in range(3)],
+            )
+        body = json.dumps({"status": "success", "data": {"resultType": kind, "result": result}})
+        text(body, kind="application/json")(handler)
+
+    now_s = time.time()
+    told = device_history(Prometheus(started(Played(answer)).url), BOOK, ("node-0",), now_s)
+    assert abs(float(asked[1]["start"][0]) - (now_s + 3_600.0 - 600.0)) < 5.0
+    assert "its clock is +3600 s from this one" in told.note.en
+    assert any("they wait for one" in one.says.en for one in facts(told.readings, now_s))
 
 
 def diagnosed(log, url, capsys, *words):

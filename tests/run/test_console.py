@@ -132,11 +132,10 @@ def test_the_end_is_said_though_nothing_was_left_to_wait_for(tmp_path):
         event = VerdictReached(at_s=1.0, incident=1, verdict=verdict)
         console.decided(event, Decision(over, why=why, choice=choice))
     said = [line.split(" ", 2)[2] for line in words.read_text().splitlines()]
-    assert said[1:] == ["action: fail the job, because the above; a restart is off", f"failed: {why}"]
+    assert said[1:] == [f"action: fail the job, because {why}", f"failed: {why}"]
 
 
-def test_what_a_hang_looks_like_is_said_once(tmp_path):
-    """The verdict's title is the first half of what was said when the hang was found; the rung quotes it all."""
+def test_a_hang_its_verdict_and_the_action_are_whole_sentences(tmp_path):
     title = "rank 1 waits at train.py:20; 1 rank waits for it"
     reason = f"{title}; no step, log line or I/O for 6 s"
     hang = HangFound(at_s=1.0, attempt=1, hang="quiet", culprits=(1,), reason=reason)
@@ -156,8 +155,8 @@ def test_what_a_hang_looks_like_is_said_once(tmp_path):
     said = [line.split(" ", 2)[2] for line in words.read_text().splitlines()]
     assert said == [
         f"hang (quiet): {reason}",
-        "verdict: collective_missing_rank (95%): the above",
-        "action: restart in the same workers, because the job hung (the above)",
+        f"verdict: collective_missing_rank (95%): {title}",
+        f"action: {why}",
     ]
 
 

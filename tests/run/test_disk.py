@@ -70,7 +70,7 @@ def test_output_that_fills_the_disk_gives_up_its_oldest_part(place, small_disk):
     )
     (place.path / "go").touch()
     assert run.code() == 0, run.err
-    assert "oldest output have been given up" in run.err
+    assert "oldest output were removed" in run.err
     assert run.err.count("nearly full") <= 5
     assert "disk-full" in place.findings()
     assert stdout.read_bytes().endswith(b"x\n")
@@ -85,7 +85,7 @@ def test_a_disk_filled_by_somebody_else(place, small_disk):
     )
     run.prints("ready")
     fill(place.state)
-    run.says("nothing to give up")
+    run.says("nothing to remove")
     (place.path / "go").touch()
     assert run.code() == 5
     assert run.err.count("nearly full") == 1

@@ -61,7 +61,7 @@ def test_a_daemon_left_by_a_command_that_ended_well_is_ended(place):
 
 def test_a_command_that_leaves_its_ranks_is_waited_for(place):
     run = place.python(LEAVES_ITS_RANKS).prints("launcher is done")
-    run.says("they are waited for")
+    run.says("Holdfast waits for them")
     (place.path / "go").write_text("0\n")
     assert run.code() == 0
     assert "rank 0 done" in run.out
@@ -70,7 +70,7 @@ def test_a_command_that_leaves_its_ranks_is_waited_for(place):
 
 
 def test_a_left_rank_that_fails_is_a_failure(place):
-    run = place.python(LEAVES_ITS_RANKS).says("they are waited for")
+    run = place.python(LEAVES_ITS_RANKS).says("Holdfast waits for them")
     (place.path / "go").write_text("5\n")
     assert run.code() == 5, run.err
     place.nothing_left()

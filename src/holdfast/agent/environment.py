@@ -28,7 +28,10 @@ OWN = (
     "HOLDFAST_PRELOAD",
     "HOLDFAST_RANKS",
     "HOLDFAST_HELD",
+    "HOLDFAST_CHECKPOINT_EVERY_S",
+    "HOLDFAST_CHECKPOINT_FILE",
 )
+ADVICE = "checkpoint-every-s"  # in the job's folder: seconds, as `holdfast advise` computes them
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -74,6 +77,16 @@ def environment(
     added = {key: value for key, value in wishes.items() if key not in base} | ours
     env = {key: value for key, value in base.items() if key not in OWN} | added
     return Given(env=env, added=added, kept=kept)
+
+
+def checkpoint_advice(job_folder: Path) -> dict[str, str]:
+    """The advised interval between checkpoints; nothing where none was computed. The file holds the newest one."""
+    path = job_folder / ADVICE
+    try:
+        seconds = float(path.read_text().strip())
+    except (OSError, ValueError):
+        return {}
+    return {"HOLDFAST_CHECKPOINT_EVERY_S": f"{seconds:.0f}", "HOLDFAST_CHECKPOINT_FILE": str(path)}
 
 
 def free_port(besides: int = 0, address: str = LOOPBACK) -> int:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.bundle import BundleWriter, Scene
-from holdfast.agent.environment import Given, Names, environment, free_port, is_old_torch
+from holdfast.agent.environment import Given, Names, checkpoint_advice, environment, free_port, is_old_torch
 from holdfast.agent.evidence import (
     diagnosis,
     diagnosis_of_no_start,
@@ -275,7 +275,10 @@ class WorkerAgent:
             self._base_env,
             names,
             self._launcher,
-            counters=counters,
+            counters={
+                **counters,
+                **(checkpoint_advice(self._folder) if self._settings.checkpoint_advice else {}),
+            },
             shim=self._settings.shim,
             old_torch=self._old_torch,
         )

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.controller.quick_replay import QuickReplay
 from holdfast.core.job.story import Line, Story
+from holdfast.core.job.story_lines import RECORD_ONLY
 from holdfast.jobs.record import RecordUnreadable
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import Tail
@@ -92,7 +93,7 @@ class Heard:
             finding=line.finding,
         )
         self.log.append(told)
-        if line.finding:
+        if line.finding and line.finding not in RECORD_ONLY:
             self.findings.append(told)
 
 

@@ -1,6 +1,7 @@
 """Names the jobs of several state folders: an id for addresses, and the folder that an id stands for."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from msgspec import Struct
 
 from holdfast.journal.jobdir import NAME, JobDir, NoSuchJob, StateDir
 
+STREAMED = "streamed"
+SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 SEPARATOR = "~"  # in no name of a job, and not quoted in an address
 
 
@@ -23,21 +26,30 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Places:
-    """All state folders of a server. Jobs of the first have their plain names as ids, those of the second NAME~2."""
+    """All state folders of a server. Jobs of the first have their plain names as ids, those of the second NAME~2.
+
+    Jobs that report themselves from elsewhere lie in `streamed/SOURCE` of the first, and have the ids NAME~SOURCE; sources
+    come and go.
+    """
 
     def __init__(self, roots: Sequence[Path], only: str = "") -> None:
         """`only`: the id of the one job that is to be seen; empty: all."""
         found = dict.fromkeys(Path(os.path.abspath(root)) for root in roots)
-        self.all = tuple(
+        self._fixed = tuple(
             Place(root=root, key=str(number), source=str(root)) if number > 1 else Place(root=root)
             for number, root in enumerate(found, 1)
         )
         self.only = only
 
+    @property
+    def all(self) -> tuple[Place, ...]:
+        """As they are now."""
+        return (*self._fixed, *self._streamed())
+
     def named(self, job_id: str) -> tuple[Place, JobDir]:
         """The folder need not exist. raises: NoSuchJob"""
         name, separator, key = job_id.partition(SEPARATOR)
-        place = next((one for one in self.all if one.key == key), None)
+        place = next((one for one in self._fixed if one.key == key), None) or self._source(key)
         is_hidden = bool(self.only) and job_id != self.only
         if not NAME.fullmatch(name) or place is None or bool(separator) != bool(key) or is_hidden:
             raise NoSuchJob(f"there is no job {job_id[:200]!r}")
@@ -54,4 +66,18 @@ class Places:
     @property
     def signature(self) -> str:
         """The same for the same jobs of the same folders in the same order."""
-        return "\n".join([*(str(place.root) for place in self.all), self.only])
+        return "\n".join([*(str(place.root) for place in self._fixed), self.only])
+
+    def _streamed(self) -> list[Place]:
+        try:
+            names = sorted(os.listdir(self._fixed[0].root / STREAMED))
+        except OSError:
+            return []
+        return [place for name in names if (place := self._source(name)) is not None]
+
+    def _source(self, name: str) -> Place | None:
+        """None: there is no such source. A number is the key of a folder."""
+        if not SOURCE.fullmatch(name) or name.isdigit():
+            return None
+        root = self._fixed[0].root / STREAMED / name
+        return Place(root=root, key=name, source=name) if root.is_dir() else None

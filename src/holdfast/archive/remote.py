@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 from msgspec import Struct
 
+from holdfast.archive.places import SOURCE, STREAMED
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable, Row
 from holdfast.journal.store import Store
@@ -28,10 +29,8 @@ from holdfast.link.uplink_messages import (
     Raw,
 )
 
-STREAMED = "streamed"
 REMOTE = "remote.json"
 LOCK = "lock"
-SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 SMALL_FILE = re.compile(
     r"attempt-\d{1,6}/(?:worker-\d{1,6}/)?steps\.json|attempt-\d{1,6}/worker-\d{1,6}/clock\.json"

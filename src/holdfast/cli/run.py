@@ -25,6 +25,7 @@ from holdfast.supervise.one_machine import attach_job, run_job
 from holdfast.supervise.start import recorded
 
 REFUSED = 2
+ANY_PORT = "127.0.0.1:0"
 FILES = ("metrics-textfile", "notify")
 _COUNT = re.compile(r"[1-9]\d*|auto|gpu|cpu")
 _DEFAULTS = RunSettings(command=(), state_dir="")
@@ -48,7 +49,8 @@ def _flag(key: str) -> Any:
         "choice": "|".join(setting.choices),
     }.get(setting.kind, "TEXT")
     names = filter(None, (setting.flag_name, setting.also))
-    return Option(*names, help=help_, metavar=metavar, show_default=False)
+    optional = ANY_PORT if key == "page" else None
+    return Option(*names, help=help_, metavar=metavar, show_default=False, without_value=optional)
 
 
 def _sbatch(name: str, what: str) -> Any:
@@ -104,11 +106,13 @@ def run(
     node_silence: Annotated[str | None, _flag("node-silence")] = None,
     fleet_dir: Annotated[str | None, _flag("fleet-dir")] = None,
     isolation_share: Annotated[str | None, _flag("isolation-share")] = None,
+    page: Annotated[str | None, _flag("page")] = None,
     server: Annotated[str | None, _flag("server")] = None,
     notify: Annotated[str | None, _flag("notify")] = None,
     metrics_address: Annotated[str | None, _flag("metrics-address")] = None,
     metrics_textfile: Annotated[str | None, _flag("metrics-textfile")] = None,
     prometheus: Annotated[str | None, _flag("prometheus")] = None,
+    checkpoint_advice: Annotated[bool | None, _flag("checkpoint-advice")] = None,
     nproc_per_node: Annotated[
         str | None,
         Option(

@@ -12,10 +12,11 @@ from pydantic import Field
 from holdfast import __version__
 from holdfast.archive.job import Reading, read
 from holdfast.archive.output.read import read_output
+from holdfast.core.replay.deciding import UnknownSetting, changed
 from holdfast.jobs.record import RecordUnreadable, open_record
 from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob, StateDir
 from holdfast.mcp import comparing, texts
-from holdfast.mcp.what_if import UnknownSetting, changed, what_if
+from holdfast.mcp.what_if import what_if
 from holdfast.model.documents.output import OutputWanted
 from holdfast.model.documents.parts import JOB_STATES
 from holdfast.model.policy import Policy

@@ -1,18 +1,14 @@
 """Decides an incident again under other settings, from the job's own journal: which action would have been taken? Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-import msgspec
 from msgspec import Struct
 
-from holdfast.controller.loop import decisions
+from holdfast.archive.replay import events_of
+from holdfast.core.replay.deciding import first_choices
 from holdfast.journal.rows import RawEntry
 from holdfast.model.policy import Policy
 from holdfast.model.state import Choice
-
-
-class UnknownSetting(ValueError):
-    """No such setting of the policy, or not such a value; the message says which there are."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -22,26 +18,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     would_be: Choice | None
 
 
-def changed(policy: Policy, settings: Mapping[str, object]) -> Policy:
-    """The policy with these settings instead. raises: UnknownSetting"""
-    known = msgspec.structs.asdict(policy)
-    for key in settings:
-        if key not in known:
-            raise UnknownSetting(f"there is no setting {key!r}; there are {', '.join(sorted(known))}")
-    try:
-        return msgspec.convert({**known, **settings}, Policy, strict=False)
-    except msgspec.ValidationError as error:
-        raise UnknownSetting(str(error)) from error
-
-
 def what_if(rows: Iterable[RawEntry], policy: Policy, other: Policy, incident: int) -> Answer:
-    """Replays the journal under both policies. The events after the first other decision are those of the real run."""
-    kept = list(rows)
-    return Answer(was=_first(kept, policy, incident), would_be=_first(kept, other, incident))
-
-
-def _first(rows: Iterable[RawEntry], policy: Policy, incident: int) -> Choice | None:
-    for _, decision in decisions(rows, policy):
-        if decision.choice is not None and decision.choice.incident == incident:
-            return decision.choice
-    return None
+    """Each incident as it was, with what the other settings have counted up to it (core.replay.deciding)."""
+    events, _ = events_of(rows)
+    was, would_be = first_choices(events, policy, other).get(incident, (None, None))
+    return Answer(was=was, would_be=would_be)

@@ -17,6 +17,9 @@ AFTER_S = 60.0
 TOTAL_S = 8.0  # for all questions together
 NODES_MAX = 2_048
 SERIES_MAX = 32_768  # of one question: 16,384 ranks, and half as many ports
+APART_S = 10.0
+WITHOUT = Words(en="Device metrics are not read from Prometheus", zh="未能从 Prometheus 读取设备指标")
+WITH = Words(en="Device metrics are read from Prometheus", zh="已从 Prometheus 读取设备指标")
 WITHOUT_NODES_MAX = 512  # GPUs, where it is not known which nodes are meant
 # By the label that names the node. Rates over two minutes: an exporter is scraped at least once in one.
 QUESTIONS = {
@@ -39,10 +42,14 @@ class History(NamedTuple):
 def device_history(prometheus: Prometheus, book: RuleBook, nodes: Sequence[str], at_s: float) -> History:
     """`nodes`: names; none: all that Prometheus has, if they are few. raises: nothing; `note` says what went wrong"""
     until_s = time.monotonic() + TOTAL_S
+    apart_s = 0.0
     step_s = LARGE_STEP_S if len(nodes) > LARGE_NODES else STEP_S
     readings: list[Reading] = []
     try:
-        if not nodes and (found := prometheus.now(expanded("count($gpu_util)", book.series), at_s=at_s)):
+        apart_s = _apart_s(prometheus)
+        if not nodes and (
+            found := prometheus.now(expanded("count($gpu_util)", book.series), at_s=at_s + apart_s)
+        ):
             count = found[0].values[-1][1]
             if count > WITHOUT_NODES_MAX:
                 return History(
@@ -52,15 +59,27 @@ def device_history(prometheus: Prometheus, book: RuleBook, nodes: Sequence[str],
             if time.monotonic() > until_s:
                 return History(readings, _note(f"not all was asked within {TOTAL_S:.0f} s"))
             query = expanded(template.replace("{}", _selector(label, nodes)), book.series)
-            series = prometheus.over(query, at_s - BEFORE_S, at_s + AFTER_S, step_s)
+            from_s, to_s = at_s + apart_s - BEFORE_S, at_s + apart_s + AFTER_S
+            series = prometheus.over(query, from_s, to_s, step_s)
             if len(series) > SERIES_MAX:
                 return History(readings, _note(f"it has more than {SERIES_MAX} series of {quantity}"))
-            readings += [_reading(quantity, label, one) for one in series]
+            readings += [_reading(quantity, label, one, apart_s) for one in series]
     except PrometheusUnavailable as error:
         return History(readings, _note(str(error)))
     if not readings:
         return History([], _note("it has no device metrics of these nodes at that time"))
+    if apart_s:
+        words = f"its clock is {apart_s:+.0f} s from this one; times are corrected by that"
+        return History(readings, _note(words, WITH))
     return History(readings, None)
+
+
+def _apart_s(prometheus: Prometheus) -> float:
+    """How far its clock is ahead of this machine's; 0 where that is no more than a question may take."""
+    begun_s = time.time()
+    found = prometheus.now("vector(time())")
+    apart_s = found[0].values[-1][1] - (begun_s + time.time()) / 2 if found else 0.0
+    return apart_s if abs(apart_s) > APART_S else 0.0
 
 
 def _selector(label: str, nodes: Sequence[str]) -> str:
@@ -71,13 +90,13 @@ def _selector(label: str, nodes: Sequence[str]) -> str:
     return f'{{{label}=~"(?:{names})(?:[.].*)?(?::[0-9]+)?"}}'
 
 
-def _reading(quantity: str, label: str, one: Found) -> Reading:
+def _reading(quantity: str, label: str, one: Found, apart_s: float) -> Reading:
+    """In the time of this machine."""
     node = one.labels.get(label, "").partition(":")[0]
     device = one.labels.get("gpu") or one.labels.get("device", "")
-    return Reading(quantity=quantity, node=node, device=device, values=one.values)
+    values = tuple((at_s - apart_s, value) for at_s, value in one.values) if apart_s else one.values
+    return Reading(quantity=quantity, node=node, device=device, values=values)
 
 
-def _note(why: str) -> Words:
-    return Words(
-        en=f"Device metrics are not read from Prometheus: {why}", zh=f"未能从 Prometheus 读取设备指标：{why}"
-    )
+def _note(why: str, begin: Words = WITHOUT) -> Words:
+    return Words(en=f"{begin.en}: {why}", zh=f"{begin.zh}：{why}")

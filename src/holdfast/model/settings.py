@@ -38,6 +38,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     node_silence_s: float = 12.0  # a node that is silent for so long is lost, whatever its engine says
     # What all jobs of a fleet know of its nodes: the folder of the node book; None: `fleet` in the state folder.
     fleet_dir: str | None = None
+    page: str | None = None  # HOST:PORT at which the job's page is served while it runs; None: it is not
     server: str | None = None  # URL of a Holdfast server that the job is reported to
     notify: str | None = None  # the file of channels and rules for notices; None: nobody is notified
     isolation_share_percent: int = (
@@ -46,6 +47,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # HOST:PORT at which metrics are served, an agent of many nodes at the next free port; None: they are not.
     metrics_address: str | None = None
     metrics_textfile: str | None = None  # a file ending with .prom, for node-exporter; None: there is none
+    checkpoint_advice: bool = False  # compute the best interval, and pass it to each attempt
     prometheus: str | None = None  # URL of the Prometheus that has the metrics of the nodes' devices
 
     @property

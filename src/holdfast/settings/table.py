@@ -266,6 +266,14 @@ SETTINGS = (
         help="Folder of the node book, which all jobs of a fleet share; none: `fleet` in the state folder.",
     ),
     Setting(
+        key="page",
+        kind="address",
+        field="page",
+        flag=True,
+        word="none",
+        help="Serve the job's page at HOST:PORT while it runs; without a value at 127.0.0.1, any free port.",
+    ),
+    Setting(
         key="server",
         kind="text",
         field="server",
@@ -312,6 +320,13 @@ SETTINGS = (
         flag=True,
         word="none",
         help="Prometheus that has the metrics of the nodes' devices: what they showed around an incident is evidence.",
+    ),
+    Setting(
+        key="checkpoint-advice",
+        kind="yes",
+        field="checkpoint_advice",
+        flag=True,
+        help="Compute the best checkpoint interval from the record of failures, and pass it to each attempt as HOLDFAST_CHECKPOINT_EVERY_S.",
     ),
     Setting(
         key="check-options",

@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.settings import RunSettings
+from holdfast.settings.read import fleet_folder
 
 LOOK_S = 5.0
 STARTS_MAX = 5
@@ -21,12 +23,16 @@ FINAL_CODES = (0, 1, 2)  # it has ended for good, and its log says why
 
 
 class Companion(Struct, frozen=True, kw_only=True):
-    """`module` runs with the job's folder and `arguments`. `log`: its file there. `without`: what is missing if it ends."""
+    """`module` runs with the job's folder and `arguments`. `log`: its file there. `without`: what is missing if it ends.
+
+    `announces`: a file in the job's folder with one line, which people are shown once it is there; empty: none.
+    """
 
     module: str
     arguments: tuple[str, ...] = ()
     log: str
     without: str
+    announces: str = ""
 
 
 def companions_of(settings: RunSettings) -> list[Companion]:
@@ -41,6 +47,16 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 without=f"the job is not reported to {settings.server}",
             )
         )
+    if settings.page is not None:
+        found.append(
+            Companion(
+                module="holdfast.web.job_page",
+                arguments=(settings.page, str(fleet_folder(settings))),
+                log="page.log",
+                without="the job's page is not served",
+                announces="page-address",
+            )
+        )
     if settings.notify is not None:
         found.append(
             Companion(
@@ -48,6 +64,14 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 arguments=(settings.notify,),
                 log="notify.log",
                 without="nobody is notified of the job",
+            )
+        )
+    if settings.checkpoint_advice:
+        found.append(
+            Companion(
+                module="holdfast.archive.checkpoint_advice",
+                log="checkpoint-advice.log",
+                without="no checkpoint interval is passed to the training",
             )
         )
     return found
@@ -74,6 +98,8 @@ class Companions:
 
     def turn(self) -> None:
         """A companion that was killed or crashed is started again, a few times."""
+        for one in self._running:
+            one.show_announced()
         if not self._running or self._clock() - self._looked_s < LOOK_S:
             return
         self._looked_s = self._clock()
@@ -88,6 +114,7 @@ class _Running:
         self._job, self._companion, self._env, self._tell = job, companion, env, tell
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
+        self._announced = ""
 
     def start(self) -> None:
         self._starts += 1
@@ -106,6 +133,16 @@ class _Running:
                 )
         except OSError as error:
             self._tell(f"{companion.without}: {error}")
+
+    def show_announced(self) -> None:
+        """What the companion announces, once; and again where it has changed."""
+        if not self._companion.announces or self._process is None:
+            return
+        with suppress(OSError):
+            text = (self._job.path / self._companion.announces).read_text().strip()
+            if text and text != self._announced:
+                self._announced = text
+                self._tell(f"page: {text}")
 
     def look(self) -> None:
         code = None if self._process is None else self._process.poll()

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from holdfast.core.checks.answers import key_of
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.repeated_warnings import Repeats
+from holdfast.core.job.story_lines import RECORD_ONLY
 from holdfast.core.job.wording import check_lines, check_name, check_words
 from holdfast.core.plurals import counted
-from holdfast.model.events import AnyEvent, FindingNoted, HangFound, NodesChecked, VerdictReached
+from holdfast.model.events import AnyEvent, FindingNoted, NodesChecked, VerdictReached
 from holdfast.model.state import Ended
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.logs.follow import Chunk
@@ -26,11 +27,6 @@ BACKLOG_BYTES_MAX = 4 << 20
 STALLED_S = 1.0
 CLOSE_S_MAX = 20.0
 CLOSE_LOOK_S = 0.01
-QUIET_FINDINGS = (
-    "environment",
-    "command-running",
-    "rendezvous",
-)  # in the record: too long for the eye, or seen anyway
 OFTEN, OFTEN_S = "platform-slowdown", 60.0  # every five slow steps: here, one a minute is enough
 
 
@@ -42,8 +38,6 @@ class Console:
         self._often_s = float("-inf")
         self._seen: set[tuple[str, str]] = set()  # what checks found wrong on a node
         self._repeats = Repeats()
-        self._said = ""  # last: what stands above need not be said again
-        self._hang = ""  # the newest, in full
 
     def echo(self, chunk: Chunk, before: bytes = b"") -> None:
         """Prints lines of the training, unchanged, each with its rank if known; `before`: the prefix."""
@@ -54,7 +48,6 @@ class Console:
             self._output.write(prefix + line + b"\n")
 
     def tell(self, text: str) -> None:
-        self._said = text
         stamp = time.strftime("%H:%M:%S")
         for line in text.splitlines() or [""]:
             self._words.write(f"holdfast {stamp} {line}\n".encode("utf-8", "replace"))
@@ -64,18 +57,12 @@ class Console:
         if isinstance(event, FindingNoted):
             self._noted(event, decision)
             return
-        if isinstance(event, HangFound):
-            self._hang = event.reason
         if isinstance(event, NodesChecked):
             self._checked(event, is_named=len(decision.state.job.workers) > 1)
         if isinstance(event, VerdictReached):
             self._verdict(event.verdict)
         if decision.choice is not None:
             why = decision.why
-            if isinstance(event, VerdictReached) and self._hang:
-                why = why.replace(self._hang, "the above")
-            if title := _said_of(event):
-                why = why.replace(title, "the above")
             is_failure = decision.choice.rung == "fail" and not decision.choice.shadow
             lead = "fail the job, because " if is_failure else ""
             self.tell(f"action: {lead}{why}")
@@ -93,7 +80,7 @@ class Console:
 
     def _is_only_for_the_record(self, event: FindingNoted) -> bool:
         if event.finding != OFTEN:
-            return event.finding in QUIET_FINDINGS
+            return event.finding in RECORD_ONLY
         if event.at_s - self._often_s < OFTEN_S:
             return True
         self._often_s = event.at_s
@@ -111,8 +98,7 @@ class Console:
     def _verdict(self, verdict: Verdict) -> None:
         if verdict.confidence <= 0:
             return
-        title = "the above" if verdict.title in self._said else verdict.title
-        self.tell(f"verdict: {verdict.category} ({verdict.confidence:.0%}): {title}")
+        self.tell(f"verdict: {verdict.category} ({verdict.confidence:.0%}): {verdict.title}")
         if verdict.advice:
             self.tell(f"advice: {verdict.advice}")
 
@@ -131,17 +117,6 @@ class Console:
                 return
             time.sleep(CLOSE_LOOK_S)
             self.flush()
-
-
-def _said_of(event: AnyEvent) -> str:
-    """What stands above already, in the words of the decision."""
-    match event:
-        case VerdictReached():
-            return event.verdict.title
-        case NodesChecked():
-            return event.stop.rstrip(".")
-        case _:
-            return ""
 
 
 def _prefix(source: str) -> bytes:

@@ -38,6 +38,7 @@ FAILED_AGAIN = (
     (re.compile(r"the only restart is spent"), "its only restart is spent", "唯一的重启已用完"),
     (re.compile(r"no restart is allowed"), "no restart is allowed", "未允许重启"),
     (re.compile(r"restart on such an exit is off"), "restart on such an exit is off", "此类退出不重启"),
+    (re.compile(r"automatic restart is off"), "automatic restart is off", "未启用自动重启"),
 )
 RESTARTING = frozenset(
     {"in-place", "hang-restart", "replace-worker", "reschedule-isolated", "reschedule-unconditional"}
@@ -345,7 +346,7 @@ def _failed(incident: IncidentStory, about: About) -> list[Piece]:
     for pattern, en, zh in FAILED_AGAIN:
         if (match := pattern.search(why)) is not None:
             n = match[1] if pattern.groups else ""
-            pieces.append(Piece(60, f", {en.format(n=n)}", f",{zh.format(n=n)}"))
+            pieces.append(Piece(52, f", {en.format(n=n)}", f",{zh.format(n=n)}"))
             break
     return pieces
 

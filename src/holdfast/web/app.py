@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from holdfast.model.documents.live import Change
 from holdfast.web.api import acts, answers, openapi, reads, requests, sockets
 from holdfast.web.api.queries import Query
-from holdfast.web.api.route_table import PREFIX, ROUTES, SHELL_PATH
+from holdfast.web.api.route_table import LINK_PATH, PREFIX, ROUTES, SHELL_PATH
 from holdfast.web.api.route_table import Route as Declared
 from holdfast.web.guard import Guard
 from holdfast.web.live.pump import pump
@@ -35,6 +35,7 @@ def application(parts: ServerParts) -> ASGIApp:
     document = openapi.encoded()
     routes.append(Route("/openapi.json", partial(_openapi, document)))
     routes.append(WebSocketRoute(PREFIX + SHELL_PATH, partial(sockets.shell, parts)))
+    routes.append(WebSocketRoute(PREFIX + LINK_PATH, partial(sockets.link, parts)))
     routes += _page_routes(parts)
     router = Router(routes, redirect_slashes=False, lifespan=partial(_lifespan, parts))
     return Guard(

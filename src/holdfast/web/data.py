@@ -11,11 +11,16 @@ from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPag
 from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage
+from holdfast.uplink.receiving import Uplinks
 from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
 
 
 class Data(Protocol):
     """Every method may be called from any thread, and raises Refusal where there is no such thing."""
+
+    @property
+    def uplinks(self) -> Uplinks:
+        """The connections of jobs that report themselves from elsewhere."""
 
     def jobs(self, query: JobsQuery) -> JobsPage: ...
 

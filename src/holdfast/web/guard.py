@@ -71,10 +71,9 @@ class Guard:
         self._hosts.check(seen.host)
         who = self._access.identity(scope, seen, headers)
         method = str(scope.get("method", "GET"))
-        if scope["type"] == "websocket":
-            check_origin(seen, headers, needed=who is not None and bool(who.csrf))
-        elif seen.path.startswith("/api/") or method not in ("GET", "HEAD"):
-            check_origin(seen, headers, needed=False)
+        # A browser always says which page opens a WebSocket; who does not is none.
+        if scope["type"] == "websocket" or seen.path.startswith("/api/") or method not in ("GET", "HEAD"):
+            check_origin(seen, headers)
         return {**scope, "app": self, "path": seen.path, "root_path": "", "state": {"seen": seen, "who": who}}
 
 

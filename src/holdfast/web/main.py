@@ -11,4 +11,4 @@ __all__ = ["CannotServe", "Limits", "ServerSettings", "run"]
 
 def run(settings: ServerSettings, tell: Callable[[str], None]) -> None:
     """Until a signal ends it. raises: CannotServe"""
-    serve(settings, StateData(settings), tell)
+    serve(settings, lambda: StateData(settings), tell)

@@ -11,8 +11,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 
+from holdfast.link.uplink_messages import MESSAGE_BYTES_MAX
 from holdfast.web.access.loopback import is_loopback
-from holdfast.web.access.tokens import TokensUnusable
+from holdfast.web.access.tokens import TokenFile, TokensUnusable
 from holdfast.web.app import application
 from holdfast.web.data import Data
 from holdfast.web.protocol import limited
@@ -22,7 +23,7 @@ from holdfast.web.settings import ServerSettings
 GOODBYE_S = 3
 KEEP_ALIVE_S = 20
 HEADER_BYTES_MAX = 32 << 10
-WS_BYTES_MAX = 64 << 10
+WS_BYTES_MAX = MESSAGE_BYTES_MAX + 1_000
 BACKLOG = 512
 
 
@@ -30,12 +31,14 @@ class CannotServe(Exception):
     """The server cannot start. One line: why, and what to do now."""
 
 
-def check(settings: ServerSettings, parts: ServerParts) -> None:
-    """That not everybody can use it. raises: CannotServe"""
+def check(settings: ServerSettings) -> None:
+    """That not everybody can use it, and that its certificate can be read. raises: CannotServe"""
+    if settings.is_tls:
+        tls_context(settings)
     if is_loopback(settings.host):
         return
     try:
-        tokens = parts.tokens.tokens()
+        tokens = TokenFile(settings.folder).tokens()
     except TokensUnusable as error:
         raise CannotServe(str(error)) from error
     if not tokens and not (settings.user_header and settings.trusted_proxies):
@@ -78,16 +81,18 @@ def address_of(settings: ServerSettings, listening: socket.socket) -> str:
     return f"{'https' if settings.is_tls else 'http'}://{shown}:{port}{settings.root_path}/"
 
 
-def serve(settings: ServerSettings, data: Data, tell: Callable[[str], None]) -> None:
-    """Until SIGINT or SIGTERM. `tell`: a line for people. raises: CannotServe"""
+def serve(settings: ServerSettings, make_data: Callable[[], Data], tell: Callable[[str], None]) -> None:
+    """Until SIGINT or SIGTERM. `make_data`: called once it is sure that it can listen. `tell`: a line for people.
+
+    raises: CannotServe
+    """
     logging.basicConfig(format="holdfast serve: %(message)s", level=logging.WARNING)
     logging.getLogger("uvicorn").setLevel(
         logging.ERROR
     )  # of requests that are none anybody could fill a disk with lines
-    parts = ServerParts(settings, data)
-    check(settings, parts)
-    listening = bound(settings)
-    with listening:
+    check(settings)
+    with bound(settings) as listening:
+        parts = ServerParts(settings, make_data())
         app = application(parts)
         server = Server(_config(settings, app), parts, lambda: tell(address_of(settings, listening)))
         asyncio.run(server.serve(sockets=[listening]))

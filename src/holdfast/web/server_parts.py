@@ -45,7 +45,7 @@ class ServerParts:
         self.acts = Pool("act", ACTIONS_WAITING, ACTIONS_WAITING, ACTION_S)
         self.commands = Pool("command", limits.commands, limits.commands, COMMAND_S)
         self.tails = Tails(self._output)
-        self.shells = 0
+        self.shells = self.links = 0
 
     async def _output(self, job: str, query: OutputQuery) -> OutputPage:
         return await self.reads.run(lambda: self.data.output(job, query))

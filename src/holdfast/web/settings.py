@@ -22,6 +22,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     viewers: int = 1_000
     viewer_queue: int = 256
     shells: int = 16
+    links: int = 5_000
     commands: int = 4
 
 

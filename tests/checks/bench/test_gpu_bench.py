@@ -127,7 +127,7 @@ def test_a_torch_without_cuda_is_a_skip_with_its_name(tmp_path):
 @pytest.mark.parametrize("option", [{"gpu-burn.type": "fp8"}, {"gpu-burn.size": "1e9"}])
 def test_a_bad_option_is_said(option):
     (finding,) = gpu_burn(Scene(options=option))
-    assert finding.status == SKIP and "is wanted" in finding.why
+    assert finding.status == SKIP and "is required" in finding.why
 
 
 def gpu(index, uuid):

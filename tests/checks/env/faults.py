@@ -323,9 +323,13 @@ FAULTS = (
     Fault(
         "checkpoints cannot be written", "env-checkpoint", FAIL, "no checkpoint can be written", _unwritable
     ),
-    Fault("the folder of checkpoints is a file", "env-checkpoint", FAIL, "no folder", _no_folder),
+    Fault("the folder of checkpoints is a file", "env-checkpoint", FAIL, "not a folder", _no_folder),
     Fault(
-        "the newest checkpoint is cut short", "env-checkpoint", WARN, "step-2.pt: it is cut", _cut_checkpoint
+        "the newest checkpoint is cut short",
+        "env-checkpoint",
+        WARN,
+        "step-2.pt: it is truncated",
+        _cut_checkpoint,
     ),
     Fault("Megatron's tracker names no checkpoint", "env-checkpoint", FAIL, "iter_0000200", _megatron_lost),
     Fault("Megatron's tracker is empty", "env-checkpoint", FAIL, "it is empty", _megatron_empty),
@@ -333,7 +337,7 @@ FAULTS = (
         "an optimizer of DeepSpeed is cut short", "env-checkpoint", WARN, "optim_states.pt", _deepspeed_cut
     ),
     Fault("trainer_state.json is missing", "env-checkpoint", WARN, "trainer_state.json", _trainer_torn),
-    Fault("safetensors cut short", "env-checkpoint", WARN, "cut short", _tensors_cut),
+    Fault("safetensors cut short", "env-checkpoint", WARN, "it is truncated", _tensors_cut),
     Fault(
         "a distributed checkpoint without .metadata", "env-checkpoint", WARN, ".metadata", _parts_without_list
     ),

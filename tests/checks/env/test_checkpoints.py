@@ -77,7 +77,7 @@ def test_safetensors_say_how_long_they_are(tmp_path):
     tensors(tmp_path / "a.safetensors", missing_bytes=1)
     data = (tmp_path / "a.safetensors").read_bytes()
     length = int.from_bytes(data[:8], "little")
-    assert "cut short" in state_of_safetensors(data[8 : 8 + length], len(data))
+    assert "truncated" in state_of_safetensors(data[8 : 8 + length], len(data))
     assert state_of_safetensors(data[8 : 8 + length], len(data) + 1) == ""
     assert state_of_safetensors(b"[1]", 11) == "its header cannot be read"
 

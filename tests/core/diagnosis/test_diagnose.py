@@ -168,7 +168,7 @@ def test_none_is_not_sure_where_no_end_is_seen():
     runs_on = Source(name="a.log", last_step_offset=9)
     answer = diagnose(Search(sources=(runs_on,)), KNOWN)
     assert (answer.category, answer.confidence) == ("none", 0.6)
-    assert "end is not seen" in answer.title.en
+    assert "end of the job is not in the logs" in answer.title.en
 
 
 def test_none_is_less_sure_where_nothing_shows_that_a_job_worked():

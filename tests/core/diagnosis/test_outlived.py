@@ -25,7 +25,7 @@ def test_errors_that_training_outlived_are_listed():
     assert answer.category == "none"
     (fact,) = answer.evidence
     assert fact.signature == "lost"
-    assert fact.says.en.startswith("outlived")
+    assert fact.says.en.startswith("survived")
 
 
 def test_the_run_before_the_last_is_told_with_its_first_error():

@@ -147,7 +147,7 @@ def test_a_failure_ends_with_its_reason_and_code():
     )
     assert story.ended
     assert texts(lines, "end")[0].startswith(
-        "the job failed with exit code 3: KeyError: 'x', and restart on such an exit is off"
+        "the job failed with exit code 3: KeyError: 'x', and automatic restart is off"
     )
     assert (story.summary().outcome, story.summary().code) == ("failed", 3)
 

@@ -197,7 +197,7 @@ def test_the_rank_is_what_the_name_says_else_what_its_groups_have_in_common():
     assert read(rank=None, pg_config=alone).rank == 12
     assert read({**RECORD, "rank": 13}, rank=None).rank == 13
     assert any("not in all of its groups" in note for note in read(rank=3).notes)
-    with pytest.raises(Refused, match="of which rank"):
+    with pytest.raises(Refused, match="nothing shows its rank"):
         read(rank=None)
     with pytest.raises(Refused, match="no job has"):
         read(rank=1 << 40)

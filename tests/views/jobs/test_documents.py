@@ -20,7 +20,7 @@ from cli.journals import (
 from holdfast.core.job.decide import decide
 from holdfast.core.job.story import Story
 from holdfast.model.documents.incidents import IncidentDocument, StackGroup
-from holdfast.model.documents.jobs import JobDocument
+from holdfast.model.documents.jobs import JobDocument, LogLine
 from holdfast.model.events import CheckTold, NodesChecked, StopRequested, VerdictReached
 from holdfast.model.policy import Policy
 from holdfast.model.state import State
@@ -206,3 +206,15 @@ def test_documents_can_be_sent_and_read_again():
     assert msgspec.json.decode(msgspec.json.encode(job), type=JobDocument) == job
     incident = incident_document(summary.incidents[1], summary, seen("succeeded"), zone=UTC)
     assert msgspec.json.decode(msgspec.json.encode(incident), type=IncidentDocument) == incident
+
+
+def test_an_error_line_that_led_to_an_incident_is_no_finding_that_stopped_nothing():
+    summary = summary_of(one_failure_and_on())
+    found_s = summary.incidents[0].found_at_s
+    lines = [
+        LogLine(seq=1, at_s=found_s - 500, kind="news", text="a survived error", finding="log"),
+        LogLine(seq=2, at_s=found_s - 2, kind="news", text="CUDA out of memory", finding="log"),
+        LogLine(seq=3, at_s=found_s - 2, kind="news", text="slower", finding="slowdown"),
+    ]
+    document = job_document(summary, seen(), lines)
+    assert [line.text for line in document.findings] == ["a survived error", "slower"]

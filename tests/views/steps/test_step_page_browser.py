@@ -56,7 +56,7 @@ def test_curve_and_heat_map_are_drawn(shown, dark):
     assert page.run(COLOURS % "curve") > 20
     assert page.run(COLOURS % "heat") > 20
     ground = page.run("getComputedStyle(document.body).backgroundColor")
-    assert (ground == "rgb(20, 22, 26)") is dark
+    assert (ground == "rgb(19, 20, 22)") is dark
     assert "slowdown, with its ratio" in page.text("legend")
 
 

@@ -34,19 +34,20 @@ class View:
     the test means to happen."""
 
     def __init__(
-        self, chrome: Chrome, base: str, path: str, *, width: int = 1440, height: int = 900, dark: bool = False, chinese: bool = False
+        self, chrome: Chrome, base: str, path: str, *, width: int = 1440, height: int = 900, dark: bool = False, chinese: bool = False,
+        expected: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.base = base
         self.problems: list[str] = []
         self.requests: list[str] = []
-        self.expected: tuple[str, ...] = ADVICE
+        self.expected: tuple[str, ...] = ADVICE + expected
         self.context = chrome.browser.new_context(
             viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light",
             locale="zh-CN" if chinese else "en-US", timezone_id="UTC", permissions=["clipboard-read", "clipboard-write"],
         )  # fmt: skip
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(ANSWER_MS)
-        self.page.on("console", lambda message: self._note(message.text))
+        self.page.on("console", lambda message: self._note(f"{message.text} {message.location['url']}"))
         self.page.on("pageerror", lambda error: self._note(str(error)))
         self.page.on("dialog", lambda dialog: self._note("a dialog: " + dialog.message))
         self.page.on("request", lambda request: self.requests.append(request.url))

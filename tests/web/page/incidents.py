@@ -19,10 +19,14 @@ from holdfast.model.documents.parts import Cost, LinePlace, Who
 from web.page.documents import HOUR_S, HUNG, RECOVERED, words
 from web.page.hostile import HOSTILE
 
+LINE_BYTES = 80
+
 
 def evidence(job: str, at_s: float) -> tuple[EvidenceRow, ...]:
     def place(line: int, rank: int = 5) -> LinePlace:
-        return LinePlace(file=f"attempts/2/rank-{rank}.log", line=line, attempt=2, worker=0, rank=rank)
+        return LinePlace(
+            file=f"attempts/2/rank-{rank}.log", offset=line * LINE_BYTES, attempt=2, worker=0, rank=rank
+        )
 
     return (
         EvidenceRow(
@@ -44,7 +48,7 @@ def evidence(job: str, at_s: float) -> tuple[EvidenceRow, ...]:
 
 def hostile_evidence(at_s: float) -> tuple[EvidenceRow, ...]:
     return tuple(
-        EvidenceRow(id=f"9.{n}", at_s=at_s + n / 10, who=Who(rank=n, node=text[:30]), text=text, says=words(text[:200]), place=LinePlace(file=text[:40], line=n + 1), before=(text[:200],))
+        EvidenceRow(id=f"9.{n}", at_s=at_s + n / 10, who=Who(rank=n, node=text[:30]), text=text, says=words(text[:200]), place=LinePlace(file=text[:40], offset=n), before=(text[:200],))
         for n, text in enumerate(HOSTILE)
     )  # fmt: skip
 
@@ -172,7 +176,7 @@ def output_line(rank: int, number: int, now_s: float) -> OutputLine:
     if rank == 5 and 50 <= number < 50 + len(HOSTILE):
         text = HOSTILE[number - 50]
     return OutputLine(
-        place=LinePlace(file=f"attempts/2/rank-{rank}.log", offset=number * 80, line=number, attempt=2, worker=rank // 8, rank=rank),
+        place=LinePlace(file=f"attempts/2/rank-{rank}.log", offset=number * LINE_BYTES, attempt=2, worker=rank // 8, rank=rank),
         text=text, at_s=now_s - (LINES_OF_RANK - number) * 0.5 + rank * 0.01, cut_bytes=9_990_000 if rank == 5 and number == 98 else 0, first_error=error,
     )  # fmt: skip
 
@@ -190,7 +194,7 @@ def output_page(
     )
     return OutputPage(
         lines=tuple(lines), before=str(first - per_rank) if first > 1 else "", after=str(last + 1) if last < total else "",
-        scanned_bytes=last * 80, size_bytes=total * 80,
+        scanned_bytes=last * LINE_BYTES, size_bytes=total * LINE_BYTES,
     )  # fmt: skip
 
 

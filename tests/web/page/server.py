@@ -34,6 +34,7 @@ POLICY = (
 )
 ROOT = "/sub"  # every address is below a sub-path, as behind a proxy
 LOG_LINES = 28
+WAIT_S = 60.0  # a guard
 
 
 class World:
@@ -47,11 +48,26 @@ class World:
         self.asked: list[tuple[str, dict]] = []
         self.streams: list[queue.Queue] = []
         self.typed = b""
+        self.deaf = False  # events are refused, as by a proxy without its server
+        self.sent = 0
+        self.resumed: list[str] = []
+        self._changed = threading.Condition()
         self._numbers = iter(range(1, 1_000_000))
 
     def tell(self, kind: str, data: dict) -> None:
         for stream in list(self.streams):
             stream.put((next(self._numbers), kind, data))
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(is_so, WAIT_S), "the page did not do it"
+
+    def wait_for_stream(self) -> None:
+        self.wait_until(lambda: bool(self.streams))
+
+    def changed(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def hang_up(self) -> None:
         for stream in list(self.streams):
@@ -107,12 +123,12 @@ class World:
                 for line in [incidents.output_line(ranks[0], n, self.now_s)]
                 if re.search(pattern, line.text)
             ]
-            return OutputPage(lines=tuple(found[:limit]), after=str(start + 30_000) if start + 30_000 < total else "", scanned_bytes=(start + 30_000) * 80, size_bytes=total * 80)  # fmt: skip
+            return OutputPage(lines=tuple(found[:limit]), after=str(start + 30_000) if start + 30_000 < total else "", scanned_bytes=(start + 30_000) * incidents.LINE_BYTES, size_bytes=total * incidents.LINE_BYTES)  # fmt: skip
         start = total - limit // len(ranks) + 1
         if at_s := _one(query, "at_s"):
             start = total - int((self.now_s - float(at_s)) / 0.5) - limit // 2
         if line := _one(query, "line"):
-            start = int(line) - limit // 2
+            start = int(line) // incidents.LINE_BYTES - limit // 2
         return incidents.output_page(ranks, self.now_s, int(_one(query, "cursor") or start), limit)
 
     def nodes(self, query: Query) -> object:
@@ -182,7 +198,9 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(status, body, "application/json")
 
     def _asset(self, name: str) -> None:
-        text = {"app.js": assets.script, "app.css": assets.style}.get(name)
+        text = {"app.js": assets.script, "app.css": assets.style, "terminal.js": assets.terminal_script}.get(
+            name
+        )
         body = text() if text else assets.text(assets.ON_DEMAND[name])
         self._answer(
             200,
@@ -219,17 +237,24 @@ class Handler(BaseHTTPRequestHandler):
         return self._error(404, "not-found", f"There is nothing at {path}.")
 
     def _events(self) -> None:
+        if self.world.deaf:
+            return self._error(503, "busy", "The server is being restarted.")
         stream: queue.Queue = queue.Queue()
         self.world.streams.append(stream)
+        query = parse_qs(urlsplit(self.path).query)
+        self.world.resumed.append(self.headers["Last-Event-ID"] or _one(query, "last_event_id"))
         self.close_connection = True
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
         try:
             self.wfile.write(b"retry: 300\nevent: beat\ndata: {}\n\n")
+            self.world.changed()
             while (message := stream.get()) is not None:
                 number, kind, data = message
                 self.wfile.write(f"id: {number}\nevent: {kind}\ndata: {json.dumps(data)}\n\n".encode())
+                self.world.sent = number
+                self.world.changed()
         except OSError:
             pass  # the page has left
         finally:

@@ -13,7 +13,7 @@ VIEWS = {
     "incident": ("/jobs/llama-70b/incidents/2", "Rank 5 (gpu-03, GPU 5) fell off the bus"),
     "hang": ("/jobs/llama-70b/incidents/1", "Rank 2 (gpu-07) has not entered"),
     "hostile incident": ("/jobs/hostile-0/incidents/1", "<img src=x"),
-    "output": ("/jobs/llama-70b/output?file=attempts/2/rank-5.log&line=40211", "Output of llama-70b"),
+    "output": ("/jobs/llama-70b/output?file=attempts/2/rank-5.log&offset=3216880", "Output of llama-70b"),
     "output of ranks": ("/jobs/llama-70b/output?rank=0,3,5", "Output of llama-70b"),
     "nodes": ("/nodes", "2 of 41 nodes are isolated: gpu-03, gpu-17; 1 is a lemon: gpu-22."),
     "node": ("/nodes/gpu-03?serial=1563221014405", "gpu-03 is isolated: xid_79"),

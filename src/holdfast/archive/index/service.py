@@ -24,7 +24,7 @@ from holdfast.archive.index.database import (
     open_database,
 )
 from holdfast.archive.index.lock import WriterLock
-from holdfast.archive.index.queries import changes_after, last_revision
+from holdfast.archive.index.queries import CHANGES_MAX, changes_after, last_revision
 from holdfast.archive.places import Places
 from holdfast.model.documents.live import Change, StreamReset
 
@@ -187,16 +187,16 @@ class IndexService:
             self._trouble = builder.trouble
 
     def _tell(self, database: Database) -> None:
-        """Changes since the last turn; of a long list, what is new in it comes in several turns."""
-        changes = changes_after(database, self._revision)
-        if not changes:
-            return
-        self._revision = changes[-1][0]
-        if len(self._changes) > CHANGES_KEPT_MAX:
-            self._changes.clear()
-            why = "too many jobs have changed at once: read the documents anew"
-            self._changes.append(Change(kind="reset", job="", data=StreamReset(why=why)))
-        self._changes.extend(change for _, change in changes)
+        """What has changed since the last call."""
+        while changes := changes_after(database, self._revision):
+            self._revision = changes[-1][0]
+            if len(self._changes) > CHANGES_KEPT_MAX:
+                self._changes.clear()
+                why = "too many jobs have changed at once: read the documents anew"
+                self._changes.append(Change(kind="reset", job="", data=StreamReset(why=why)))
+            self._changes.extend(change for _, change in changes)
+            if len(changes) < CHANGES_MAX:
+                return
 
     def _look_after(self, database: Database) -> None:
         """Whether it is still the database that was opened, and who writes it. raises: IndexUnusable"""

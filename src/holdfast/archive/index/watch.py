@@ -82,14 +82,16 @@ class Watch:
 
     def __init__(self, places: Places, known: dict[str, str]) -> None:
         self._known = known
-        self._listings = [_Listing(place, places) for place in places.all]
+        self._places = places
+        self._listings: list[_Listing] = []
         self._jobs: dict[str, _Watched] = {}
-        self._by_place: dict[str, set[str]] = {place.key: set() for place in places.all}
+        self._by_place: dict[str, set[str]] = {}
         self._sleepers: deque[str] = deque()
         self._swept_s: float | None = None
 
     def look(self, now_s: float, wall_s: float) -> Seen:
         """`now_s`: of a clock that never goes back; `wall_s`: the one of files."""
+        self._find_places()
         gone = [name for listing in self._listings for name in self._list(listing, now_s, wall_s)]
         due = [one.id for one in self._looked_at(now_s) if self._has_changed(one, now_s)]
         if self._known:  # in the index, and not on the disk
@@ -122,6 +124,13 @@ class Watch:
         return len(self._jobs)
 
     # Inside -----------------------------------------------------------------------------------------------
+
+    def _find_places(self) -> None:
+        """Sources of streamed jobs may be new. One whose folder is gone has no jobs any more."""
+        for place in self._places.all:
+            if place.key not in self._by_place:
+                self._by_place[place.key] = set()
+                self._listings.append(_Listing(place, self._places))
 
     def _list(self, listing: _Listing, now_s: float, wall_s: float) -> Iterable[str]:
         names = listing.names(now_s, wall_s)

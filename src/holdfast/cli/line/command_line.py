@@ -35,6 +35,9 @@ COMMANDS = {
     "run": Place("holdfast.cli.run", "run_app", "Runs a training command and keeps it going."),
     "attach": Place("holdfast.cli.run", "attach_app", "Reattaches to a job whose supervisor has died."),
     "status": Place("holdfast.cli.job.status", "app", "Shows the state of a job on one screen."),
+    "report": Place(
+        "holdfast.cli.job.report", "app", "Writes the page of a job as one HTML file, for a ticket."
+    ),
     "why": Place(
         "holdfast.cli.job.why", "app", "Says in one sentence what happened to a job, then the proof."
     ),
@@ -50,12 +53,19 @@ COMMANDS = {
     ),
     "explain": Place("holdfast.cli.explain", "app", "Explains a code or a few words of a message."),
     "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
+    "cost": Place("holdfast.cli.job.cost", "app", "Says what a job's time went to, in GPU-hours and money."),
+    "advise": Place(
+        "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to take out."
+    ),
+    "replay": Place("holdfast.cli.job.replay", "app", "Decides a job again under other settings."),
     "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
-    "serve": Place("holdfast.cli.serve", "app", "Serves the page and the API of all jobs."),
-    "mcp": Place("holdfast.cli.mcp", "app", "Serves jobs to software agents, read-only (MCP)."),
-    "rules": Place("holdfast.cli.rules", "app", "Alert rules and dashboards: list, write, lint."),
-    "notify": Place("holdfast.cli.notify", "app", "Notices to people: list, test, explain the rules."),
+    "serve": Place("holdfast.cli.services.serve", "app", "Serves the page and the API of all jobs."),
+    "mcp": Place("holdfast.cli.services.mcp", "app", "Serves jobs to software agents, read-only (MCP)."),
+    "rules": Place("holdfast.cli.services.rules", "app", "Alert rules and dashboards: list, write, lint."),
+    "notify": Place(
+        "holdfast.cli.services.notify", "app", "Notices to people: list, test, explain the rules."
+    ),
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
     ),

@@ -35,7 +35,10 @@ class Option:
         min: int | None = None,
         max: int | None = None,
         hidden: bool = False,
+        without_value: str | None = None,
     ) -> None:
+        """`without_value`: what the flag stands for when no value follows; None: a value has to follow."""
+        self.without_value = without_value
         self.names, self.help, self.metavar = names, help, metavar
         self.show_default, self.hidden = show_default, hidden
         self.least, self.most = min, max
@@ -234,6 +237,8 @@ def _option(name: str, declared: Option, kind: Any, default: Any, *, is_many: bo
         more["show_default"] = declared.show_default and default is not None and "/" in declared.names[0]
     else:
         more["show_default"] = declared.show_default
+    if declared.without_value is not None:
+        more |= {"is_flag": False, "flag_value": declared.without_value}
     return click.Option(
         [*declared.names, name],
         type=_type(kind, declared.least, declared.most),

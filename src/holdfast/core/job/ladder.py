@@ -257,6 +257,8 @@ def _after_an_exit(job: Job, policy: Policy, fault: ExitFault) -> Chosen:
     incident = _incident(job)
     what = incident.verdict.title if incident.verdict and incident.verdict.confidence else _exit_words(fault)
     if not policy.unconditional_restart and not incident.environment:
+        if policy.max_restarts is None:
+            return fail(job, f"{what}, and automatic restart is off (--policy holdfast turns it on)")
         return fail(job, f"{what}, and restart on such an exit is off (--unconditional-restart)")
     same = bool(incident.problem) and incident.problem == job.problem
     if same and job.problems_in_a_row >= policy.same_problem_in_a_row_max:

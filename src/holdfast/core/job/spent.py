@@ -131,6 +131,16 @@ class Spending:
             ending_s=self._ending_s,
         )
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all time so far has its place for good: no step is on its way."""
+        return not self._since_step_s and not self._alone_s
+
+    @property
+    def incidents(self) -> tuple[int, ...]:
+        """Those that have parts. 0: none; a restart that a person asked for, before the first incident."""
+        return tuple(self._parts)
+
     def parts(self, incident: int) -> tuple[Part, ...]:
         """Of one incident, in their order; steps that had to be repeated last."""
         return tuple(self._parts.get(incident, ()))
@@ -177,7 +187,7 @@ class Spending:
         if before is not None and step > before and self._bar is not None and before < self._bar:
             repeated = (min(step, self._bar) - before) / (step - before)
         self._useful_s += passed_s * (1.0 - repeated)
-        if repeated and self._incident:
+        if repeated:
             self._add(self._incident, REPEATED, passed_s * repeated)
 
     def _open(self, incident: Incident, event: AnyEvent) -> None:

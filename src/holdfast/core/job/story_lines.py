@@ -41,6 +41,9 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import Verdict
 
+# Kinds of findings that are kept in the record and shown nowhere else: too long to read, or visible in another way.
+RECORD_ONLY = frozenset({"environment", "command-running", "rendezvous"})
+
 
 def texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str, str]]:
     """The kinds and texts of the lines for one event, in their order."""

@@ -1,6 +1,5 @@
 // Writes numbers, lengths and moments as people read them: with their unit, three figures that count.
 
-import { plain } from "./control.js";
 import { language, t } from "./language.js";
 
 export const DASH = "–";
@@ -112,7 +111,7 @@ export function ranks(numbers) {
 // Who is at fault: "rank 5 (gpu-03, GPU 5)".
 export function whoName(who) {
   if (!who) return "";
-  const place = [who.node, who.device && (/^\d+$/.test(who.device) ? "GPU " + who.device : who.device)].filter(Boolean).map(plain);
+  const place = [who.node, who.device && (/^\d+$/.test(who.device) ? "GPU " + who.device : who.device)].filter(Boolean);
   const known = who.rank !== undefined && who.rank !== null;
   const name = known ? t("rank {ranks}", { ranks: who.rank })
     : who.worker !== undefined && who.worker !== null ? t("worker {n}", { n: who.worker }) : "";

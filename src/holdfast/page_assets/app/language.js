@@ -3,7 +3,6 @@
 import { root, saved } from "./boot.js";
 import { keep, kept, makeStore, useStore } from "./ui.js";
 import { CHINESE } from "./texts.js";
-import { plain } from "./control.js";
 
 export const LANGUAGES = ["en", "zh"];
 
@@ -47,5 +46,5 @@ export function tn(count, one, many, values) {
 // A text of a document: {en, zh}.
 export function say(words) {
   if (!words) return "";
-  return plain((chosen.get() === "zh" ? words.zh : words.en) || words.en);
+  return (chosen.get() === "zh" ? words.zh : words.en) || words.en;
 }

@@ -32,6 +32,12 @@ export function parse(path, search) {
   return { view: "missing", path: plain, args: [], query: new URLSearchParams(search) };
 }
 
+function set(before, next, back) {
+  const stays = before.path === next.path;
+  if (!stays) arrival.due = true;
+  route.set({ ...next, moved: stays ? before.moved : Symbol("moved"), back });
+}
+
 function here() {
   if (saved) {
     const [path, search] = (location.hash.slice(1) || boot.start || "/").split("?");
@@ -42,6 +48,9 @@ function here() {
 }
 
 export const route = makeStore(here());
+
+// Whether a view was just arrived at: its first line then takes the focus, when it is there. Not when the page was opened.
+export const arrival = { due: false };
 
 // A query from an object: lists repeat the name, empty values are left out.
 export function queryText(query) {
@@ -68,7 +77,7 @@ export function go(path, query, replace = false) {
   if (!replace) history.replaceState({ ...history.state, top: scrollY }, "");
   history[replace ? "replaceState" : "pushState"]({ top: 0 }, "", to);
   const before = route.get();
-  route.set({ ...here(), moved: replace || before.path === path ? before.moved : Symbol("moved"), back: null });
+  set(before, here(), null);
 }
 
 // The query of the present view, with some of it changed.
@@ -98,8 +107,7 @@ export function startRouting() {
   history.scrollRestoration = "manual";
   addEventListener("click", onClick);
   addEventListener(saved ? "hashchange" : "popstate", (event) => {
-    const before = route.get(), next = here();
-    const moved = before.path === next.path ? before.moved : Symbol("moved");
-    route.set({ ...next, moved, back: event.state?.top ?? 0 });
+    set(route.get(), here(), event.state?.top ?? 0);
   });
+  for (const kind of ["keydown", "pointerdown"]) addEventListener(kind, () => (arrival.due = false), true);
 }

@@ -1,5 +1,7 @@
 // Names what the vendored scripts offer: templates, hooks, and a value that several views can watch.
 
+import { plain } from "./control.js";
+
 const { preact, preactHooks, htm } = globalThis;
 export const render = preact.render;
 export const useEffect = preactHooks.useEffect;
@@ -7,7 +9,13 @@ export const useLayoutEffect = preactHooks.useLayoutEffect;
 export const useMemo = preactHooks.useMemo;
 export const useRef = preactHooks.useRef;
 export const useState = preactHooks.useState;
-export const html = htm.bind(preact.h);
+
+// All text of the page goes through here: nothing from outside can hide or reorder what stands beside it.
+function clean(child) {
+  return typeof child === "string" ? plain(child) : Array.isArray(child) ? child.map(clean) : child;
+}
+
+export const html = htm.bind((type, props, ...children) => preact.h(type, props, ...children.map(clean)));
 
 // A value outside of any view. `hear` calls back on each change and returns how to stop that.
 export function makeStore(value) {

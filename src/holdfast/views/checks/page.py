@@ -23,7 +23,7 @@ from holdfast.views.checks.chart import (
 )
 
 ASSETS = files("holdfast") / "page_assets"
-STYLES = ("steps.css", "checks.css")
+STYLES = ("colours.css", "steps.css", "checks.css")
 WIDE, LABEL, VALUE = 900, 230, 130
 ROW, BAR, AXIS = 22, 14, 26
 HIGH = 260

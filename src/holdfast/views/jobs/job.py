@@ -21,6 +21,8 @@ from holdfast.views.jobs.seen import Seen
 from holdfast.views.sentence import whom
 
 INCIDENTS_MAX, ATTEMPTS_MAX, FINDINGS_MAX, ROWS_MAX = 200, 500, 50, 4_096
+LOG_FINDING = "log"  # an error line that a signature matches in the live output
+CAUSE_S, AFTER_S = 60.0, 5.0  # such a line so long before an incident, or after its detection, belongs to it
 
 
 def job_document(
@@ -44,7 +46,7 @@ def job_document(
         ranks=_ranks(summary, seen),
         isolated=summary.isolated,
         lost=summary.lost,
-        findings=tuple(findings)[-FINDINGS_MAX:],
+        findings=tuple(line for line in findings if _stopped_nothing(line, summary))[-FINDINGS_MAX:],
         cost=cost_of_job(summary),
         policy=msgspec.to_builtins(seen.policy),
         folder=seen.folder,
@@ -52,6 +54,16 @@ def job_document(
         version=_text(seen, "version"),
         warnings=seen.warnings,
     )
+
+
+def _stopped_nothing(line: LogLine, summary: Summary) -> bool:
+    """False for an error line of the output shortly before an incident or the end of the job: it may be the cause."""
+    if line.finding != LOG_FINDING:
+        return True
+    ends = [one.found_at_s for one in summary.incidents]
+    if summary.outcome and summary.phase_since_s is not None:
+        ends.append(summary.phase_since_s)
+    return not any(end_s - CAUSE_S <= line.at_s <= end_s + AFTER_S for end_s in ends)
 
 
 def _attempts(summary: Summary, seen: Seen) -> tuple[AttemptRow, ...]:

@@ -8,11 +8,13 @@ The modules use a small part of the language's ways to import and export, which 
 import functools
 import posixpath
 import re
+from collections.abc import Callable
 from importlib.resources import files
 from typing import NamedTuple
 
 ASSETS = files("holdfast") / "page_assets"
 MAIN = "app/main.js"
+TERMINAL = "app/views/terminal.js"  # a script of its own, loaded with that view
 VENDORED = ("vendor/preact.min.umd.js", "vendor/hooks.umd.js", "vendor/htm.umd.js")
 STYLES = ("colours.css", "app/app.css")
 # What the page loads when a view needs it. Name in the folder of assets: file of the package.
@@ -46,13 +48,29 @@ def text(path: str) -> str:
 
 @functools.cache
 def script() -> str:
-    """One classic script: what is vendored, then each module as a function that is called once, in order of need."""
-    modules: dict[str, _Module] = {}
-    _collect(MAIN, modules, ())
-    numbers = {path: number for number, path in enumerate(modules)}
+    """One classic script: what is vendored, then the modules."""
     vendored = "\n".join(_SOURCE_MAP.sub("", text(path)).rstrip() for path in VENDORED)
-    joined = "\n".join(_called(modules[path], numbers, number) for path, number in numbers.items())
-    return f'{vendored}\n(() => {{\n"use strict";\n{joined}\n}})();\n'
+    return f"{vendored}\n{joined(MAIN, text)}"
+
+
+@functools.cache
+def terminal_script() -> str:
+    """What the view of the terminal needs besides `script`."""
+    return joined(TERMINAL, text, besides=MAIN)
+
+
+def joined(main: str, read: Callable[[str], str], besides: str = "") -> str:
+    """Each module as a function that is called once, after those that it imports. raises: ModuleRefused
+
+    `besides`: the main module of a script that the page has run already; what that one has is left out.
+    """
+    there: dict[str, _Module] = {}
+    if besides:
+        _collect(besides, read, there, ())
+    modules = dict(there)
+    _collect(main, read, modules, ())
+    called = "\n".join(_called(path, module) for path, module in modules.items() if path not in there)
+    return f'(() => {{\n"use strict";\nconst $ = (globalThis.holdfastModules ??= {{}});\n{called}\n}})();\n'
 
 
 @functools.cache
@@ -60,7 +78,9 @@ def style() -> str:
     return "\n".join(text(path) for path in STYLES)
 
 
-def _collect(path: str, modules: dict[str, _Module], above: tuple[str, ...]) -> None:
+def _collect(
+    path: str, read: Callable[[str], str], modules: dict[str, _Module], above: tuple[str, ...]
+) -> None:
     """Adds the module after those that it imports. raises: ModuleRefused"""
     if path in above:
         raise ModuleRefused(
@@ -68,9 +88,9 @@ def _collect(path: str, modules: dict[str, _Module], above: tuple[str, ...]) -> 
         )
     if path in modules:
         return
-    module = _parsed(path, text(path))
+    module = _parsed(path, read(path))
     for imported, _ in module.imports:
-        _collect(imported, modules, (*above, path))
+        _collect(imported, read, modules, (*above, path))
     modules[path] = module
 
 
@@ -86,10 +106,10 @@ def _parsed(path: str, source: str) -> _Module:
     return _Module(imports, exports, body)
 
 
-def _called(module: _Module, numbers: dict[str, int], number: int) -> str:
+def _called(path: str, module: _Module) -> str:
     taken = "".join(
-        f"const {{{names.replace(' as ', ': ')}}} = $m{numbers[place]};\n" for place, names in module.imports
+        f'const {{{names.replace(" as ", ": ")}}} = $["{place}"];\n' for place, names in module.imports
     )
     body = re.sub(r"^ *//.*\n", "", module.body, flags=re.MULTILINE)
-    body = re.sub(r"\n{2,}", "\n", body)
-    return f"const $m{number} = (() => {{\n{taken}{body}return {{ {', '.join(module.exports)} }};\n}})();"
+    body = re.sub(r"\n\s*", "\n", body)
+    return f'$["{path}"] = (() => {{\n{taken}{body}return {{ {", ".join(module.exports)} }};\n}})();'

@@ -50,7 +50,7 @@ class Shell(Struct, frozen=True, kw_only=True):
 
 
 def shell_html(shell: Shell) -> str:
-    """The page as a server sends it: app.js and app.css are in the folder of assets, beside assets.ON_DEMAND."""
+    """The page as a server sends it: app.js, app.css and terminal.js are in the folder of assets, beside assets.ON_DEMAND."""
     folder = escape(shell.first.assets)
     head = f'<link rel="stylesheet" href="{folder}/app.css">\n<script src="{folder}/app.js" defer></script>\n'
     return _html(shell, head, tail="")
@@ -62,7 +62,7 @@ def saved_html(shell: Shell) -> str:
     scripts = [assets.text("uplot/uPlot.iife.min.js"), assets.script()]
     policy = (
         f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; script-src {' '.join(map(_hash, scripts))}; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n' + "".join(
         f"<style>{style}</style>\n" for style in styles
@@ -77,7 +77,7 @@ def _html(shell: Shell, head: str, tail: str) -> str:
     return (
         f'<!doctype html>\n<html lang="{language}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark">\n<title>{escape(shell.title)}</title>\n{head}</head>\n<body>\n'
+        f'<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n<title>{escape(shell.title)}</title>\n{head}</head>\n<body>\n'
         f'<div id="app"><main><h1 class="headline{tone}">{escape(sentence)}</h1></main></div>\n'
         f'<script type="application/json" id="first">{_data(shell.first)}</script>\n{tail}</body>\n</html>\n'
     )

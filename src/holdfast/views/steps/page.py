@@ -19,7 +19,7 @@ from holdfast.settings.times import duration
 from holdfast.views.steps.chart import Chart, Heat, chart, hours, ratios, steps_words
 
 ASSETS = files("holdfast") / "page_assets"
-STYLES = ("uplot/uPlot.min.css", "steps.css")
+STYLES = ("uplot/uPlot.min.css", "colours.css", "steps.css")
 SCRIPTS = ("uplot/uPlot.iife.min.js", "steps.js")
 ROWS_MAX = 200  # of a table
 # Columns whose text may be long, and is broken.

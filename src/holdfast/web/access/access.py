@@ -57,7 +57,7 @@ class Access:
         """That it is our own page which asks for an action, where the browser logs in by itself. raises: Refusal"""
         if method in SAFE:
             return
-        check_origin(seen, headers, needed=False)
+        check_origin(seen, headers)
         if who.csrf and not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), who.csrf.encode()):
             raise not_allowed(f"the header {CSRF_HEADER} is missing or old: GET /api/v1/me has it as csrf")
 
@@ -152,7 +152,9 @@ class Access:
     def _by_loopback(self, scope: Mapping[str, Any], seen: Asked) -> Identity | None:
         """The same user on the same machine, as long as there are no tokens. Through a proxy anybody may come."""
         client, server = scope.get("client"), scope.get("server")
-        if not (client and server and seen.is_direct and is_loopback(str(client[0]))):
+        if not (client and server and server[1] is not None):  # a Unix socket has no such ends
+            return None
+        if not (seen.is_direct and is_loopback(str(client[0]))):
             return None
         if self.has_tokens():
             return None

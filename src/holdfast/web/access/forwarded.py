@@ -99,12 +99,10 @@ def asked(
     )
 
 
-def check_origin(seen: Asked, headers: Mapping[str, str], *, needed: bool) -> None:
-    """That the page which asks is ours. `needed`: it must say where it is from. raises: Refusal"""
+def check_origin(seen: Asked, headers: Mapping[str, str]) -> None:
+    """That the page which asks is ours, where a page asks. raises: Refusal"""
     origin = headers.get("origin")
     if origin is None:
-        if needed:
-            raise not_allowed("the request does not say which page it comes from (no Origin header)")
         if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             raise not_allowed("a page of another site asks for this")
         return

@@ -13,7 +13,7 @@ CSP = "; ".join(
         "form-action 'self'",
         "frame-ancestors 'none'",
         "require-trusted-types-for 'script'",
-        "trusted-types 'none'",
+        "trusted-types holdfast",  # load.js: addresses of the assets folder only,
     )
 )
 SECURITY: tuple[tuple[bytes, bytes], ...] = tuple(

@@ -16,7 +16,10 @@ from holdfast.web.api.route_table import PREFIX, ROUTES, Route
 _REFERENCE = "#/components/schemas/{name}"
 # What a part of a path may look like; `job`: as names of jobs are, with the folder's number where there are several.
 PATH_PARTS: dict[str, dict[str, Any]] = {
-    "job": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[0-9]{1,3})?$"},
+    "job": {
+        "type": "string",
+        "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(~[A-Za-z0-9][A-Za-z0-9._-]{0,127})?$",
+    },
     "number": {"type": "integer", "minimum": 0, "maximum": 1_000_000},
     "evidence": {"type": "string", "pattern": r"^[0-9]{1,7}\.[0-9]{1,7}$"},
     "node": {"type": "string", "pattern": r"^[^/\s]{1,253}$"},

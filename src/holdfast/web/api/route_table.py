@@ -146,3 +146,4 @@ ROUTES: tuple[Route, ...] = (
 )
 BY_NAME = {route.name: route for route in ROUTES}
 SHELL_PATH = "/jobs/{job}/shell"
+LINK_PATH = "/link"  # of jobs elsewhere that report themselves

@@ -1,4 +1,4 @@
-"""Answers the WebSockets: a shell on a worker."""
+"""Answers the WebSockets: a shell on a worker, and the uplink of a job that reports itself from elsewhere."""
 
 import asyncio
 from functools import partial
@@ -13,7 +13,7 @@ from holdfast.web.actions.doing import by
 from holdfast.web.actions.shell import TYPED_BYTES_MAX, Shell, Typing, sender
 from holdfast.web.api import requests
 from holdfast.web.api.queries import ShellQuery
-from holdfast.web.refusals import unavailable
+from holdfast.web.refusals import not_allowed, unavailable
 from holdfast.web.server_parts import Caller, ServerParts
 
 FULL_S = 0.05
@@ -39,6 +39,26 @@ async def shell(parts: ServerParts, socket: WebSocket) -> None:
     finally:
         parts.shells -= 1
         await parts.acts.run(partial(_note, parts, asking, at["job"], "done"))
+
+
+async def link(parts: ServerParts, socket: WebSocket) -> None:
+    """raises: Refusal, before the connection is accepted"""
+    who = parts.access.check(socket.state.who, "reporter")
+    if who.role == "viewer":
+        raise not_allowed(
+            f"a job reports itself with a token of the role reporter, and {who.name} is {who.role}"
+        )
+    if parts.links >= parts.settings.limits.links:
+        raise unavailable(f"{parts.links} jobs report themselves already", 30.0)
+    await socket.accept()
+    parts.links += 1
+    try:
+        await parts.data.uplinks.serve(socket)
+        await socket.close()
+    except (WebSocketDisconnect, RuntimeError, KeyError):
+        return  # the job's host is gone, or says what is no message of an uplink
+    finally:
+        parts.links -= 1
 
 
 async def _bridge(parts: ServerParts, socket: WebSocket, asking: Caller, job: str, query: ShellQuery) -> None:

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from holdfast import __version__
-from holdfast.model.documents.actions import Me
+from holdfast.model.documents.parts import Sentence, Tone
 from holdfast.model.signatures import Words
+from holdfast.views.page.shell import First, Shell, shell_html
 from holdfast.web.access.forwarded import Asked
 from holdfast.web.access.identity import Identity
 from holdfast.web.api.queries import JobsQuery, NodesQuery
@@ -18,26 +19,11 @@ from holdfast.web.api.reads import me
 from holdfast.web.api.requests import path_parts
 from holdfast.web.data import Data
 from holdfast.web.page.assets import Assets
-from holdfast.web.page.shell import data, filled
 from holdfast.web.refusals import Refusal
 from holdfast.web.server_parts import ServerParts
 
 KEPT_FOR_GOOD = "public, max-age=31536000, immutable"
 FIRST_ROWS = 50
-
-
-class First(Struct, frozen=True, kw_only=True):
-    """What the page's script finds in its document. `path`: of the API, whose answer `document` is; None: ask for it."""
-
-    view: str
-    base: str
-    assets: str
-    version: str
-    lang: str
-    path: str = ""
-    me: Me | None = None
-    document: object = None
-    error: str = ""
 
 
 class View(Struct, frozen=True):
@@ -84,28 +70,15 @@ async def page(parts: ServerParts, assets: Assets, view: View, request: Request)
             error, status = refusal.text, refusal.status
     lang = _language(parts.settings.lang, request)
     first = First(
-        view=view.name,
         base=seen.prefix,
         assets=assets.address(seen.prefix),
-        version=__version__,
-        lang=lang,
-        path=view.api.format(**at) if found is not None else "",
         me=me(who) if who is not None else None,
+        path=_api_path(view, at) if found is not None else "",
         document=found,
-        error=error,
     )
-    text = filled(
-        assets.shell,
-        {
-            "lang": "zh-CN" if lang == "zh" else "en",
-            "title": _title(view, at),
-            "assets": first.assets,
-            "base": seen.prefix,
-            "tone": _tone(found),
-            "sentence": error or _sentence(found, lang),
-            "first": data(first),
-        },
-    )
+    sentence = Words(en=error, zh=error) if error else _sentence(found)
+    shell = Shell(title=_title(view, at), first=first, sentence=sentence, tone=_tone(found), language=lang)
+    text = shell_html(shell)
     return Response(text, status, {"Cache-Control": "no-cache, private"}, "text/html")
 
 
@@ -115,7 +88,7 @@ def asset(assets: Assets, request: Request) -> Response:
     if found is None:
         raise Refusal(404, "not-there", "there is no such file: load the page anew")
     headers = {"Cache-Control": KEPT_FOR_GOOD, "Vary": "Accept-Encoding"}
-    if found.zipped and "gzip" in request.headers.get("accept-encoding", ""):
+    if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(found.zipped, 200, {**headers, "Content-Encoding": "gzip"}, found.media)
     return Response(found.content, 200, headers, found.media)
 
@@ -144,13 +117,17 @@ def _row(found: object) -> Any:
     return getattr(found, "row", None)
 
 
-def _sentence(found: object, lang: str) -> str:
-    """Of the document's row; empty where it has none."""
+def _api_path(view: View, at: dict[str, Any]) -> str:
+    """As the page's script writes it: with encodeURIComponent."""
+    return view.api.format(**{name: quote(str(value), safe="!~*'()") for name, value in at.items()})
+
+
+def _sentence(found: object) -> Words | None:
+    """Of the document's row; None where it has none."""
     words = getattr(getattr(_row(found), "sentence", None), "text", None)
-    if not isinstance(words, Words):
-        return ""
-    return str(getattr(words, lang, "") or words.en)
+    return words if isinstance(words, Words) else None
 
 
-def _tone(found: object) -> str:
-    return str(getattr(getattr(_row(found), "sentence", None), "tone", "neutral"))
+def _tone(found: object) -> Tone:
+    sentence = getattr(_row(found), "sentence", None)
+    return sentence.tone if isinstance(sentence, Sentence) else "neutral"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -16,15 +17,22 @@ from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incide
 from holdfast.archive.index.service import IndexService
 from holdfast.archive.job import Reading
 from holdfast.archive.output.read import read_files, read_output
-from holdfast.archive.places import Place, Places
+from holdfast.archive.places import SEPARATOR, Place, Places
+from holdfast.archive.remote import read_remote
+from holdfast.archive.series.heat import NoSamples, heat_map
+from holdfast.archive.series.steps import StepTimes
 from holdfast.jobs.line import AnyLine, open_line
 from holdfast.jobs.record import RecordUnreadable
 from holdfast.journal.jobdir import JobDir, NoSuchJob, StateDir
+from holdfast.journal.rows import JournalUnusable
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
 from holdfast.model.documents.jobs import HeatMap, JobDocument, JobsPage, LogPage, StepSeries
 from holdfast.model.documents.live import Change
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodesPage
 from holdfast.model.documents.output import OutputFile, OutputPage, OutputWanted
+from holdfast.uplink.receiving import NotReached, Uplinks
+from holdfast.views.jobs.markdown import incident_markdown
+from holdfast.views.jobs.series import marks_of, step_series
 from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery, OutputQuery, StepsQuery
 from holdfast.web.reading.log_follow import LogFollow
 from holdfast.web.reading.looks import Looks
@@ -34,6 +42,7 @@ from holdfast.web.settings import ServerSettings
 
 FIRST_INDEX_S = 5.0  # how long a request waits for an index that is just being opened
 NEAR_MAX = 2_000
+AROUND_LINES = 20  # on each side of a line of evidence
 Answer = TypeVar("Answer")
 
 
@@ -49,11 +58,13 @@ class StateData:
         self._settings, self._wall = settings, wall
         self._places = Places(settings.state_dirs, settings.job)
         self._looks = Looks(clock, wall)
+        self._steps = StepTimes()
         self._follow = LogFollow(self._reading_of)
         self._index = IndexService(
             self._places, settings.database, fleet=settings.fleet_dir, clock=clock, wall=wall
         )
         self._index.start()
+        self.uplinks = Uplinks(settings.state_dirs[0], wall, self._changed)
 
     # Lists ------------------------------------------------------------------------------------------------
 
@@ -82,10 +93,11 @@ class StateData:
         return self._place(job)[1]
 
     def line(self, job: str) -> AnyLine:
-        return open_line(self.place(job))
+        place = self.place(job)
+        return self.uplinks.line(place) if read_remote(place) is not None else open_line(place)
 
     def is_elsewhere(self, job: str) -> bool:
-        return False
+        return read_remote(self.place(job)) is not None
 
     def job(self, job: str) -> JobDocument:
         return self._reading_of(job).document()
@@ -104,7 +116,19 @@ class StateData:
         found = next((one for one in self.incident(job, number).evidence if one.id == evidence), None)
         if found is None:
             raise not_there(f"incident {number} of job {job} has no evidence {evidence}")
-        return found
+        if found.place is None or found.place.offset is None:
+            return found
+        wide = OutputQuery(file=found.place.file, line=found.place.offset, limit=2 * AROUND_LINES + 1)
+        try:
+            lines = self.output(job, wide).lines
+        except Refusal:  # the file is gone: what the journal kept of it is left
+            return found
+        at = next((n for n, one in enumerate(lines) if one.place.offset == found.place.offset), None)
+        if at is None:
+            return found
+        before = tuple(one.text for one in lines[max(0, at - AROUND_LINES) : at])
+        after = tuple(one.text for one in lines[at + 1 : at + 1 + AROUND_LINES])
+        return replace(found, before=before or found.before, after=after or found.after)
 
     def bundle(self, job: str, number: int) -> Path:
         path = bundle_of(self.place(job), number)
@@ -115,7 +139,7 @@ class StateData:
         return path
 
     def markdown(self, job: str, number: int, lang: str) -> str:
-        raise not_there(f"job {job} has no incident {number}")
+        return incident_markdown(self.incident(job, number), "zh" if lang == "zh" else "en")
 
     def log(self, job: str, query: LogQuery) -> LogPage:
         reading = self._reading_of(job)
@@ -131,20 +155,42 @@ class StateData:
         return LogPage(lines=tuple(page), next=max(query.after, following), live=not reading.summary.outcome)
 
     def steps(self, job: str, query: StepsQuery) -> StepSeries:
-        self.place(job)
-        return StepSeries(buckets=())
+        reading = self._reading_of(job)
+        try:
+            steps = self._steps.of(reading.job)
+        except JournalUnusable as error:
+            raise unavailable(str(error)) from error
+        marks = marks_of(reading.summary, reading.findings)
+        return step_series(steps, from_s=query.from_s, to_s=query.to_s, points=query.points, marks=marks)
 
     def heat(self, job: str, query: HeatQuery) -> HeatMap:
-        raise not_there(f"job {job} has no {query.metric} by rank")
+        reading = self._reading_of(job)
+        summary = reading.summary
+        incidents = tuple(mark for mark in marks_of(summary, ()) if mark.kind == "incident")
+        try:
+            return heat_map(
+                reading.job,
+                summary.attempt,
+                query.metric,
+                from_s=query.from_s,
+                to_s=query.to_s,
+                columns=query.columns,
+                incidents=incidents,
+            )
+        except NoSamples as error:
+            raise not_there(str(error)) from error
 
     def files(self, job: str) -> tuple[OutputFile, ...]:
-        return read_files(self.place(job))
+        return self._files(self.place(job))
 
     def output(self, job: str, query: OutputQuery) -> OutputPage:
         place = self.place(job)
-        if query.file and query.file not in {one.file for one in read_files(place)}:
+        if query.file and query.file not in {one.file for one in self._files(place)}:
             raise not_there(f"job {job} has no such file of its output: {query.file[:200]}")
         try:
+            if self.uplinks.is_connected(place):
+                with suppress(NotReached):
+                    return self.uplinks.output(place, wanted(query))
             return read_output(place, wanted(query))
         except ValueError as error:
             raise bad_request(str(error)) from error
@@ -185,6 +231,7 @@ class StateData:
 
     def close(self) -> None:
         self._index.stop()
+        self.uplinks.close()
 
     # Inside -----------------------------------------------------------------------------------------------
 
@@ -195,6 +242,17 @@ class StateData:
             return place, found
         except (NoSuchJob, ValueError) as error:
             raise not_there(f"there is no job {job[:100]}", self._near(job)) from error
+
+    def _changed(self, job: JobDir) -> None:
+        """Something of a job elsewhere was recorded."""
+        self._index.refresh(f"{job.name}{SEPARATOR}{job.path.parent.parent.name}")
+
+    def _files(self, place: JobDir) -> tuple[OutputFile, ...]:
+        """Of a job elsewhere as its host has them, while it is connected; else what it has sent."""
+        if self.uplinks.is_connected(place):
+            with suppress(NotReached, ValueError):
+                return self.uplinks.files(place)
+        return read_files(place)
 
     def _near(self, job: str) -> list[str]:
         names = [one.name for one in StateDir(self._places.all[0].root).jobs()[:NEAR_MAX]]

@@ -1,6 +1,6 @@
 // Asks before an action, says what it will do, and says in the same place what came of it.
 
-import { html, speak, useEffect, useRef, useState } from "../ui.js";
+import { html, speak, useLayoutEffect, useRef, useState } from "../ui.js";
 import { t } from "../language.js";
 import { may, post } from "../load.js";
 import { CopyButton } from "./pieces.js";
@@ -26,7 +26,7 @@ function Dialog({ action, close }) {
   const box = useRef(null);
   const [values, setValues] = useState(() => Object.fromEntries((action.fields ?? []).map((field) => [field.name, field.value ?? ""])));
   const [state, set] = useState({});
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!box.current.open) box.current.showModal();
   }, []);
   const send = async (event) => {

@@ -100,7 +100,7 @@ function options(box, series, call) {
 
 function pointText(series, index) {
   const bucket = index === null ? null : series.buckets[index];
-  if (!bucket) return tn(series.steps, "{n} step.", "{n} steps.") + (saved ? "" : " " + t("Drag over a part to see it in detail; with the chart in focus, arrows move and + − 0 zoom."));
+  if (!bucket) return tn(series.steps, "{n} step.", "{n} steps.") + (saved || !matchMedia("(pointer: fine)").matches ? "" : " " + t("Drag over a part to see it in detail; with the chart in focus, arrows move and + − 0 zoom."));
   const [at_s, first, many, low, median, high] = bucket;
   const steps = many > 1 ? t("steps {first}–{last}", { first: count(first), last: count(first + many - 1) }) : t("step {first}", { first: count(first) });
   const near = (series.marks ?? []).filter((mark) => mark.text && mark.at_s <= at_s + 1 && at_s <= (mark.until_s ?? mark.at_s + (series.to_s - series.from_s) / 200)).map((mark) => mark.text);

@@ -7,11 +7,6 @@ import { jobPath } from "../route.js";
 import { Ansi } from "./ansi.js";
 import { Link } from "./pieces.js";
 
-function placeQuery(place) {
-  const exact = place.line ?? null;
-  return { file: place.file, line: exact, offset: exact === null ? (place.offset ?? null) : null };
-}
-
 function Around({ lines }) {
   return lines.map((line) => html`<div class="line quiet"><${Ansi} line=${line} /></div>`);
 }
@@ -34,7 +29,7 @@ function Row({ row, job }) {
         <div class="line"><${Ansi} line=${row.text} most=${2000} /></div>
         ${row.after ? html`<${Around} lines=${row.after} />` : null}
       </div>
-      ${row.place ? html`<${Link} class="quiet" to=${jobPath(job) + "/output"} query=${placeQuery(row.place)}>${t("in the output: {place}", { place: placeName(row.place) })}<//>` : null}
+      ${row.place ? html`<${Link} class="quiet" to=${jobPath(job) + "/output"} query=${{ file: row.place.file, offset: row.place.offset, at_s: row.place.offset === undefined ? row.at_s : null }}>${t("in the output: {place}", { place: placeName(row.place) })}<//>` : null}
     </div>
   </li>`;
 }

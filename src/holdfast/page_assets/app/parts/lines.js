@@ -9,15 +9,15 @@ import { Ansi } from "./ansi.js";
 const WHOLE_MAX = 200000;
 
 export function lineKey(line) {
-  return `${line.place.file}:${line.place.offset ?? line.place.line}`;
+  return `${line.place.file}:${line.place.offset}`;
 }
 
 function Line({ line, job, several, target }) {
   const [whole, set] = useState(false), { place } = line, long = line.text.length > 4000;
-  const to = address(jobPath(job) + "/output", { file: place.file, line: place.line ?? null, offset: place.line === undefined ? place.offset : null });
+  const to = address(jobPath(job) + "/output", { file: place.file, offset: place.offset });
   const who = place.rank === undefined || place.rank === null ? t("launcher") : String(place.rank);
   return html`<div class=${classes("out", line.first_error && "first", line.matched && "matched", target && "target")} data-key=${lineKey(line)}>
-    <a class="when num quiet" href=${to} title=${`${wholeMoment(line.at_s)} ${place.file}:${place.line ?? ""}`}>${line.at_s ? instant(line.at_s) : (place.line ?? "·")}</a>
+    <a class="when num quiet" href=${to} title=${`${wholeMoment(line.at_s)} ${place.file}, ${bytes(place.offset)}`}>${line.at_s ? instant(line.at_s) : "·"}</a>
     ${several ? html`<span class="rank num quiet" title=${t("rank {ranks}", { ranks: who })}>${who}</span>` : null}
     <span class="text mono">${line.first_error ? html`<span class="first-word">${t("first error")}</span> ` : null}<${Ansi} line=${line.text} most=${whole ? WHOLE_MAX : undefined} />
       ${long ? html` <button type="button" class="plain" onClick=${() => set(!whole)}>${whole ? t("less") : t("all {n} characters", { n: line.text.length.toLocaleString("en-US") })}</button>` : null}

@@ -1,10 +1,9 @@
 // Small parts that all views share: times, facts, sections, tables, what is missing and what went wrong.
 
-import { classes, clock, html, speak, useState, useStore } from "../ui.js";
-import { plain } from "../control.js";
+import { classes, clock, html, speak, useLayoutEffect, useRef, useState, useStore } from "../ui.js";
 import { t } from "../language.js";
 import { moment, span, wholeMoment } from "../format.js";
-import { address } from "../route.js";
+import { address, arrival } from "../route.js";
 import { hasDocument } from "../load.js";
 
 export function Time({ at, exact }) {
@@ -25,6 +24,15 @@ export function Since({ at }) {
 export function Link({ to, query, children, ...rest }) {
   if (!hasDocument(to)) return html`<span class=${rest.class}>${children}</span>`;
   return html`<a href=${address(to, query)} ...${rest}>${children}</a>`;
+}
+
+// The first line of a view. It takes the focus when the view was arrived at.
+export function Title({ class: kind, children }) {
+  const element = useRef(null);
+  useLayoutEffect(() => {
+    if (arrival.due) element.current.focus({ preventScroll: true });
+  }, []);
+  return html`<h1 tabindex="-1" ref=${element} class=${kind}>${children}</h1>`;
 }
 
 // Pairs of a name and a value; those without a value are left out.
@@ -63,7 +71,7 @@ export function Waiting({ what }) {
 
 // A view whose document is not there: not yet, or not at all.
 export function Pending({ what, error, retry }) {
-  return html`<h1 tabindex="-1" class="headline">${plain(what)}</h1>${error ? html`<${Trouble} error=${error} retry=${retry} />` : html`<${Waiting} what=${plain(what)} />`}`;
+  return html`<${Title} class="headline">${what}<//>${error ? html`<${Trouble} error=${error} retry=${retry} />` : html`<${Waiting} what=${what} />`}`;
 }
 
 // `columns`: [title, kind]; kind: number, wide or nothing. A table becomes a list of blocks where it is narrow.

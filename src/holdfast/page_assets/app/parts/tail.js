@@ -17,13 +17,21 @@ export function joined(lines, more) {
   return [...lines, ...more.filter((line) => !known.has(lineKey(line)))];
 }
 
-// `incoming`: a store of the lines that arrived since the page was opened.
-export function Tail({ job, doc, rank, incoming }) {
+// `incoming`: a store of the lines that arrived since the page was opened, of one rank. `newer`: whether there may be more, of all.
+export function Tail({ job, doc, rank, incoming, newer }) {
   const ranks = (doc.ranks ?? []).map((row) => row.rank);
   const { doc: page, error, reload } = useDocument(jobPath(job) + "/output", { rank, limit: SHOWN });
   const more = useStore(incoming), [follow, setFollow] = useState(false), [shown, setShown] = useState(0);
   const box = useRef(null);
+  const stale = useStore(newer);
+  const again = () => {
+    newer.set(false);
+    reload();
+  };
   useEffect(() => setShown(0), [incoming]);
+  useEffect(() => {
+    if (stale && follow) again();
+  }, [stale, follow]);
   const lines = useMemo(() => joined(page?.lines ?? [], more.slice(0, follow ? undefined : shown)).slice(-KEPT), [page, more, follow, shown]);
   const fresh = follow ? 0 : more.length - shown;
   useEffect(() => {
@@ -36,6 +44,7 @@ export function Tail({ job, doc, rank, incoming }) {
       ${doc.row.ended_at_s ? null : html` <label class="check"><input type="checkbox" checked=${follow} onChange=${(event) => setFollow(event.target.checked)} /> ${t("follow")}</label>`}</p>`}
     ${lines.length ? html`<div class="scroll" ref=${box} tabindex="0" role="region" aria-label=${t("Last lines of the output")}><${Lines} lines=${lines} job=${job} several=${rank === ""} /></div>`
       : html`<${Empty}>${t("The output of the ranks appears here.")}<//>`}
+    ${stale && !follow ? html`<p class="offer"><button type="button" onClick=${again}>${t("Show newer lines ↓")}</button></p>` : null}
     ${fresh > 0 ? html`<p class="offer"><button type="button" onClick=${() => setShown(more.length)}>${tn(fresh, "{n} new line ↓", "{n} new lines ↓")}</button></p>` : null}
   </div>`;
 }

@@ -7,7 +7,7 @@ import { root, saved } from "../boot.js";
 import { incidentPath, jobPath, nodePath } from "../route.js";
 import { getText, hasDocument, useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { CopyButton, Empty, Facts, Link, Pending, Section, Shares, Table, Time, Trouble } from "../parts/pieces.js";
+import { CopyButton, Empty, Facts, Link, Pending, Section, Shares, Table, Time, Title, Trouble } from "../parts/pieces.js";
 import { CheckMark, ToneMark } from "../parts/marks.js";
 import { ActionButton } from "../parts/actions.js";
 import { Evidence } from "../parts/evidence.js";
@@ -135,9 +135,10 @@ function actionsOf(doc, after) {
 }
 
 function Actions({ doc, after }) {
+  if (saved && !hasDocument(incidentPath(doc.job, doc.row.number) + "/markdown")) return null;
   const path = incidentPath(doc.job, doc.row.number), actions = actionsOf(doc, after);
   return html`<${Section} id="actions" title=${t("Actions")}><div class="buttons">
-    <${CopyButton} label=${t("Copy as Markdown")} text=${() => getText(path + "/markdown", { lang: language() })} />
+    ${hasDocument(path + "/markdown") ? html`<${CopyButton} label=${t("Copy as Markdown")} text=${() => getText(path + "/markdown", { lang: language() })} />` : null}
     ${doc.has_bundle && !saved ? html`<a class="button" data-plain download href=${root + "/api/v1" + path + "/bundle"}>${t("Download the bundle")}</a>` : null}
     ${doc.row.acknowledged_by ? null : html`<${ActionButton} action=${actions.seen} />`}
     <${ActionButton} action=${actions.restart} />
@@ -157,14 +158,13 @@ export function IncidentView({ doc, trouble, after }) {
   return html`<article class="incident-view">
     <div class="head">
       <p class="path"><${Link} to=${jobPath(doc.job)}>‹ ${doc.job}<//> <span>${t("incident {n}", { n: doc.row.number })}</span> <span class="condition"><${ToneMark} tone=${sentence.tone ?? "neutral"} /></span></p>
-      <h1 tabindex="-1" class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}</h1>
+      <${Title} class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}<//>
     </div>
     ${trouble}
     <div class="columns">
       <div class="main-column">
         <section aria-label=${t("Verdict")}><${Facts} label=${t("Verdict")} items=${verdict(doc)} />
           ${doc.explanation ? html`<p class="explanation">${say(doc.explanation)}</p>` : null}
-          ${doc.problem ? html`<p class="trouble">▲ ${doc.problem}</p>` : null}
         </section>
         <${EvidenceSection} doc=${doc} />
         ${doc.waits?.length ? html`<${Section} id="waits" title=${t("Who waits for whom")}><${WaitGraph} edges=${doc.waits} /><//>` : null}
@@ -176,7 +176,7 @@ export function IncidentView({ doc, trouble, after }) {
         <${Parts} doc=${doc} />
         <${Rungs} rungs=${doc.rungs} />
         <${Also} also=${doc.also} />
-        <${SimilarOnes} rows=${doc.similar} />
+        ${saved && !doc.similar?.length ? null : html`<${SimilarOnes} rows=${doc.similar} />`}
         <${Corrections} rows=${doc.corrections} />
         <${Actions} doc=${doc} after=${after} />
       </div>

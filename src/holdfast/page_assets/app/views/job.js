@@ -3,12 +3,11 @@
 import { classes, html, makeStore, useMemo, useState } from "../ui.js";
 import { say, t, tn } from "../language.js";
 import { count, duration, moment, percent, ranges, span, whoName } from "../format.js";
-import { plain } from "../control.js";
 import { saved } from "../boot.js";
 import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { hasDocument, may, useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Facts, Link, Long, Pending, Section, Since, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Facts, Link, Long, Pending, Section, Since, Table, Time, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { StateMark, ToneMark } from "../parts/marks.js";
 import { ActionButton } from "../parts/actions.js";
 import { Timeline } from "../parts/timeline.js";
@@ -25,12 +24,21 @@ function stepFact(row) {
   return row.total_steps ? t("{step} of {total}", { step: count(row.step), total: count(row.total_steps) }) : count(row.step);
 }
 
-function facts(doc) {
-  const row = doc.row, ended = ENDED.has(row.state);
-  return [
-    [t("step"), stepFact(row), row.step_s ? t("{time} a step", { time: duration(row.step_s) }) : ""],
-    [t("goodput"), row.goodput === undefined ? null : percent(row.goodput), t("of the time since the start")],
+// Where the job is, in one line below its sentence.
+function Progress({ row }) {
+  const ended = ENDED.has(row.state), known = (value) => value !== undefined && value !== null;
+  const parts = [
+    [t("step"), stepFact(row)],
+    [t("a step"), row.step_s ? duration(row.step_s) : null],
+    [t("goodput"), known(row.goodput) ? percent(row.goodput) : null],
     [ended ? t("ended") : t("ends in about"), ended ? html`<${Time} at=${row.ended_at_s} exact />` : row.eta_s ? span(row.eta_s) : null],
+  ];
+  return html`<ul class="progress num">${parts.filter(([, value]) => value !== null).map(([name, value]) => html`<li><span class="quiet">${name}</span> ${value}</li>`)}</ul>`;
+}
+
+function facts(doc) {
+  const row = doc.row;
+  return [
     [t("ranks"), row.ranks ? count(row.ranks) : null, tn(row.workers ?? 0, "on {n} worker", "on {n} workers")],
     [t("restarts"), doc.counters.max_restarts === null ? t("{n}, automatic restarts are off", { n: doc.counters.restarts }) : t("{n} of {max}", { n: doc.counters.restarts, max: doc.counters.max_restarts })],
     [t("caused by hardware"), doc.counters.hardware_reschedules ? count(doc.counters.hardware_reschedules) : null, t("reschedules")],
@@ -96,15 +104,17 @@ function About({ doc }) {
 function Head({ doc }) {
   const { row } = doc, { sentence } = row;
   return html`<div class="head">
-    <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${plain(row.name)}</strong>
+    <p class="path">${saved && !hasDocument("/") ? null : html`<${Link} to="/">‹ ${t("Jobs")}<//> `}<strong class="break">${row.name}</strong>
       <span class="condition"><${StateMark} state=${row.state} /> <${Since} at=${row.state_since_s} /></span></p>
-    <h1 tabindex="-1" class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}</h1>
+    <${Title} class=${classes("headline", sentence.to_do && sentence.tone)}>${say(sentence.text)}<//>
+    <${Progress} row=${row} />
     ${(doc.warnings ?? []).map((text) => html`<p class="trouble">▲ ${text}</p>`)}
   </div>`;
 }
 
 // `series`, `heat`, `log`, `tail`: what belongs to them, or null while it is not there. `onRange`: see StepChart.
 export function JobView({ doc, series, heat, log, onRange, range, tail, trouble }) {
+  const lacks = (part) => !hasDocument(jobPath(doc.row.id) + part); // of a saved page
   return html`<article class="job-view">
     <${Head} doc=${doc} />
     ${trouble}
@@ -112,12 +122,12 @@ export function JobView({ doc, series, heat, log, onRange, range, tail, trouble 
       <div class="main-column">
         <${Section} id="timeline" title=${t("Timeline")}><${Timeline} doc=${doc} marks=${series?.marks} /><//>
         <${Section} id="incidents" title=${t("Incidents")} aside=${doc.incidents?.length ? String(doc.incidents.length) : ""}><${IncidentList} rows=${doc.incidents} job=${doc.row.id} /><//>
-        <${Section} id="steps" title=${t("Time of a step")} aside=${range}>
-          ${series ? html`<${StepChart} series=${series} onRange=${onRange} />` : html`<${Waiting} what=${t("step times")} />`}<//>
+        ${lacks("/steps") ? null : html`<${Section} id="steps" title=${t("Time of a step")} aside=${range}>
+          ${series ? html`<${StepChart} series=${series} onRange=${onRange} />` : html`<${Waiting} what=${t("step times")} />`}<//>`}
         ${heat ? html`<${Section} id="ranks" title=${t("Ranks over time")} aside=${heat.metric}><${HeatChart} heat=${heat} /><//>` : null}
-        <${Section} id="output" title=${t("Output")} aside=${html`<${Link} to=${jobPath(doc.row.id) + "/output"}>${t("all of it ›")}<//>`}>${tail}<//>
+        ${lacks("/output") ? null : html`<${Section} id="output" title=${t("Output")} aside=${html`<${Link} to=${jobPath(doc.row.id) + "/output"}>${t("all of it ›")}<//>`}>${tail}<//>`}
         <${Section} id="workers" title=${t("Workers and ranks")}><${Workers} doc=${doc} /><//>
-        <${Section} id="log" title=${t("Fault-tolerance log")}>${log ? html`<${FaultLog} lines=${log.lines} job=${doc.row.id} />` : html`<${Waiting} what=${t("the log")} />`}<//>
+        ${lacks("/log") ? null : html`<${Section} id="log" title=${t("Fault-tolerance log")}>${log ? html`<${FaultLog} lines=${log.lines} job=${doc.row.id} />` : html`<${Waiting} what=${t("the log")} />`}<//>`}
       </div>
       <div class="side-column">
         <${Section} id="numbers" title=${t("Numbers")}><${Facts} label=${t("Numbers")} items=${facts(doc)} /><//>
@@ -148,7 +158,7 @@ export function JobPage({ args: [id], query }) {
   const heat = useDocument(path + "/heat", { metric: query.get("metric") ?? "utilisation", columns: 200 });
   const log = useDocument(path + "/log", { limit: LOG_LINES });
   const [last, setLast] = useState(null);
-  const rank = query.get("rank") ?? "", incoming = useMemo(() => makeStore([]), [id, rank]);
+  const rank = query.get("rank") ?? "", incoming = useMemo(() => makeStore([]), [id, rank]), newer = useMemo(() => makeStore(false), [id, rank]);
   const again = useThrottled(() => {
     reload();
     log.reload();
@@ -157,11 +167,12 @@ export function JobPage({ args: [id], query }) {
   useLive({ job: id, rank }, (kind, data) => {
     if (kind === "output") incoming.set([...incoming.get(), data.line].slice(-KEPT));
     else again();
+    if (kind === "job" && !rank) newer.set(true);
   });
   if (!doc) return html`<${Pending} what=${id} error=${error} retry=${reload} />`;
   const shown = steps.doc ?? last;
   if (steps.doc && steps.doc !== last) setLast(steps.doc);
   const onRange = saved ? null : (from, to) => change({ from_s: from === null ? null : Math.floor(from), to_s: to === null ? null : Math.ceil(to) });
   return html`<${JobView} doc=${doc} series=${shown} heat=${heat.doc?.ranks?.length ? heat.doc : null} log=${log.doc} onRange=${onRange}
-    range=${html`<${RangeChoice} query=${query} series=${shown} />`} tail=${html`<${Tail} job=${id} doc=${doc} rank=${rank} incoming=${incoming} />`} trouble=${html`<${Trouble} error=${error} retry=${reload} />`} />`;
+    range=${html`<${RangeChoice} query=${query} series=${shown} />`} tail=${html`<${Tail} job=${id} doc=${doc} rank=${rank} incoming=${incoming} newer=${newer} />`} trouble=${html`<${Trouble} error=${error} retry=${reload} />`} />`;
 }

@@ -3,12 +3,11 @@
 import { classes, html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { say, t, tn } from "../language.js";
 import { count, duration, minute, percent, wholeMoment } from "../format.js";
-import { plain } from "../control.js";
 import { saved } from "../boot.js";
 import { change, jobPath } from "../route.js";
 import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Link, Pending, Trouble } from "../parts/pieces.js";
+import { Empty, Link, Pending, Title, Trouble } from "../parts/pieces.js";
 import { Shape, StateMark, STATES } from "../parts/marks.js";
 import { Spark } from "../parts/spark.js";
 
@@ -28,12 +27,12 @@ export function apiQuery(query, now_s = Date.now() / 1000) {
 
 function Summary({ states, chosen }) {
   const shown = ORDER.filter((state) => states[state] || chosen.includes(state));
-  if (!shown.length) return html`<h1 tabindex="-1">${t("No job yet.")}</h1>`;
-  return html`<h1 tabindex="-1" class="states">${shown.map((state, i) => {
+  if (!shown.length) return html`<${Title}>${t("No job yet.")}<//>`;
+  return html`<${Title} class="states">${shown.map((state, i) => {
     const on = chosen.includes(state), [, tone, word] = STATES[state];
     return html`<span key=${state}>${i ? t(", ") : ""}<button type="button" class=${classes("plain", "filter", tone)} aria-pressed=${on}
       onClick=${() => change({ state: on ? chosen.filter((one) => one !== state) : [...chosen, state], cursor: null })}><span class="num">${count(states[state] ?? 0)}</span> ${t(word)}</button></span>`;
-  })}</h1>`;
+  })}<//>`;
 }
 
 function Filters({ query }) {
@@ -67,7 +66,7 @@ function stepText(row) {
 function Row({ row }) {
   const ended = row.ended_at_s ?? null;
   return html`<div role="row" class="row job">
-    <span role="cell" class="name"><${Link} to=${jobPath(row.id)} data-row="" title=${row.name}>${plain(row.name)}<//>${row.source ? html` <span class="quiet">${plain(row.source)}</span>` : null}</span>
+    <span role="cell" class="name"><${Link} to=${jobPath(row.id)} data-row="" title=${row.name}>${row.name}<//>${row.source ? html` <span class="quiet">${row.source}</span>` : null}</span>
     <span role="cell" class="condition"><${StateMark} state=${row.state} /> <span class="quiet num when" title=${wholeMoment(ended ?? row.state_since_s)}>${minute(ended ?? row.state_since_s)}</span></span>
     <span role="cell" class="step num">${row.step === undefined || row.step === null ? "" : html`<span class="word quiet">${t("step")} </span>${stepText(row)}`}</span>
     <span role="cell" class="pace num">${row.step_s ? duration(row.step_s) : ""}</span>

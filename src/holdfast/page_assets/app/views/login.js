@@ -5,6 +5,7 @@ import { html, useState } from "../ui.js";
 import { t } from "../language.js";
 import { go } from "../route.js";
 import { loadMe, post } from "../load.js";
+import { Title } from "../parts/pieces.js";
 
 // Only to a view of this page: never to another host.
 function next(query) {
@@ -29,11 +30,11 @@ export function LoginPage({ query }) {
     }
   };
   return html`<form class="login" onSubmit=${send}>
-    <h1 tabindex="-1">${t("Log in with a token to see the jobs of this server.")}</h1>
+    <${Title}>${t("Log in with a token to see the jobs of this server.")}<//>
     <label for="token">${t("Token")}</label>
     <input id="token" name="token" type="password" autocomplete="current-password" required maxlength="200" aria-describedby="token-help" />
     ${error ? html`<p class="lost" role="alert">${error}</p>` : null}
     <button type="submit" class="main" disabled=${busy}>${busy ? t("Sending …") : t("Log in")}</button>
-    <p id="token-help" class="quiet">${t("An administrator of this server creates tokens with")} <code>holdfast serve token add NAME --role viewer</code></p>
+    <p id="token-help" class="quiet">${t("An administrator of this server creates tokens with")} <code>holdfast serve token create NAME --role viewer</code></p>
   </form>`;
 }

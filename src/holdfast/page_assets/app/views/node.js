@@ -5,7 +5,7 @@ import { t } from "../language.js";
 import { count, percent } from "../format.js";
 import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { useDocument } from "../load.js";
-import { Empty, Facts, Link, Pending, Section, Table, Time, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Facts, Link, Pending, Section, Table, Time, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { ActionButton } from "../parts/actions.js";
 import { Checks } from "./incident.js";
 import { NodeState } from "./nodes.js";
@@ -54,7 +54,7 @@ export function NodeView({ doc, serial, trouble, after }) {
   const { row } = doc;
   return html`<article><div class="head">
       <p class="path"><${Link} to="/nodes">‹ ${t("Nodes")}<//> <strong class="break">${row.node}</strong> <span class="condition"><${NodeState} row=${row} /></span></p>
-      <h1 tabindex="-1" class="headline">${headline(row)}</h1></div>
+      <${Title} class="headline">${headline(row)}<//></div>
     ${trouble}
     <div class="columns"><div class="main-column">
         <${Section} id="book" title=${t("Node book")}><${Book} lines=${doc.lines ?? []} /><//>

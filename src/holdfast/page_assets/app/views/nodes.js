@@ -3,11 +3,10 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { t, tn } from "../language.js";
 import { count, percent } from "../format.js";
-import { plain } from "../control.js";
 import { change, jobPath, nodePath } from "../route.js";
 import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
-import { Empty, Link, Pending, Time, Trouble } from "../parts/pieces.js";
+import { Empty, Link, Pending, Time, Title, Trouble } from "../parts/pieces.js";
 import { Shape } from "../parts/marks.js";
 
 export function NodeState({ row }) {
@@ -38,7 +37,7 @@ function Row({ row }) {
     <span role="cell" class="score num">${row.lemon_score === undefined ? "" : html`<span class="word quiet">${t("lemon score")} </span>${percent(row.lemon_score, 0)}`}</span>
     <span role="cell" class="good num">${count(row.incidents ?? 0)}<span class="word quiet"> ${t("incidents")}</span></span>
     <span role="cell" class="users">${(row.jobs ?? []).slice(0, 3).map((id, i) => html`${i ? ", " : ""}<${Link} to=${jobPath(id)}>${id}<//>`)}</span>
-    <span role="cell" class="sentence">${row.isolated_for ? html`${plain(row.isolated_for)} <span class="quiet num"><${Time} at=${row.isolated_at_s} /></span>` : row.last ? html`${plain(row.last)} <span class="quiet num"><${Time} at=${row.last_at_s} /></span>` : ""}
+    <span role="cell" class="sentence">${row.isolated_for ? html`${row.isolated_for} <span class="quiet num"><${Time} at=${row.isolated_at_s} /></span>` : row.last ? html`${row.last} <span class="quiet num"><${Time} at=${row.last_at_s} /></span>` : ""}
       ${row.lemon_score > 0 && row.numbers ? html` <span class="quiet">${numbersText(row.numbers)}</span>` : null}</span>
   </div>`;
 }
@@ -63,7 +62,7 @@ export function NodesPage({ query }) {
     clearTimeout(typed.current);
     typed.current = setTimeout(() => change({ search: value.trim(), cursor: null }, true), 250);
   };
-  return html`<h1 tabindex="-1" class="headline">${headline(doc.nodes, doc.total || doc.nodes.length)}</h1>
+  return html`<${Title} class="headline">${headline(doc.nodes, doc.total || doc.nodes.length)}<//>
     <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
       <label class="grow"><span class="unseen">${t("Search nodes")}</span><input id="search" type="search" autocomplete="off" value=${text} placeholder=${t("name of a node, or a serial number")} onInput=${(event) => typing(event.target.value)} /></label></form>
     <${Trouble} error=${error} retry=${reload} />

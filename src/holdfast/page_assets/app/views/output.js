@@ -1,5 +1,5 @@
 // Shows the training's output: pages of lines by cursor, as many as fit around what is read, however large the files are.
-// A place in the address is a file and a line, or a second; ranks and a pattern narrow what is shown.
+// A place in the address is a file and an offset in bytes, or a second; ranks and a pattern narrow what is shown.
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 import { t, tn } from "../language.js";
@@ -8,16 +8,17 @@ import { saved } from "../boot.js";
 import { change, incidentPath, jobPath, queryText } from "../route.js";
 import { get, useDocument } from "../load.js";
 import { useLive } from "../live.js";
-import { Empty, Link, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Link, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { lineKey, Lines } from "../parts/lines.js";
 
 const PAGE = 200, PAGES_MAX = 8, NEAR = 800, KEPT = 2000;
-const PLACE = ["file", "line", "offset", "at_s"];
+const PLACE = ["file", "offset", "at_s"];
 
 // What is asked of the API, from the page's own query.
 function asked(query) {
   const found = { limit: PAGE };
   for (const name of ["worker", "attempt", "pattern", ...PLACE]) if (query.get(name)) found[name] = query.get(name);
+  if (query.get("offset")) [found.line, found.offset] = [found.offset, null]; // so the API names it
   if (query.get("rank")) found.rank = numbers(query.get("rank"));
   return found;
 }
@@ -67,7 +68,7 @@ function Bar({ query, id, doc, near_s }) {
     <label class="grow"><span>${t("pattern")}</span><input id="search" name="pattern" type="search" autocomplete="off" value=${query.get("pattern") ?? ""} placeholder=${t("regular expression")} /></label>
     ${attempts.length > 1 ? html`<label><span>${t("attempt")}</span><select name="attempt" value=${query.get("attempt") ?? ""}><option value="">${t("all")}</option>${attempts.map((number) => html`<option value=${number}>${number}</option>`)}</select></label>` : html`<input type="hidden" name="attempt" value="" />`}
     <button type="submit">${t("Show")}</button>
-    ${first ? html`<${Link} class="button" to=${jobPath(id) + "/output"} query=${{ file: first.file, line: first.line, offset: first.line === undefined ? first.offset : null }}>${t("First error")}<//>` : null}
+    ${first ? html`<${Link} class="button" to=${jobPath(id) + "/output"} query=${{ file: first.file, offset: first.offset }}>${t("First error")}<//>` : null}
     <${Link} class="button" to=${jobPath(id) + "/output"} query=${{ rank: query.get("rank"), attempt: query.get("attempt") }}>${t("End")}<//>
     ${trouble ? html`<p class="lost" role="alert">${trouble}</p>` : null}
   </form>`;
@@ -77,7 +78,7 @@ function Bar({ query, id, doc, near_s }) {
 function usePages(id, query) {
   const request = asked(query), key = jobPath(id) + queryText(request);
   const [state, set] = useState({ key: null, pages: [] });
-  const busy = useRef(""), path = jobPath(id) + "/output";
+  const busy = useRef(""), [round, setRound] = useState(0), path = jobPath(id) + "/output";
   const current = useRef(key);
   current.current = key;
   useEffect(() => {
@@ -86,13 +87,13 @@ function usePages(id, query) {
       (page) => current.current === key && set({ key, pages: [page] }),
       (error) => current.current === key && set({ key, pages: [], error }),
     );
-  }, [key]);
+  }, [key, round]);
   const more = async (direction) => {
     const { pages } = state, edge = direction === "before" ? pages[0] : pages[pages.length - 1], cursor = edge?.[direction];
     if (!cursor || busy.current || state.key !== key) return;
     busy.current = direction;
     try {
-      const { file, line, offset, at_s, ...rest } = request;
+      const { file, line, at_s, ...rest } = request;
       const page = await get(path, { ...rest, file: request.rank ? null : file, cursor, direction });
       if (current.current !== key) return;
       set((old) => {
@@ -105,7 +106,7 @@ function usePages(id, query) {
       busy.current = "";
     }
   };
-  return { ...(state.key === key ? state : { pages: [] }), loaded: state.key === key, more };
+  return { ...(state.key === key ? state : { pages: [] }), loaded: state.key === key, more, again: () => setRound(round + 1) };
 }
 
 // Keeps the line that is read where it is, whatever is put before it or dropped.
@@ -113,14 +114,14 @@ function useAnchor(box, lines) {
   const anchor = useRef(null);
   useLayoutEffect(() => {
     const held = anchor.current && box.current?.querySelector(`[data-key="${CSS.escape(anchor.current.key)}"]`);
-    if (held) box.current.scrollTop += held.getBoundingClientRect().top - anchor.current.top;
+    if (held) box.current.scrollTop += held.getBoundingClientRect().top - box.current.getBoundingClientRect().top - anchor.current.top;
   }, [lines]);
   return () => {
     const top = box.current.getBoundingClientRect().top;
     for (const element of box.current.querySelectorAll(".out")) {
       const area = element.getBoundingClientRect();
       if (area.bottom > top + 4) {
-        anchor.current = { key: element.dataset.key, top: area.top };
+        anchor.current = { key: element.dataset.key, top: area.top - top };
         return element.dataset.key;
       }
     }
@@ -129,8 +130,8 @@ function useAnchor(box, lines) {
 }
 
 function targetOf(query, lines) {
-  const file = query.get("file"), line = query.get("line"), offset = query.get("offset");
-  const found = lines.find((one) => one.place.file === file && (line ? String(one.place.line) === line : offset && String(one.place.offset) === offset));
+  const file = query.get("file"), offset = query.get("offset");
+  const found = lines.find((one) => one.place.file === file && String(one.place.offset) === offset);
   if (found) return lineKey(found);
   const at_s = Number(query.get("at_s"));
   if (!at_s) return null;
@@ -147,14 +148,20 @@ function Progress({ pages, pattern, more }) {
     ${done ? null : html` <button type="button" class="plain" onClick=${() => more("after")}>${t("search on")}</button>`}</p>`;
 }
 
-function LineBox({ id, query, pages, loaded, more, several, live }) {
-  const box = useRef(null), [fresh, setFresh] = useState([]), [shown, setShown] = useState(0);
+function LineBox({ id, query, pages, loaded, more, again, several, live }) {
+  const box = useRef(null), [fresh, setFresh] = useState([]), [shown, setShown] = useState(0), [stale, setStale] = useState(false);
+  const ranks = numbers(query.get("rank") ?? ""), one = ranks.length === 1;
   const last = pages[pages.length - 1], atEnd = last && !last.after && !query.get("pattern");
   useEffect(() => {
     setFresh([]);
     setShown(0);
-  }, [String(query)]);
-  useLive(live && atEnd ? { job: id, rank: numbers(query.get("rank") ?? "") } : null, (kind, data) => kind === "output" && setFresh((old) => [...old, data.line].slice(-KEPT)));
+    setStale(false);
+  }, [String(query), pages]);
+  // The server tells the lines of one rank. Of several it tells that the job goes on: then there may be more to read.
+  useLive(live && atEnd ? { job: id, rank: one ? ranks[0] : null } : null, (kind, data) => {
+    if (kind === "output") setFresh((old) => [...old, data.line].slice(-KEPT));
+    else if (!one || kind === "reset") setStale(true);
+  });
   const lines = useMemo(() => {
     const known = new Set(), all = [...pages.flatMap((page) => page.lines), ...(atEnd ? fresh.slice(0, shown) : [])];
     return all.filter((line) => !known.has(lineKey(line)) && known.add(lineKey(line)));
@@ -171,14 +178,21 @@ function LineBox({ id, query, pages, loaded, more, several, live }) {
   useLayoutEffect(() => {
     if (shown) box.current.scrollTop = box.current.scrollHeight;
   }, [shown]);
-  const onScroll = () => {
-    hold();
+  const fill = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
     if (scrollTop < NEAR) more("before");
-    if (scrollHeight - scrollTop - clientHeight < NEAR) more("after");
+    else if (scrollHeight - scrollTop - clientHeight < NEAR) more("after");
   };
+  const onScroll = () => {
+    hold();
+    fill();
+  };
+  useEffect(() => {
+    if (loaded && !query.get("pattern")) fill(); // what was scrolled while a page was on its way
+  }, [pages]);
   const waiting = atEnd ? fresh.length - shown : 0;
   return html`${waiting > 0 ? html`<p class="offer"><button type="button" onClick=${() => setShown(fresh.length)}>${tn(waiting, "{n} new line ↓", "{n} new lines ↓")}</button></p>` : null}
+    ${stale ? html`<p class="offer"><button type="button" onClick=${again}>${t("Show newer lines ↓")}</button></p>` : null}
     <div class="scroll tall" ref=${box} tabindex="0" role="region" aria-label=${t("Lines of the output")} onScroll=${onScroll}>
       ${pages[0] && !pages[0].before ? html`<p class="edge-note quiet">${t("The output begins here.")}</p>` : html`<p class="edge-note quiet">${t("earlier lines …")}</p>`}
       <${Lines} lines=${lines} job=${id} several=${several} target=${target} />
@@ -187,17 +201,17 @@ function LineBox({ id, query, pages, loaded, more, several, live }) {
 }
 
 export function OutputPage({ args: [id], query }) {
-  const { doc } = useDocument(jobPath(id)), { pages, error, loaded, more } = usePages(id, query);
+  const { doc } = useDocument(jobPath(id)), { pages, error, loaded, more, again } = usePages(id, query);
   const lines = pages.flatMap((page) => page.lines);
   const near_s = lines.find((line) => line.at_s)?.at_s ?? doc?.row.seen_at_s ?? Date.now() / 1000;
   const several = new Set(lines.map((line) => line.place.rank)).size > 1, file = query.get("file");
   return html`<article class="output-view"><div class="head"><p class="path"><${Link} to=${jobPath(id)}>‹ ${doc?.row.name ?? id}<//> <strong>${t("Output")}</strong> ${file ? html`<span class="quiet break">${file}</span>` : null}</p>
-      <h1 tabindex="-1" class="unseen">${t("Output of {name}", { name: doc?.row.name ?? id })}</h1></div>
+      <${Title} class="unseen">${t("Output of {name}", { name: doc?.row.name ?? id })}<//></div>
     ${saved ? null : html`<${Bar} query=${query} id=${id} doc=${doc} near_s=${near_s} />`}
     <${Trouble} error=${error} />
     <${Progress} pages=${pages} pattern=${query.get("pattern")} more=${more} />
     ${!loaded && !error ? html`<${Waiting} what=${t("the output")} />`
-      : lines.length ? html`<${LineBox} id=${id} query=${query} pages=${pages} loaded=${loaded} more=${more} several=${several} live=${doc && !doc.row.ended_at_s} />`
+      : lines.length ? html`<${LineBox} id=${id} query=${query} pages=${pages} loaded=${loaded} more=${more} again=${again} several=${several} live=${doc && !doc.row.ended_at_s} />`
       : error ? null : html`<${Empty}>${query.get("pattern") ? t("No line fits this pattern so far.") : t("The output of the ranks appears here.")}<//>`}
   </article>`;
 }

@@ -7,7 +7,7 @@ import { assets, root } from "../boot.js";
 import { change, jobPath, queryText } from "../route.js";
 import { loadAsset, may, me, post, useDocument } from "../load.js";
 import { useStore } from "../ui.js";
-import { Empty, Section, Trouble, Waiting } from "../parts/pieces.js";
+import { Empty, Section, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { Ansi } from "../parts/ansi.js";
 import { colour } from "../parts/colours.js";
 
@@ -48,10 +48,10 @@ function colours() {
   return theme;
 }
 
-async function openTerminal(box, job, worker, tell) {
+async function openTerminal(box, { job, worker, aloud }, tell) {
   await Promise.all(["xterm.js", "addon-fit.js", "xterm.css"].map((name) => loadAsset(assets + name)));
   const restore = allowStyles();
-  const terminal = new globalThis.Terminal({ fontSize: 14, fontFamily: getComputedStyle(box).fontFamily, theme: colours(), scrollback: 5000, screenReaderMode: true, allowProposedApi: false });
+  const terminal = new globalThis.Terminal({ fontSize: 14, fontFamily: getComputedStyle(box).fontFamily, theme: colours(), scrollback: 5000, screenReaderMode: aloud, allowProposedApi: false });
   const fit = new globalThis.FitAddon.FitAddon();
   terminal.loadAddon(fit);
   terminal.open(box);
@@ -86,20 +86,21 @@ async function openTerminal(box, job, worker, tell) {
 
 function Shell({ job, worker }) {
   const box = useRef(null), close = useRef(null);
-  const [state, set] = useState({ step: "closed" });
+  const [state, set] = useState({ step: "closed" }), [aloud, setAloud] = useState(false);
   useEffect(() => () => close.current?.(), [job, worker]);
   const start = async () => {
     close.current?.();
     close.current = null;
     set({ step: "opening" });
     try {
-      close.current = await openTerminal(box.current, job, worker, (step, text) => set({ step, text }));
+      close.current = await openTerminal(box.current, { job, worker, aloud }, (step, text) => set({ step, text }));
     } catch (error) {
       set({ step: "ended", text: error.message });
     }
   };
   const says = { closed: t("A shell runs as the user of the job, in its folder. The journal records that you opened it, not what you type."), opening: t("Opening a shell on worker {n} …", { n: worker }), open: t("A shell is open on worker {n}. Close it with exit.", { n: worker }) };
-  return html`<div class="buttons">${state.step === "closed" || state.step === "ended" ? html`<button type="button" class="main" onClick=${start}>${t("Open a shell on worker {n}", { n: worker })}</button>` : null}</div>
+  return html`<div class="buttons">${state.step === "closed" || state.step === "ended" ? html`<button type="button" class="main" onClick=${start}>${t("Open a shell on worker {n}", { n: worker })}</button>
+      <label class="check"><input type="checkbox" checked=${aloud} onChange=${(event) => setAloud(event.target.checked)} /> ${t("for a screen reader")}</label>` : null}</div>
     <p class="quiet" role="status">${state.text ?? says[state.step]}</p>
     <div class=${"shell" + (state.step === "closed" ? " closed" : "")} ref=${box} />`;
 }
@@ -114,7 +115,7 @@ function Answers({ groups }) {
   return html`<ol class="plain-list answers">${groups.map((group) => html`<li>
     <p><strong>${t(group.workers.length === 1 ? "worker {n}" : "workers {n}", { n: ranges(group.workers) })}</strong> <span class="quiet">${(group.nodes ?? []).slice(0, 6).join(", ")}${(group.nodes ?? []).length > 6 ? ", …" : ""}</span>
       ${" · "}${group.code === undefined || group.code === null ? group.outcome : t("code {code}", { code: group.code })}${group.why ? ` · ${group.why}` : ""}</p>
-    <pre class="mono block" tabindex="0">${(group.output ?? "").split("\n").slice(0, 200).map((line) => html`<${Ansi} line=${line} />${"\n"}`)}</pre>
+    <pre class="mono block" tabindex="0">${(group.output ?? "").replace(/\n$/, "").split("\n").slice(0, 200).map((line) => html`<${Ansi} line=${line} />${"\n"}`)}</pre>
     ${group.cut_bytes ? html`<p class="quiet">${t("{size} left out", { size: bytes(group.cut_bytes) })}</p>` : null}</li>`)}</ol>`;
 }
 
@@ -148,10 +149,10 @@ function Choice({ jobs, job, workers, worker }) {
     ${job ? html`<label><span>${t("worker")}</span><select value=${worker} onChange=${(event) => change({ worker: event.target.value })}>${workers.map((one) => html`<option value=${one.worker}>${one.worker}${one.node ? ` (${one.node})` : ""}</option>`)}</select></label>` : null}</form>`;
 }
 
-export function TerminalPage({ query }) {
+export function TerminalView({ query }) {
   useStore(me);
   const job = query.get("job") ?? "", list = useDocument("/jobs", { state: LIVE, limit: 100 }), { doc, error } = useDocument(job ? jobPath(job) : null);
-  const title = html`<h1 tabindex="-1" class="headline">${job ? t("Terminal: {name}", { name: doc?.row.name ?? job }) : t("Terminal")}</h1>`;
+  const title = html`<${Title} class="headline">${job ? t("Terminal: {name}", { name: doc?.row.name ?? job }) : t("Terminal")}<//>`;
   if (!me.get()) return html`${title}<${Waiting} what=${t("your role")} />`;
   if (!may("operator")) return html`${title}<${Empty}>${t("Only operators may run commands on workers. You are logged in as {name}, {role}.", { name: me.get().name, role: t(me.get().role) })}<//>`;
   const workers = doc?.workers ?? [], worker = query.get("worker") ?? String(workers[0]?.worker ?? "");

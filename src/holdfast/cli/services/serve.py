@@ -1,14 +1,16 @@
 """`holdfast serve`: the server of the API and the page."""
 
 import importlib
+import ipaddress
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.cli import serve_tokens
 from holdfast.cli.line.flags import App, BadParameter, Context, Exit, Option
 from holdfast.cli.line.output import put, say
+from holdfast.cli.services import serve_tokens
 from holdfast.notify.config import ConfigRefused
 from holdfast.notify.started import notifying
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
@@ -109,6 +111,7 @@ def serve(
         return
     host, port = host_and_port(address)
     _check(root_path, user_role, lang)
+    _check_proxies(trusted_proxy or ())
     if user_header and not trusted_proxy:
         raise BadParameter(
             "a header of users is believed of a --trusted-proxy only", param_hint="--user-header"
@@ -171,6 +174,17 @@ def _check(root_path: str, user_role: str, lang: str) -> None:
         raise BadParameter(f"{user_role!r} is not one of {', '.join(USER_ROLES)}", param_hint="--user-role")
     if lang not in ("", "en", "zh"):
         raise BadParameter(f"{lang!r} is not en or zh", param_hint="--lang")
+
+
+def _check_proxies(given: Iterable[str]) -> None:
+    """raises: BadParameter"""
+    for one in given:
+        try:
+            ipaddress.ip_network(one, strict=False)
+        except ValueError as error:
+            raise BadParameter(
+                f"{one!r} is no address or network such as 10.0.0.0/8", param_hint="--trusted-proxy"
+            ) from error
 
 
 def _folders(given: list[str] | None) -> tuple[Path, ...]:

@@ -1,0 +1,89 @@
+"""`python -m holdfast.archive.checkpoint_advice JOB_FOLDER`: keeps the advised checkpoint interval in the job's folder.
+
+Started by the supervisor beside a job, and independent of it: the file changes as the record grows, and the next attempt gets it
+in its environment. Ends with the job.
+"""
+
+import fcntl
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from holdfast.archive.advice import Given, published, record_of
+from holdfast.archive.costs import read_cost, read_fleet
+from holdfast.core.reliability.advice import advise
+from holdfast.jobs.record import RecordUnreadable, supervisor
+from holdfast.journal.jobdir import JobDir, StateDir
+
+FILE, LOCK = "checkpoint-every-s", "checkpoint-advice.lock"
+LOOK_S, AGAIN_S = 2.0, 20.0  # at the journal's size; computed again at the soonest
+DEAD_S = 3_600.0  # without a new entry and without a supervisor
+NO_JOURNAL_S = 30.0
+FLEET_JOBS_MAX = 200  # the newest others, for failures only
+USAGE = 2
+_log = logging.getLogger("holdfast.checkpoint_advice")
+
+
+def main(arguments: list[str]) -> int:
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    if len(arguments) != 1:
+        _log.error("usage: python -m holdfast.archive.checkpoint_advice JOB_FOLDER")
+        return USAGE
+    job = JobDir(Path(arguments[0]))
+    os.nice(10)
+    descriptor = os.open(job.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return 0  # another one does it
+    try:
+        return _keep(job)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        os.close(descriptor)
+
+
+def _keep(job: JobDir) -> int:
+    seen, computed_s = -1, float("-inf")
+    begun_s = grown_s = time.monotonic()
+    while True:
+        try:
+            size = sum(path.stat().st_size for path in job.path.glob("journal.db*"))
+        except OSError:
+            size = -1
+        if size != seen and time.monotonic() - computed_s >= AGAIN_S:
+            seen, computed_s = size, time.monotonic()
+            grown_s = computed_s
+            try:
+                if compute(job):
+                    return 0
+            except RecordUnreadable as error:
+                if time.monotonic() - begun_s > NO_JOURNAL_S:
+                    _log.error("job %s: %s", job.name, error)
+                    return 1
+                seen, computed_s = -1, float("-inf")
+        if time.monotonic() - grown_s > DEAD_S and not supervisor(job, {}):
+            return 0
+        time.sleep(LOOK_S)
+
+
+def compute(job: JobDir) -> bool:
+    """Writes the interval if it can be computed. True: the job has ended. raises: RecordUnreadable"""
+    own = read_cost(job)
+    others = [one for one in StateDir(job.path.parents[1]).jobs()[:FLEET_JOBS_MAX] if one.name != job.name]
+    record = record_of([own, *read_fleet(others, steps=False).jobs], Given())
+    found = advise(record, published()).interval
+    if found is not None:
+        text = f"{found.best_s:.1f}\n"
+        part = job.path / f"{FILE}.part"
+        part.write_text(text)
+        part.replace(job.path / FILE)
+        _log.info("best interval %s s (%.0f to %.0f)", text.strip(), found.low_s, found.high_s)
+    return own.ended
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

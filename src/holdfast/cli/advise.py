@@ -1,0 +1,132 @@
+"""`holdfast advise`: advises a checkpoint interval, spares and nodes to take out, from the record of failures. Only reads."""
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+from holdfast.archive.advice import Given, published, record_of, worst_nodes
+from holdfast.archive.costs import JobRead, read_cost, read_fleet
+from holdfast.archive.fleet_figures import DEFAULT_RATE, rates
+from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
+from holdfast.cli.line.languages import put_plain
+from holdfast.cli.line.output import put_json, say
+from holdfast.core.reliability.advice import NodeFaults
+from holdfast.core.reliability.advice import advise as advised
+from holdfast.jobs.record import RecordUnreadable, named_job
+from holdfast.journal.jobdir import StateDir
+from holdfast.settings.read import SettingsRefused, fleet_root, state_root
+from holdfast.settings.times import NotATime, seconds
+from holdfast.views.fleet.advice import picture, report
+from holdfast.views.fleet.picture import Picture
+from holdfast.views.fleet.png import NotDrawn, draw, refused_plot
+from holdfast.views.lines import for_terminal
+
+FAILED = 1
+NODES_MAX, GPUS_MAX = 1_000_000, 16_000_000
+DAY_S = 86_400.0
+
+app = App()
+
+
+@app.command()
+def advise(
+    job: Annotated[str | None, Argument("[JOB]", help="Name of the job; default: the newest.")] = None,
+    fleet: Annotated[
+        bool, Option("--fleet", help="Learn failures from all jobs of the state folder.")
+    ] = False,
+    save: Annotated[
+        str | None, Option("--save", metavar="30s", help="How long one checkpoint stops training.")
+    ] = None,
+    restart: Annotated[
+        str | None, Option("--restart", metavar="5min", help="From a failure to the first step after it.")
+    ] = None,
+    interval: Annotated[
+        str | None, Option("--interval", metavar="1h", help="Time between checkpoints now.")
+    ] = None,
+    nodes: Annotated[
+        int | None, Option("--nodes", min=1, max=NODES_MAX, help="Nodes of the job to advise.")
+    ] = None,
+    gpus: Annotated[int | None, Option("--gpus", min=1, max=GPUS_MAX, help="Its GPUs.")] = None,
+    rate: Annotated[
+        str,
+        Option("--rate", metavar="NAME", help="Published rate that is expected before there is a record."),
+    ] = DEFAULT_RATE,
+    plot: Annotated[
+        str | None, Option("--plot", metavar="FILE", help="Also draw the curve, into FILE.html or FILE.png.")
+    ] = None,
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
+) -> None:
+    """Advises what to set, what it gains, how sure that is, and what is not known."""
+    if rate not in rates():
+        raise BadParameter(f"{rate!r} is not one of {', '.join(rates())}", param_hint="--rate")
+    if plot is not None and (why := refused_plot(plot)):
+        raise BadParameter(why, param_hint="--plot")
+    given = Given(
+        save_s=_length(save, "--save"),
+        down_s=_length(restart, "--restart"),
+        interval_s=_length(interval, "--interval"),
+        nodes=nodes,
+        gpus=gpus,
+    )
+    jobs, notes = _jobs(job, state_dir, fleet=fleet, free=nodes is not None)
+    found = advised(record_of(jobs, given, _worst(state_dir)), published(rate))
+    if json:
+        put_json(found)
+    else:
+        title = f"job {jobs[0].cost.job}" if jobs else "a job"
+        for text in for_terminal(report(found, title, notes)):
+            put_plain(text)
+    if plot is not None:
+        drawn = picture(found, jobs[0].cost.job if jobs else "a job")
+        if drawn is None:
+            say("there is no curve to draw: give the time of one checkpoint, --save 30s")
+            raise Exit(FAILED)
+        _draw(Path(plot), drawn)
+
+
+def _draw(path: Path, drawn: Picture) -> None:
+    try:
+        draw(path, drawn)
+    except NotDrawn as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+
+
+def _jobs(
+    job: str | None, state_dir: str | None, *, fleet: bool, free: bool
+) -> tuple[list[JobRead], tuple[str, ...]]:
+    """The advised job first. `free`: none is needed, since its size was given."""
+    try:
+        named = named_job(job, state_dir)
+        first = read_cost(named)
+        if not fleet:
+            return [first], first.cost.notes
+        all_of = read_fleet(StateDir(state_root(state_dir, os.environ)).jobs(), steps=False)
+    except RecordUnreadable as error:
+        if free and job is None:
+            return [], ("no job has been recorded here: published figures alone",)
+        say(str(error))
+        raise Exit(FAILED) from error
+    others = [one for one in all_of.jobs if one.cost.job != named.name]
+    return [first, *others], (*first.cost.notes, *all_of.unread)
+
+
+def _worst(state_dir: str | None) -> tuple[NodeFaults, ...]:
+    try:
+        return worst_nodes(fleet_root(None, state_dir, os.environ), time.time())
+    except SettingsRefused as error:
+        raise BadParameter(str(error), param_hint="--state-dir") from error
+
+
+def _length(text: str | None, flag: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        value_s = seconds(text)
+    except NotATime as error:
+        raise BadParameter(str(error), param_hint=flag) from error
+    if not 0.0 < value_s <= 30 * DAY_S:
+        raise BadParameter(f"{text!r} is not between 0 and 30 days", param_hint=flag)
+    return value_s

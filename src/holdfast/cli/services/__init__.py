@@ -1,0 +1,1 @@
+"""Commands of services beside the jobs: server, messages, alert rules, software agents."""

@@ -1,0 +1,141 @@
+"""Advises a checkpoint interval and a number of spares from a record of failures, and says what is not known. Pure."""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from holdfast.core.reliability.interval import Costs, Interval, best_interval, curve, expected
+from holdfast.core.reliability.spares import Spares, spares
+from holdfast.core.reliability.weibull import Fit, Gaps, Range, fit
+
+DAY_S, MONTH_H = 86_400.0, 730.5
+DOWN_S = 300.0  # taken where no recovery was seen: restarts of large jobs take 5 to 20 minutes (Meta, arXiv 2410.21680)
+REPEATED_MIN = 2  # faults of one node, before it is named
+
+
+class NodeFaults(Struct, frozen=True, kw_only=True):
+    """`why`: as the lemon score or the journal says."""
+
+    node: str
+    faults: int
+    why: str = ""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """What is known. `gaps`: times between failures times the nodes of their jobs, in node-seconds; so they are comparable.
+
+    `nodes`, `gpus`: of the job that is advised. `isolating`: failures after which a node was taken out. None: not measured.
+    """
+
+    gaps: Gaps
+    nodes: int
+    gpus: int
+    save_s: float | None = None
+    down_s: float | None = None
+    interval_s: float | None = None
+    isolating: int = 0
+    spares_now: int | None = None
+    worst: tuple[NodeFaults, ...] = ()
+
+
+class Published(Struct, frozen=True, kw_only=True):
+    """What is expected before there is a record: failures of one node a day, seconds of a repair, and how bursty it is."""
+
+    per_node_day: float
+    source: str
+    repair_s: float
+    repair_source: str
+    dispersion: float = 1.0
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """`per_1000_node_days`, `shape`, `mean_s` (of this job): with the range that holds 90 % of what is credible.
+
+    `interval`: None: no cost of a checkpoint is known. `now`: goodput at the present interval. `gain_gpu_hours`: a month.
+    """
+
+    failures: int
+    node_days: float
+    nodes: int
+    gpus: int
+    per_1000_node_days: Range
+    shape: Range
+    mean_s: Range
+    costs: Costs | None
+    interval_s: float | None
+    interval: Interval | None
+    now: float | None
+    gain_gpu_hours: float | None
+    curve: tuple[tuple[float, float], ...]
+    spares: Spares
+    spares_now: int | None
+    first_out: tuple[NodeFaults, ...]
+    known: str
+    unknown: tuple[str, ...]
+
+
+def advise(record: Record, published: Published) -> Advice:
+    expected_s = DAY_S / published.per_node_day
+    of_node = fit(record.gaps, expected_s)
+    of_job = of_node.scaled(float(max(1, record.nodes)))
+    costs = _costs(record)
+    interval = best_interval(of_job, costs) if costs is not None else None
+    now = expected(of_job, record.interval_s, costs) if costs is not None and record.interval_s else None
+    gain = None
+    if interval is not None and now is not None:
+        gain = max(0.0, interval.goodput - now) * record.gpus * MONTH_H
+    shown = (
+        [interval.best_s, *([record.interval_s] if record.interval_s else [])] if interval is not None else []
+    )
+    rate = Range(1.0 / of_node.mean.high, 1.0 / of_node.mean.middle, 1.0 / of_node.mean.low)
+    share = (record.isolating + 1.0) / (
+        of_node.failures + 2.0
+    )  # of failures that take a node out, few of them being known
+    per_node_s = Range(rate.low * share, rate.middle * share, rate.high * share)
+    return Advice(
+        failures=of_node.failures,
+        node_days=of_node.exposure / DAY_S,
+        nodes=record.nodes,
+        gpus=record.gpus,
+        per_1000_node_days=Range(*(1_000.0 * DAY_S * one for one in (rate.low, rate.middle, rate.high))),
+        shape=of_node.shape,
+        mean_s=of_job.mean,
+        costs=costs,
+        interval_s=record.interval_s,
+        interval=interval,
+        now=now,
+        gain_gpu_hours=gain,
+        curve=curve(of_job, costs, shown) if costs is not None else (),
+        spares=spares(record.nodes, per_node_s, published.repair_s, published.dispersion),
+        spares_now=record.spares_now,
+        first_out=tuple(one for one in record.worst if one.faults >= REPEATED_MIN),
+        known=of_node.known,
+        unknown=tuple(_unknown(record, of_node, published)),
+    )
+
+
+def of_nodes(gaps: Iterable[tuple[float, int, bool]]) -> Gaps:
+    """Gaps of many jobs as node-seconds. Each: seconds, nodes of the job, whether a failure ended it."""
+    rows = list(gaps)
+    return Gaps(
+        failed=tuple(seconds * max(1, nodes) for seconds, nodes, failed in rows if failed),
+        censored=tuple(seconds * max(1, nodes) for seconds, nodes, failed in rows if not failed),
+    )
+
+
+def _costs(record: Record) -> Costs | None:
+    if record.save_s is None:
+        return None
+    return Costs(save_s=record.save_s, down_s=record.down_s if record.down_s is not None else DOWN_S)
+
+
+def _unknown(record: Record, of_node: Fit, published: Published) -> Iterable[str]:
+    if record.save_s is None:
+        yield "no checkpoint was seen in the step times: give the time of one, --save 30s, for an interval"
+    if record.down_s is None:
+        yield f"no recovery was seen: {DOWN_S:.0f} s are taken (restarts of large jobs take 5 to 20 minutes)"
+    if record.save_s is not None and record.interval_s is None:
+        yield "how often the training saves now is not known: the gain cannot be computed"
+    if of_node.failures < 20:
+        yield f"the rate before any record: {published.per_node_day * 1000:.2f} per 1,000 node-days ({published.source})"
+    yield f"repairs are taken to last {published.repair_s / DAY_S:.1f} days on average ({published.repair_source})"

@@ -1,0 +1,180 @@
+"""Fits times between failures with a Weibull distribution, and says how sure the fit is. Pure.
+
+Failures come in bursts: after one the next is more likely for a while. A shape below 1 says so; 1 would be the exponential, which
+is not assumed. With few failures the prior decides, and the credible range shows it.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import exp, gamma, inf, isfinite, log
+
+from msgspec import Struct
+
+SHAPES = tuple(round(0.30 + 0.05 * step, 2) for step in range(25))  # 0.30 ... 1.50
+MEANS = 61  # on each side of the prior's middle the grid reaches MEAN_SIGMAS
+MEAN_SIGMAS = 4.0
+# Of the shape: InfiniteHBD and operators of large systems report 0.5 to 0.8 (docs/costs.md).
+SHAPE_MIDDLE, SHAPE_SIGMA = 0.6, 0.25  # of its logarithm
+# Of the mean time between failures of one node: published fleets differ by a factor of five and more.
+MEAN_SIGMA = 0.8
+FEW, SOME = 5, 20
+TINY_S = 1.0  # two failures at the same time are taken as so far apart
+
+
+class Weibull(Struct, frozen=True):
+    """Times in any unit. `mean`: between two failures."""
+
+    shape: float
+    mean: float
+
+    @property
+    def scale(self) -> float:
+        return self.mean / gamma(1.0 + 1.0 / self.shape)
+
+    def survival(self, time: float) -> float:
+        """The probability that no failure comes before."""
+        return 1.0 if time <= 0.0 else exp(-((time / self.scale) ** self.shape))
+
+    def quantile(self, share: float) -> float:
+        """The time before which this share of failures come; for 0 <= share < 1."""
+        return float(self.scale * (-log(1.0 - share)) ** (1.0 / self.shape))
+
+
+class Gaps(Struct, frozen=True, kw_only=True):
+    """Times between failures, and times that ended without one (censored): the job ended, or still runs."""
+
+    failed: tuple[float, ...] = ()
+    censored: tuple[float, ...] = ()
+
+    @property
+    def exposure(self) -> float:
+        return sum(self.failed) + sum(self.censored)
+
+
+class Point(Struct, frozen=True):
+    weight: float
+    fit: Weibull
+
+
+class Range(Struct, frozen=True):
+    """The middle 90 % of what is credible."""
+
+    low: float
+    middle: float
+    high: float
+
+
+class Fit(Struct, frozen=True, kw_only=True, dict=True):
+    """`points`: what is credible, the weights add up to 1. `failures`: how many it was learned from."""
+
+    points: tuple[Point, ...]
+    failures: int
+    exposure: float
+
+    @cached_property
+    def mean(self) -> Range:
+        return _range([(point.fit.mean, point.weight) for point in self.points])
+
+    @cached_property
+    def shape(self) -> Range:
+        return _range([(point.fit.shape, point.weight) for point in self.points])
+
+    @property
+    def best(self) -> Weibull:
+        """The middle of what is credible."""
+        return Weibull(self.shape.middle, self.mean.middle)
+
+    def scaled(self, factor: float) -> "Fit":
+        """The same for a group of `factor` times as many nodes."""
+        points = tuple(
+            Point(point.weight, Weibull(point.fit.shape, point.fit.mean / factor)) for point in self.points
+        )
+        return Fit(points=points, failures=self.failures, exposure=self.exposure / factor)
+
+    @property
+    def few(self) -> tuple[Point, ...]:
+        """At most 25 points that stand for all: for what takes long to compute."""
+        return _thinned(self.points)
+
+    @property
+    def known(self) -> str:
+        """How much is known, in words."""
+        if not self.failures:
+            return (
+                "no failure was seen: the rate is that of published fleets, bounded by the time without one"
+            )
+        if self.failures < FEW:
+            seen = f"only {self.failures} failures were" if self.failures > 1 else "only 1 failure was"
+            return f"{seen} seen: the range is wide, and mostly that of published fleets"
+        if self.failures < SOME:
+            return f"{self.failures} failures were seen: the rate is roughly known, its burstiness is not"
+        return f"{self.failures} failures were seen"
+
+
+def fit(gaps: Gaps, expected_mean: float) -> Fit:
+    """The posterior on a grid. `expected_mean`: of the prior, in the unit of the gaps."""
+    failed = tuple(max(time, TINY_S) for time in gaps.failed if isfinite(time) and time >= 0.0)
+    censored = tuple(time for time in gaps.censored if isfinite(time) and time > 0.0)
+    logs = sum(map(log, failed))
+    means = _means(expected_mean, len(failed), sum(failed) + sum(censored))
+    found: list[tuple[float, Weibull]] = []
+    for shape in SHAPES:
+        powers = sum(time**shape for time in failed) + sum(time**shape for time in censored)
+        prior = -0.5 * (log(shape / SHAPE_MIDDLE) / SHAPE_SIGMA) ** 2
+        for mean in means:
+            one = Weibull(shape, mean)
+            log_scale = log(one.scale)
+            told = (
+                len(failed) * (log(shape) - shape * log_scale)
+                + (shape - 1.0) * logs
+                - powers * exp(-shape * log_scale)
+            )
+            prior_mean = -0.5 * (log(mean / expected_mean) / MEAN_SIGMA) ** 2
+            found.append((told + prior + prior_mean, one))
+    top = max(score for score, _ in found)
+    weights = [(exp(score - top), one) for score, one in found if score - top > -30.0]
+    total = sum(weight for weight, _ in weights)
+    points = tuple(Point(weight / total, one) for weight, one in weights)
+    return Fit(points=points, failures=len(failed), exposure=sum(failed) + sum(censored))
+
+
+def _means(expected_mean: float, failures: int, exposure: float) -> list[float]:
+    """The grid: wide and around the prior with few failures, narrow and around what was seen with many."""
+    middle = prior = log(expected_mean)
+    if failures:
+        weight = 1.0 / (1.0 + 0.5 * failures)
+        middle = weight * prior + (1.0 - weight) * log(max(exposure, TINY_S) / failures)
+    sigma = (MEAN_SIGMA**-2 + 0.25 * failures) ** -0.5
+    half = MEAN_SIGMAS * sigma + abs(middle - prior) / (1.0 + failures)
+    return [exp(middle + half * (2.0 * at / (MEANS - 1) - 1.0)) for at in range(MEANS)]
+
+
+def exactly(one: Weibull) -> Fit:
+    """A fit that is sure, for settings that are given."""
+    return Fit(points=(Point(1.0, one),), failures=0, exposure=inf)
+
+
+def _range(pairs: Sequence[tuple[float, float]]) -> Range:
+    ordered = sorted(pairs)
+    return Range(_at(ordered, 0.05), _at(ordered, 0.5), _at(ordered, 0.95))
+
+
+def _at(ordered: Sequence[tuple[float, float]], share: float) -> float:
+    passed = 0.0
+    for value, weight in ordered:
+        passed += weight
+        if passed >= share:
+            return value
+    return ordered[-1][0]
+
+
+def _thinned(points: Sequence[Point], kept: int = 25) -> tuple[Point, ...]:
+    """Points at equal steps of probability, along means and, within them, shapes."""
+    ordered = sorted(points, key=lambda point: (point.fit.mean, point.fit.shape))
+    found, passed, due = list[Weibull](), 0.0, 0.5 / kept
+    for point in ordered:
+        passed += point.weight
+        while passed >= due and len(found) < kept:
+            found.append(point.fit)
+            due += 1.0 / kept
+    return tuple(Point(1.0 / len(found), one) for one in found) if found else tuple(points)

@@ -1,0 +1,1 @@
+"""Decides a job again under other settings, from its own journal. Pure."""

@@ -1,0 +1,132 @@
+"""Decides each event of a journal under another policy too, beside what was really decided. Pure.
+
+The events are those of the real run, so each incident is decided in the situation that really was; only what the other policy
+has counted up to then (restarts, equal failures, faults of devices) goes along with it. From the moment at which the other policy
+ends the job, nothing more is decided by it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.job.decide import decide
+from holdfast.core.job.decision import Decision
+from holdfast.model.events import AnyEvent, Tick
+from holdfast.model.policy import Policy
+from holdfast.model.state import (
+    Choice,
+    Diagnosing,
+    Ended,
+    Finishing,
+    Healing,
+    Holding,
+    Isolating,
+    Job,
+    Placing,
+    State,
+    Waiting,
+)
+
+COUNTED = (
+    "restarts",
+    "replacements",
+    "hardware_reschedules",
+    "hangs_in_a_row",
+    "problem",
+    "problems_in_a_row",
+    "problem_step",
+    "error",
+    "devices_seen",
+)
+_WAITS = {
+    Diagnosing: "verdict_wait_s",
+    Isolating: "isolate_wait_s",
+    Placing: "place_wait_s",
+    Waiting: "node_wait_s",
+    Healing: "heal_wait_s",
+}
+JUST_AFTER_S = 0.001  # of a wait's end
+
+
+class UnknownSetting(ValueError):
+    """No such setting of the policy, or not such a value; the message says which there are."""
+
+
+class Both(Struct, frozen=True, kw_only=True):
+    """One event with both decisions. `was` None: a tick of the other policy alone. `other` None: the job has ended under it."""
+
+    event: AnyEvent
+    was: Decision | None
+    other: Decision | None
+
+
+def changed(policy: Policy, settings: Mapping[str, object]) -> Policy:
+    """The policy with these settings instead. raises: UnknownSetting"""
+    known = msgspec.structs.asdict(policy)
+    for key in settings:
+        if key not in known:
+            raise UnknownSetting(f"there is no setting {key!r}; there are {', '.join(sorted(known))}")
+    try:
+        return msgspec.convert({**known, **settings}, Policy, strict=False)
+    except msgspec.ValidationError as error:
+        raise UnknownSetting(str(error)) from error
+
+
+def decided_twice(events: Iterable[AnyEvent], own: Policy, other: Policy) -> Iterator[Both]:
+    """In order. A wait that ends earlier under the other policy ends with a tick of its own."""
+    real, counted, ended = State(), Job(), False
+    for event in events:
+        if not ended:
+            early = _early_tick(real, event, own, other)
+            if early is not None:
+                told = decide(_grafted(real, counted), early, other)
+                counted, ended = told.state.job, _is_over(told.state)
+                yield Both(event=early, was=None, other=told)
+        was = decide(real, event, own)
+        would_be = None
+        if not ended:
+            would_be = decide(_grafted(real, counted), event, other)
+            counted = would_be.state.job
+            ended = _is_over(would_be.state) and not _is_over(was.state)
+        real = was.state
+        yield Both(event=event, was=was, other=would_be)
+
+
+def first_choices(
+    events: Iterable[AnyEvent], own: Policy, other: Policy
+) -> dict[int, tuple[Choice | None, Choice | None]]:
+    """By incident, the first choice of each."""
+    found: dict[int, tuple[Choice | None, Choice | None]] = {}
+    for both in decided_twice(events, own, other):
+        for place, decision in enumerate((both.was, both.other)):
+            if decision is None or decision.choice is None:
+                continue
+            pair = list(found.get(decision.choice.incident, (None, None)))
+            pair[place] = pair[place] or decision.choice
+            found[decision.choice.incident] = (pair[0], pair[1])
+    return found
+
+
+def _grafted(real: State, counted: Job) -> State:
+    """The real situation, with what the other policy has counted; of the same incident also what it thinks of it."""
+    job = replace(real.job, **{name: getattr(counted, name) for name in COUNTED})
+    incident, there = real.job.incident, counted.incident
+    if incident is not None and there is not None and incident.number == there.number:
+        job = replace(job, incident=there)
+    return State(job, real.phase)
+
+
+def _is_over(state: State) -> bool:
+    return isinstance(state.phase, Ended | Finishing | Holding)
+
+
+def _early_tick(real: State, event: AnyEvent, own: Policy, other: Policy) -> Tick | None:
+    """The moment before this event at which a wait is over under the other policy and not under the job's own."""
+    name = _WAITS.get(type(real.phase))
+    if name is None:
+        return None
+    own_s, other_s = getattr(own, name), getattr(other, name)
+    over_s = getattr(real.phase, "since_s") + other_s + JUST_AFTER_S  # noqa: B009 - every phase in _WAITS has it
+    return Tick(at_s=over_s) if other_s < own_s and over_s < event.at_s else None

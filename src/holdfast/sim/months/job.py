@@ -1,0 +1,63 @@
+"""Simulates the training of one large job between faults: progress, checkpoints, slow stretches. Only what matters is an event."""
+
+from holdfast.sim.months.plan import Contender
+
+STEP_S = 1.0  # of the virtual training
+
+
+class Training:
+    """`useful_s`: of work that is saved or being made; `saved_s`: what a restart resumes from."""
+
+    def __init__(self, contender: Contender, interval_s: float) -> None:
+        self.saved_s = 0.0
+        self.interval_s = interval_s
+        self.save_s = contender.save_s
+        self.checkpointing_s = self.slow_s = 0.0  # wall clock, of all attempts
+        self._first_s: float | None = None
+        self._pause_s = 0.0  # of this attempt, in slow stretches
+        self._stood_s: float | None = None
+
+    @property
+    def moves(self) -> bool:
+        return self._first_s is not None and self._stood_s is None
+
+    def begin(self, at_s: float) -> None:
+        """The first step of an attempt."""
+        self._first_s, self._stood_s, self._pause_s = at_s, None, 0.0
+
+    def stand(self, at_s: float) -> None:
+        """No step is made from now on."""
+        if self._first_s is not None and self._stood_s is None:
+            self._stood_s = at_s
+
+    def end(self, at_s: float) -> None:
+        """The attempt is over: what was not saved is lost."""
+        if self._first_s is not None:
+            self.stand(at_s)
+            cycles, _ = self._made(at_s)
+            self.checkpointing_s += cycles * self.save_s
+            self.slow_s += min(self._pause_s, max(0.0, (self._stood_s or at_s) - self._first_s))
+            self.saved_s += cycles * self.interval_s
+        self._first_s = self._stood_s = None
+
+    def useful_s(self, at_s: float) -> float:
+        if self._first_s is None:
+            return self.saved_s
+        cycles, rest_s = self._made(at_s)
+        return self.saved_s + cycles * self.interval_s + rest_s
+
+    def step(self, at_s: float) -> int:
+        return int(self.useful_s(at_s) / STEP_S) + 1
+
+    def slow_down(self, lost_s: float) -> None:
+        if self.moves:
+            self._pause_s += lost_s
+
+    def _made(self, at_s: float) -> tuple[int, float]:
+        """Whole checkpoints of this attempt, and the work since the last one."""
+        assert self._first_s is not None
+        until_s = at_s if self._stood_s is None else min(at_s, self._stood_s)
+        trained_s = max(0.0, until_s - self._first_s - self._pause_s)
+        cycle_s = self.interval_s + self.save_s
+        cycles = int(trained_s / cycle_s)
+        return cycles, min(trained_s - cycles * cycle_s, self.interval_s)

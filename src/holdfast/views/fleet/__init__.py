@@ -1,0 +1,1 @@
+"""Costs, advice and comparisons of policies, for people."""

@@ -1,0 +1,61 @@
+"""Describes the two pictures of this room: a curve over a logarithmic scale, and bars divided into classes. Data only."""
+
+from msgspec import Struct
+
+COLOURS = {  # by cost class; others share the last
+    "computing": "#1f5fc4",
+    "checkpointing": "#0b7a5e",
+    "repeated-steps": "#c2410c",
+    "detection": "#b0208f",
+    "diagnosis": "#7a4fd0",
+    "starting": "#8a6200",
+    "stragglers": "#00788f",
+    "person": "#a01030",
+    "waiting": "#5b6270",
+}
+OTHER_COLOUR = "#b9bdc6"
+
+
+class Mark(Struct, frozen=True):
+    """A named place on the scale."""
+
+    label: str
+    x: float
+    colour: str
+
+
+class CurvePicture(Struct, frozen=True, kw_only=True):
+    """`points`: (x, share), by x. `x_words`: what a value of x reads like, at `ticks`."""
+
+    title: str
+    said: tuple[str, ...]
+    points: tuple[tuple[float, float], ...]
+    marks: tuple[Mark, ...]
+    ticks: tuple[tuple[float, str], ...]
+    x_name: str
+    y_name: str
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """`parts`: (class, share of the whole), adding up to 1. `note`: behind the bar."""
+
+    label: str
+    parts: tuple[tuple[str, float], ...]
+    note: str = ""
+
+
+class BarsPicture(Struct, frozen=True, kw_only=True):
+    title: str
+    said: tuple[str, ...]
+    bars: tuple[Bar, ...]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for bar in self.bars for name, share in bar.parts if share > 0.0))
+
+
+Picture = CurvePicture | BarsPicture
+
+
+def colour_of(name: str) -> str:
+    return COLOURS.get(name, OTHER_COLOUR)

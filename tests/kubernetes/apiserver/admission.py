@@ -1,0 +1,166 @@
+"""Sets defaults of new objects and refuses invalid ones, as far as the tests depend on it.
+
+source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/ and job-v1 (defaults and validation)
+"""
+
+from kubernetes.apiserver.answers import Failure
+
+TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "number": (int, float),
+}
+MUTABLE_POD_SPEC = {
+    "activeDeadlineSeconds",
+    "tolerations",
+    "terminationGracePeriodSeconds",
+    "nodeName",
+    "schedulingGates",
+}
+# Once a Job exists: suspend, parallelism and, if both change together, completions of an Indexed Job; the
+# template's scheduling fields only while it is suspended.
+FIXED_JOB_SPEC = (
+    "completionMode",
+    "podFailurePolicy",
+    "podReplacementPolicy",
+    "successPolicy",
+    "selector",
+    "backoffLimitPerIndex",
+)
+
+
+def admit(kind, one):
+    """Changes a new object in place. raises: Failure 422"""
+    if kind.schema:
+        _validate(kind.kind, one, kind.schema, "")
+    if kind.status and kind.kind != "Node":
+        one.pop("status", None)
+    if kind.key == ("", "pods"):
+        _pod(one)
+    elif kind.key == ("batch", "jobs"):
+        _job(one)
+    elif kind.kind == "CustomResourceDefinition":
+        pass
+    elif kind.key == ("jobset.x-k8s.io", "jobsets"):
+        _jobset(one)
+
+
+def admit_change(kind, one, before):
+    """raises: Failure 422"""
+    if kind.schema:
+        _validate(kind.kind, one, kind.schema, "")
+    if kind.key == ("", "pods"):
+        changed = {
+            key for key in {*one["spec"], *before["spec"]} if one["spec"].get(key) != before["spec"].get(key)
+        }
+        for old, new in zip(before["spec"]["containers"], one["spec"]["containers"], strict=False):
+            if {key: value for key, value in old.items() if key != "image"} == {
+                key: value for key, value in new.items() if key != "image"
+            }:
+                changed.discard("containers")
+        if changed - MUTABLE_POD_SPEC:
+            raise invalid(
+                one,
+                f"spec: Forbidden: pod updates may not change fields other than image ({sorted(changed)})",
+            )
+    elif kind.key == ("batch", "jobs"):
+        for name in FIXED_JOB_SPEC:
+            if one["spec"].get(name) != before["spec"].get(name):
+                raise invalid(one, f"spec.{name}: Invalid value: field is immutable")
+        suspended = before["spec"].get("suspend") and not before.get("status", {}).get("startTime")
+        if one["spec"]["template"] != before["spec"]["template"] and not suspended:
+            raise invalid(one, "spec.template: Invalid value: field is immutable")
+        if one["spec"].get("completions") != before["spec"].get("completions") and one["spec"].get(
+            "completions"
+        ) != one["spec"].get("parallelism"):
+            raise invalid(
+                one, "spec.completions: Invalid value: must be equal to parallelism when it changes"
+            )
+    elif kind.key == ("jobset.x-k8s.io", "jobsets"):
+        for name in ("failurePolicy", "successPolicy", "network", "replicatedJobs"):
+            if one["spec"].get(name) != before["spec"].get(name) and not before["spec"].get("suspend"):
+                raise invalid(one, f"spec.{name}: Invalid value: field is immutable")
+
+
+def invalid(one, message):
+    return Failure(
+        422, f'{one.get("kind", "object")} "{one["metadata"].get("name", "")}" is invalid: {message}'
+    )
+
+
+def _pod(one):
+    spec = one.setdefault("spec", {})
+    containers = spec.get("containers")
+    if not containers:
+        raise invalid(one, "spec.containers: Required value")
+    names = [container.get("name") for container in containers]
+    if not all(names) or len(set(names)) < len(names):
+        raise invalid(one, "spec.containers: each needs a name of its own")
+    volumes = {volume["name"] for volume in spec.get("volumes", ())}
+    for container in [*containers, *spec.get("initContainers", ())]:
+        for mount in container.get("volumeMounts", ()):
+            if mount["name"] not in volumes:
+                raise invalid(one, f"spec.containers[].volumeMounts[].name: Not found: {mount['name']!r}")
+    defaults = {
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+        "serviceAccountName": "default",
+    }
+    one["spec"] = {**defaults, **spec}
+    one["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def _job(one):
+    spec = one.setdefault("spec", {})
+    template = spec.get("template", {}).get("spec", {})
+    if not template.get("containers"):
+        raise invalid(one, "spec.template.spec.containers: Required value")
+    if template.get("restartPolicy") not in ("Never", "OnFailure"):
+        raise invalid(
+            one, 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+        )
+    indexed = spec.get("completionMode") == "Indexed"
+    if indexed and spec.get("completions") is None:
+        raise invalid(one, "spec.completions: Required value: when completion mode is Indexed")
+    if spec.get("podFailurePolicy"):
+        if template["restartPolicy"] != "Never":
+            raise invalid(one, "spec.podFailurePolicy: only with restartPolicy Never")
+        if spec.get("podReplacementPolicy", "Failed") != "Failed":
+            raise invalid(one, "spec.podReplacementPolicy: must be Failed when a podFailurePolicy is set")
+    if spec.get("successPolicy") and not indexed:
+        raise invalid(one, "spec.successPolicy: only with completionMode Indexed")
+    replaces = "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
+    defaults = {
+        "parallelism": 1,
+        "completions": 1,
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "podReplacementPolicy": replaces,
+    }
+    one["spec"] = {**defaults, **spec}
+
+
+def _jobset(one):
+    for number, part in enumerate(one.get("spec", {}).get("replicatedJobs", ())):
+        if not part.get("name") or "template" not in part:
+            raise invalid(one, f"spec.replicatedJobs[{number}]: name and template are required")
+
+
+def _validate(name, value, schema, path):
+    wanted = TYPES.get(schema.get("type", ""))
+    wrong = wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and wanted is int))
+    if wrong:
+        raise Failure(
+            422, f"{name} is invalid: {path or '<root>'}: Invalid value: must be of type {schema['type']}"
+        )
+    if "enum" in schema and value not in schema["enum"]:
+        raise Failure(422, f"{name} is invalid: {path}: Unsupported value: {value!r}")
+    for key, inner in schema.get("properties", {}).items():
+        if isinstance(value, dict) and value.get(key) is not None:
+            _validate(name, value[key], inner, f"{path}.{key}".lstrip("."))

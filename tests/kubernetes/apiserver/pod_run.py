@@ -1,0 +1,277 @@
+"""Runs one pod on its node: volumes, processes, status, restarts, and its end."""
+
+import base64
+import os
+import re
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+from kubernetes.apiserver import kubelet
+from kubernetes.apiserver.answers import now
+from kubernetes.apiserver.controllers.pods import (
+    PODS,
+    condition,
+    has_condition,
+    is_ending,
+    is_over,
+    with_condition,
+)
+from kubernetes.apiserver.controllers.scheduler import event
+
+RESTART_S, RESTART_S_MAX = 10.0, 300.0
+_REFERENCE = re.compile(r"\$\((\w+)\)")
+_LABEL = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+class PodRun:
+    """`pod`: as the store has it now."""
+
+    def __init__(self, kubelets, pod, node):
+        self._all, self.pod, self.node = kubelets, pod, node
+        self.uid = pod["metadata"]["uid"]
+        self.folder = kubelets.folder / "pods" / f"{pod['metadata']['name']}.{self.uid[:8]}"
+        self.log = self.folder / "log"
+        self._process = None
+        self._restarts = 0
+        self._ended = None  # the last state of the container
+        self._again_s = 0.0
+        self._term_s = None
+        self._waits = ""
+        self._started = ""
+        self._began = False
+        self.is_over = False
+
+    def turn(self):
+        if not self._began:
+            self._begin()
+        elif self._process is not None and self._process.poll() is not None:
+            self._container_ended(self._process.returncode)
+        elif (
+            self._process is None
+            and not self.is_over
+            and not is_ending(self.pod)
+            and time.monotonic() >= self._again_s
+        ):
+            self._start()
+        if is_ending(self.pod):
+            self._end()
+
+    # Start ------------------------------------------------------------------------------------------------
+
+    def _begin(self):
+        if is_ending(self.pod):
+            return
+        why = self._cannot()
+        if why:
+            self._say_waits(*why)
+            return
+        self._began = True
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._start()
+
+    def _cannot(self):
+        """(reason, message) why the container cannot be created yet."""
+        container = self.pod["spec"]["containers"][0]
+        if container.get("image", "") in self._all.bad_images:
+            return "ImagePullBackOff", f'Back-off pulling image "{container["image"]}": not found'
+        for volume in self.pod["spec"].get("volumes", ()):
+            secret = (volume.get("secret") or {}).get("secretName")
+            if secret and self._find("secrets", secret) is None:
+                text = f'MountVolume.SetUp failed for volume "{volume["name"]}" : secret "{secret}" not found'
+                if self._waits != "ContainerCreating":
+                    event(self._all.store, self.pod, "FailedMount", text, "Warning")
+                return "ContainerCreating", ""
+        return None
+
+    def _find(self, plural, name):
+        return self._all.store.find("", plural, self.pod["metadata"]["namespace"], name)
+
+    def _say_waits(self, reason, message):
+        if self._waits == reason:
+            return
+        self._waits = reason
+        waiting = {"reason": reason, **({"message": message} if message else {})}
+        self._say("Pending", {"waiting": waiting}, ready=False)
+        if reason == "ImagePullBackOff":
+            event(self._all.store, self.pod, "Failed", f"Error: {reason}", "Warning")
+
+    def _start(self):
+        container = self.pod["spec"]["containers"][0]
+        places = self._places(container)
+        address = self._all.address(self.pod)
+        env = self._environment(container, address, places)
+        words = [*(container.get("command") or []), *(container.get("args") or [])]
+        words = [_placed(_expanded(word, env), places) for word in words]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=env,
+                cwd=str(self.folder),
+                start_new_session=True,
+            )
+        self._started = now()
+        self._say("Running", {"running": {"startedAt": self._started}}, ready=True, address=address)
+
+    def _places(self, container):
+        """The folder of each path at which a volume is mounted."""
+        volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes", ())}
+        found = {}
+        for mount in container.get("volumeMounts", ()):
+            volume = volumes[mount["name"]]
+            if "hostPath" in volume:
+                found[mount["mountPath"]] = volume["hostPath"]["path"]
+                continue
+            folder = self.folder / "volumes" / mount["name"]
+            folder.mkdir(parents=True, exist_ok=True)
+            found[mount["mountPath"]] = str(folder)
+            if "secret" in volume:
+                secret = self._find("secrets", volume["secret"]["secretName"])
+                for name, text in (secret.get("data") or {}).items():
+                    (folder / name).write_bytes(base64.b64decode(text))
+                for name, text in (secret.get("stringData") or {}).items():
+                    (folder / name).write_text(text)
+        found["/dev/termination-log"] = str(self.folder / "termination-log")
+        return found
+
+    def _environment(self, container, address, places):
+        meta = self.pod["metadata"]
+        env = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "PYTHONPATH") if key in os.environ}
+        kubeconfig = self._all.folder / "kubeconfig"
+        env |= {
+            "HOSTNAME": self.pod["spec"].get("hostname", meta["name"]),
+            kubelet.MARK: self.uid,
+            "KUBECONFIG": str(kubeconfig),
+        }
+        fields = {
+            "metadata.name": meta["name"],
+            "metadata.namespace": meta["namespace"],
+            "metadata.uid": meta["uid"],
+            "spec.nodeName": self.node,
+            "status.podIP": address,
+            "status.hostIP": "127.0.0.1",
+        }
+        for one in container.get("env", ()):
+            env[one["name"]] = self._value(one, fields, env, places)
+        return env
+
+    def _value(self, one, fields, env, places):
+        if "value" in one:
+            return self._resolved(_placed(_expanded(one["value"], env), places))
+        path = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+        if found := _LABEL.fullmatch(path):
+            return (self.pod["metadata"].get(found[1]) or {}).get(found[2], "")
+        return fields.get(path, "")
+
+    def _resolved(self, text):
+        """Names of headless Services by the addresses that a cluster's DNS would answer."""
+        namespace = self.pod["metadata"]["namespace"]
+        for service in self._all.store.all("", "services", namespace):
+            name = service["metadata"]["name"]
+            for full in (
+                f"{name}.{namespace}.svc.cluster.local",
+                f"{name}.{namespace}.svc",
+                f"{name}.{namespace}",
+            ):
+                text = text.replace(full, self._all.address_of(name))
+        return text
+
+    # End --------------------------------------------------------------------------------------------------
+
+    def _container_ended(self, code):
+        self.strike(signal.SIGKILL)  # a container's other processes end with its first
+        self._process = None
+        code = code if code >= 0 else 128 - code
+        message = ""
+        with suppress(OSError):
+            message = (self.folder / "termination-log").read_text()[-4096:]
+        ended = {
+            "exitCode": code,
+            "reason": "Completed" if code == 0 else "Error",
+            "startedAt": self._started,
+            "finishedAt": now(),
+            **({"message": message} if message else {}),
+        }
+        self._ended = {"terminated": ended}
+        policy = self.pod["spec"].get("restartPolicy", "Always")
+        if not is_ending(self.pod) and (policy == "Always" or (policy == "OnFailure" and code != 0)):
+            wait_s = (
+                0.0 if not self._restarts else min(RESTART_S * 2.0 ** (self._restarts - 1), RESTART_S_MAX)
+            )
+            self._restarts += 1
+            self._again_s = time.monotonic() + wait_s
+            self._say(
+                "Running", {"waiting": {"reason": "CrashLoopBackOff"}} if wait_s else self._ended, ready=False
+            )
+            return
+        self.is_over = True
+        self._say("Succeeded" if code == 0 else "Failed", self._ended, ready=False)
+
+    def _end(self):
+        meta = self.pod["metadata"]
+        grace_s = meta.get("deletionGracePeriodSeconds", 30)
+        if self._process is not None:
+            if self._term_s is None:
+                self._term_s = time.monotonic()
+                with suppress(ProcessLookupError):
+                    os.kill(self._process.pid, signal.SIGTERM)
+            elif time.monotonic() - self._term_s >= grace_s:
+                self.strike(signal.SIGKILL)
+            if grace_s == 0:
+                self.strike(signal.SIGKILL)
+            return
+        if not is_over(self.pod):
+            self._say("Failed", self._ended or {"waiting": {"reason": "ContainerCreating"}}, ready=False)
+        latest = self._all.store.find("", "pods", meta["namespace"], meta["name"])
+        if latest is not None and latest["metadata"]["uid"] == self.uid:
+            self._all.store.delete(PODS, latest, 0)
+        self.is_over = True
+
+    def strike(self, number):
+        """All processes of the pod."""
+        for pid in kubelet.marked(self.uid):
+            with suppress(OSError):
+                os.kill(pid, number)
+
+    # Status -----------------------------------------------------------------------------------------------
+
+    def _say(self, phase, state, *, ready, address=""):
+        meta = self.pod["metadata"]
+        latest = self._all.store.find("", "pods", meta["namespace"], meta["name"])
+        if latest is None or latest["metadata"]["uid"] != self.uid:
+            return
+        old = latest["status"]
+        container = {
+            "name": latest["spec"]["containers"][0]["name"],
+            "image": latest["spec"]["containers"][0].get("image", ""),
+            "ready": ready,
+            "started": ready,
+            "restartCount": self._restarts,
+            "state": state,
+            **({"lastState": self._ended} if self._ended and "terminated" not in state else {}),
+        }
+        conditions = old.get("conditions", [])
+        for kind in ("Initialized", "Ready", "ContainersReady"):
+            conditions = with_condition(
+                conditions, condition(kind, at=now(), status="True" if ready else "False")
+            )
+        if not has_condition(latest, "PodScheduled"):
+            conditions = with_condition(conditions, condition("PodScheduled", at=now()))
+        more = {"podIP": address, "hostIP": "127.0.0.1", "startTime": now()} if address else {}
+        status = {**old, **more, "phase": phase, "conditions": conditions, "containerStatuses": [container]}
+        self.pod = self._all.store.change(PODS, latest, status=status) or latest
+
+
+def _expanded(text, env):
+    return _REFERENCE.sub(lambda found: env.get(found[1], found[0]), text)
+
+
+def _placed(text, places):
+    for path, folder in sorted(places.items(), key=lambda pair: -len(pair[0])):
+        if text == path or text.startswith(path + "/"):
+            return folder + text[len(path) :]
+    return text

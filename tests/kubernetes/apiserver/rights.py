@@ -1,0 +1,28 @@
+"""Answers who may do what: tokens with the rules of RBAC roles, and SelfSubjectAccessReviews.
+
+source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/, and
+https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+"""
+
+from kubernetes.apiserver.answers import Failure
+
+
+class Rights:
+    """`denied`: (verb, plural) that nobody but the administrator may do. A request without a token is the administrator's."""
+
+    def __init__(self):
+        self.denied = set()
+
+    def check(self, authorization, verb, route, plural):
+        if authorization and not self.may(verb, plural):
+            where = f" in the namespace {route.namespace!r}" if route.namespace else " at the cluster scope"
+            raise Failure(403, f'{plural} is forbidden: User "test" cannot {verb} resource "{plural}"{where}')
+
+    def may(self, verb, plural):
+        return not {(verb, plural), ("*", plural), (verb, "*")} & self.denied
+
+    def review(self, body):
+        asked = body["spec"]["resourceAttributes"]
+        plural = asked["resource"] + (f"/{asked['subresource']}" if asked.get("subresource") else "")
+        allowed = self.may(asked["verb"], plural)
+        return {**body, "status": {"allowed": allowed, "reason": "" if allowed else "no rule allows it"}}
