@@ -47,6 +47,7 @@ from holdfast.model.verdicts import Verdict
 OPENED_LIMIT_S, VERDICT_LIMIT_S = 2.0, 1.0
 BUG = Verdict(category="python_exception", class_="training", title="KeyError: 'x'", confidence=0.9)
 SETTLES_S = 120.0
+AT_WORK = 0.7  # of the kills: while it delivers
 Key = tuple[str, int]
 
 
@@ -179,7 +180,10 @@ def report_kills(incidents: int, kills: int, dice: random.Random) -> bool:
             job.give_verdict(number)
             job.recover(number)
             if number in at:
-                time.sleep(dice.uniform(0.0, 1.0))  # some of them while it starts
+                if dice.random() < AT_WORK:  # else while it starts, or reads what it missed
+                    before = receiver.count.total()
+                    until("a delivery", lambda before=before: receiver.count.total() > before)
+                time.sleep(dice.uniform(0.0, 0.5))
                 end(process)
                 process = start()
         names = {f"{job.name}/incident-{number}" for number in range(1, incidents + 1)}
