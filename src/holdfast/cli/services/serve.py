@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 from holdfast.cli.line.flags import App, BadParameter, Context, Exit, Option
 from holdfast.cli.line.output import put, say
-from holdfast.cli.serve_notices import notifying
 from holdfast.cli.services import serve_tokens
+from holdfast.cli.services.serve_notices import notifying
+from holdfast.core.plurals import counted
+from holdfast.journal.jobdir import StateDir
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
 
 REFUSED = 2
@@ -134,12 +136,24 @@ def serve(
         lang=lang,
         limits=module.Limits(rate_per_s=rate, burst=int(4 * rate)),
     )
+    _say_folders(settings.state_dirs)
     try:
         with notifying(notify, settings.state_dirs, say):
             module.run(settings, lambda at: put(f"serving {at}", now=True))
     except module.CannotServe as error:
         say(str(error))
         raise Exit(REFUSED) from error
+
+
+def _say_folders(folders: Iterable[Path]) -> None:
+    """What is served, so that a wrong folder is noticed."""
+    for folder in folders:
+        if folder.is_dir():
+            say(f"state folder {folder}: {counted(len(StateDir(folder).jobs()), 'job')}")
+        else:
+            say(
+                f"state folder {folder} does not exist yet: it is empty until a job runs with --state-dir {folder}"
+            )
 
 
 def host_and_port(text: str) -> tuple[str, int]:
