@@ -31,6 +31,7 @@ LONG_FILES = (
     "checks/host/test_node_matrix.py",
     "run/test_checks.py",
     "run/test_failures.py",
+    "notify/test_process.py",
     "run/watch/test_steps.py",
     "checks/gpu/test_matrix.py",
     "run/test_holdfast_dies.py",

@@ -99,7 +99,7 @@ def _follow(watch: JobWatch, post: Post) -> None:
             ended_s = now_s if ended_s is None else ended_s
             if post.is_idle or now_s - ended_s > LEFT_S:
                 return
-        time.sleep(TURN_S)
+        post.wait(TURN_S)
 
 
 def _opened(job: JobDir, settings: Settings) -> JobWatch:

@@ -58,8 +58,9 @@ class Post:
         )
         self._storms = Storms((*every, *(name for name, one in senders.items() if one.bounds_itself)))
         self._done: _Done = queue.Queue()
+        self._woken = threading.Event()
         self._workers = {
-            name: _Worker(sender, self._done, clock, secrets.get(name, ()), name)
+            name: _Worker(sender, self._done, self._woken, clock, secrets.get(name, ()), name)
             for name, sender in senders.items()
         }
         self._worst: dict[str, Severity] = {}  # by notice
@@ -110,6 +111,11 @@ class Post:
                     )
                 )
             worker.give(send)
+
+    def wait(self, at_most_s: float) -> None:
+        """Until a delivery is over, at most for so long."""
+        self._woken.wait(at_most_s)
+        self._woken.clear()
 
     @property
     def is_idle(self) -> bool:
@@ -180,11 +186,12 @@ class _Worker:
         self,
         sender: Sender,
         done: _Done,
+        woken: threading.Event,
         clock: Callable[[], float],
         secrets: tuple[str, ...],
         name: str,
     ) -> None:
-        self._sender, self._done = sender, done
+        self._sender, self._done, self._woken = sender, done, woken
         self._clock, self._secrets = clock, secrets
         self._todo: queue.Queue[Send | None] = queue.Queue(1)
         self._told: list[Notice] = []
@@ -218,6 +225,7 @@ class _Worker:
             result, is_final = self._delivered(send)
             self._done.put((send, result, is_final))
             self.is_busy = False
+            self._woken.set()
 
     def _again(self) -> None:
         """What fails now is repeated with the next turn."""

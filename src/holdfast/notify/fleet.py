@@ -137,7 +137,7 @@ def _follow(fleet: Fleet, post: Post, go_on: Callable[[], bool]) -> None:
             for notice in fleet.news():
                 post.put(notice)
         post.turn()
-        time.sleep(TURN_S)
+        post.wait(TURN_S)
 
 
 def _is_old(journal: Path, wall_s: float) -> bool:

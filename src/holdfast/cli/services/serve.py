@@ -11,9 +11,10 @@ from typing import Annotated, Any
 from holdfast.cli.line.flags import App, BadParameter, Context, Exit, Option
 from holdfast.cli.line.output import put, say
 from holdfast.cli.services import serve_tokens
-from holdfast.cli.services.serve_notices import notifying
 from holdfast.core.plurals import counted
 from holdfast.journal.jobdir import StateDir
+from holdfast.notify.config import ConfigRefused
+from holdfast.notify.started import notifying
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
 
 REFUSED = 2
@@ -138,9 +139,9 @@ def serve(
     )
     _say_folders(settings.state_dirs)
     try:
-        with notifying(notify, settings.state_dirs, say):
+        with notifying(notify, settings.state_dirs):
             module.run(settings, lambda at: put(f"serving {at}", now=True))
-    except module.CannotServe as error:
+    except (module.CannotServe, ConfigRefused) as error:
         say(str(error))
         raise Exit(REFUSED) from error
 
