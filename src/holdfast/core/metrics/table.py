@@ -1,7 +1,7 @@
-"""The table of all metrics that Holdfast exports; docs/metrics.md is written from it.
+"""Defines all metrics that Holdfast exports; docs/metrics.md is generated from it.
 
-Names follow Prometheus' conventions: base units, the unit last, `_total` for counters. A job is `job_name` and never `job`, a
-label that Prometheus sets itself.
+Names follow Prometheus conventions: base units, the unit last, `_total` for counters. The label of a job is
+`job_name`, because Prometheus itself sets the label `job`.
 """
 
 from holdfast.model.monitoring.metrics import Exporter, Metric
@@ -257,7 +257,7 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def series_names() -> frozenset[str]:
-    """Every series name that Prometheus has of them: a histogram makes three."""
+    """Returns every series name of these metrics. A histogram has three."""
     names: set[str] = set()
     for metric in METRICS:
         if metric.type == "histogram":
