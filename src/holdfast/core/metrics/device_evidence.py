@@ -1,7 +1,9 @@
-"""Reads utilisation, SM activity, tensor activity and congestion of all devices of a job together, around an incident. Pure.
+"""Reads utilisation, SM activity, tensor activity and congestion of all devices of a job together, around an incident.
+Pure.
 
-As the platforms' handbooks do: all ranks low: they wait for one; one low: it is the one; high utilisation with low SM activity:
-communication is blocked; high SM activity with low tensor activity: a collective spins. And which device changed first.
+As the platforms' handbooks do: all ranks low: they wait for one; one low: it is the one; high utilisation with low SM
+activity: communication is blocked; high SM activity with low tensor activity: a collective spins. And which device
+changed first.
 """
 
 import math
@@ -48,7 +50,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Levels(Struct, frozen=True):
-    """Medians before and in the incident. None: no value there."""
+    """Medians before and in the incident. None if there was no value."""
 
     before: float | None
     during: float | None

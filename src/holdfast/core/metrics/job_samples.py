@@ -27,8 +27,8 @@ class Rates(Struct, frozen=True):
 class JobFacts(Struct, frozen=True, kw_only=True):
     """What the journal does not hold. `steps`, `rates`: None and empty where no log names steps.
 
-    `findings`: kinds of those that are still so. `last_output_s`: the job's clock; None: there was none yet.
-    `agents`: how many are connected; None: there are none, agent and controller are one process.
+    `findings`: kinds of those that are still so. `last_output_s`: the job's clock; None if there was none yet.
+    `agents`: how many are connected; None if there are none, agent and controller are one process.
     """
 
     engine: str

@@ -1,8 +1,8 @@
 """Accounts for every second of a job, and counts its incidents, from the events of its journal. Pure.
 
-A second is productive, or it is lost to one cause. What it was is often known only later: time since the last step counts as
-lost once an incident is found, and time within an incident gets its category with the verdict. Until then it is in neither
-counter, so that no counter ever falls.
+A second is productive, or it is lost to one cause. What it was is often known only later: time since the last step
+counts as lost once an incident is found, and time within an incident gets its category with the verdict. Until then it
+is in neither counter, so that no counter ever falls.
 """
 
 from bisect import bisect_left
@@ -136,7 +136,7 @@ class Ledger:
     # Time -------------------------------------------------------------------------------------------------
 
     def _stage(self) -> str | None:
-        """What passing time is now; None: it is not counted (before the job, and once its outcome is settled)."""
+        """What passing time is now; None if it is not counted (before the job, and once its outcome is settled)."""
         phase = self.state.phase
         if not isinstance(phase, Running):
             return _STAGES.get(type(phase))

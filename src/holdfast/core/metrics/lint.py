@@ -38,9 +38,9 @@ class Has(Struct, frozen=True, kw_only=True):
     """What a Prometheus has of the series that rules ask for.
 
     `names`: seen within the last day. `with_numbers`: those that have a number now, neither NaN nor DCGM's blank value.
-    `labelled`: by label, the names of which at least one series has it. `samples`: of a name, the most that one of its series
-    has within a range ("10m"). `meets`: whether node names of agents and Hostname of GPUs have any in common; None: one of
-    them is missing. `loaded`: alert rules that are loaded, with the error of their last evaluation.
+    `labelled`: by label, the names of which at least one series has it. `samples`: of a name, the most that one of its
+    series has within a range ("10m"). `meets`: whether node names of agents and Hostname of GPUs have any in common;
+    None: one of them is missing. `loaded`: alert rules that are loaded, with the error of their last evaluation.
     """
 
     names: frozenset[str]
@@ -52,7 +52,9 @@ class Has(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """One rule. `why`: what keeps it from firing, empty: it can fire. `notes`: what it cannot see, or that it is not loaded."""
+    """One rule. `why`: what keeps it from firing, empty if it can fire. `notes`: what it cannot see, or that it is not
+    loaded.
+    """
 
     rule: str
     why: tuple[str, ...] = ()
@@ -101,7 +103,7 @@ def _one(rule: AlertRule, series: Mapping[str, Series], has: Has) -> Judged:
     if rule.name not in has.loaded:
         notes.append("this Prometheus has not loaded it")
     elif error := has.loaded[rule.name]:
-        why = (*why, f"its evaluation fails there: {error}")
+        why = (*why, f"Prometheus cannot evaluate it: {error}")
     return Judged(rule=rule.name, why=why, notes=tuple(notes))
 
 

@@ -39,7 +39,10 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
 
 class OwnFacts(Struct, frozen=True, kw_only=True):
-    """A process of Holdfast. `part`: controller, agent or server. `journal`: whether it is written; None: it has none."""
+    """A process of Holdfast. `part`: controller, agent or server.
+
+    `journal`: True if the process can write its journal; None if it has no journal.
+    """
 
     part: str
     version: str
