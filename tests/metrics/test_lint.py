@@ -123,7 +123,7 @@ def test_a_series_that_is_scraped_too_rarely():
     (one,) = (one for one in judged(BOOK, has) if one.rule == "RoceSlowRestart")
     assert one.why == (
         f"{name} is scraped too rarely: 1 sample in 5m, and 2 are needed",
-        "its evaluation fails there: many-to-many matching not allowed",
+        "Prometheus cannot evaluate it: many-to-many matching not allowed",
     )
 
 
