@@ -192,7 +192,7 @@ def _place_of(name: str | None, root: Path) -> Path:
 
 
 def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
-    """Follows a job that was submitted to Slurm from here. None: it is none."""
+    """Follows a job that was submitted to Slurm from here. None if it is none."""
     if not (root / "slurm" / (job or "")).is_dir():
         return None
     code: int | None = _elsewhere().attach_slurm(str(root), job, os.environ, quiet=quiet)
@@ -234,7 +234,7 @@ def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True)
     if ranks is None:
         return tuple(words)
     if not _COUNT.fullmatch(ranks):
-        raise BadParameter(f"{ranks!r} is neither a number from 1 on nor auto, gpu or cpu")
+        raise BadParameter(f"{ranks!r} is neither a number of at least 1 nor auto, gpu or cpu")
     where = ("--standalone",) if alone else ()
     return (*_launcher(), *where, "--nproc-per-node", ranks, *words)
 

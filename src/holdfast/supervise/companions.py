@@ -25,7 +25,8 @@ FINAL_CODES = (0, 1, 2)  # it has ended for good, and its log says why
 class Companion(Struct, frozen=True, kw_only=True):
     """`module` runs with the job's folder and `arguments`. `log`: its file there. `without`: what is missing if it ends.
 
-    `announces`: a file in the job's folder with one line, which people are shown once it is there; empty: none.
+    `announces`: a file in the job's folder with one line, which people are shown once it is there; empty if there is
+    none.
     """
 
     module: str

@@ -65,7 +65,7 @@ def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
 def attach_slurm(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted to Slurm; None: there is none of that name, or this is its allocation."""
+    """Follows a job that was submitted to Slurm; None if there is none of that name, or this is its allocation."""
     return follow_submitted(state_dir, name, env, quiet=quiet)
 
 

@@ -1,4 +1,5 @@
-"""Makes the one sentence about a job's state, where no incident says more: training, waiting, succeeded, dead, and others.
+"""Makes the one sentence about a job's state, where no incident says more: training, waiting, succeeded, dead, and
+others.
 
 The same limits and the same pieces as in `views.sentence`. Pure.
 """
@@ -28,7 +29,7 @@ class StateTold(Struct, frozen=True, kw_only=True):
     """What is known of a job's state. `since_s`: since when it is so. `reason`: of its end, or of what it waits for.
 
     `by`: who asked for the end, as in StopRequested. `missing`: workers without a node. `isolated`: how many nodes.
-    `host`: where it runs. `ranks`: that live; None: not known.
+    `host`: where it runs. `ranks`: that live; None if not known.
     """
 
     name: str

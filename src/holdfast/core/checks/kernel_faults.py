@@ -29,7 +29,7 @@ KILLS_NEWS_S = 3600.0
 
 
 class Incident(Struct, frozen=True, kw_only=True):
-    """`times`: number of its lines. `last_s`: Unix time of the last one; None: unknown."""
+    """`times`: number of its lines. `last_s`: Unix time of the last one; None if unknown."""
 
     category: str
     severity: str
@@ -93,7 +93,9 @@ def _words(words: Words, one: Match) -> Words:
 def judge_incidents(
     found: Sequence[Incident], now_s: float, good_s: float, *, without_xids: bool
 ) -> list[Finding]:
-    """Judges incidents. `without_xids`: another check reports Xids. Only codes in the tables remove the node."""
+    """Judges faults in the kernel log. `without_xids`: another check reports Xids. Only codes in the tables remove the
+    node.
+    """
     since = "since the last good run" if good_s else "since boot"
     return [
         _finding(one, since)

@@ -165,7 +165,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     """The job after the last event. `outcome` is empty until the job has ended.
 
     `phase_since_s`: since when the phase is so. `reason`: why it ended, or is being ended. `ended_by`: who asked for the
-    end, as in StopRequested. `moved`: why the scheduler has ended all processes; empty: it has not, or has started
+    end, as in StopRequested. `moved`: why the scheduler has ended all processes; empty if it has not, or has started
     them again. `nodes`: by worker. `workers`: how many. `devices`: those of these nodes that the boot check named.
     """
 

@@ -1,4 +1,5 @@
-"""Implements the engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on each.
+"""Implements the engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on
+each.
 
 The nodes are those of `local_hosts`. They and their agents outlive this process: a later one with the same folder takes
 them over. The engine never checks a node over its network, so a node that is cut off counts as alive.
@@ -47,7 +48,7 @@ END_S = 3.0  # for agents to end by themselves
 
 
 class _Agent(Struct):
-    """`process`: None if another process started it. `due_s`: when to start it again; None: never."""
+    """`process`: None if another process started it. `due_s`: when to start it again; None for never."""
 
     pid: int = 0
     process: subprocess.Popen[bytes] | None = None

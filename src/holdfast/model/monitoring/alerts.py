@@ -17,7 +17,7 @@ class Alert(Struct, frozen=True, kw_only=True):
 
 
 class ReceivedAlert(Struct, frozen=True, kw_only=True):
-    """One alert of a webhook. Times in seconds since the epoch; None: not told."""
+    """One alert of a webhook. Times in seconds since the epoch; None if not told."""
 
     status: str  # firing, resolved
     labels: dict[str, str]

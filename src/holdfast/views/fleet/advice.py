@@ -100,7 +100,7 @@ def _length(seconds: float | None) -> str:
 
 
 def picture(advice: Advice, title: str) -> CurvePicture | None:
-    """The curve of goodput over the interval; None: no cost of a checkpoint is known."""
+    """The curve of goodput over the interval; None if no cost of a checkpoint is known."""
     if advice.interval is None or not advice.curve:
         return None
     found = advice.interval

@@ -151,7 +151,7 @@ def of_versions(
     has_compat: bool,
     is_run: bool,
 ) -> Iterator[Finding]:
-    """Findings on versions. `driver`: NVIDIA's, empty: not loaded. `has_compat`: forward compatibility libraries
+    """Findings on versions. `driver`: NVIDIA's, empty if not loaded. `has_compat`: forward compatibility libraries
     exist.
     """
     if not torch.get("found"):
