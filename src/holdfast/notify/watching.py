@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.archive.state import true_state
 from holdfast.controller.loop import decisions
+from holdfast.core.job.story import Summary
 from holdfast.core.notify.happenings import Happening, happenings
 from holdfast.jobs.record import Record
 from holdfast.journal.jobdir import JobDir
@@ -60,6 +61,7 @@ class JobWatch:
         self._job, self._settings, self._clock = job, settings, clock
         self._id = job_id or job.name
         self._seq = 0
+        self._summary: Summary | None = None  # after the last event; made where it is asked for
         self._versions: dict[str, int] = {}
         self._rounds: dict[str, int] = {}  # how often what a key stands for has begun
         self._closed: set[str] = set()
@@ -78,7 +80,7 @@ class JobWatch:
         for event, decision in decisions(self._rows(), policy, state):
             found = happenings(state, event, decision, policy)
             story.hear(event, decision)
-            state = decision.state
+            state, self._summary = decision.state, None
             for one in found:
                 yield from self._notices(one, STATES.get(one.event, "training"))
 
@@ -91,7 +93,7 @@ class JobWatch:
         state = self._record.story.state
         if isinstance(state.phase, Running) and not self._lost:
             attempt = state.job.attempt
-            attempts = self._record.story.summary().attempts
+            attempts = self._now().attempts
             started_s = attempts[-1].started_at_s if attempts else None
         yield from self._outside(self._silence.look(attempt, now_s))
         yield from self._outside(self._checkpoints.look(attempt, started_s, now_s))
@@ -100,7 +102,7 @@ class JobWatch:
         self._record.close()
 
     def _supervised(self) -> Iterator[Notice]:
-        truth = true_state(self._job, self._record.facts, self._record.story.summary(), self._clock)
+        truth = true_state(self._job, self._record.facts, self._now(), self._clock)
         is_lost = truth.state in ("dead", "unsupervised")
         if is_lost == bool(self._lost):
             return
@@ -143,7 +145,12 @@ class JobWatch:
         if settings.page:
             link = f"{settings.page}/jobs/{self._id}"
             link += f"/incidents/{happening.incident}" if happening.incident is not None else ""
-        return notice(happening, version, record.story.summary(), seen, link=link, zone=settings.zone)
+        return notice(happening, version, self._now(), seen, link=link, zone=settings.zone)
+
+    def _now(self) -> Summary:
+        if self._summary is None:
+            self._summary = self._record.story.summary()
+        return self._summary
 
     def _numbered(self, happening: Happening) -> Happening:
         """What begins again after it was over is another notice: nobody looks at the old one."""
