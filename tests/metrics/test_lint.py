@@ -85,8 +85,8 @@ def test_nan_blank_and_missing_labels(tools, started, tmp_path, capsys):
     server = started(prometheus(tmp_path, [started(Played(text(broken))).port]))
     wait_for_series(server.url, "DCGM_FI_DEV_GPU_UTIL")
     told = linted(server.url, capsys)
-    assert "holds no number: NaN, blank" in why(told, "GpuPowerZero")
-    assert "holds no number: NaN, blank" in why(told, "GpuTemperatureHigh")
+    assert "has no number: it is NaN, blank" in why(told, "GpuPowerZero")
+    assert "has no number: it is NaN, blank" in why(told, "GpuTemperatureHigh")
     assert "has no label Hostname" in why(told, "GpuImbalanceInNode")
 
 
