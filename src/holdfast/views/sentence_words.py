@@ -143,8 +143,8 @@ TO_DO: dict[str, Words] = {
     "restart": Words(en="Start it again", zh="重新启动即可"),
     "fix_code": Words(en="Fix the code, then start again", zh="修复代码后再启动"),
     "fix_config": Words(en="Change the settings, then start again", zh="修改设置后再启动"),
-    "fix_env": Words(en="Mend the environment, then start again", zh="修复环境后再启动"),
-    "fix_data": Words(en="Mend the data or its storage, then start again", zh="修复数据或存储后再启动"),
+    "fix_env": Words(en="Fix the environment, then start again", zh="修复环境后再启动"),
+    "fix_data": Words(en="Repair the data or its storage, then start again", zh="修复数据或存储后再启动"),
     "fix_network": Words(en="Have the network repaired, then start again", zh="修复网络后再启动"),
     "upgrade_library": Words(en="Change the library's version, then start again", zh="更换该库版本后再启动"),
     "reduce_memory": Words(en="Use less memory, then start again", zh="降低内存占用后再启动"),
@@ -154,12 +154,12 @@ TO_DO: dict[str, Words] = {
     "isolate_node": Words(en="Start again without the node", zh="避开该节点后再启动"),
 }
 
-# A restart does not fix these: the failure can recur while training continues.
+# A restart does not fix these: the same can come back while training goes on.
 AFTER_RECOVERY: dict[str, Words] = {
     "fix_code": Words(en="It can come back: fix the code", zh="可能再次发生:请修复代码"),
     "fix_config": Words(en="It can come back: change the settings", zh="可能再次发生:请修改设置"),
-    "fix_env": Words(en="It can come back: mend the environment", zh="可能再次发生:请修复环境"),
-    "fix_data": Words(en="It can come back: mend the data", zh="可能再次发生:请修复数据"),
+    "fix_env": Words(en="It can come back: fix the environment", zh="可能再次发生:请修复环境"),
+    "fix_data": Words(en="It can come back: repair the data", zh="可能再次发生:请修复数据"),
     "fix_network": Words(en="Have the network looked at", zh="请检查网络"),
     "upgrade_library": Words(en="It can come back: change the library's version", zh="可能再次发生:请更换库版本"),
     "reduce_memory": Words(en="It can come back: use less memory", zh="可能再次发生:请降低内存占用"),

@@ -21,7 +21,7 @@ CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own f
 KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: reported only while new
 OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
 BROKEN = frozenset(("reboot_node", "isolate_node"))
-# What only a reboot or a new part mends. A PCIe port, say, may have recovered since, and be of no use to a run.
+# Faults that only a reboot or a new part ends. A PCIe port, say, may have recovered since, and be of no use to a run.
 LASTING = late(r"gpu_missing|ecc_uncorrectable|sxid|xid_\d+")
 SURE = 0.85
 TEXT_MAX = 200
