@@ -46,7 +46,10 @@ class Server:
         self.url = f"http://127.0.0.1:{int(port)}"
         self.kubeconfig = self.folder / "kubeconfig"
         self.kubeconfig.write_text(KUBECONFIG.replace("URL", self.url))
-        self.client = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        # A connection for each request: tests have the server cut those that are open.
+        self.client = httpx.Client(
+            base_url=self.url, timeout=20, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+        )
 
     def control(self, name, **given):
         answer = self.client.post(f"/_test/{name}", json=given)

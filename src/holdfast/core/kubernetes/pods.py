@@ -97,11 +97,21 @@ class PodBook:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The pods that the controller may use, oldest first."""
-        return tuple(name for name, pod in self._pods.items() if pod.announced and not pod.down)
+        return tuple(
+            name
+            for name, pod in self._pods.items()
+            if pod.announced and not pod.down and pod.state.node not in self._isolated
+        )
 
     @property
     def isolated(self) -> tuple[str, ...]:
+        """Nodes of the cluster that this job does not use any more."""
         return tuple(self._isolated)
+
+    def remember_isolated(self, nodes: Iterable[str]) -> None:
+        """By a controller before this one."""
+        for node in nodes:
+            self._isolated.setdefault(node, 0)
 
     # Facts ------------------------------------------------------------------------------------------------
 

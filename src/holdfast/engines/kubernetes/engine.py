@@ -36,6 +36,7 @@ from holdfast.parsers.kubernetes.objects import NotRead, node_of, owner_of, pod_
 FIRST_LIST_S, LEASE_S, RELEASE_S = 60.0, 40.0, 3.0
 TAKEN_MAX = 512  # of what has arrived, in one turn
 SUPERSEDED = 91  # exit code of a controller whose Lease another holds
+ISOLATED = "isolated-nodes"  # in the job's folder
 PODS, NODES, OWNER = "pods", "nodes", "owner"
 _ASKED = (*rights.WATCH_PODS, rights.REMOVE_PODS, rights.EVICT_PODS, rights.READ_LOGS)
 _BETTER = (rights.WATCH_NODES, rights.PATCH_NODES, rights.LEASES)
@@ -84,6 +85,9 @@ class KubernetesEngine:
 
     def listen(self, folder: Path) -> Sequence[str]:
         """The address of this pod. Waits for the Lease, and for the first list of pods."""
+        self._isolated_path = folder / ISOLATED
+        with suppress(OSError):
+            self._book.remember_isolated(self._isolated_path.read_text().split())
         try:
             self._learn_rights()
             self._lease.take(LEASE_S)
@@ -140,6 +144,8 @@ class KubernetesEngine:
 
     def isolate(self, node: str, reason: str) -> None:
         self._book.isolate(node, reason, self._clock())
+        with suppress(OSError):  # a controller that is restarted would use the node again
+            self._isolated_path.write_text("\n".join(self._book.isolated))
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
         self._book.more_nodes(workers, without, self._clock())
