@@ -1,8 +1,11 @@
 """A whole job on Kubernetes, seen from outside: the real command line against the API server of tests, with pods as processes."""
 
+import json
 import os
 import signal
 
+from holdfast.engines.kubernetes.kinds import KINDS
+from holdfast.parsers.kubernetes.objects import owner_of
 from kubernetes.server import Server
 from many.whole_job import LONG_S, WholeJob, words_of
 from run.place import wait_for
@@ -14,8 +17,9 @@ RESTARTS = ("--max-restarts", 100, "--unconditional-restart", "--replace-workers
 class KubernetesJob(WholeJob):
     """`server`: its own API server, with `NODES` nodes."""
 
-    def __init__(self, path, cache, nodes=NODES, node_grace_s=50.0):
+    def __init__(self, path, cache, nodes=NODES, node_grace_s=50.0, kind="job"):
         super().__init__(path, cache)
+        self.kind = kind
         self.server = Server(path / "cluster", nodes, node_grace_s)
         self.env |= {"KUBECONFIG": str(self.server.kubeconfig)}
         self.image = "test-image"
@@ -24,7 +28,17 @@ class KubernetesJob(WholeJob):
         """`holdfast run` of the small training, under way."""
         passed = {**self.marks, "NOTES": self.path, "XDG_CACHE_HOME": self.env["XDG_CACHE_HOME"]}
         env = [word for key, value in passed.items() for word in ("--env", f"{key}={value}")]
-        words = ("--engine", "kubernetes", "--image", self.image, *env, *restarts, *flags)
+        words = (
+            "--engine",
+            "kubernetes",
+            "--image",
+            self.image,
+            "--kind",
+            self.kind,
+            *env,
+            *restarts,
+            *flags,
+        )
         return self.train(*words, workers=workers, spares=spares, **more)
 
     # The cluster ------------------------------------------------------------------------------------------
@@ -54,7 +68,7 @@ class KubernetesJob(WholeJob):
         return b"HOLDFAST_KUBERNETES_ROLE=controller" in words_of(pid, "environ")
 
     def owner(self):
-        return self.server.get("/apis/batch/v1/namespaces/default/jobs/t")
+        return self.server.get(KINDS[self.kind].path("default", "t"))
 
     def has_ended_as(self, condition):
         """Waits for this condition of the Job."""
@@ -64,6 +78,10 @@ class KubernetesJob(WholeJob):
             return any(one["type"] == condition and one["status"] == "True" for one in conditions)
 
         wait_for(lambda: f"{condition} of {self.owner()['status']}", found, LONG_S)
+
+    def owner_says(self):
+        """How the owner has ended, by the parser of the engine."""
+        return owner_of(json.dumps(self.owner()).encode()).over
 
     def job(self, name="t"):
         """Its folder, in the controller's pod."""

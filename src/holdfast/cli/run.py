@@ -73,6 +73,7 @@ def _pod_flags(context: Context) -> dict[str, object]:
     if not gpus.isdigit():
         raise BadParameter(f"--gpus {gpus!r} is no number of GPUs of each pod")
     env = tuple(context.params.get("env") or ())
+    given["kind"] = context.params.get("kind") or "job"
     given["context"] = context.params.get("kube_context")
     return {**{key: value or "" for key, value in given.items()}, "gpus": int(gpus), "env": env}
 
@@ -143,6 +144,7 @@ def run(
         str | None, _of_pods("--image", "the container image, with the training and holdfast.")
     ] = None,
     gpus: Annotated[str | None, _of_pods("--gpus", "GPUs of each pod (nvidia.com/gpu).")] = None,
+    kind: Annotated[str | None, _of_pods("--kind", "what owns them: job, jobset, trainjob, volcano.")] = None,
     namespace: Annotated[str | None, _of_pods("--namespace", "where they are created.")] = None,
     kube_context: Annotated[str | None, _of_pods("--context", "of the kubeconfig.")] = None,
     env: Annotated[

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.engines.kubernetes import names
+from holdfast.engines.kubernetes.kinds import KINDS
 
 Document = dict[str, Any]
 STATE, SECRET = "/holdfast/state", "/holdfast/secret"
@@ -22,7 +23,7 @@ TOLERATED_S = 30  # of a node that is not ready; by then its worker runs elsewhe
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the job needs. `run`: the words of `holdfast` in the controller's pod. `gpus`: of each pod."""
+    """What the job needs. `run`: the words of `holdfast` in the controller's pod. `gpus`: of each pod. `kind`: of KINDS."""
 
     job: str
     namespace: str
@@ -32,6 +33,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     secret: str
     gpus: int = 0
     gpu_resource: str = GPU
+    kind: str = "job"
     env: tuple[tuple[str, str], ...] = ()
 
 
@@ -40,26 +42,68 @@ def labels(job: str, role: str = "") -> dict[str, str]:
     return {**found, names.LABEL_ROLE: role} if role else found
 
 
-def owned_by(owner: Document) -> list[Document]:
+def owned_by(made: Document) -> list[Document]:
     """References that let the owner's removal remove the rest."""
-    meta = owner["metadata"]
+    meta = made["metadata"]
     return [
         {
-            "apiVersion": owner["apiVersion"],
-            "kind": owner["kind"],
+            "apiVersion": made["apiVersion"],
+            "kind": made["kind"],
             "name": meta["name"],
             "uid": meta["uid"],
         }
     ]
 
 
-def worker_job(wanted: Wanted) -> Document:
-    """The Indexed Job of all pods, suspended until the rest exists."""
+def owner(wanted: Wanted) -> Document:
+    """The object that makes all pods; suspended until the rest exists, where its kind can be."""
+    kind = KINDS[wanted.kind]
+    meta = {"name": wanted.job, "namespace": wanted.namespace, "labels": labels(wanted.job)}
+    spec = {
+        "job": worker_job_spec,
+        "jobset": jobset_spec,
+        "trainjob": train_job_spec,
+        "volcano": volcano_spec,
+    }[wanted.kind](wanted)
+    suspend = {"suspend": True} if kind.suspends else {}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": {**spec, **suspend}}
+
+
+def jobset_spec(wanted: Wanted) -> Document:
+    """One Indexed Job of all pods. Without a failurePolicy its failure is the JobSet's."""
+    template = {"spec": worker_job_spec(wanted)}
+    return {"replicatedJobs": [{"name": names.ROLE_WORKER, "replicas": 1, "template": template}]}
+
+
+def train_job_spec(wanted: Wanted) -> Document:
+    """Everything else is in the runtime, as Trainer v2 wants it."""
+    reference = {
+        "apiGroup": "trainer.kubeflow.org",
+        "kind": "TrainingRuntime",
+        "name": names.objects_name(wanted.job),
+    }
+    return {"runtimeRef": reference, "trainer": {"numNodes": wanted.pods, "image": wanted.image}}
+
+
+def training_runtime(wanted: Wanted) -> Document:
+    """The runtime of one TrainJob: a JobSet's template with the pods."""
+    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template = {"metadata": {"labels": step}, "spec": worker_job_spec(wanted)}
+    jobs = [{"name": "node", "replicas": 1, "template": template}]
     return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": wanted.job, "namespace": wanted.namespace, "labels": labels(wanted.job)},
-        "spec": {**worker_job_spec(wanted), "suspend": True},
+        **_of(wanted, "trainer.kubeflow.org/v1alpha1", "TrainingRuntime"),
+        "spec": {"mlPolicy": {"numNodes": wanted.pods}, "template": {"spec": {"replicatedJobs": jobs}}},
+    }
+
+
+def volcano_spec(wanted: Wanted) -> Document:
+    """Done once one agent ended with 0; aborted once one said that the job has failed. Pods that end are Holdfast's matter."""
+    return {
+        "schedulerName": "volcano",
+        "minAvailable": wanted.pods,
+        "minSuccess": 1,
+        "policies": [{"exitCode": names.JOB_FAILED, "action": "AbortJob"}],
+        "tasks": [{"name": names.ROLE_WORKER, "replicas": wanted.pods, "template": worker_template(wanted)}],
     }
 
 
@@ -76,7 +120,7 @@ def worker_job_spec(wanted: Wanted) -> Document:
                 {
                     "action": "FailJob",
                     "onExitCodes": {
-                        "containerName": names.CONTAINER,
+                        "containerName": KINDS[wanted.kind].container,
                         "operator": "In",
                         "values": [names.JOB_FAILED],
                     },
@@ -94,7 +138,7 @@ def worker_template(wanted: Wanted) -> Document:
     selector = {"matchLabels": labels(wanted.job, names.ROLE_WORKER)}
     resources = {"resources": {"limits": {wanted.gpu_resource: wanted.gpus}}} if wanted.gpus else {}
     container = {
-        "name": names.CONTAINER,
+        "name": KINDS[wanted.kind].container,
         "image": wanted.image,
         "command": ["holdfast", "agent"],
         "env": agent_environment(wanted),
@@ -143,14 +187,14 @@ def agent_environment(wanted: Wanted) -> list[Document]:
     ]
 
 
-def controller_job(wanted: Wanted, kind: str = "Job") -> Document:
+def controller_job(wanted: Wanted) -> Document:
     """One pod, whose container is started again in place, so that its emptyDir keeps the journal."""
     container = {
         "name": names.ROLE_CONTROLLER,
         "image": wanted.image,
         "command": ["holdfast", *wanted.run],
         "env": [
-            *controller_environment(wanted, kind),
+            *controller_environment(wanted),
             *({"name": key, "value": value} for key, value in wanted.env),
         ],
         "volumeMounts": [
@@ -184,7 +228,7 @@ def controller_job(wanted: Wanted, kind: str = "Job") -> Document:
     }
 
 
-def controller_environment(wanted: Wanted, kind: str) -> list[Document]:
+def controller_environment(wanted: Wanted) -> list[Document]:
     fields = {
         names.POD_ENV: "metadata.name",
         names.POD_UID_ENV: "metadata.uid",
@@ -194,7 +238,7 @@ def controller_environment(wanted: Wanted, kind: str) -> list[Document]:
     values = {
         names.ROLE_ENV: names.ROLE_CONTROLLER,
         names.JOB_ENV: wanted.job,
-        names.KIND_ENV: kind,
+        names.KIND_ENV: wanted.kind,
         names.SECRET_ENV: f"{SECRET}/secret",
         names.TERMINATION_ENV: names.TERMINATION_LOG,
         "HOLDFAST_STATE_DIR": STATE,
@@ -227,15 +271,15 @@ def secret(wanted: Wanted) -> Document:
     return {**_of(wanted, "v1", "Secret"), "type": "Opaque", "data": {"secret": text}}
 
 
-def access(wanted: Wanted, owner: str = "jobs", group: str = "batch") -> list[Document]:
+def access(wanted: Wanted) -> list[Document]:
     """The service account of the controller, with rights in this namespace only."""
-    name = names.objects_name(wanted.job)
+    name, kind = names.objects_name(wanted.job), KINDS[wanted.kind]
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": [group], "resources": [owner], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["get", "list", "watch"]},
         {
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
@@ -252,11 +296,12 @@ def access(wanted: Wanted, owner: str = "jobs", group: str = "batch") -> list[Do
     ]
 
 
-def the_rest(wanted: Wanted, owner: Document) -> Sequence[Document]:
+def the_rest(wanted: Wanted, made: Document) -> Sequence[Document]:
     """All objects besides the owner of the pods, which removes them with itself; the controller is the last."""
-    found = [secret(wanted), *access(wanted), service(wanted), controller_job(wanted)]
+    runtime = [training_runtime(wanted)] if wanted.kind == "trainjob" else []
+    found = [secret(wanted), *runtime, *access(wanted), service(wanted), controller_job(wanted)]
     for one in found:
-        one["metadata"]["ownerReferences"] = owned_by(owner)
+        one["metadata"]["ownerReferences"] = owned_by(made)
     return found
 
 

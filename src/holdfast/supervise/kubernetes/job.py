@@ -107,12 +107,13 @@ def _control(settings: RunSettings, env: Mapping[str, str], console: Console) ->
 
 
 def _identity(settings: RunSettings, env: Mapping[str, str]) -> Identity:
-    name = env.get(names.JOB_ENV) or settings.job or ""
+    name, kind = env.get(names.JOB_ENV) or settings.job or "", KINDS[env.get(names.KIND_ENV, "job")]
     return Identity(
         job=name,
         namespace=env[names.NAMESPACE_ENV],
-        kind=KINDS[env.get(names.KIND_ENV, "Job")],
+        kind=kind,
         owner=name,
+        container=kind.container,
         address=env[names.POD_IP_ENV],
         holder=f"{env[names.POD_ENV]}.{env[names.POD_UID_ENV]}/{os.getpid()}",
     )

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
 from holdfast.engines.kubernetes.kinds import KINDS, OwnerKind
-from holdfast.engines.kubernetes.manifests import STATE, Document, Wanted, the_rest, worker_job
+from holdfast.engines.kubernetes.manifests import STATE, Document, Wanted, owner, the_rest
 from holdfast.journal.jobdir import check_name
 from holdfast.model.settings import RunSettings
 from holdfast.settings.table import SETTINGS
@@ -39,7 +39,7 @@ _LOCAL = (
 _LOCAL_ALONE = ("--detach", "--no-detach")
 _NOT_PASSED = ("HOLDFAST_STATE_DIR", "HOLDFAST_CONFIG", "HOLDFAST_JOB", "HOLDFAST_ENGINE", "HOLDFAST_DETACH")
 _PATHS = {
-    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "TrainingRuntime": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainingruntimes",
     "Secret": "/api/v1/namespaces/{}/secrets",
     "Service": "/api/v1/namespaces/{}/services",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
@@ -57,6 +57,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
 
     image: str = ""
     gpus: int = 0
+    kind: str = "job"
     namespace: str = ""
     context: str = ""
     env: tuple[str, ...] = ()
@@ -68,7 +69,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     name: str
     namespace: str
     context: str = ""
-    kind: str = "Job"
+    kind: str = "job"
 
     @property
     def owner(self) -> OwnerKind:
@@ -98,12 +99,13 @@ def submit(
 ) -> Submission:
     """Creates the job's objects. `argv`: of this `holdfast`, from `run` on. raises: NotSubmitted"""
     wanted = wanted_of(connection.namespace, settings, flags, argv, env)
-    one = Submission(name=wanted.job, namespace=wanted.namespace, context=flags.context)
-    owner = _create(connection, worker_job(wanted))
+    one = Submission(name=wanted.job, namespace=wanted.namespace, context=flags.context, kind=wanted.kind)
+    made = _create(connection, owner(wanted))
     try:
-        for document in the_rest(wanted, owner):
+        for document in the_rest(wanted, made):
             _create(connection, document)
-        _resume(connection, one)
+        if one.owner.suspends:
+            _resume(connection, one)
     except NotSubmitted:
         with suppress(ServerAway, RequestFailed):
             remove(connection, one)
@@ -120,6 +122,8 @@ def wanted_of(
         raise NotSubmitted(
             "--engine kubernetes needs --image IMAGE: the container image with the training and holdfast in it"
         )
+    if flags.kind not in KINDS:
+        raise NotSubmitted(f"--kind {flags.kind!r} is none of {', '.join(KINDS)}")
     for pair in flags.env:
         if not pair.partition("=")[0] or "=" not in pair:
             raise NotSubmitted(f"--env {pair!r} is not NAME=VALUE")
@@ -143,6 +147,7 @@ def wanted_of(
         image=flags.image,
         pods=settings.nnodes + settings.spares,
         gpus=flags.gpus,
+        kind=flags.kind,
         run=words_again(argv, name),
         secret=secrets.token_hex(32),
         env=tuple({**passed, **given}.items()),
@@ -183,7 +188,7 @@ def remove(connection: Connection, one: Submission) -> None:
 def _create(connection: Connection, document: Document) -> Document:
     """raises: NotSubmitted"""
     kind, meta = document["kind"], document["metadata"]
-    path = _PATHS[kind].format(meta["namespace"])
+    path = _path_of(document)
     for again in range(TRIES):
         try:
             made: Document = connection.request("POST", path, document).json()
@@ -199,6 +204,14 @@ def _create(connection: Connection, document: Document) -> Document:
                 raise NotSubmitted(f"{kind} {meta['name']} was not created: {error}") from error
         time.sleep(AGAIN_S)
     raise NotSubmitted(f"{kind} {meta['name']} was not created")
+
+
+def _path_of(document: Document) -> str:
+    namespace = document["metadata"]["namespace"]
+    for one in KINDS.values():
+        if (one.api_version, one.kind) == (document["apiVersion"], document["kind"]):
+            return one.path(namespace)
+    return _PATHS[document["kind"]].format(namespace)
 
 
 def _refused(kind: str, name: str, error: RequestFailed) -> str:
