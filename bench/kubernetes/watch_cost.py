@@ -96,7 +96,7 @@ def measure(server: Server, folder: Path, options: argparse.Namespace) -> int:
     server.create({**job, "spec": {"suspend": True, "template": template}})
     for number in range(options.pods):
         server.create(pod(number))
-        server.patch(f"/api/v1/namespaces/default/pods/t-{number}/status", running(number, 0))
+        server.merge(f"/api/v1/namespaces/default/pods/t-{number}/status", running(number, 0))
     command = [sys.executable, "-m", "bench.kubernetes.watch_cost", "--url", str(server.kubeconfig)]
     process = subprocess.Popen([*command, "--pods", str(options.pods)], stdout=subprocess.PIPE, text=True)
     try:
@@ -137,7 +137,7 @@ def change(server: Server, options: argparse.Namespace, begun_s: float) -> int:
             time.sleep(0.3)  # its own requests are not to be cut
         if made < passed_s * options.changes:
             number = made % options.pods
-            server.patch(f"/api/v1/namespaces/default/pods/t-{number}/status", running(number, made))
+            server.merge(f"/api/v1/namespaces/default/pods/t-{number}/status", running(number, made))
             made += 1
         else:
             time.sleep(0.002)

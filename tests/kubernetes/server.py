@@ -71,8 +71,8 @@ class Server:
         assert answer.status_code == 201, answer.text
         return answer.json()
 
-    def patch(self, path, patch, kind="application/merge-patch+json"):
-        answer = self.client.patch(path, json=patch, headers={"Content-Type": kind})
+    def merge(self, path, patch, kind="application/merge-patch+json"):
+        answer = self.client.request("PATCH", path, json=patch, headers={"Content-Type": kind})
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import msgspec
 
 from holdfast.controller.loop import replay
+from holdfast.core.kubernetes.annotations import applied
 from holdfast.core.plurals import counted
 from holdfast.engines.kubernetes import names
-from holdfast.engines.kubernetes.connection import Connection, NoCluster, connect
+from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
 from holdfast.engines.kubernetes.engine import Identity, KubernetesEngine
 from holdfast.engines.kubernetes.kinds import KINDS
 from holdfast.jobs.agent_place import SECRET
 from holdfast.journal.jobdir import JobDir, JobInUse, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
+from holdfast.parsers.kubernetes.objects import NotRead, owner_of
 from holdfast.supervise.kubernetes.follow import Follower, Outcome
 from holdfast.supervise.kubernetes.submission import NotSubmitted, PodFlags, submission, submit
 from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
@@ -97,13 +99,28 @@ def _control(settings: RunSettings, env: Mapping[str, str], console: Console) ->
         return USAGE
     engine = _Engine(connection, _identity(settings, env), Path(env[names.SECRET_ENV]))
     if job is None:
-        code = run_nodes(settings, engine)
+        code = run_nodes(_with_annotations(settings, connection, env, console), engine)
     else:
         code = _resume(job, engine, env, console)
     job = _job_of(settings)
     if job is None or _ended_code(job) is None:
         return code or USAGE  # the cluster starts it again
     return _say_outcome(settings, env, code)
+
+
+def _with_annotations(
+    settings: RunSettings, connection: Connection, env: Mapping[str, str], console: Console
+) -> RunSettings:
+    """What a platform wrote to the owner of the pods comes before the flags. Unchanged where the server is away."""
+    one = _identity(settings, env)
+    try:
+        owner = owner_of(connection.request("GET", one.kind.path(one.namespace, one.owner)).content)
+    except (ServerAway, RequestFailed, NotRead):
+        return settings
+    policy, lines = applied(owner.annotations, settings.policy)
+    for line in lines:
+        console.tell(f"{owner.kind} {owner.name}: {line}")
+    return msgspec.structs.replace(settings, policy=policy)
 
 
 def _identity(settings: RunSettings, env: Mapping[str, str]) -> Identity:
