@@ -8,6 +8,8 @@ from pathlib import Path
 
 import httpx
 
+from run.place import wait_for
+
 TESTS = Path(__file__).parents[1]
 KUBECONFIG = """apiVersion: v1
 kind: Config
@@ -75,6 +77,10 @@ class Server:
         answer = self.client.request("PATCH", path, json=patch, headers={"Content-Type": kind})
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def wait_for(self, is_true, wait_s=20.0):
+        """The first truthy answer."""
+        return wait_for("the server's controllers", is_true, wait_s)
 
     def delete(self, path, **options):
         return self.client.request("DELETE", path, json=options)

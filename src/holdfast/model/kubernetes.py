@@ -113,12 +113,6 @@ class TaintNode(ClusterAct, frozen=True):
     reason: str
 
 
-class PutOutOfService(ClusterAct, frozen=True):
-    """Says that the node is shut down, so that the control plane lets its pods and volumes go."""
-
-    node: str
-
-
 class ProbePod(ClusterAct, frozen=True):
     """Asks the pod's kubelet for a byte of its log: only a living kubelet can answer. A read."""
 
@@ -126,4 +120,4 @@ class ProbePod(ClusterAct, frozen=True):
     uid: str
 
 
-AnyClusterAct = Evict | DeletePod | TaintNode | PutOutOfService | ProbePod
+AnyClusterAct = Evict | DeletePod | TaintNode | ProbePod

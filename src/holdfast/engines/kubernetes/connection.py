@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import yaml
 from lightkube.config.client_adapter import Client, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import User
@@ -96,9 +97,9 @@ def connect(env: Mapping[str, str], context: str = "", namespace: str = "") -> C
         found = _configuration(env, context)
         timeout = httpx2.Timeout(REQUEST_S, connect=CONNECT_S)
         client = Client(found, ConnectionParams(timeout=timeout, trust_env=False))
-    except (ConfigError, OSError, KeyError, ValueError, TypeError) as error:
+    except (ConfigError, OSError, KeyError, ValueError, TypeError, yaml.YAMLError) as error:
         raise NoCluster(
-            f"no Kubernetes cluster is configured: {error}. Set KUBECONFIG to a file that kubectl can use, or run this in a pod"
+            f"no Kubernetes cluster is configured: {' '.join(str(error).split())}. Set KUBECONFIG to a file that kubectl can use, or run this in a pod"
         ) from error
     return Connection(client, namespace or found.namespace)
 

@@ -3,9 +3,7 @@
 LABEL_JOB = "holdfast.dev/job"
 LABEL_ROLE = "holdfast.dev/role"
 ROLE_CONTROLLER, ROLE_WORKER = "controller", "worker"
-ANNOTATION_COMMAND = "holdfast.dev/command"
 TAINT = "holdfast.dev/isolated"
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 CONTAINER = "training"  # that holds the agent
 
 # Environment of the controller's pod.

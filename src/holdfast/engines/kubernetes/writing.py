@@ -15,8 +15,8 @@ from holdfast.engines.kubernetes.connection import (
     RequestFailed,
     ServerAway,
 )
-from holdfast.engines.kubernetes.names import OUT_OF_SERVICE, TAINT
-from holdfast.model.kubernetes import AnyClusterAct, DeletePod, Evict, PutOutOfService, TaintNode
+from holdfast.engines.kubernetes.names import TAINT
+from holdfast.model.kubernetes import AnyClusterAct, DeletePod, Evict, TaintNode
 
 WAITING_MAX = 4096
 TRIES_REFUSED_MAX = 5  # of an answer that may pass, such as 429 or 500, to one request
@@ -76,7 +76,7 @@ class Writing:
             except ServerAway:
                 pass
             except RequestFailed as error:
-                if error.code in GONE and not isinstance(act, TaintNode | PutOutOfService):
+                if error.code in GONE and not isinstance(act, TaintNode):
                     self._hear(Done(act))
                     return
                 refused += 1
@@ -96,8 +96,6 @@ class Writing:
                 self._delete(act.pod, act.uid, None)
             case TaintNode(node=node):
                 self._taint(node, TAINT, "true", "NoSchedule")
-            case PutOutOfService(node=node):
-                self._taint(node, OUT_OF_SERVICE, "nodeshutdown", "NoExecute")
             case _:
                 raise TypeError(f"{act} is no write")
 
