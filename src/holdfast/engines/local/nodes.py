@@ -88,6 +88,8 @@ class LocalNodes:
         self._hosts: Hosts
         self._place: JobPlace
 
+    port = 0
+
     @property
     def nodes(self) -> tuple[str, ...]:
         return self._names
@@ -144,6 +146,12 @@ class LocalNodes:
             self._down.discard(node)  # the answer is a new one
             self._lose(node, "it is down")
 
+    def lost(self, node: str, reason: str) -> None:
+        """Nothing: there are no other nodes."""
+
+    def returned(self, node: str) -> None:
+        """Nothing, too."""
+
     def isolate(self, node: str, reason: str) -> None:
         says = "it is a simulated node of this machine, which other jobs may still use"
         self._news.append(SetAside(node=node, says=says))
@@ -157,6 +165,9 @@ class LocalNodes:
 
     def signalled(self, number: int) -> bool:
         return False
+
+    def agents_end_with(self, code: int) -> int:
+        return 0
 
     def end(self, code: int) -> None:
         """Waits a few seconds at most."""
