@@ -49,7 +49,7 @@ class Allocation(Struct, frozen=True, kw_only=True):
 
 
 def allocation(env: Mapping[str, str]) -> Allocation | None:
-    """The Slurm job of this environment; None: there is none. raises: BadNodeList"""
+    """The Slurm job of this environment; None if there is none. raises: BadNodeList"""
     job = env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID") or ""
     nodes = env.get("SLURM_JOB_NODELIST") or env.get("SLURM_NODELIST") or ""
     if not job.isdigit() or not nodes:

@@ -155,7 +155,7 @@ def test_a_device_that_moves_takes_its_history_along(fleet, holdfast):
     assert [one["serial"] for one in document["devices"]] == ["1650123"]
 
 
-def test_a_repair_names_the_device_that_was_mended(fleet, holdfast):
+def test_a_repair_names_the_device_that_was_repaired(fleet, holdfast):
     fleet.isolate(Isolation(node="gpu-07", since_s=time.time() - 10, reason="odd", by="kim"))
     assert holdfast("nodes", "release", "gpu-07", "--reason", "x", "--device", "1650123")[0] == 2
     holdfast("nodes", "release", "gpu-07", "--repaired", "reseated", "--device", "1650123")

@@ -54,7 +54,9 @@ def test_list_masks_secrets(run):
     found = run("list", config=config, THE_SECRET="hunter22")
     assert found.returncode == 0, found.stderr
     assert (
-        "veryLongToken" not in found.stdout and "hunter22" not in found.stdout and "pass456" not in found.stdout
+        "veryLongToken" not in found.stdout
+        and "hunter22" not in found.stdout
+        and "pass456" not in found.stdout
     )
     assert "url https://x.example.org/***, secret ***" in found.stdout
     document = json.loads(run("list", "--json", config=config, THE_SECRET="hunter22").stdout)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import httpx
 
+from run.place import wait_for
+
 TESTS = Path(__file__).parents[1]
 KUBECONFIG = """apiVersion: v1
 kind: Config
@@ -46,7 +48,10 @@ class Server:
         self.url = f"http://127.0.0.1:{int(port)}"
         self.kubeconfig = self.folder / "kubeconfig"
         self.kubeconfig.write_text(KUBECONFIG.replace("URL", self.url))
-        self.client = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        # A connection for each request: tests have the server cut those that are open.
+        self.client = httpx.Client(
+            base_url=self.url, timeout=20, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+        )
 
     def control(self, name, **given):
         answer = self.client.post(f"/_test/{name}", json=given)
@@ -68,10 +73,14 @@ class Server:
         assert answer.status_code == 201, answer.text
         return answer.json()
 
-    def patch(self, path, patch, kind="application/merge-patch+json"):
-        answer = self.client.patch(path, json=patch, headers={"Content-Type": kind})
+    def merge(self, path, patch, kind="application/merge-patch+json"):
+        answer = self.client.request("PATCH", path, json=patch, headers={"Content-Type": kind})
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def wait_for(self, is_true, wait_s=20.0):
+        """The first truthy answer."""
+        return wait_for("the server's controllers", is_true, wait_s)
 
     def delete(self, path, **options):
         return self.client.request("DELETE", path, json=options)

@@ -51,7 +51,7 @@ def test_who_stopped_first_under_old_and_new_names(tools, started, tmp_path):
         )
         assert told.note is None
         says = [one.says.en for one in facts(told.readings, AT_S)]
-        assert says[0].startswith("All devices stopped working together (tensor activity)")
+        assert says[0].startswith("All devices became idle together (tensor activity)")
         assert says[1].startswith("node-3 GPU")
         assert "changed first" in says[1]
         assert any("communication is blocked" in one for one in says)
@@ -76,7 +76,7 @@ def test_too_many_gpus_and_no_names(started):
     )
     server = started(Played(text(body, kind="application/json")))
     told = device_history(Prometheus(server.url), BOOK, (), AT_S)
-    assert "it has 4096 GPUs, and which nodes are meant is not known" in told.note.en
+    assert "it has 4096 GPUs and the job's nodes are unknown" in told.note.en
 
 
 def test_clocks_that_are_apart_are_corrected(started):

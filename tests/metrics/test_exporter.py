@@ -173,7 +173,7 @@ def test_a_port_in_use_is_one_line(loop):
     second = loop(address=first.exporter.address)
     assert second.exporter.address == ""
     assert second.told == [
-        f"metrics are not served at {first.exporter.address}: [Errno 98] Address already in use; the job goes on without"
+        f"metrics are not served at {first.exporter.address}: [Errno 98] Address already in use; the job continues without it"
     ]
 
 

@@ -59,7 +59,7 @@ def test_what_a_default_exporter_allows(tools, started, tmp_path, capsys, names)
     assert "no series of node_exporter: it does not run" in why(told, "RdmaPortDown")
     assert "no series of Holdfast: run jobs with --metrics-address" in why(told, "JobHangs")
     assert told["GpuXid"]["can_fire"]
-    assert any("a repeat of the same Xid is not seen" in note for note in told["GpuXid"]["notes"])
+    assert any("the rule does not detect a repeated Xid" in note for note in told["GpuXid"]["notes"])
     assert any("has not loaded it" in note for note in told["GpuXid"]["notes"])
 
 
@@ -70,7 +70,7 @@ def test_nodes_of_agents_and_of_gpus_must_meet(tools, started, tmp_path, capsys)
     wait_for_series(server.url, "holdfast_agent_info")
     wait_for_series(server.url, "DCGM_FI_DEV_GPU_UTIL")
     told = linted(server.url, capsys)
-    assert "no node name of an agent is the Hostname of a GPU" in why(told, "NodeImbalanceInJob")
+    assert "no agent node name equals a GPU Hostname" in why(told, "NodeImbalanceInJob")
     for rule in ("JobHangs", "JobFailed", "IncidentFound", "LogSilent", "StragglerFound"):
         assert told[rule]["can_fire"], told[rule]
 
@@ -85,8 +85,8 @@ def test_nan_blank_and_missing_labels(tools, started, tmp_path, capsys):
     server = started(prometheus(tmp_path, [started(Played(text(broken))).port]))
     wait_for_series(server.url, "DCGM_FI_DEV_GPU_UTIL")
     told = linted(server.url, capsys)
-    assert "holds no number: NaN, blank" in why(told, "GpuPowerZero")
-    assert "holds no number: NaN, blank" in why(told, "GpuTemperatureHigh")
+    assert "has no number: it is NaN, blank" in why(told, "GpuPowerZero")
+    assert "has no number: it is NaN, blank" in why(told, "GpuTemperatureHigh")
     assert "has no label Hostname" in why(told, "GpuImbalanceInNode")
 
 
@@ -123,7 +123,7 @@ def test_a_series_that_is_scraped_too_rarely():
     (one,) = (one for one in judged(BOOK, has) if one.rule == "RoceSlowRestart")
     assert one.why == (
         f"{name} is scraped too rarely: 1 sample in 5m, and 2 are needed",
-        "its evaluation fails there: many-to-many matching not allowed",
+        "its evaluation fails on this Prometheus: many-to-many matching not allowed",
     )
 
 

@@ -93,7 +93,7 @@ def test_ten_million_series_are_too_many(started):
         for _ in range(1_000):
             handler.wfile.write(piece)
 
-    with pytest.raises(PrometheusUnavailable, match="more than 4 MiB: the question is too wide"):
+    with pytest.raises(PrometheusUnavailable, match="more than 4 MiB: the query is too broad"):
         Prometheus(started(Played(huge)).url, timeout_s=30.0, bytes_max=4 << 20).now("x")
 
 

@@ -342,9 +342,8 @@ print("up", flush=True)
 @pytest.mark.torch
 def test_a_real_rank(ranks):
     process = up(ranks, REAL + "os.read(os.pipe()[0], 1)\n", TORCH_FR_BUFFER_SIZE="2000")
-    until_s = time.monotonic() + 60
-    while (told := asked(ranks)) != (GroupStatus(0, 5, -1, 5),):  # ends are noted a moment later
-        assert time.monotonic() < until_s, told
+    # Ends are noted a moment later, by two threads of Gloo: the fourth may be noted over the fifth, and stays.
+    wait_for(lambda: asked(ranks) in {(GroupStatus(0, 5, -1, done),) for done in (4, 5)})
     (record,) = flight_records(ranks.folder / "rank-0.sock", time.monotonic() + 60, time.monotonic)
     assert b"all_reduce" in record
     assert b"frames" not in record

@@ -16,7 +16,7 @@ from known import KNOWN, PACKAGE
 
 HERE = Path(__file__).parent
 VARIANTS = list(csv.DictReader((HERE / "pasted_variants.csv").read_text().splitlines(keepends=True)))
-RIGHT_LEAST = 0.96  # of the variants; how many were right before anything was mended: docs/diagnosis.md
+RIGHT_LEAST = 0.96  # of the variants; how many were right before anything was fixed: docs/diagnosis.md
 CALM_NAMED_MOST = 0.04
 
 

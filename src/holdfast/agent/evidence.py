@@ -1,4 +1,4 @@
-"""Collects the evidence about an attempt that fails, and calls the pure verdict.
+"""Collects the evidence about an attempt that fails, and computes the verdict from it.
 
 Reads the ends of logs and requests stacks. Never waits longer than a named limit, and never does anything to a rank
 that could stop it.

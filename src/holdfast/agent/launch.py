@@ -137,7 +137,7 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 class LaunchSpec(Struct, frozen=True, kw_only=True):
     """What to run in a worker. `folder`: the worker's; output goes to `stdout` and `stderr` in it.
 
-    `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty: none.
+    `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty if there is none.
     """
 
     argv: tuple[str, ...]

@@ -8,8 +8,8 @@ LOOPBACK = "127.0.0.1"
 class Part(Struct, frozen=True, kw_only=True):
     """Worker `worker` of `workers`, counted from 0.
 
-    `master_address`, `master_port`: of worker 0, as the other workers reach it; empty: not known. `run_id`: of this attempt's
-    rendezvous, never used before, so that nothing left of an older one can join it.
+    `master_address`, `master_port`: of worker 0, as the other workers reach it; empty if not known. `run_id`: of this
+    attempt's rendezvous, never used before, so that nothing left of an older one can join it.
     """
 
     worker: int = 0

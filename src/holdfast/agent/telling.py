@@ -65,7 +65,7 @@ class Telling:
         )
 
     def turn(self, attempt: Attempt | None, no_start: str) -> WorkerEvidence | None:
-        """Returns new evidence. `no_start`: why the command could not start here; empty: it started."""
+        """Returns new evidence. `no_start`: why the command could not start here; empty if it started."""
         if self.is_over:
             return None
         if no_start:
@@ -130,7 +130,7 @@ class Telling:
         )
 
     def _told(self, evidence: WorkerEvidence) -> WorkerEvidence | None:
-        """With its revision; None: already sent."""
+        """With its revision; None if it was already sent."""
         before = 0 if self._last is None else self._last.revision
         evidence = replace(evidence, revision=before + 1)
         self.is_over = evidence.is_all

@@ -152,10 +152,10 @@ class WorkerAgent:
         self.start(order.attempt, None, counters)
 
     def start(self, number: int, part: Part | None, counters: Mapping[str, str]) -> None:
-        """Starts the command as this part of the attempt; None: as the whole attempt, at an address of its own.
+        """Starts the command for its part of the attempt; None: for the whole attempt, at an address of its own choice.
 
-        `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT. An attempt that was already started, or an older one, is
-        not started.
+        `counters`: the variables MA_SCHEDULE_CNT and MA_PROC_START_CNT of the command. An attempt that was already
+        started, or an older one, is not started.
         """
         if self.attempt is not None and self.attempt.number >= number:
             if self.attempt.number == number and self.attempt.ranks:

@@ -1,1 +1,1 @@
-"""Reads jobs as documents: one job from its folder."""
+"""Reads jobs from their folders and returns them as documents."""

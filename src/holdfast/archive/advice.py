@@ -1,4 +1,7 @@
-"""Gathers what an advice needs: failures and recoveries from journals, pauses from step times, lemons from the node book."""
+"""Collects the inputs of checkpoint advice from journals, step times and the node book.
+
+Journals supply failures and recoveries, step times supply pauses, the node book supplies lemons.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,11 +24,12 @@ ISOLATING = ("replace-worker", "reschedule-isolated")
 LEFT_ALONE = ("", "notify")
 DAY_S = 86_400.0
 WORST_MAX = 5
-DISPERSION = 5.7  # of nodes down at the same time, InfiniteHBD: bench/fleet/reliability.py computes it
+# spread of the number of nodes down at once (InfiniteHBD); computed by bench/fleet/reliability.py
+DISPERSION = 5.7
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """What a person says instead of what was measured."""
+    """Values that the user supplies in place of measured ones; None: use the measured value."""
 
     save_s: float | None = None
     down_s: float | None = None
@@ -46,7 +50,7 @@ def published(rate: str = DEFAULT_RATE) -> Published:
 
 
 def record_of(jobs: Sequence[JobRead], given: Given, worst: Sequence[NodeFaults] = ()) -> Record:
-    """The first job is the one that is advised; failures of all of them count."""
+    """Returns the record of the first job, which is the one to advise. Failures of all jobs count."""
     gaps = [gap for one in jobs for gap in _gaps(one.cost, one.nodes)]
     costs = [one.cost for one in jobs]
     downs = [down for one in costs for down in _downs(one)]
@@ -66,7 +70,7 @@ def record_of(jobs: Sequence[JobRead], given: Given, worst: Sequence[NodeFaults]
 
 
 def worst_nodes(folder: Path, now_s: float) -> tuple[NodeFaults, ...]:
-    """By the lemon score of the node book; none where there is no book, or it cannot be read."""
+    """Returns nodes by descending lemon score. Empty if there is no node book or it cannot be read."""
     with suppress(NodeBookUnusable, OSError):
         book, since_s = NodeBook(folder, read_only=True), now_s - WINDOW_DAYS * DAY_S
         try:
@@ -86,7 +90,7 @@ def worst_nodes(folder: Path, now_s: float) -> tuple[NodeFaults, ...]:
 
 
 def _gaps(cost: JobCost, nodes: int) -> list[tuple[float, int, bool]]:
-    """From each failure to the next, and what went by since the last."""
+    """Returns one interval per failure, and the time since the last failure."""
     if cost.since_s is None or cost.until_s is None:
         return []
     found, since_s = [], cost.since_s
@@ -99,14 +103,17 @@ def _gaps(cost: JobCost, nodes: int) -> list[tuple[float, int, bool]]:
 
 
 def _downs(cost: JobCost) -> list[float]:
-    """What recoveries took, from the last step before to the first one after; not the last one, which may not be over."""
+    """Returns recovery times in seconds, from the last step before to the first step after.
+
+    Leaves out the last recovery, which may still be running.
+    """
     recovered = [one for one in cost.incidents if one.rung not in (*LEFT_ALONE, "fail")]
     times = [sum(seconds for name, seconds in one.by_class.items() if name != REPEATED) for one in recovered]
     return [seconds for seconds in times if seconds > 0.0]
 
 
 def _checkpoints(job: JobRead) -> tuple[float | None, float | None]:
-    """Seconds of one checkpoint, and from one to the next, as the steps' times show them."""
+    """Returns the seconds one checkpoint takes and the seconds between two, from the step times."""
     report = job.report
     phases = [one for one in report.phases if one.kind == "checkpoint"] if report is not None else []
     count = sum(one.count for one in phases)

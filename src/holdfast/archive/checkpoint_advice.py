@@ -1,7 +1,7 @@
-"""`python -m holdfast.archive.checkpoint_advice JOB_FOLDER`: keeps the advised checkpoint interval in the job's folder.
+"""`python -m holdfast.archive.checkpoint_advice JOB_FOLDER`: updates the advised checkpoint interval of a job.
 
-Started by the supervisor beside a job, and independent of it: the file changes as the record grows, and the next attempt gets it
-in its environment. Ends with the job.
+The supervisor starts this process beside a job; it runs independently of the supervisor. It rewrites the file as the
+record grows, and the next attempt reads the interval from its environment. The process ends with the job.
 """
 
 import fcntl
@@ -18,10 +18,10 @@ from holdfast.jobs.record import RecordUnreadable, supervisor
 from holdfast.journal.jobdir import JobDir, StateDir
 
 FILE, LOCK = "checkpoint-every-s", "checkpoint-advice.lock"
-LOOK_S, AGAIN_S = 2.0, 20.0  # at the journal's size; computed again at the soonest
-DEAD_S = 3_600.0  # without a new entry and without a supervisor
+LOOK_S, AGAIN_S = 2.0, 20.0  # interval of checks of the journal's size; minimum interval of computations
+DEAD_S = 3_600.0  # time without a new entry and without a supervisor after which the job counts as dead
 NO_JOURNAL_S = 30.0
-FLEET_JOBS_MAX = 200  # the newest others, for failures only
+FLEET_JOBS_MAX = 200  # the newest other jobs; only their failures are used
 USAGE = 2
 _log = logging.getLogger("holdfast.checkpoint_advice")
 
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return 0  # another one does it
+        return 0  # another process already runs for this job
     try:
         return _keep(job)
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def _keep(job: JobDir) -> int:
 
 
 def compute(job: JobDir) -> bool:
-    """Writes the interval if it can be computed. True: the job has ended. raises: RecordUnreadable"""
+    """Writes the interval if it can be computed. Returns True if the job has ended. raises: RecordUnreadable"""
     own = read_cost(job)
     others = [one for one in StateDir(job.path.parents[1]).jobs()[:FLEET_JOBS_MAX] if one.name != job.name]
     record = record_of([own, *read_fleet(others, steps=False).jobs], Given())

@@ -1,4 +1,4 @@
-"""Reads what jobs cost from their folders: the journal for every second, the output for the times of steps. Only reads."""
+"""Reads what jobs cost from their folders: the journal accounts for every second, the output has step times. Read-only."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -24,12 +24,16 @@ from holdfast.observe.logs.step_logs import ReadSettings
 from holdfast.observe.logs.step_logs import read_job as read_steps
 from holdfast.observe.search.step_form_store import all_forms
 
-JOBS_MAX = 10_000  # of a fleet, the newest
-NO_STEPS = "its log names no steps: lost and slow steps cannot be told, and all time before the first failure is a start"
+JOBS_MAX = 10_000  # of a fleet: the newest jobs
+NO_STEPS = "its log names no steps: lost and slow steps cannot be computed, and all time before the first failure counts as startup"
 
 
 class JobRead(Struct, frozen=True, kw_only=True):
-    """`run`: the settings of the run, where this version can read them. `nodes`: of its workers; `ended`: it has ended."""
+    """The costs of one job.
+
+    `run`: its settings, None if this version cannot read them. `nodes`: of its workers. `ended`: True if the job has
+    ended.
+    """
 
     cost: JobCost
     settings: tuple[SettingCost, ...]
@@ -41,7 +45,7 @@ class JobRead(Struct, frozen=True, kw_only=True):
 
 
 class FleetRead(Struct, frozen=True, kw_only=True):
-    """`unread`: jobs that could not be read, a sentence each. `left_out`: older than the asked time."""
+    """The costs of a fleet. `unread`: one sentence per unreadable job. `left_out`: jobs that ended before `since_s`."""
 
     jobs: tuple[JobRead, ...]
     unread: tuple[str, ...] = ()
@@ -49,7 +53,10 @@ class FleetRead(Struct, frozen=True, kw_only=True):
 
 
 def read_cost(job: JobDir, since_s: float | None = None, *, steps: bool = True) -> JobRead:
-    """`since_s`: counts only what lies after. `steps`: also read the output. raises: RecordUnreadable"""
+    """Returns the costs of one job.
+
+    `since_s`: count only later time. `steps`: also read the output. raises: RecordUnreadable
+    """
     record = open_record(job)
     try:
         cost, state = _of_journal(record, since_s)
@@ -81,11 +88,11 @@ def read_fleet(
     steps: bool = True,
     told: Callable[[int], None] = lambda count: None,
 ) -> FleetRead:
-    """All jobs that can be read. A job that ended before `since_s` is left out."""
+    """Returns the costs of all readable jobs. Leaves out jobs that ended before `since_s`."""
     found, unread, left_out = list[JobRead](), list[str](), 0
     for count, job in enumerate(jobs):
         if count >= JOBS_MAX:
-            unread.append(f"only the newest {JOBS_MAX} jobs are counted")
+            unread.append(f"only the newest {JOBS_MAX} jobs count")
             break
         told(count)
         try:
@@ -95,7 +102,8 @@ def read_fleet(
             continue
         if one.cost.wall_s > 0.0:
             found.append(one)
-        elif not one.cost.gpus:  # not even its submission could be read
+        # not even the submission is readable
+        elif not one.cost.gpus:
             unread.append(f"{job.name}: {'; '.join(one.cost.notes) or 'its journal is empty'}")
         else:
             left_out += 1
@@ -118,7 +126,7 @@ def _of_journal(record: Record, since_s: float | None) -> tuple[JobCost, State]:
 
 
 def _steps(job: JobDir, ranks: int) -> StepReport | None:
-    """Of the training with most steps; None: the output cannot be read, or names none."""
+    """Returns the step report of the training with most steps. None if the output is unreadable or contains no steps."""
     with suppress(OSError):
         found = read_steps(job.path, ReadSettings(forms=all_forms(), steps=StepSettings(ranks=ranks or None)))
         groups = trainings(found.logs, is_one=True)

@@ -1,4 +1,4 @@
-"""Loads the published figures that come with the package: failure rates, repair times, kinds of failures, known policies."""
+"""Loads the published fleet figures of the package: failure rates, repair times, failure kinds and known policies."""
 
 import tomllib
 from functools import cache
@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 FOLDER = "fleet_figures"
-DEFAULT_RATE = "llama-3"  # of a fleet without a record: in the middle of those published
+DEFAULT_RATE = "llama-3"  # the median of the published rates; used for a fleet without a record
 
 
 class Rate(Struct, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class Rate(Struct, frozen=True, kw_only=True):
 
 
 class Repairs(Struct, frozen=True, kw_only=True):
-    """`quantiles_h`: at equal steps of the share, from the shortest to the longest."""
+    """Repair times. `quantiles_h`: hours at equally spaced quantiles, ascending."""
 
     quantiles_h: tuple[float, ...]
     mean_h: float
@@ -25,7 +25,7 @@ class Repairs(Struct, frozen=True, kw_only=True):
 
 
 class Mix(Struct, frozen=True, kw_only=True):
-    """Shares of all interruptions; they add up to 1."""
+    """Shares of all interruptions; they sum to 1."""
 
     device: float = 0.0
     node: float = 0.0
@@ -35,7 +35,7 @@ class Mix(Struct, frozen=True, kw_only=True):
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """Times in which a node is slow and nothing stops."""
+    """Periods in which a node is slow but nothing stops."""
 
     per_week: float = 0.0
     minutes: float = 0.0

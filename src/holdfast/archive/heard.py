@@ -1,4 +1,4 @@
-"""Follows the journal of one job: hears what is new in it, so that looking again costs what is new and no more."""
+"""Follows the journal of one job. Each read costs only the new entries."""
 
 import os
 from collections import deque
@@ -18,18 +18,18 @@ from holdfast.model.documents.jobs import LogLine
 from holdfast.model.policy import Policy
 from holdfast.views.jobs.job import FINDINGS_MAX
 
-LOG_LINES_MAX = 50_000  # the newest, of a fault-tolerance log
-NO_POLICY = "the journal names no policy: told with the default settings"
+LOG_LINES_MAX = 50_000  # the newest lines of a fault-tolerance log
+NO_POLICY = "the journal contains no policy: the default settings apply"
 _FACTS = msgspec.json.Decoder(dict[str, Any])
 _POLICY = msgspec.json.Decoder(Policy)
 
 
 class Heard:
-    """What the journal says up to entry `seq`. Begins anew where it is another journal than before. For one thread at a time."""
+    """The journal of a job up to entry `seq`. Starts over if the journal was replaced. Not thread-safe."""
 
     def __init__(self, job: JobDir) -> None:
         self.job = job
-        self.damage = ""  # why it was not read to its end
+        self.damage = ""  # why the journal was not read to its end
         self.facts: dict[str, Any] = {}
         self.notes: tuple[str, ...] = ()
         self._identity = (0, 0)
@@ -40,7 +40,7 @@ class Heard:
 
     @property
     def seq(self) -> int:
-        """Of the last entry that was read."""
+        """The number of the last entry read."""
         return self._tail.seq
 
     @property
@@ -48,7 +48,7 @@ class Heard:
         return self._replay.story
 
     def read_on(self) -> None:
-        """Hears what is new. raises: RecordUnreadable, where nothing can be read"""
+        """Reads new entries. raises: RecordUnreadable, if nothing can be read"""
         try:
             reader = open_reader(self.job.journal_path)
         except JournalUnusable as error:
@@ -106,7 +106,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], raw: bytes | None) -> Any:
-    """None too where another version wrote it in another shape."""
+    """Returns the decoded value. None if another version wrote it in another format."""
     try:
         return decoder.decode(raw) if raw else None
     except msgspec.MsgspecError:

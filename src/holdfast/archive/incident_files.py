@@ -1,7 +1,7 @@
-"""Reads what files hold of one incident beside the journal: stacks, flight records, kernel lines, lines around evidence.
+"""Reads the files of one incident: stacks, flight records, kernel lines and the lines around its evidence.
 
-From the folder of the attempt while it is there, else from the evidence bundle. All of it is bounded: a file that is too
-large, missing or damaged costs its part of the document and nothing else.
+Reads the folder of the attempt if it exists, else the evidence bundle. Every size is bounded. A file that is too
+large, missing or damaged removes only its own part of the document.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,12 +42,12 @@ FLIGHTS = (
 
 
 def bundle_of(job: JobDir, incident: int) -> Path:
-    """Where the evidence of an incident lies, if it was kept."""
+    """Returns the path of the incident's evidence bundle. The path may not exist."""
     return job.incidents / f"incident-{incident:03d}.tar.zst"
 
 
 def read_scene(job: JobDir, incident: IncidentStory) -> Scene:
-    """What there is now."""
+    """Returns the data that the files hold now."""
     bundle = bundle_of(job, incident.number)
     has_bundle = bundle.is_file()
     folders = _folders(job, incident.attempt)
@@ -67,7 +67,7 @@ def read_scene(job: JobDir, incident: IncidentStory) -> Scene:
 
 
 def stack_groups(collected: Sequence[RankStacks]) -> tuple[StackGroup, ...]:
-    """Equal stacks together, the smallest group first."""
+    """Groups equal stacks, the smallest group first."""
     return tuple(
         StackGroup(ranks=one.ranks, frames=one.frames[:FRAMES_MAX], waits_in=one.wait_channel or one.doing)
         for one in grouped(collected)[:GROUPS_MAX]
@@ -75,7 +75,7 @@ def stack_groups(collected: Sequence[RankStacks]) -> tuple[StackGroup, ...]:
 
 
 def wait_edges(digests: Sequence[Digest]) -> tuple[WaitEdge, ...]:
-    """The wait-for graph: ranks that wait in the same operation are one edge."""
+    """Returns the wait-for graph. Ranks that wait in the same operation form one edge."""
     if not digests:
         return ()
     found = waits(gather(digests, None), {})
@@ -130,7 +130,7 @@ def _flight_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def _kernel(folders: Iterable[Path], bundle: Path | None, incident: IncidentStory) -> Iterator[EvidenceRow]:
-    """Kernel lines that were kept: by the node's agent, or in the bundle."""
+    """Yields the kernel lines that the node's agent or the bundle kept."""
     parts = [
         (folder, content) for folder in folders if (content := _content(folder / KERNEL, KERNEL_BYTES_MAX))
     ]
@@ -153,7 +153,7 @@ def _lines(content: bytes) -> list[str]:
 
 
 def _surroundings(job: JobDir, incident: IncidentStory) -> dict[tuple[str, str], Surroundings]:
-    """Of the first error: its place is looked up again, and the lines around it."""
+    """Returns the first error with its current position in the log and the lines around it."""
     first = incident.verdict.first_error if incident.verdict is not None else None
     if first is None or not first.file:
         return {}

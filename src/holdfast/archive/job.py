@@ -1,6 +1,6 @@
-"""Reads one job from its folder, and makes its documents: the row, the job, each incident.
+"""Reads one job from its folder and builds its documents: the list row, the job, each incident.
 
-Only reads. Works beside a running job, after a crash of Holdfast, and on a damaged journal as far as it goes.
+Read-only. Works beside a running job, after a crash of Holdfast, and on a damaged journal up to the damage.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ SHOWN_FILES = (".log",)
 
 
 class Reading:
-    """One look at a job: its journal was read once, and what lies outside of it was asked once."""
+    """A snapshot of a job. Reads the journal and everything outside it once."""
 
     def __init__(
         self,
@@ -44,12 +44,12 @@ class Reading:
         job_id: str | None = None,
         source: str = "",
     ) -> None:
-        """`heard`: just read; what it hears later changes nothing here."""
+        """Creates a snapshot. `heard`: up to date; entries it reads later do not change this snapshot."""
         self.job = heard.job
         self.zone = zone
         self.policy, self.facts = heard.policy, heard.facts
         self.findings, self.log = tuple(heard.findings), tuple(heard.log)
-        self.last_seq = heard.seq  # of the journal's last entry that was read
+        self.last_seq = heard.seq  # of the last entry read
         self.summary: Summary = heard.story.summary()
         self.truth: Truth = true_state(self.job, self.facts, self.summary, clock)
         self._notes = (*heard.notes, *((heard.damage,) if heard.damage else ()), *self.truth.notes)
@@ -63,13 +63,13 @@ class Reading:
         return replace(made, etag=etag_of(made))
 
     def story_of(self, number: int | None) -> IncidentStory | None:
-        """The incident of this number; the last one when none is given."""
+        """Returns the incident of this number, or the last one for None."""
         if number is None:
             return self.summary.incidents[-1] if self.summary.incidents else None
         return next((one for one in self.summary.incidents if one.number == number), None)
 
     def incident(self, number: int | None, *, with_files: bool = True) -> IncidentDocument | None:
-        """None: there is no such incident. `with_files`: also what its bundle and folders hold."""
+        """Returns the document of an incident; None if it does not exist. `with_files`: include its bundle and folders."""
         story = self.story_of(number)
         if story is None:
             return None
@@ -112,32 +112,32 @@ def read(
     job_id: str | None = None,
     source: str = "",
 ) -> Reading:
-    """raises: RecordUnreadable"""
+    """Reads a job. raises: RecordUnreadable"""
     heard = Heard(job)
     heard.read_on()
     return Reading(heard, clock, zone, job_id=job_id, source=source)
 
 
 def read_job(job: JobDir, clock: Callable[[], float] = time.time, zone: tzinfo | None = None) -> JobDocument:
-    """The document of one job. raises: RecordUnreadable"""
+    """Returns the document of one job. raises: RecordUnreadable"""
     return read(job, clock, zone).document()
 
 
 def read_incident(
     job: JobDir, number: int | None, clock: Callable[[], float] = time.time, zone: tzinfo | None = None
 ) -> IncidentDocument | None:
-    """The document of one incident, the last when none is given; None: there is none. raises: RecordUnreadable"""
+    """Returns the document of an incident, by default the last; None if there is none. raises: RecordUnreadable"""
     return read(job, clock, zone).incident(number)
 
 
 def etag_of(document: JobDocument | IncidentDocument) -> str:
-    """Of its content: equal documents have equal tags."""
+    """Returns an entity tag of the content. Equal documents have equal tags."""
     content = msgspec.json.encode(replace(document, etag=""))
     return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
 def _files(folder: str) -> dict[str, int]:
-    """The output in a worker's folder, with sizes in bytes."""
+    """Returns the output files of a worker's folder with their sizes in bytes."""
     found: dict[str, int] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -150,7 +150,7 @@ def _files(folder: str) -> dict[str, int]:
 
 
 def owner(folder: str) -> str:
-    """The user that the folder belongs to; empty: not known."""
+    """Returns the user name that owns the folder; empty if unknown."""
     try:
         return pwd.getpwuid(os.stat(folder).st_uid).pw_name
     except (OSError, KeyError):

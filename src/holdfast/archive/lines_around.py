@@ -1,6 +1,6 @@
-"""Finds a line of evidence in its log again, with the lines around it. Reads a bounded part of the file.
+"""Finds a line of evidence in its log and returns it with the lines around it. Reads a bounded part of the file.
 
-No path leaves the job's folder, whatever a journal says.
+Paths outside the job's folder are rejected, whatever the journal contains.
 """
 
 from pathlib import Path
@@ -9,15 +9,18 @@ from typing import BinaryIO
 from holdfast.observe.logs.blocks import COLOUR
 from holdfast.views.jobs.seen import Surroundings
 
-LINES = 3  # on each side
-AROUND_BYTES = 16 << 10  # on each side
-SEARCHED_BYTES_MAX = 32 << 20  # of the end of a log, where no offset is known
+LINES = 3  # per side
+AROUND_BYTES = 16 << 10  # per side
+SEARCHED_BYTES_MAX = 32 << 20  # the end of a log without a known offset
 COMPARED_BYTES = 200
 LINE_CHARACTERS_MAX = 2_000
 
 
 def surroundings(root: Path, file: str, text: str, offset: int | None = None) -> Surroundings | None:
-    """`text`: of the line; `offset`: where it stood. None: it does not stand there any more."""
+    """Returns the line with its context; None if it is not in the file any more.
+
+    `text`: of the line. `offset`: its last known position in bytes.
+    """
     path = inside(root, file)
     want = text.strip().encode("utf-8", "replace")[:COMPARED_BYTES]
     if path is None or not want:
@@ -43,7 +46,7 @@ def surroundings(root: Path, file: str, text: str, offset: int | None = None) ->
 
 
 def inside(root: Path, file: str) -> Path | None:
-    """The file in this folder; None where the name leads out of it."""
+    """Returns the path of a file in this folder; None if the name leads outside it."""
     try:
         path = (root / file).resolve()
         return path if path.is_relative_to(root.resolve()) and path.is_file() else None
@@ -57,7 +60,7 @@ def _read(log: BinaryIO, begin: int, size: int) -> bytes:
 
 
 def _cut(window: bytes, at: int, begin: int) -> Surroundings:
-    """The window begins and ends in the middle of a line, unless it begins with the file."""
+    """Cuts a window to whole lines. It starts in the middle of a line unless it starts with the file."""
     start = window.rfind(b"\n", 0, at) + 1
     end = window.find(b"\n", at)
     before = window[:start].split(b"\n")[:-1]

@@ -1,8 +1,8 @@
-"""Finds processes of a job that live on this machine, whoever started them. Only reads /proc and the job's folder.
+"""Finds live processes of a job on this machine. Reads only /proc and the job's folder.
 
-A process of an attempt carries the folder of its worker in its environment, so it is found in any pid namespace, and a pid
-that another program uses now is not mistaken for a rank. Of another user's processes, whose environment may not be read,
-the reaper's record tells pid and time of the start.
+A process of an attempt has its worker's folder in its environment. The environment identifies it in any pid
+namespace, and a reused pid is not mistaken for a rank. For another user's processes, whose environment is unreadable,
+the reaper's record supplies pid and start time.
 """
 
 import os
@@ -21,18 +21,18 @@ from holdfast.observe.processes.worker_facts import worker_facts
 FOLDER = b"HOLDFAST_WORKER_DIR="
 ENVIRON_BYTES_MAX = 1 << 20
 OVER = frozenset("ZXx")
-CLOCK_S = 60.0  # that much the wall clock may have been set since a start was written down
+CLOCK_S = 60.0  # tolerance for changes of the wall clock since a start was recorded
 
 
 class Living(Struct, frozen=True, kw_only=True):
-    """`ranks`: whose processes live. `processes`: how many live of the attempt, launchers among them."""
+    """Live processes. `ranks`: ranks with a live process. `processes`: all of the attempt, including launchers."""
 
     ranks: frozenset[int] = frozenset()
     processes: int = 0
 
 
 class Marked(NamedTuple):
-    """A process of some attempt. `folder`: of its worker, as the process was told it."""
+    """A process of an attempt. `folder`: of its worker, from its environment."""
 
     pid: int
     folder: bytes
@@ -40,17 +40,17 @@ class Marked(NamedTuple):
 
 
 class ProcessTable:
-    """The processes of this machine that belong to attempts. Reading /proc once serves questions about many jobs."""
+    """The processes of this machine that belong to attempts. One read of /proc serves many jobs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, keep_s: float = 0.0) -> None:
-        """`keep_s`: for how long what was read counts."""
+        """Creates a table. `keep_s`: how long a read stays valid."""
         self._clock, self._keep_s = clock, keep_s
         self._read_s: float | None = None
         self._marked: list[Marked] = []
         self._hidden: set[int] = set()
 
     def look(self) -> tuple[list[Marked], set[int]]:
-        """Those with a folder in their environment, and pids whose environment may not be read."""
+        """Returns processes with a worker folder in their environment, and pids with an unreadable environment."""
         now_s = self._clock()
         if self._read_s is None or now_s - self._read_s > self._keep_s:
             self._marked, self._hidden = _all_marked()
@@ -59,7 +59,7 @@ class ProcessTable:
 
 
 def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Living:
-    """Of one attempt, on this machine."""
+    """Returns the live processes of one attempt on this machine."""
     marked, hidden = _marked(job, attempt, table or ProcessTable())
     ranks: set[int] = set()
     others = 0
@@ -68,7 +68,8 @@ def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Livi
         own = {one.pid: one.rank for one in marked if _name(one.folder) == folder.name}
         found = {rank.rank for rank in facts.living if rank.pid in own}
         unread = {rank.rank for rank in facts.living if rank.pid in hidden and _is_of(rank.pid, folder)}
-        # In another pid namespace the pids of the record say nothing: then the environment names ranks, or the record alone.
+        # In another pid namespace the recorded pids are invalid: only the environment or the record
+        # identifies ranks.
         told = {rank for rank in own.values() if rank is not None} or {rank.rank for rank in facts.living}
         ranks |= found | unread or (told if own else set())
         others += len(unread)
@@ -78,7 +79,7 @@ def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Livi
 
 
 def process_state(pid: int) -> str:
-    """One letter of proc(5); X: there is no such process."""
+    """Returns the state letter of proc(5); X if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError, UnicodeDecodeError):
@@ -86,7 +87,7 @@ def process_state(pid: int) -> str:
 
 
 def _marked(job: JobDir, attempt: int, table: ProcessTable) -> tuple[list[Marked], set[int]]:
-    """Those of the attempt that live, and pids whose environment may not be read."""
+    """Returns live processes of the attempt, and pids with an unreadable environment."""
     folders = tuple(
         {
             os.fsencode(path) + b"/"
@@ -123,7 +124,7 @@ def _all_marked() -> tuple[list[Marked], set[int]]:
 
 
 def _worker_folders(environ: bytes) -> list[bytes]:
-    """One that ends in a slash is of a command that a person runs on the worker (docs/exec.md)."""
+    """Returns the worker folders. A trailing slash marks a command that a user runs on the worker (docs/exec.md)."""
     if FOLDER not in environ:
         return []
     values = [one[len(FOLDER) :] for one in environ.split(b"\0") if one.startswith(FOLDER)]
@@ -145,7 +146,7 @@ def _workers(job: JobDir, attempt: int) -> list[Path]:
 
 
 def _is_of(pid: int, folder: Path) -> bool:
-    """Whether a process that hides its environment began before its worker's record was last written."""
+    """True if a process with an unreadable environment started before its worker's record was last written."""
     try:
         written_s = (folder / "reaper.jsonl").stat().st_mtime
         process = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""Names the jobs of several state folders: an id for addresses, and the folder that an id stands for."""
+"""Maps jobs of several state folders to ids for URLs, and ids to folders."""
 
 import os
 import re
@@ -11,11 +11,11 @@ from holdfast.journal.jobdir import NAME, JobDir, NoSuchJob, StateDir
 
 STREAMED = "streamed"
 SOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-SEPARATOR = "~"  # in no name of a job, and not quoted in an address
+SEPARATOR = "~"  # not valid in a job name, and not quoted in a URL
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """One state folder. `key`: ends the ids of its jobs; empty: of the first folder. `source`: shown beside its jobs."""
+    """One state folder. `key`: suffix of its job ids; empty: the first folder. `source`: shown beside its jobs."""
 
     root: Path
     key: str = ""
@@ -26,14 +26,14 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 class Places:
-    """All state folders of a server. Jobs of the first have their plain names as ids, those of the second NAME~2.
+    """All state folders of a server.
 
-    Jobs that report themselves from elsewhere lie in `streamed/SOURCE` of the first, and have the ids NAME~SOURCE; sources
-    come and go.
+    Jobs of the first folder have their plain names as ids, those of the second NAME~2. Jobs that an uplink streams
+    are in `streamed/SOURCE` of the first folder and have the ids NAME~SOURCE. Sources can appear and disappear.
     """
 
     def __init__(self, roots: Sequence[Path], only: str = "") -> None:
-        """`only`: the id of the one job that is to be seen; empty: all."""
+        """Creates the map. `only`: the id of the single visible job; empty: all jobs."""
         found = dict.fromkeys(Path(os.path.abspath(root)) for root in roots)
         self._fixed = tuple(
             Place(root=root, key=str(number), source=str(root)) if number > 1 else Place(root=root)
@@ -43,11 +43,11 @@ class Places:
 
     @property
     def all(self) -> tuple[Place, ...]:
-        """As they are now."""
+        """Returns all state folders that exist now."""
         return (*self._fixed, *self._streamed())
 
     def named(self, job_id: str) -> tuple[Place, JobDir]:
-        """The folder need not exist. raises: NoSuchJob"""
+        """Returns the place and the folder of a job; the folder may be missing. raises: NoSuchJob"""
         name, separator, key = job_id.partition(SEPARATOR)
         place = next((one for one in self._fixed if one.key == key), None) or self._source(key)
         is_hidden = bool(self.only) and job_id != self.only
@@ -56,7 +56,7 @@ class Places:
         return place, JobDir(place.root / "jobs" / name)
 
     def job(self, job_id: str) -> JobDir:
-        """The folder of an existing job. raises: NoSuchJob"""
+        """Returns the folder of an existing job. raises: NoSuchJob"""
         place, job = self.named(job_id)
         return StateDir(place.root).job(job.name)
 
@@ -65,7 +65,7 @@ class Places:
 
     @property
     def signature(self) -> str:
-        """The same for the same jobs of the same folders in the same order."""
+        """Returns a text that is equal for the same folders in the same order."""
         return "\n".join([*(str(place.root) for place in self._fixed), self.only])
 
     def _streamed(self) -> list[Place]:
@@ -76,7 +76,7 @@ class Places:
         return [place for name in names if (place := self._source(name)) is not None]
 
     def _source(self, name: str) -> Place | None:
-        """None: there is no such source. A number is the key of a folder."""
+        """Returns the place of a source; None if there is none. A number is the key of a folder."""
         if not SOURCE.fullmatch(name) or name.isdigit():
             return None
         root = self._fixed[0].root / STREAMED / name

@@ -1,9 +1,9 @@
-"""Keeps the jobs of other hosts: a folder for each, written from what its uplink sends, read like a job of this host.
+"""Stores jobs of other hosts: one folder per job, written from its uplink's messages and read like a local job.
 
     streamed/SOURCE/jobs/JOB/journal.db      the same rows with the same checksums
-    streamed/SOURCE/jobs/JOB/remote.json     who sends it, and the state of the job on its host
+    streamed/SOURCE/jobs/JOB/remote.json     the sender, and the state of the job on its host
 
-Nothing outside the folder is written, whatever the names in the messages are.
+Nothing outside the folder is written, whatever names the messages contain.
 """
 
 import os
@@ -39,13 +39,13 @@ LARGE_FILE = re.compile(
     r"incidents/incident-\d{1,6}\.tar\.zst"
     r"|attempt-\d{1,6}/worker-\d{1,6}/(?:stdout|stderr|rank-\d{1,9}\.log)(?:\.idx)?"
 )
-LARGE_BYTES_MAX = 64 << 20  # of one file that is written; output is written at its own offset
-WRITE_S = 5.0  # `remote.json` is written at least so often while the job is heard of
+LARGE_BYTES_MAX = 64 << 20  # limit per file; output is written at its own offset
+WRITE_S = 5.0  # maximum interval of writes of `remote.json` while messages arrive
 OTHER_NAMES_MAX = 100
 
 
 class Remote(Struct, frozen=True, kw_only=True):
-    """`heard_s`: the server's clock. `state`: a JobState, as seen on the job's host; empty: not known yet."""
+    """The sender of a job. `heard_s`: the server's clock. `state`: a JobState on the job's host; empty: unknown yet."""
 
     identity: str
     host: str
@@ -58,11 +58,11 @@ class Remote(Struct, frozen=True, kw_only=True):
 
 
 class NotTaken(Exception):
-    """The server does not take this; the text says why."""
+    """The server rejects the message. The text states why."""
 
 
 def read_remote(job: JobDir) -> Remote | None:
-    """Of a job that is streamed here; None for a job of this host."""
+    """Returns the sender of a streamed job; None for a local job."""
     try:
         return msgspec.json.decode((job.path / REMOTE).read_bytes(), type=Remote)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -70,7 +70,7 @@ def read_remote(job: JobDir) -> Remote | None:
 
 
 class RemoteJob:
-    """The folder of one streamed job, held for one connection."""
+    """The folder of one streamed job, locked for one connection."""
 
     def __init__(self, job: JobDir, remote: Remote, store: Store, clock: Callable[[], float]) -> None:
         self.job = job
@@ -84,7 +84,7 @@ class RemoteJob:
         return self._store.last_seq
 
     def take_rows(self, rows: tuple[Raw, ...]) -> int:
-        """Appends those that are new. Returns the last seq. raises: NotTaken for a gap; JournalUnusable"""
+        """Appends new rows and returns the last seq. raises: NotTaken on a gap; JournalUnusable"""
         fresh = [row for row in rows if row[5] > self._store.last_seq]
         if fresh and fresh[0][5] != self._store.last_seq + 1:
             raise NotTaken(f"row {fresh[0][5]} came after row {self._store.last_seq}")
@@ -93,23 +93,23 @@ class RemoteJob:
         return self._store.append([Row(*row[:5]) for row in fresh])
 
     def take_meta(self, key: str, value: bytes) -> None:
-        """raises: JournalUnusable"""
+        """Stores one meta value of the journal. raises: JournalUnusable"""
         if self._store.meta(key) != value:
             self._store.set_meta(key, value)
 
     def take_file(self, sent: FileSent) -> None:
-        """raises: NotTaken, OSError"""
+        """Writes a small file. raises: NotTaken, OSError"""
         if not SMALL_FILE.fullmatch(sent.name) or len(sent.content) > FILE_BYTES_MAX:
-            raise NotTaken(f"a file {sent.name!r} of {len(sent.content)} bytes is not taken")
+            raise NotTaken(f"a file {sent.name!r} of {len(sent.content)} bytes is rejected")
         path = self._place(sent.name)
         part = path.with_name(path.name + ".part")
         part.write_bytes(sent.content)
         os.replace(part, path)
 
     def take_part(self, sent: PartSent) -> None:
-        """raises: NotTaken, OSError"""
+        """Writes a part of a large file. raises: NotTaken, OSError"""
         if not LARGE_FILE.fullmatch(sent.name) or sent.offset < 0:
-            raise NotTaken(f"a part of {sent.name!r} is not taken")
+            raise NotTaken(f"a part of {sent.name!r} is rejected")
         is_bundle = sent.name.startswith("incidents/")
         if is_bundle and sent.offset + len(sent.content) > LARGE_BYTES_MAX:
             raise NotTaken(f"{sent.name} has more than {LARGE_BYTES_MAX} bytes")
@@ -119,7 +119,7 @@ class RemoteJob:
             file.write(sent.content)
 
     def alive(self, said: Alive) -> None:
-        """A file that cannot be written costs the state and nothing else."""
+        """Writes the state of the job. A write error loses the state and nothing else."""
         now_s = self._clock()
         changed = (said.state, said.supervisor) != (self._remote.state, self._remote.supervisor)
         self._remote = msgspec.structs.replace(
@@ -142,14 +142,14 @@ class RemoteJob:
 
 
 def opened(root: Path, begin: Begin, clock: Callable[[], float]) -> RemoteJob:
-    """The folder of this job below `root`, made where it is new. raises: NotTaken; JournalUnusable; OSError"""
+    """Opens the folder of this job below `root`, and creates it if needed. raises: NotTaken; JournalUnusable; OSError"""
     if begin.protocol != PROTOCOL:
         raise NotTaken(
-            f"the job speaks protocol {begin.protocol} and this server protocol {PROTOCOL}: "
+            f"the job uses protocol {begin.protocol} and this server uses protocol {PROTOCOL}:  "
             "install the same version of Holdfast on both sides"
         )
     if not SOURCE.fullmatch(begin.source) or not JOB.fullmatch(begin.job):
-        raise NotTaken(f"a job {begin.job!r} of {begin.source!r} is not taken: the name is not valid")
+        raise NotTaken(f"a job {begin.job!r} of {begin.source!r} is rejected: the name is not valid")
     jobs = root / STREAMED / begin.source / "jobs"
     job = _folder(jobs, begin)
     job.path.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def opened(root: Path, begin: Begin, clock: Callable[[], float]) -> RemoteJob:
 
 
 def _folder(jobs: Path, begin: Begin) -> JobDir:
-    """The job's own; with a number behind its name where another job has had the name. raises: NotTaken"""
+    """Returns the folder of the job, with a number suffix if another job used its name. raises: NotTaken"""
     for number in range(1, OTHER_NAMES_MAX):
         name = begin.job if number == 1 else f"{begin.job[:58]}.{number}"
         job = JobDir(jobs / name)

@@ -1,4 +1,4 @@
-"""Reads the journals of jobs, and decides them again under other settings. Only reads."""
+"""Reads journals of jobs and replays them under other settings. Read-only."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,13 +24,13 @@ _EVENTS: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """`preset`: as after --policy; empty: the job's own policy. `settings`: instead of those."""
+    """The settings of a replay. `preset`: as with --policy; empty: the job's own policy. `settings`: overrides."""
 
     preset: str = ""
     settings: Mapping[str, Any] = {}
 
     def policy(self, own: Policy) -> Policy:
-        """raises: UnknownSetting, BadPreset"""
+        """Returns the policy with the overrides applied. raises: UnknownSetting, BadPreset"""
         base = own
         if self.preset:
             given = translate(self.preset)
@@ -45,11 +45,11 @@ class Replayed(Struct, frozen=True, kw_only=True):
 
 
 def replay_jobs(jobs: Iterable[JobDir], wanted: Wanted) -> Replayed:
-    """Two readings of each journal: what recoveries took here comes first. raises: UnknownSetting, BadPreset"""
+    """Replays jobs. Reads each journal twice, first to measure recovery times. raises: UnknownSetting, BadPreset"""
     costs, unread = list[tuple[JobDir, JobCost]](), list[str]()
     for count, job in enumerate(jobs):
         if count >= JOBS_MAX:
-            unread.append(f"only the newest {JOBS_MAX} jobs are looked at")
+            unread.append(f"only the newest {JOBS_MAX} jobs are replayed")
             break
         try:
             costs.append((job, read_cost(job, steps=False).cost))
@@ -66,7 +66,7 @@ def replay_jobs(jobs: Iterable[JobDir], wanted: Wanted) -> Replayed:
 
 
 def events_of(rows: Iterable[RawEntry]) -> tuple[list[AnyEvent], int]:
-    """The events, and how many rows hold none that this version can read."""
+    """Returns the events, and the number of rows that this version cannot decode."""
     found, skipped = list[AnyEvent](), 0
     for row in rows:
         try:
@@ -77,12 +77,12 @@ def events_of(rows: Iterable[RawEntry]) -> tuple[list[AnyEvent], int]:
 
 
 def setting_of(text: str) -> tuple[str, object]:
-    """`max-restarts=3`, `hang_timeout=10min`, `hang-restart=true`, `hang-timeout=auto`. raises: UnknownSetting"""
+    """Parses `max-restarts=3`, `hang_timeout=10min`, `hang-restart=true` or `hang-timeout=auto`. raises: UnknownSetting"""
     name, equals, raw = text.partition("=")
     key = name.strip().replace("-", "_")
     raw = raw.strip()
     if not key or not equals or not raw:
-        raise UnknownSetting(f"{text!r} is no setting: write KEY=VALUE, such as max-restarts=8")
+        raise UnknownSetting(f"{text!r} is not a setting: write KEY=VALUE, such as max-restarts=8")
     known = Policy.__struct_fields__
     if key not in known and f"{key}_s" in known:
         key = f"{key}_s"

@@ -1,4 +1,4 @@
-"""Gathers the documents of one job that a saved page shows, by their paths in the API. Secrets are masked in all of them."""
+"""Collects the documents of one job for a saved page, by API path. Masks secrets in all of them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,14 +21,17 @@ from holdfast.views.jobs.markdown import incident_markdown
 from holdfast.views.jobs.series import marks_of, step_series
 from holdfast.views.languages import Language
 
-INCIDENTS_MAX = 20  # the newest, whole
+INCIDENTS_MAX = 20  # the newest incidents, with all details
 POINTS, COLUMNS = 800, 240
 LINES = 200  # of the output
 LOG_LINES_MAX = 2_000
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """`documents`: by path, such as "/jobs/llama/incidents/3". `shown`: the incident that was asked for, if any."""
+    """The documents of a saved page.
+
+    `documents`: by path, such as "/jobs/llama/incidents/3". `shown`: the requested incident, if any.
+    """
 
     reading: Reading
     documents: dict[str, Any]
@@ -42,7 +45,7 @@ def gathered(
     clock: Callable[[], float] = time.time,
     zone: tzinfo | None = None,
 ) -> Gathered:
-    """`number`: an incident that is among them, however old. raises: RecordUnreadable"""
+    """Collects the documents. `number`: an incident to include, however old. raises: RecordUnreadable"""
     reading = read(job, clock, zone)
     path = f"/jobs/{job.name}"
     document = reading.document()
@@ -76,7 +79,7 @@ def _add_series(documents: dict[str, Any], path: str, reading: Reading) -> None:
 
 
 def _heat(reading: Reading) -> HeatMap | None:
-    """Of the first metric that was sampled."""
+    """Returns the heat map of the first metric that has samples."""
     for metric in METRICS:
         try:
             return heat_map(
@@ -92,7 +95,7 @@ def _log(reading: Reading) -> LogPage:
 
 
 def _output(job: JobDir, shown: IncidentDocument | None) -> OutputPage:
-    """Around the first error; the end of the newest attempt where there is none."""
+    """Returns the output around the first error, or the end of the newest attempt if there is no error."""
     first = (
         next((one.place for one in shown.evidence if one.first_error), None) if shown is not None else None
     )
@@ -107,7 +110,7 @@ def _output(job: JobDir, shown: IncidentDocument | None) -> OutputPage:
 
 
 def _masked(document: Any) -> Any:
-    """The same with secrets masked in every text."""
+    """Returns a copy with secrets masked in every text."""
     if isinstance(document, str):
         return masked(document)
     if isinstance(document, Mapping):

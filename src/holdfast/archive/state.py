@@ -1,7 +1,7 @@
-"""Tells the true state of a job: what its journal says, as far as somebody still acts on it.
+"""Determines the true state of a job: the journal's last phase, checked against signs of life.
 
-The journal of a job whose supervisor was killed ends in the middle: "training" is then the past. So the lock, the processes
-and the age of the job's files are asked, too.
+The journal of a job whose supervisor was killed stops in the middle, so its last phase may be out of date. Therefore
+this module also checks the lock, the processes and the age of the job's files.
 """
 
 import os
@@ -22,11 +22,12 @@ from holdfast.model.documents.parts import JobState
 from holdfast.observe.logs.step_file import StepFile
 
 ELSEWHERE_S = (
-    90.0  # of silence before the state on another machine is unknown: NFS shows files up to 60 s late
+    # silence after which the state on another machine is unknown: NFS shows changes up to 60 s late
+    90.0
 )
 FILES_MAX = 4_096
 STOPPED = "Tt"
-# By the phase of the journal, while somebody supervises the job (docs/words.md).
+# By the journal's phase, while a supervisor runs the job (docs/words.md).
 OF_PHASE: dict[str, JobState] = {
     "new": "starting",
     "waiting": "waiting",
@@ -37,10 +38,11 @@ OF_OUTCOME: dict[str, JobState] = {"succeeded": "succeeded", "failed": "failed",
 
 
 class Truth(Struct, frozen=True, kw_only=True):
-    """`since_s`: since when it is so. `seen_at_s`: the last sign of life. `supervisor`: who holds the job, in words.
+    """The state of a job.
 
-    `living`: ranks whose processes live, where nobody supervises them; None: the journal tells it, or nobody can.
-    `is_being_ended`: of an unsupervised job: its reapers end it. `notes`: what is odd, one sentence each.
+    `since_s`: start of the state. `seen_at_s`: the last sign of life. `supervisor`: a description of the supervisor.
+    `living`: ranks with live processes if the job is unsupervised; None: see the journal, or unknown.
+    `is_being_ended`: the reapers of an unsupervised job are ending it. `notes`: irregularities, one sentence each.
     """
 
     state: JobState
@@ -59,9 +61,10 @@ def true_state(
     clock: Callable[[], float],
     processes: ProcessTable | None = None,
 ) -> Truth:
-    """The state now. `facts`: what the journal says of the job's start. `clock`: of this machine's wall.
+    """Returns the current state.
 
-    `processes`: who asks about many jobs reads /proc once for all of them.
+    `facts`: the start facts in the journal. `clock`: the wall clock of this machine. `processes`: a shared process
+    table, so that a check of many jobs reads /proc once.
     """
     last_s = summary.last_at_s
     if summary.outcome:
@@ -98,14 +101,14 @@ def true_state(
 
 
 def steps_now(steps: StepFile | None, truth: Truth) -> StepFile | None:
-    """Without a pace and without what is left, unless steps are made now."""
+    """Returns the step file. Removes the pace and the time left unless the job makes steps now."""
     if steps is None or truth.state == "training":
         return steps
     return replace(steps, now=replace(steps.now, now_s=None, eta_s=None))
 
 
 def state_of_phase(summary: Summary) -> JobState:
-    """What the journal says, of a job that is supervised."""
+    """Returns the state of a supervised job from its journal."""
     if state := OF_PHASE.get(summary.phase):
         return state
     last = summary.incidents[-1] if summary.incidents else None
@@ -134,11 +137,11 @@ def _since(state: JobState, summary: Summary) -> float | None:
             return summary.phase_since_s
 
 
-# Where it cannot be asked ---------------------------------------------------------------------------------
+# Jobs of other machines -----------------------------------------------------------------------------------
 
 
 def _elsewhere(job: JobDir, summary: Summary, beat_s: float | None, now_s: float) -> Truth:
-    """The lock says nothing of another machine on every disk; a file that was just written does."""
+    """Judges a job of another machine by its files. On some disks the lock is not visible to other machines."""
     if beat_s is not None and now_s - beat_s <= ELSEWHERE_S:
         state = state_of_phase(summary)
         return Truth(state=state, since_s=_since(state, summary), seen_at_s=beat_s)
@@ -147,7 +150,7 @@ def _elsewhere(job: JobDir, summary: Summary, beat_s: float | None, now_s: float
 
 
 def _on_other_nodes(job: JobDir, summary: Summary, beat_s: float | None, now_s: float) -> Truth:
-    """The controller is gone. Agents and ranks go on without it, as their files show where they are shared."""
+    """Judges a job whose controller is gone. Agents and ranks continue; shared files show whether they do."""
     seen_s = _latest(beat_s, *_times(_of_ranks(job, summary.attempt)))
     if seen_s is not None and now_s - seen_s <= ELSEWHERE_S:
         return Truth(state="unsupervised", since_s=beat_s, seen_at_s=seen_s)
@@ -166,7 +169,7 @@ def _engine(facts: dict[str, Any]) -> str:
 
 
 def _is_alone(facts: dict[str, Any]) -> bool:
-    """Whether Holdfast ran the job here by itself, so that its reapers end the ranks when it is gone."""
+    """True if Holdfast ran the job on this machine alone, so that its reapers end the ranks when it dies."""
     settings = facts.get("settings")
     if not isinstance(settings, dict):
         return True
@@ -188,14 +191,14 @@ def _notes(job: JobDir, facts: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _of_supervisor(job: JobDir, attempt: int) -> Iterator[Path]:
-    """What the supervisor of one machine, or an agent, writes once a second."""
+    """Yields the files that a supervisor or an agent writes once a second."""
     for folder in _folders(job, attempt):
         yield folder / "samples.new"
         yield folder / "steps.json"
 
 
 def _of_ranks(job: JobDir, attempt: int) -> Iterator[Path]:
-    """What the reaper, the command and the ranks write."""
+    """Yields the files that the reaper, the command and the ranks write."""
     for folder in _folders(job, attempt):
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:

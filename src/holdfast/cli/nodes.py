@@ -214,7 +214,7 @@ def release(
 ) -> None:
     """Releases an isolated node. Needs a reason, a repair, or a check that it has passed since."""
     if device and not repaired:
-        raise BadParameter("say with --repaired what was mended or replaced", param_hint="--device")
+        raise BadParameter("say with --repaired what was repaired or replaced", param_hint="--device")
     book, now_s, by = _writer(fleet_dir, state_dir), time.time(), _who()
     isolation = _asked(book.isolated).get(node)
     if isolation is None:

@@ -64,6 +64,23 @@ def _sbatch_flags(context: Context) -> tuple[str, ...]:
     return (*named, *(context.params.get("sbatch_arg") or ()))
 
 
+def _of_pods(name: str, what: str) -> Any:
+    """A flag for --engine kubernetes."""
+    return Option(name, help=f"For pods: {what}", metavar="TEXT", show_default=False)
+
+
+def _pod_flags(context: Context) -> dict[str, object]:
+    """raises: BadParameter"""
+    given = {key: context.params.get(key) for key in ("image", "namespace")}
+    gpus = context.params.get("gpus") or "0"
+    if not gpus.isdigit():
+        raise BadParameter(f"--gpus {gpus!r} is no number of GPUs of each pod")
+    env = tuple(context.params.get("env") or ())
+    given["kind"] = context.params.get("kind") or "job"
+    given["context"] = context.params.get("kube_context")
+    return {**{key: value or "" for key, value in given.items()}, "gpus": int(gpus), "env": env}
+
+
 def _range(setting: Setting) -> str:
     if setting.kind not in ("whole", "length"):
         return ""
@@ -129,6 +146,16 @@ def run(
     sbatch_arg: Annotated[
         list[str] | None, _sbatch("--sbatch-arg", "any other flag, again and again.")
     ] = None,
+    image: Annotated[
+        str | None, _of_pods("--image", "the container image, with the training and holdfast.")
+    ] = None,
+    gpus: Annotated[str | None, _of_pods("--gpus", "GPUs of each pod (nvidia.com/gpu).")] = None,
+    kind: Annotated[str | None, _of_pods("--kind", "what owns them: job, jobset, trainjob, volcano.")] = None,
+    namespace: Annotated[str | None, _of_pods("--namespace", "where they are created.")] = None,
+    kube_context: Annotated[str | None, _of_pods("--context", "of the kubeconfig.")] = None,
+    env: Annotated[
+        list[str] | None, _of_pods("--env", "NAME=VALUE in their environment, again and again.")
+    ] = None,
 ) -> None:
     """Runs a training command and keeps it going. Exits with the training's own exit code."""
     raise Exit(_run(context, command or (), config, nproc_per_node))
@@ -151,7 +178,7 @@ def _run(context: Context, command: Sequence[str], config: str | None, nproc_per
     settings = replace(start, command=words)
     if settings.is_one_machine:
         return run_job(settings)
-    code: int = _elsewhere().run_elsewhere(settings, os.environ, _sbatch_flags(context))
+    code: int = _elsewhere().run_elsewhere(settings, os.environ, _sbatch_flags(context), _pod_flags(context))
     return code
 
 
@@ -192,10 +219,16 @@ def _place_of(name: str | None, root: Path) -> Path:
 
 
 def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
-    """Follows a job that was submitted to Slurm from here. None: it is none."""
+    """Follows a job that was submitted from here to Slurm or Kubernetes. None: it is none."""
+    code: int | None
+    if any((root / "kubernetes").glob(f"{job or '*'}.json")) and not os.environ.get(
+        "HOLDFAST_KUBERNETES_ROLE"
+    ):
+        code = _elsewhere().attach_kubernetes(str(root), job, os.environ, quiet=quiet)
+        return code
     if not (root / "slurm" / (job or "")).is_dir():
         return None
-    code: int | None = _elsewhere().attach_slurm(str(root), job, os.environ, quiet=quiet)
+    code = _elsewhere().attach_slurm(str(root), job, os.environ, quiet=quiet)
     return code
 
 
@@ -234,7 +267,7 @@ def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True)
     if ranks is None:
         return tuple(words)
     if not _COUNT.fullmatch(ranks):
-        raise BadParameter(f"{ranks!r} is neither a number from 1 on nor auto, gpu or cpu")
+        raise BadParameter(f"{ranks!r} is neither a number of at least 1 nor auto, gpu or cpu")
     where = ("--standalone",) if alone else ()
     return (*_launcher(), *where, "--nproc-per-node", ranks, *words)
 

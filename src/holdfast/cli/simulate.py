@@ -1,13 +1,23 @@
-"""`holdfast simulate`: runs the real decisions over a virtual cluster, from a scenario file or a seed."""
+"""`holdfast simulate`: runs the real decisions over a virtual cluster: a scenario, a seed, or months of a fleet."""
 
 from pathlib import Path
 from typing import Annotated
 
+from msgspec.structs import replace
+
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
+from holdfast.cli.line.languages import put_plain
 from holdfast.cli.line.output import put, put_json, say
+from holdfast.settings.times import length
+from holdfast.sim.months.compare import compare
+from holdfast.sim.months.plan import PlanRefused
+from holdfast.sim.months.plan import read as read_plan
 from holdfast.sim.run import Answer, check_expect, run_file
 from holdfast.sim.scenario import ScenarioRefused, read
 from holdfast.sim.seeds import run_seed
+from holdfast.views.fleet.comparison import picture, report
+from holdfast.views.fleet.png import NotDrawn, draw, refused_plot
+from holdfast.views.lines import for_terminal
 
 REFUSED = 2
 NOT_AS_EXPECTED = 1
@@ -24,10 +34,26 @@ def simulate(
         int | None,
         Option("--seed", help="Random seed; without a scenario: simulate a random world of this seed."),
     ] = None,
+    fleet: Annotated[
+        Path | None,
+        Option("--fleet", metavar="FLEET.yaml", help="Months of a large job, policies side by side."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        Option("--plot", metavar="FILE", help="With --fleet: a picture, into FILE.html or FILE.png."),
+    ] = None,
     json: Annotated[bool, Option("--json", help="The answer as one JSON document.")] = False,
 ) -> None:
-    """Runs a scenario, or a random world. Exits with 1 if an expectation does not hold."""
-    if scenario is not None:
+    """Runs a scenario, a random world or a fleet. Exits with 1 if an expectation does not hold."""
+    if plot is not None and (why := refused_plot(plot)):
+        raise BadParameter(why, param_hint="--plot")
+    if plot is not None and fleet is None:
+        raise BadParameter("only --fleet draws a picture", param_hint="--plot")
+    if fleet is not None:
+        if scenario is not None:
+            raise BadParameter("give a SCENARIO.yaml or --fleet, not both", param_hint="--fleet")
+        _run_fleet(fleet, seed, plot, json=json)
+    elif scenario is not None:
         _run_scenario(scenario, seed or 0, json=json)
     elif seed is not None:
         _run_world(seed, json=json)
@@ -52,6 +78,32 @@ def _run_scenario(path: Path, seed: int, *, json: bool) -> None:
         say(f"not as expected: {text}")
     if wrong:
         raise Exit(NOT_AS_EXPECTED)
+
+
+def _run_fleet(path: Path, seed: int | None, plot: str | None, *, json: bool) -> None:
+    """`seed`: instead of the one in the plan."""
+    try:
+        world = read_plan(path)
+    except PlanRefused as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+    if seed is not None:
+        world = replace(world, plan=replace(world.plan, seed=seed))
+    found = compare(world)
+    title = f"{found.gpus:,} GPUs on {found.nodes:,} nodes with {found.spares} spares, {found.days:g} days, {found.runs} runs"
+    said = [f"one interruption in {length(round(found.mean_s))}, in bursts (Weibull shape {found.shape:.2f})"]
+    said += found.notes
+    if json:
+        put_json(found)
+    else:
+        for text in for_terminal(report(title, said, found.results)):
+            put_plain(text)
+    if plot is not None:
+        try:
+            draw(Path(plot), picture(title, said, found.results))
+        except NotDrawn as error:
+            say(str(error))
+            raise Exit(NOT_AS_EXPECTED) from error
 
 
 def _run_world(seed: int, *, json: bool) -> None:

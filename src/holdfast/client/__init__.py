@@ -1,4 +1,4 @@
-"""A client of the server's API: typed, for scripts and tests. `Client` waits, `AsyncClient` is for asyncio.
+"""A typed client of the server's API for scripts and tests: `Client` blocks, `AsyncClient` is for asyncio.
 
     from holdfast.client import Client
 

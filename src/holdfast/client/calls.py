@@ -1,4 +1,4 @@
-"""Every call of the API as a value: method, path, parameters, body, and the type of the answer. Sends nothing."""
+"""Defines every API call as a value: method, path, parameters, body and answer type. Performs no I/O."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ Parameter = str | int | float | bool | None | Iterable[str] | Iterable[int]
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
-    """`answer`: of JSON; None: text or bytes as they are. `is_action`: it is sent with its confirmation."""
+    """One API call. `answer`: the type of the JSON answer; None: text or bytes. `is_action`: needs a confirmation header."""
 
     path: str
     answer: Any
@@ -66,7 +66,7 @@ def _act(path: str, body: Body) -> Call[ActionResult]:
 
 
 def pairs(query: Mapping[str, Parameter]) -> tuple[tuple[str, str], ...]:
-    """As they stand in an address: what is None or empty is left out, lists are repeated. `from_` stands for `from`."""
+    """Returns query parameters as pairs. Omits None and empty values; repeats lists; renames `from_` to `from`."""
     found: list[tuple[str, str]] = []
     for name, value in query.items():
         many = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
@@ -101,7 +101,7 @@ def incident(job: str, number: int) -> Call[IncidentDocument]:
 def evidence(job: str, evidence: str) -> Call[EvidenceRow]:
     found = re.fullmatch(r"(\d+)\.\d+", evidence)
     if found is None:
-        raise ValueError(f"{evidence!r} is no id of evidence such as 3.12")
+        raise ValueError(f"{evidence!r} is not an evidence id such as 3.12")
     return _get(f"{_incident(job, int(found[1]))}/evidence/{evidence}", EvidenceRow)
 
 

@@ -1,4 +1,4 @@
-"""What a call to the server may raise, with the server's own text."""
+"""Defines the errors that a call to the server raises, with the server's message."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ TEXT_CHARACTERS_MAX = 500
 
 
 class ApiError(Exception):
-    """The server refused. `status`: of HTTP. `code`: a word for programs. `near`: names that may have been meant."""
+    """The server rejected the call. `status`: of HTTP. `code`: for programs. `near`: similar valid names."""
 
     def __init__(self, status: int, error: ErrorText, retry_after_s: float | None = None) -> None:
         super().__init__(error.text)
@@ -17,7 +17,7 @@ class ApiError(Exception):
 
 
 class NotLoggedIn(ApiError):
-    """There is no token, or it is unknown, revoked or expired."""
+    """The token is missing, unknown, revoked or expired."""
 
 
 class NotAllowed(ApiError):
@@ -25,19 +25,19 @@ class NotAllowed(ApiError):
 
 
 class NotThere(ApiError):
-    """There is no such job, incident, node, file, ... or it cannot be read any more."""
+    """The job, incident, node or file does not exist, or cannot be read any more."""
 
 
 class Conflict(ApiError):
-    """It cannot be done now: the job has ended, or its controller does not answer."""
+    """The action is not possible now: the job has ended, or its controller does not answer."""
 
 
 class TooManyRequests(ApiError):
-    """`retry_after_s`: when to go on."""
+    """The rate limit is reached. `retry_after_s`: seconds until the next call is allowed."""
 
 
 class NotReached(Exception):
-    """The server did not answer. One line: where, and why."""
+    """The server did not answer. The message is one line: the URL and the reason."""
 
 
 _KINDS: dict[int, type[ApiError]] = {
@@ -53,7 +53,7 @@ _KINDS: dict[int, type[ApiError]] = {
 def error_of(status: int, body: bytes, retry_after: str) -> ApiError:
     try:
         error = msgspec.json.decode(body, type=ErrorDocument).error
-    except msgspec.MsgspecError:  # a proxy's own page
+    except msgspec.MsgspecError:  # the error page of a proxy
         text = body[:TEXT_CHARACTERS_MAX].decode("utf-8", "replace").strip()
         error = ErrorText(code="unknown", text=f"HTTP {status}" + (f": {text}" if text else ""))
     again_s = float(retry_after) if retry_after.isdigit() else None

@@ -1,4 +1,4 @@
-"""Reads a stream of server-sent events: lines in, documents out. Sends nothing."""
+"""Parses a stream of server-sent events: lines in, documents out. Performs no I/O."""
 
 import msgspec
 
@@ -17,18 +17,18 @@ KINDS: dict[str, type[Live]] = {
 }
 RECONNECT_S = 1.0
 RECONNECT_S_MAX = 30.0
-SILENCE_S = 60.0  # the server says something every 15 s
+SILENCE_S = 60.0  # the server sends something every 15 s
 
 
 class Parser:
-    """`last_id`: where to go on after a lost connection."""
+    """A parser of one stream. `last_id`: the event to resume after when the connection is lost."""
 
     def __init__(self) -> None:
         self.last_id = ""
         self._kind, self._data = "", list[str]()
 
     def feed(self, line: str) -> Live | None:
-        """The event that this line completes. Events of kinds that this version does not know are left out."""
+        """Returns the event that this line completes, else None. Skips events of unknown kinds."""
         if line:
             field, _, value = line.partition(":")
             value = value.removeprefix(" ")

@@ -1,4 +1,4 @@
-"""Makes an HTTP request of a call, and the call's answer of a response: what both clients share."""
+"""Builds HTTP requests from calls and decodes responses, for both clients."""
 
 from typing import TypeVar
 
@@ -8,7 +8,7 @@ from holdfast.client.calls import Call
 from holdfast.client.errors import NotReached, error_of
 
 TIMEOUT_S = 35.0  # the server answers within 30 s
-COMMAND_S = 60.0  # beyond the limit of a command
+COMMAND_S = 60.0  # added to the time limit of a command
 Answer = TypeVar("Answer")
 
 
@@ -35,7 +35,7 @@ def built(
 
 
 def answer(call: Call[Answer], response: httpx.Response) -> Answer:
-    """raises: ApiError"""
+    """Decodes a response. raises: ApiError"""
     if response.status_code != 200:
         raise error_of(response.status_code, response.content, response.headers.get("retry-after", ""))
     return call.decoded(response.content)

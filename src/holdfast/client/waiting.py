@@ -1,4 +1,4 @@
-"""The client that waits for each answer."""
+"""The blocking client."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -24,15 +24,16 @@ Answer = TypeVar("Answer")
 
 
 class Client:
-    """`url`: of the server, with its sub-path. `token`: empty for a server of your own on this machine.
+    """A blocking client of one server.
 
-    Every method raises ApiError, with the server's text, and NotReached. For one thread at a time.
+    `url`: of the server, including its sub-path. `token`: empty for a server of the same user on this machine. Every
+    method raises ApiError with the server's message, and NotReached. Not thread-safe.
     """
 
     def __init__(
         self, url: str, token: str = "", *, timeout_s: float = TIMEOUT_S, **httpx_options: Any
     ) -> None:
-        """`httpx_options`: such as `verify` or `proxy`."""
+        """Creates a client. `httpx_options`: such as `verify` or `proxy`."""
         self.url = base(url)
         self._timeout_s, self._has_token = timeout_s, bool(token)
         self._csrf: str | None = None
@@ -63,7 +64,10 @@ class Client:
         cursor: str = "",
         limit: int = 100,
     ) -> JobsPage:
-        """A page of jobs, the newest first. `label`: "key:value". `group`: "cause". `cursor`: `next` of the page before."""
+        """Returns a page of jobs, the newest first.
+
+        `label`: "key:value". `group`: "cause". `cursor`: `next` of the previous page.
+        """
         return self._call(
             calls.jobs(
                 state=state,
@@ -78,7 +82,7 @@ class Client:
         )
 
     def all_jobs(self, **filters: Any) -> Iterator[JobRow]:
-        """All jobs that fit the filters of `jobs`, page by page."""
+        """Yields all jobs that match the filters of `jobs`, page by page."""
         cursor = ""
         while True:
             page = self.jobs(cursor=cursor, **filters)
@@ -94,11 +98,11 @@ class Client:
         return self._call(calls.incident(job, number))
 
     def evidence(self, job: str, evidence: str) -> EvidenceRow:
-        """`evidence`: its id, such as "3.12"."""
+        """Returns one piece of evidence. `evidence`: its id, such as "3.12"."""
         return self._call(calls.evidence(job, evidence))
 
     def bundle(self, job: str, number: int) -> bytes:
-        """The file with all evidence of an incident."""
+        """Returns the evidence bundle of an incident."""
         return self._call(calls.bundle(job, number))
 
     def markdown(self, job: str, number: int, lang: str = "en") -> str:
@@ -141,7 +145,7 @@ class Client:
         direction: str = "",
         limit: int = 200,
     ) -> OutputPage:
-        """Lines of output: the end, or around a place. `line`: an offset in bytes of the one `file`."""
+        """Returns lines of output: the end, or around a position. `line`: an offset in bytes in the single `file`."""
         return self._call(
             calls.output(
                 job,
@@ -183,7 +187,7 @@ class Client:
     def audit(self, limit: int = 100) -> list[AuditLine]:
         return self._call(calls.audit(limit))
 
-    # Actions: they change something, and are in the journal and the audit log -------------------------------------
+    # Actions: recorded in the journal and the audit log ---------------------------------------------------------
 
     def stop(self, job: str, *, reason: str = "", force: bool = False) -> ActionResult:
         return self._call(calls.stop(job, reason, force=force))
@@ -212,7 +216,7 @@ class Client:
         limit_s: float = 30.0,
         loose: bool = False,
     ) -> ExecResult:
-        """Runs a command on workers, on all of them with None; equal answers are one."""
+        """Runs a command on workers; None: on all. Groups equal answers."""
         chosen = None if workers is None else tuple(workers)
         body = ExecCommand(command=tuple(command), workers=chosen, limit_s=limit_s, loose=loose)
         return self._call(calls.exec_(job, body), limit_s + COMMAND_S)
@@ -222,7 +226,7 @@ class Client:
     def events(
         self, job: str = "", *, worker: int | None = None, rank: int | None = None, reconnect: bool = True
     ) -> Iterator[Live]:
-        """What changes, until the caller stops. Connects again where it was, so that nothing is lost in between."""
+        """Yields changes until the caller stops. Reconnects at the last event, so that no event is lost."""
         parser, wait_s = Parser(), RECONNECT_S
         while True:
             try:
@@ -267,11 +271,11 @@ class Client:
             return answer(call, response)
         except ApiError as error:
             if error.status == 403:
-                self._csrf = None  # a server that was started anew has another one
+                self._csrf = None  # a restarted server has a new one
             raise
 
     def _csrf_for(self, call: Call[Answer]) -> str:
-        """Needed where there is no token: then the connection itself says who asks."""
+        """Returns the CSRF token. Needed without an API token, if the connection itself identifies the user."""
         if call.body is None or self._has_token:
             return ""
         if self._csrf is None:

@@ -1,4 +1,5 @@
-"""Writes beside a worker's output how far its node's clock is ahead of the job's, so that lines of many nodes can be merged.
+"""Writes beside a worker's output how far its node's clock is ahead of the job's, so that lines of many nodes can be
+merged.
 
 Only if the difference matters, and only if the agent itself stamps the lines.
 """
@@ -17,7 +18,7 @@ WORTH_S = 0.05  # the follower stamps lines ten times a second
 
 
 class ClockNotes:
-    """`worker_dir`: of an attempt and a worker. `offset_s`: a node's clock minus the job's in seconds; None: unknown."""
+    """`worker_dir`: of an attempt and a worker. `offset_s`: a node's clock minus the job's in seconds; None if unknown."""
 
     def __init__(
         self, worker_dir: Callable[[int, int], Path], offset_s: Callable[[str], float | None]
@@ -31,7 +32,9 @@ class ClockNotes:
     def turn(
         self, attempt: int, nodes: Mapping[int, str], at_s: float, without: Container[tuple[int, int]] = ()
     ) -> None:
-        """To be called once a second. `nodes`: by worker. `without`: (attempt, worker) whose lines the controller stamps."""
+        """To be called once a second. `nodes`: by worker. `without`: (attempt, worker) whose lines the controller
+        stamps.
+        """
         if attempt != self._attempt:
             self._attempt, self._noted = attempt, {}
         elif at_s - self._looked_s < LOOK_S:

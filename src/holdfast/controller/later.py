@@ -4,7 +4,9 @@ A finding is processed before thousands of waiting samples of other peers, but a
 so that each stream keeps its order; only steps overtake. The caller bounds the queue: see `is_full`.
 """
 
+import select
 from collections import deque
+from collections.abc import Sequence
 
 from holdfast.link.arrived import Entry
 
@@ -49,3 +51,11 @@ class Later:
             del self._of[peer]
         self._bytes -= len(entry.body)
         return entry
+
+
+def is_readable(channels: Sequence[int]) -> bool:
+    """Whether one of these descriptors is readable now."""
+    poll = select.poll()
+    for channel in channels:
+        poll.register(channel, select.POLLIN)
+    return bool(poll.poll(0))

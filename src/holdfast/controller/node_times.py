@@ -16,7 +16,7 @@ SAME_S = 0.005  # smaller offsets count as zero: the link measures no better
 
 
 class NodeTimes:
-    """`clock`: the job's. `offset_s`: a node's clock minus this machine's; None: not measured yet."""
+    """`clock`: the job's. `offset_s`: a node's clock minus this machine's; None if not measured yet."""
 
     def __init__(self, clock: Callable[[], float], offset_s: Callable[[str], float | None]) -> None:
         self._clock = clock

@@ -1,7 +1,8 @@
-"""Replays a journal into a story, with runs of steps taken together: most entries of a long journal are steps.
+"""Replays a journal into a story, batching runs of steps, which are most entries of a long journal.
 
-A step of a job that trains without an open incident only raises the job's step. Such a run needs one new state instead of
-one for each entry. Gives the same story as `decisions` and `Story.hear`; tests/controller/test_quick_replay.py proves it.
+A step of a training job without an open incident only raises the job's step. A run of such steps needs one new state
+instead of one per entry. The story equals that of `decisions` and `Story.hear`, which
+tests/controller/test_quick_replay.py proves.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,11 +20,11 @@ from holdfast.model.state import Running, State
 _EVENTS: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 _STEP = msgspec.json.Decoder(StepReached)
 _STEP_KIND = str(StepReached.__struct_config__.tag)
-_RUN_MAX = 4096  # steps that wait to be taken
+_RUN_MAX = 4096  # steps per batch
 
 
 class QuickReplay:
-    """`story` has heard every entry that was passed to `hear`. `told`: gets each line of the log, with its entry's seq."""
+    """Replays entries into `story`. `told`: receives each line of the log with the seq of its entry."""
 
     def __init__(
         self,
@@ -58,12 +59,12 @@ class QuickReplay:
         try:
             event = _EVENTS.decode(body)
         except msgspec.ValidationError:
-            return  # a newer version wrote it
+            return  # written by a newer version
         for line in self.story.hear(event, decide(self.story.state, event, self.policy)):
             self._told(seq, line)
 
     def _only_counts_steps_of(self) -> int:
-        """The attempt whose next steps only raise the job's step; 0: none."""
+        """Returns the attempt whose next steps only raise the job's step; 0: none."""
         job, phase = self.story.state.job, self.story.state.phase
         if not isinstance(phase, Running) or job.incident is not None:
             return 0
@@ -80,7 +81,7 @@ class QuickReplay:
 
 
 def _step(body: bytes) -> StepReached | None:
-    """None: an event of another kind than its column says."""
+    """Returns the step event; None if the entry is an event of another kind."""
     try:
         return _STEP.decode(body)
     except msgspec.ValidationError:

@@ -4,7 +4,6 @@ Takes orders of the core in `carry_out`, and messages from agents, link and engi
 once its outcome is in the journal: until then its agent keeps it.
 """
 
-import select
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.controller.later import Later
+from holdfast.controller.later import Later, is_readable
 from holdfast.controller.node_times import NodeTimes
 from holdfast.core.workers.acts import (
     Act,
@@ -36,7 +35,9 @@ from holdfast.model.events import (
     ControllerResumed,
     FindingNoted,
     NodeIsolated,
+    NodeLost,
     NodeReleased,
+    NodeReturned,
     StepReached,
 )
 from holdfast.model.nodes.workers import (
@@ -288,7 +289,7 @@ class WorkerGroupEngine:
     def _is_enough(self, until_s: float) -> bool:
         """Whether the time is over and other work waits."""
         at_s = self._clock()
-        return at_s > until_s and (at_s > until_s + ALONE_S or _is_readable(self.channels()))
+        return at_s > until_s and (at_s > until_s + ALONE_S or is_readable(self.channels()))
 
     def _take_of(self, peer: str) -> None:
         """Processes all earlier reports of this peer."""
@@ -422,6 +423,7 @@ class WorkerGroupEngine:
         for act in acts:
             match act:
                 case Tell(event=event):
+                    self._tell_engine(event)
                     self.parts.conclusion.heard(event)
                     self.emit(event)
                 case Send(node=node, order_id=order_id, command=command):
@@ -442,6 +444,13 @@ class WorkerGroupEngine:
                     self._set_aside(node, reason)
                 case MoreNodes(workers=workers, without=without):
                     self._engine.more_nodes(workers, without)
+
+    def _tell_engine(self, event: AnyEvent) -> None:
+        match event:
+            case NodeLost():
+                self._engine.lost(event.node, event.reason)
+            case NodeReturned() | NodeReleased():
+                self._engine.returned(event.node)
 
     # Isolation --------------------------------------------------------------------------------------------
 
@@ -481,13 +490,6 @@ class WorkerGroupEngine:
             self._said_s.clear()
         self._said_s[key] = at_s
         self.emit(FindingNoted(at_s=at_s, finding=finding, text=text))
-
-
-def _is_readable(channels: Sequence[int]) -> bool:
-    poll = select.poll()
-    for channel in channels:
-        poll.register(channel, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _overtakes(report: AnyReport) -> bool:

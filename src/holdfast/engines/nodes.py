@@ -39,6 +39,8 @@ class NodeEngine(Protocol):
     A scheduler that does not answer never fails the job: the engine emits an EngineNote and asks again.
     """
 
+    port: int  # at which the controller listens; 0: any free one
+
     @property
     def nodes(self) -> tuple[str, ...]:
         """All nodes of the job, spares included, by their agents' names."""
@@ -64,6 +66,12 @@ class NodeEngine(Protocol):
     def ask(self, node: str) -> None:
         """Queries the state of a node. Answer: NodeAlive or NodeDown; none while the scheduler does not know."""
 
+    def lost(self, node: str, reason: str) -> None:
+        """The controller counts the node as lost: its worker runs elsewhere. The engine may have it replaced."""
+
+    def returned(self, node: str) -> None:
+        """A lost node is used again."""
+
     def isolate(self, node: str, reason: str) -> None:
         """Keeps the node from being used. Answer: SetAside."""
 
@@ -82,6 +90,9 @@ class NodeEngine(Protocol):
         """A process of the job got a signal to end on its node. Returns True if the engine can say whether the
         scheduler sent it: EndAsked or JobGoesOn then follows, within 3 s if the scheduler answers.
         """
+
+    def agents_end_with(self, code: int) -> int:
+        """The exit code of agents when the job ends with `code`: a scheduler may restart those that are not 0."""
 
     def end(self, code: int) -> None:
         """Cleans up after the job: ends remaining agents and releases what the engine holds for it."""

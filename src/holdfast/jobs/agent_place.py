@@ -28,7 +28,7 @@ class AgentRefused(Exception):
 
 class AgentPlace(Struct, frozen=True, kw_only=True):
     """`job_folder`: the job's, if visible on this node, else a local one. `controllers`: addresses of the controller
-    when the agent was started. `address`: of this node for other nodes; empty: not given. `fingerprint`: of the
+    when the agent was started. `address`: of this node for other nodes; empty if not given. `fingerprint`: of the
     controller's certificate, as given at the start.
     """
 
@@ -50,7 +50,7 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
         return ClientTls(fingerprint) if fingerprint else None
 
     def token(self) -> str:
-        """The token by which the controller sees whether both share the folder; empty: there is none."""
+        """The token by which the controller sees whether both share the folder; empty if there is none."""
         try:
             with (self.job_folder / TOKEN).open("rb") as file:
                 return file.read(TOKEN_BYTES_MAX).decode("utf-8", "replace").strip()

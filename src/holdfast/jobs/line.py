@@ -198,7 +198,7 @@ def _want(job: JobDir, facts: dict[str, Any]) -> None:
 
 
 def _secret(job: JobDir) -> bytes | None:
-    """None: there is none yet. raises: NoLine"""
+    """None if there is none yet. raises: NoLine"""
     path = job.path / SECRET
     try:
         text = path.read_text()

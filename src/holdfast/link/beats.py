@@ -14,7 +14,7 @@ KEPT = 60
 
 
 class Beats:
-    """`offset_s`: known from before this connection."""
+    """The heartbeats of one connection. `offset_s`: the clock offset that an earlier connection measured."""
 
     def __init__(self, now_s: float, offset_s: float | None = None) -> None:
         self.offset_s = offset_s  # the other side's clock minus ours; None: not known yet
@@ -25,7 +25,7 @@ class Beats:
         self._trips: deque[tuple[float, float]] = deque(maxlen=KEPT)  # round trip, offset
 
     def heard(self, now_s: float) -> None:
-        """Any message came from the other side."""
+        """Notes the time of a message from the other side; any message ends its silence, not only a beat."""
         self.heard_s = now_s
 
     def took(self, beat: Beat, now_s: float) -> None:

@@ -33,7 +33,7 @@ class _Segment(Struct):
 class SegmentLog:
     """raises: OSError, out of `append` alone: the log is then as it was before.
 
-    `damaged`: what was found wrong when it was opened, a sentence; empty: nothing.
+    `damaged`: what was found wrong when it was opened, a sentence; empty if there is nothing.
     """
 
     def __init__(self, folder: Path, prefix: str, segment_bytes: int = SEGMENT_BYTES) -> None:

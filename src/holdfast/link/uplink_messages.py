@@ -1,18 +1,18 @@
-"""What a job's uplink and the server say to each other: the journal up, questions down.
+"""Defines the messages between a job's uplink and the server: the journal upwards, requests downwards.
 
-The journal's sequence numbers make the stream resumable: the server names the last row it has recorded, and the uplink
-sends what comes after it. A row that arrives twice is ignored, a gap is refused.
+The journal's sequence numbers make the stream resumable. The server sends the last row it has recorded, and the
+uplink continues after it. The server ignores a duplicate row and rejects a gap.
 """
 
 import msgspec
 from msgspec import Struct
 
 PROTOCOL = 1
-ROWS_MAX = 500  # in one message
+ROWS_MAX = 500  # per message
 ROWS_BYTES_MAX = 1 << 20
 MESSAGE_BYTES_MAX = 4 << 20
 FILE_BYTES_MAX = 256 << 10  # of a small file that is sent whole
-PART_BYTES = 512 << 10  # of a large one
+PART_BYTES = 512 << 10  # of a large file
 
 Raw = tuple[float, str, bytes, bytes, str, int]  # journal.rows.RawEntry
 
@@ -22,7 +22,11 @@ class Word(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Begin(Word, frozen=True, tag="begin"):
-    """The first message. `source`: the state folder, as HOST-DIGEST; `identity`: tells a new job of an old name apart."""
+    """The first message.
+
+    `source`: the state folder, as HOST-DIGEST. `identity`: distinguishes a new job from an older one of the same
+    name.
+    """
 
     job: str
     source: str
@@ -44,7 +48,7 @@ class MetaSent(Word, frozen=True, tag="meta"):
 
 
 class FileSent(Word, frozen=True, tag="file"):
-    """A small file of the job's folder, whole: the one before is replaced. `name`: relative to the folder."""
+    """A small file of the job's folder, which replaces the previous version. `name`: relative to the folder."""
 
     name: str
     content: bytes
@@ -60,7 +64,7 @@ class PartSent(Word, frozen=True, tag="part"):
 
 
 class Alive(Word, frozen=True, tag="alive"):
-    """The state of the job as seen on its host. `at_s`: the host's clock."""
+    """The state of the job on its host. `at_s`: the host's clock."""
 
     state: str
     supervisor: str
@@ -68,11 +72,11 @@ class Alive(Word, frozen=True, tag="alive"):
 
 
 class Finished(Word, frozen=True, tag="finished"):
-    """Everything was sent; the uplink ends once it is recorded."""
+    """Everything was sent. The uplink ends once the server has recorded it."""
 
 
 class Answered(Word, frozen=True, tag="answered"):
-    """The answer to an Ask. `why`: it could not be answered; `body` is JSON."""
+    """The answer to an Ask. `body`: JSON. `why`: the reason if there is no answer."""
 
     ask: int
     body: bytes = b""
@@ -80,7 +84,7 @@ class Answered(Word, frozen=True, tag="answered"):
 
 
 class LineSaid(Word, frozen=True, tag="line-said"):
-    """A word of the controller on a line that the server opened (model.calls)."""
+    """A message of the controller on a line that the server opened (model.calls)."""
 
     line: int
     body: bytes
@@ -92,13 +96,13 @@ class LineEnded(Word, frozen=True, tag="line-ended"):
 
 
 class Have(Word, frozen=True, tag="have"):
-    """The answer to Begin, and the acknowledgement of rows: everything up to `seq` is recorded."""
+    """The answer to Begin, and the acknowledgement of rows: the server has recorded everything up to `seq`."""
 
     seq: int
 
 
 class Refuse(Word, frozen=True, tag="refuse"):
-    """The uplink ends. `why`: one sentence."""
+    """The server rejects the job, and the uplink ends. `why`: one sentence."""
 
     why: str
 
@@ -108,7 +112,7 @@ class Kept(Word, frozen=True, tag="kept"):
 
 
 class Ask(Word, frozen=True, tag="ask"):
-    """A question about the job's output. `what`: files or output; `query`: JSON, as the HTTP API takes it."""
+    """A request for the job's output. `what`: files or output. `query`: JSON, as in the HTTP API."""
 
     ask: int
     what: str
@@ -116,7 +120,7 @@ class Ask(Word, frozen=True, tag="ask"):
 
 
 class OpenLine(Word, frozen=True, tag="open-line"):
-    """Connect to the controller, as `holdfast exec` does."""
+    """Connect to the controller, like `holdfast exec`."""
 
     line: int
 
@@ -141,11 +145,11 @@ packed = msgspec.msgpack.encode
 
 
 class BadWord(ValueError):
-    """The bytes are no message of this protocol."""
+    """The bytes are not a valid message of this protocol."""
 
 
 def from_job(raw: bytes) -> FromJob:
-    """raises: BadWord"""
+    """Decodes a message from an uplink. raises: BadWord"""
     try:
         return _from_job.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -153,7 +157,7 @@ def from_job(raw: bytes) -> FromJob:
 
 
 def from_server(raw: bytes) -> FromServer:
-    """raises: BadWord"""
+    """Decodes a message from the server. raises: BadWord"""
     try:
         return _from_server.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,1 +1,1 @@
-"""Answers questions of software agents about jobs, over the Model Context Protocol. Only reads."""
+"""Serves facts about jobs to software agents over the Model Context Protocol. Read-only."""

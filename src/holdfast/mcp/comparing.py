@@ -1,4 +1,4 @@
-"""Compares a job with the last good run of the same script: command, settings, version, nodes, speed. Pure."""
+"""Compares a job with the last successful run of the same script: command, settings, version, nodes, speed. Pure."""
 
 from collections.abc import Sequence
 
@@ -6,20 +6,20 @@ from holdfast.model.documents.jobs import JobDocument, JobRow
 
 GOOD = "succeeded"
 SCRIPTS = (".py", ".sh", ".ipynb")
-SPEED_RATIO = 1.05  # a median step time that differs by less is the same
+SPEED_RATIO = 1.05  # a smaller ratio of median step times counts as equal
 
 Difference = tuple[str, str, str]
 
 
 def script_of(command: str) -> str:
-    """The script that a command runs; the program where it names none."""
+    """Returns the script that a command runs, or the program if there is no script."""
     words = command.split()
     scripts = [word for word in words if word.endswith(SCRIPTS)]
     return scripts[-1].rpartition("/")[2] if scripts else (words[0].rpartition("/")[2] if words else "")
 
 
 def last_good(job: JobRow, others: Sequence[JobRow]) -> JobRow | None:
-    """The newest job before this one that ran the same script and succeeded."""
+    """Returns the newest earlier job that ran the same script and succeeded."""
     script = script_of(job.command)
     fitting = [
         one
@@ -33,9 +33,9 @@ def last_good(job: JobRow, others: Sequence[JobRow]) -> JobRow | None:
 
 
 def differences(job: JobDocument, good: JobDocument) -> list[Difference]:
-    """What differs, as (what, in this job, in the good one)."""
+    """Returns the differences as (name, in this job, in the successful job)."""
     found = [
-        ("command, only in one", *_words(job.row.command, good.row.command)),
+        ("command, only in one job", *_words(job.row.command, good.row.command)),
         ("Holdfast", job.version, good.version),
         ("workers", str(job.row.workers), str(good.row.workers)),
         ("ranks", str(job.row.ranks), str(good.row.ranks)),
@@ -62,7 +62,7 @@ def _settings(job: JobDocument, good: JobDocument) -> list[Difference]:
 
 
 def _speed(job: JobRow, good: JobRow) -> list[Difference]:
-    """By the medians of the last steps that both logs told."""
+    """Compares the medians of the last step times in both logs."""
     if not job.sparkline or not good.sparkline:
         return []
     here, there = (sorted(row.sparkline)[len(row.sparkline) // 2] for row in (job, good))

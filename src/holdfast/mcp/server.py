@@ -1,4 +1,4 @@
-"""The MCP server: its tools, and where their answers come from. Speaks over stdin and stdout."""
+"""Runs the MCP server over stdin and stdout: defines its tools and reads their data."""
 
 import functools
 import json
@@ -21,7 +21,7 @@ from holdfast.model.documents.output import OutputWanted
 from holdfast.model.documents.parts import JOB_STATES
 from holdfast.model.policy import Policy
 
-JOBS_MAX = 200  # the newest, that are looked at
+JOBS_MAX = 200  # the newest jobs, which the tools read
 AROUND = 8  # lines on each side of a piece of evidence
 INSTRUCTIONS = (
     "Holdfast keeps training runs going and records why they stopped. Start with `jobs`, then `why`. Every claim carries the "
@@ -34,7 +34,7 @@ Incident = Annotated[int | None, Field(description="Number of the incident; defa
 
 
 class Tools:
-    """Each tool answers with a text; what cannot be answered is a text, too, that says why."""
+    """The tools of the server. Each returns a text; a request that fails returns the reason as its text."""
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
@@ -45,13 +45,13 @@ class Tools:
             str, Field(description=f"Only jobs in this state: {', '.join(JOB_STATES)}; empty: all.")
         ] = "",
     ) -> str:
-        """Lists jobs, the newest first: state, step, restarts, and one sentence that says what happened."""
+        """Lists jobs, the newest first: state, step, restarts, and one sentence about what happened."""
         readings = (self._try_read(job) for job in self._state.jobs()[:JOBS_MAX])
         rows = [reading.row() for reading in readings if reading is not None]
         return texts.jobs_text([row for row in rows if state in ("", row.state)])
 
     def why(self, job: Job, incident: Incident = None) -> str:
-        """Says why a job stopped or was interrupted: verdict, culprits, what was done, what to do, evidence by id."""
+        """Explains why a job stopped or was interrupted: verdict, culprits, actions taken, advice, evidence ids."""
         reading = self._read(job)
         document = reading.incident(incident)
         if document is None:
@@ -59,17 +59,19 @@ class Tools:
         return texts.why_text(document)
 
     def incidents(self, job: Job) -> str:
-        """Gives an overview of one job with all its incidents."""
+        """Summarizes one job with all its incidents."""
         return texts.job_text(self._read(job).document())
 
-    def evidence(self, job: Job, id: Annotated[str, Field(description="As in [3.12].")]) -> str:
-        """Fetches one piece of evidence with the lines around it."""
+    def evidence(
+        self, job: Job, id: Annotated[str, Field(description="Id of the evidence, such as 3.12.")]
+    ) -> str:
+        """Returns one piece of evidence with the lines around it."""
         reading = self._read(job)
         number = id.partition(".")[0]
         document = reading.incident(int(number)) if number.isdigit() else None
         row = next((one for one in document.evidence if one.id == id), None) if document else None
         if row is None:
-            return f"There is no evidence {id!r} in job {job}: `why` lists the ids."
+            return f"There is no evidence {id!r} in job {job}: `why` lists valid ids."
         around = None
         if row.place is not None and row.place.offset is not None:
             wanted = OutputWanted(
@@ -82,22 +84,22 @@ class Tools:
         self,
         job: Job,
         pattern: Annotated[
-            str, Field(description="Only lines that match this expression; empty: the last lines.")
+            str, Field(description="Only lines that match this regular expression; empty: the last lines.")
         ] = "",
         rank: Annotated[int | None, Field(description="Only output of this rank.", ge=0)] = None,
     ) -> str:
-        """Reads the training's output: the last lines, or the first ones that match a pattern."""
+        """Reads the training's output: the last lines, or the first lines that match a pattern."""
         ranks = () if rank is None else (rank,)
         wanted = OutputWanted(pattern=pattern, ranks=ranks, limit=20)
         page = read_output(self._read(job).job, wanted)
         if not page.lines:
-            return f"Job {job} has no such line of output."
+            return f"Job {job} has no matching output."
         return texts.fitted(
             f"[{line.place.file}@{line.place.offset}] {texts.quoted(line.text)}" for line in page.lines
         )
 
     def compare(self, job: Job) -> str:
-        """Compares a job with the last run of the same script that succeeded."""
+        """Compares a job with the last successful run of the same script."""
         reading = self._read(job)
         others = [
             other for one in self._state.jobs()[:JOBS_MAX] if (other := self._try_read(one)) is not None
@@ -105,7 +107,7 @@ class Tools:
         good = comparing.last_good(reading.row(), [other.row() for other in others])
         if good is None:
             script = comparing.script_of(reading.row().command)
-            return f"No job before {job} ran {script or 'the same command'} and succeeded."
+            return f"No earlier job ran {script or 'the same command'} successfully."
         there = next(other for other in others if other.row().id == good.id).document()
         here = reading.document()
         return texts.compared_text(here, there, comparing.differences(here, there))
@@ -115,11 +117,13 @@ class Tools:
         job: Job,
         settings: Annotated[
             str,
-            Field(description='JSON of policy settings, such as {"max_restarts": 8, "hang_restart": true}.'),
+            Field(
+                description='JSON object of policy settings, such as {"max_restarts": 8, "hang_restart": true}.'
+            ),
         ],
         incident: Incident = None,
     ) -> str:
-        """Decides an incident again under other settings: which action would have been taken."""
+        """Replays an incident under other settings and returns the action that would be taken."""
         reading = self._read(job)
         story = reading.story_of(incident)
         if story is None:
@@ -141,11 +145,11 @@ class Tools:
         return texts.fitted([head, f"was: {was}", f"with {texts.quoted(settings)}: {would_be}"])
 
     def _read(self, name: str) -> Reading:
-        """raises: ValueError, with a sentence for the caller"""
+        """Reads a job. raises: ValueError, with a message for the caller"""
         try:
             return read(self._state.job(name))
         except (NoSuchJob, BadJobName, RecordUnreadable) as error:
-            raise ValueError(f"{error}; `jobs` lists those there are") from error
+            raise ValueError(f"{error}; `jobs` lists all jobs") from error
 
     def _try_read(self, job: JobDir) -> Reading | None:
         try:
@@ -155,13 +159,13 @@ class Tools:
 
 
 def _changed(policy: Policy, settings: str) -> Policy:
-    """raises: UnknownSetting"""
+    """Returns the policy with these settings. raises: UnknownSetting"""
     try:
         wanted = json.loads(settings)
     except ValueError as error:
-        raise UnknownSetting(f"the settings are not JSON: {error}") from error
+        raise UnknownSetting(f"the settings are not valid JSON: {error}") from error
     if not isinstance(wanted, dict):
-        raise UnknownSetting("the settings are a JSON object of names and values")
+        raise UnknownSetting("the settings must be a JSON object of names and values")
     return changed(policy, wanted)
 
 
@@ -185,7 +189,7 @@ def server(state: StateDir) -> MCPServer:
 
 
 def _explaining(tool: Callable[..., str]) -> Callable[..., str]:
-    """The same tool; a question that cannot be answered gets the reason as its answer."""
+    """Wraps a tool: an expected error becomes the text of the answer."""
 
     @functools.wraps(tool)
     def answer(*args: object, **kwargs: object) -> str:
@@ -198,5 +202,5 @@ def _explaining(tool: Callable[..., str]) -> Callable[..., str]:
 
 
 def serve(state: StateDir) -> None:
-    """Until stdin is closed."""
+    """Runs the server until stdin closes."""
     server(state).run("stdio")

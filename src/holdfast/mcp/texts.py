@@ -1,4 +1,4 @@
-"""Puts documents into short texts for software agents: at most 2,000 bytes, each claim with the id of its evidence. Pure."""
+"""Formats documents as short texts for software agents: at most 2,000 bytes, each claim with an evidence id. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +18,7 @@ CUT = "… (more: ask for one of the ids)"
 
 
 def fitted(lines: Iterable[str]) -> str:
-    """As many lines as fit into the limit; the last one says that some were left out."""
+    """Returns as many lines as the limit allows, with a last line that marks the cut."""
     kept: list[str] = []
     room = TEXT_BYTES_MAX - len(CUT.encode()) - 1
     for line in lines:
@@ -30,13 +30,13 @@ def fitted(lines: Iterable[str]) -> str:
 
 
 def quoted(text: str, chars_max: int = QUOTE_CHARS_MAX) -> str:
-    """One line, secrets masked, without control characters."""
+    """Returns one line with secrets masked and control characters removed."""
     line = " ".join("".join(c if c.isprintable() or c.isspace() else "?" for c in masked(text)).split())
     return line if len(line) <= chars_max else line[: chars_max - 1] + "…"
 
 
 def jobs_text(rows: Sequence[JobRow]) -> str:
-    """A line for each job: id, state, step, restarts, and its sentence."""
+    """Returns one line per job: id, state, step, restarts and its sentence."""
     if not rows:
         return "There are no jobs."
     return fitted(
@@ -49,7 +49,7 @@ def jobs_text(rows: Sequence[JobRow]) -> str:
 
 
 def job_text(document: JobDocument) -> str:
-    """Of a job without an incident, or as an overview of one with several."""
+    """Returns the text of a job without an incident, or the overview of a job with several."""
     row = document.row
     lines = [
         f"{row.id}: {row.state}. {quoted(row.sentence.text.en)}",
@@ -64,7 +64,7 @@ def job_text(document: JobDocument) -> str:
 
 
 def why_text(document: IncidentDocument) -> str:
-    """The sentence, the verdict, its evidence by id, what was done and what to do."""
+    """Returns the sentence, the verdict, its evidence by id, the actions and the advice."""
     row = document.row
     sure = f", {row.confidence:.0%} sure" if row.confidence is not None else ""
     lines = [
@@ -86,12 +86,12 @@ def why_text(document: IncidentDocument) -> str:
 
 
 def ranked(evidence: Sequence[EvidenceRow]) -> list[EvidenceRow]:
-    """The first error first, then what is explained, then the rest; each in order of time."""
+    """Sorts evidence: the first error, then explained lines, then the rest; each by time."""
     return sorted(evidence, key=lambda one: (not one.first_error, one.says is None))
 
 
 def evidence_line(row: EvidenceRow) -> str:
-    """`[3.12] first error 15:26:12 attempt-001/worker-0/rank-2.log:1812: CUDA out of memory`"""
+    """Returns `[3.12] first error 15:26:12 attempt-001/worker-0/rank-2.log:1812: CUDA out of memory`."""
     place = row.place
     where = f" {place.file}" + (f":{place.line}" if place.line is not None else "") if place else ""
     when = f" {stamp(row.at_s)}" if row.at_s is not None else ""
@@ -101,7 +101,7 @@ def evidence_line(row: EvidenceRow) -> str:
 
 
 def evidence_text(row: EvidenceRow, around: OutputPage | None) -> str:
-    """One piece of evidence with the lines around it."""
+    """Returns one piece of evidence with the lines around it."""
     lines = [evidence_line(row)]
     if around is not None:
         lines += [
@@ -116,10 +116,10 @@ def evidence_text(row: EvidenceRow, around: OutputPage | None) -> str:
 
 
 def compared_text(job: JobDocument, good: JobDocument, differences: Sequence[tuple[str, str, str]]) -> str:
-    """`differences`: what, in this job, in the good one."""
-    head = f"{job.row.id} ({job.row.state}) against {good.row.id} ({good.row.state}, the last good run of the same script)"
+    """Returns the comparison of two jobs. `differences`: name, in this job, in the successful job."""
+    head = f"{job.row.id} ({job.row.state}) against {good.row.id} ({good.row.state}, the last successful run of the same script)"
     if not differences:
-        return fitted([head, "no difference in command, settings, version, nodes and speed"])
+        return fitted([head, "no difference in command, settings, version, nodes or speed"])
     return fitted([head, *(f"{name}: {quoted(here)} | {quoted(there)}" for name, here, there in differences)])
 
 

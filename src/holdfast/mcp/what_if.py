@@ -1,4 +1,4 @@
-"""Decides an incident again under other settings, from the job's own journal: which action would have been taken? Pure."""
+"""Replays an incident of a job's journal under other settings to find the action that would be taken. Pure."""
 
 from collections.abc import Iterable
 
@@ -12,14 +12,14 @@ from holdfast.model.state import Choice
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`was`: the first action of the incident, as recorded; `would_be`: under the other settings. None: none."""
+    """Actions of an incident; None: no action. `was`: the first recorded one. `would_be`: under the other settings."""
 
     was: Choice | None
     would_be: Choice | None
 
 
 def what_if(rows: Iterable[RawEntry], policy: Policy, other: Policy, incident: int) -> Answer:
-    """Each incident as it was, with what the other settings have counted up to it (core.replay.deciding)."""
+    """Replays each incident, with the counters of the other settings up to it (core.replay.deciding)."""
     events, _ = events_of(rows)
     was, would_be = first_choices(events, policy, other).get(incident, (None, None))
     return Answer(was=was, would_be=would_be)

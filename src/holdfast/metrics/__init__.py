@@ -1,1 +1,1 @@
-"""Serves metrics to Prometheus, asks Prometheus, and sends alerts to Alertmanager."""
+"""Serves metrics to Prometheus, queries Prometheus and sends alerts to Alertmanager."""

@@ -1,4 +1,4 @@
-"""Takes Alertmanager's webhook, for a server to mount: its alerts become evidence for the jobs on those nodes."""
+"""Receives Alertmanager webhooks for a server: their alerts become evidence for jobs on the affected nodes."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +14,9 @@ TAKEN, BAD_REQUEST = 200, 400
 
 
 class AlertReceiver:
-    """`jobs`: the nodes of each job that runs. `note`: takes evidence; the same alert in the same state once.
+    """Receives alerts.
 
-    For one thread at a time.
+    `jobs`: the nodes of each running job. `note`: receives evidence, once per alert and state. Not thread-safe.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class AlertReceiver:
         self._counts = dict.fromkeys(STATUSES, 0)
 
     def receive(self, body: bytes) -> tuple[int, str]:
-        """The status to answer with, and one line. raises: nothing but what `note` raises"""
+        """Handles a webhook. Returns the HTTP status and one line of text. Raises only what `note` raises."""
         try:
             alerts = received(body)
         except WebhookUnreadable as error:
@@ -46,7 +46,7 @@ class AlertReceiver:
         return TAKEN, f"{len(alerts)} alerts, {len(found)} of them new about nodes of jobs"
 
     def samples(self) -> list[Sample]:
-        """How many alerts came, for /metrics."""
+        """Returns the number of alerts received, for /metrics."""
         return [
             Sample("holdfast_alerts_received_total", (status,), count)
             for status, count in self._counts.items()

@@ -1,6 +1,7 @@
-"""Sends incidents to Alertmanager as alerts that resolve. One call a try; whoever calls tries again.
+"""Sends incidents to Alertmanager as alerts that resolve. Each call tries once; the caller retries.
 
-An alert sent twice is one alert: its labels say which, so a repeated or restarted sender doubles nothing.
+Alertmanager identifies an alert by its labels, so sending it twice does not duplicate it.
+
 source: Alertmanager, api/v2/openapi.yaml, POST /api/v2/alerts
 """
 
@@ -24,9 +25,9 @@ RETRY_AFTER_S_MAX = 3_600.0
 
 
 class AlertmanagerUnavailable(Exception):
-    """It did not take the alerts. One line. `retry_after_s`: when it wants to be asked again; None: it does not say.
+    """Alertmanager did not accept the alerts. One line.
 
-    `is_for_good`: it refuses what was sent, and would again.
+    `retry_after_s`: the requested delay; None: not stated. `is_for_good`: a retry would fail too.
     """
 
     def __init__(self, text: str, *, retry_after_s: float | None = None, is_for_good: bool = False) -> None:
@@ -36,7 +37,7 @@ class AlertmanagerUnavailable(Exception):
 
 
 class AlertmanagerSender:
-    """The alerts of one job. `url`: of Alertmanager. `page`: where people read more of the job; empty: nowhere."""
+    """Sends the alerts of one job. `url`: of Alertmanager. `page`: of the job; empty: none."""
 
     def __init__(self, url: str, *, page: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self._url = url.rstrip("/")
@@ -46,12 +47,12 @@ class AlertmanagerSender:
         self._sent: tuple[object, ...] = ()
 
     def is_due(self, summary: Summary, at_s: float) -> bool:
-        """Whether something is news, or must be sent again lest it counts as resolved."""
+        """True if an alert is new, or must be sent again so that it does not resolve."""
         alerts = alerts_of(summary, at_s, url=self._page)
         return bool(alerts) and (_news(alerts) != self._sent or at_s - self._sent_s >= RESEND_S)
 
     def send(self, summary: Summary, at_s: float) -> int:
-        """All incidents that are open, and those closed of late. Returns how many. raises: AlertmanagerUnavailable"""
+        """Sends all open and recently closed incidents. Returns their number. raises: AlertmanagerUnavailable"""
         alerts = alerts_of(summary, at_s, url=self._page)
         if alerts:
             post(self._url, alerts, self._timeout_s)
@@ -60,7 +61,7 @@ class AlertmanagerSender:
 
 
 def post(url: str, alerts: Sequence[Alert], timeout_s: float = TIMEOUT_S) -> None:
-    """raises: AlertmanagerUnavailable"""
+    """Posts alerts. raises: AlertmanagerUnavailable"""
     body = msgspec.json.encode([_document(one) for one in alerts])
     request = Request(url + PATH, data=body, headers={"Content-Type": "application/json"})
     try:
@@ -94,7 +95,7 @@ def _stamp(at_s: float) -> str:
 
 
 def _news(alerts: Sequence[Alert]) -> tuple[object, ...]:
-    """What makes them another message than the one before; that they live on does not."""
+    """Returns the content that makes a new message. A changed end time alone does not."""
     return tuple((one.labels, one.annotations, one.starts_s, one.ends_s <= one.starts_s) for one in alerts)
 
 

@@ -1,4 +1,4 @@
-"""Asks Prometheus for the device metrics of some nodes around a moment: few questions, bounded in time and size."""
+"""Queries Prometheus for the device metrics of nodes around a moment, with limits on queries, time and size."""
 
 import re
 import time
@@ -14,14 +14,15 @@ from holdfast.model.signatures import Words
 STEP_S, LARGE_STEP_S = 15.0, 30.0
 LARGE_NODES = 512
 AFTER_S = 60.0
-TOTAL_S = 8.0  # for all questions together
+TOTAL_S = 8.0  # for all queries together
 NODES_MAX = 2_048
-SERIES_MAX = 32_768  # of one question: 16,384 ranks, and half as many ports
+SERIES_MAX = 32_768  # per query: 16,384 ranks, and half as many ports
 APART_S = 10.0
 WITHOUT = Words(en="Device metrics are not read from Prometheus", zh="未能从 Prometheus 读取设备指标")
 WITH = Words(en="Device metrics are read from Prometheus", zh="已从 Prometheus 读取设备指标")
-WITHOUT_NODES_MAX = 512  # GPUs, where it is not known which nodes are meant
-# By the label that names the node. Rates over two minutes: an exporter is scraped at least once in one.
+WITHOUT_NODES_MAX = 512  # GPUs, if the nodes are unknown
+# By the label that names the node. Rates cover two minutes, because exporters are scraped at least once a
+# minute.
 QUESTIONS = {
     "gpu_util": ("Hostname", "$gpu_util{}"),
     "gpu_sm": ("Hostname", "$gpu_sm{}"),
@@ -33,14 +34,14 @@ QUESTIONS = {
 
 
 class History(NamedTuple):
-    """`note`: why there is nothing, or not all; None: all is there."""
+    """Device metrics. `note`: why some or all are missing; None: complete."""
 
     readings: list[Reading]
     note: Words | None
 
 
 def device_history(prometheus: Prometheus, book: RuleBook, nodes: Sequence[str], at_s: float) -> History:
-    """`nodes`: names; none: all that Prometheus has, if they are few. raises: nothing; `note` says what went wrong"""
+    """Queries the device metrics. `nodes`: names; empty: all, if they are few. Raises nothing: `note` holds the error."""
     until_s = time.monotonic() + TOTAL_S
     apart_s = 0.0
     step_s = LARGE_STEP_S if len(nodes) > LARGE_NODES else STEP_S
@@ -53,11 +54,11 @@ def device_history(prometheus: Prometheus, book: RuleBook, nodes: Sequence[str],
             count = found[0].values[-1][1]
             if count > WITHOUT_NODES_MAX:
                 return History(
-                    [], _note(f"it has {count:.0f} GPUs, and which nodes are meant is not known: name them")
+                    [], _note(f"it has {count:.0f} GPUs and the job's nodes are unknown: name the nodes")
                 )
         for quantity, (label, template) in QUESTIONS.items():
             if time.monotonic() > until_s:
-                return History(readings, _note(f"not all was asked within {TOTAL_S:.0f} s"))
+                return History(readings, _note(f"the queries did not finish within {TOTAL_S:.0f} s"))
             query = expanded(template.replace("{}", _selector(label, nodes)), book.series)
             from_s, to_s = at_s + apart_s - BEFORE_S, at_s + apart_s + AFTER_S
             series = prometheus.over(query, from_s, to_s, step_s)
@@ -69,13 +70,13 @@ def device_history(prometheus: Prometheus, book: RuleBook, nodes: Sequence[str],
     if not readings:
         return History([], _note("it has no device metrics of these nodes at that time"))
     if apart_s:
-        words = f"its clock is {apart_s:+.0f} s from this one; times are corrected by that"
+        words = f"its clock differs by {apart_s:+.0f} s; the times are corrected"
         return History(readings, _note(words, WITH))
     return History(readings, None)
 
 
 def _apart_s(prometheus: Prometheus) -> float:
-    """How far its clock is ahead of this machine's; 0 where that is no more than a question may take."""
+    """Returns how far its clock is ahead in seconds; 0 if within the duration of a query."""
     begun_s = time.time()
     found = prometheus.now("vector(time())")
     apart_s = found[0].values[-1][1] - (begun_s + time.time()) / 2 if found else 0.0
@@ -83,7 +84,7 @@ def _apart_s(prometheus: Prometheus) -> float:
 
 
 def _selector(label: str, nodes: Sequence[str]) -> str:
-    """Nodes by their short or full names, with a port behind them or not."""
+    """Returns a selector of nodes by short or full name, with or without a port."""
     if not nodes:
         return ""
     names = "|".join(re.escape(name.partition(".")[0]).replace("\\", "\\\\") for name in nodes[:NODES_MAX])
@@ -91,7 +92,7 @@ def _selector(label: str, nodes: Sequence[str]) -> str:
 
 
 def _reading(quantity: str, label: str, one: Found, apart_s: float) -> Reading:
-    """In the time of this machine."""
+    """Converts a series to this machine's clock."""
     node = one.labels.get(label, "").partition(":")[0]
     device = one.labels.get("gpu") or one.labels.get("device", "")
     values = tuple((at_s - apart_s, value) for at_s, value in one.values) if apart_s else one.values

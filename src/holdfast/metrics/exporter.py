@@ -1,7 +1,7 @@
-"""Exports the metrics of one process: over HTTP, into a file for node-exporter, or both; in a thread of its own.
+"""Exports the metrics of one process over HTTP, to a file for node-exporter, or both, in its own thread.
 
-The main loop only hands over what it knows, when somebody asks; a hung disk or a slow scraper holds up this thread alone.
-Where it cannot be exported, that is one line, and the job goes on.
+The main loop only passes values, and only on request. A hung disk or a slow scraper blocks this thread alone. An
+export error produces one message, and the job continues.
 """
 
 import os
@@ -29,28 +29,28 @@ from holdfast.metrics.http_endpoint import Answer, listening, parsed, serve_one
 from holdfast.model.monitoring.metrics import AnySample
 
 FILE_EVERY_S = 15.0
-COLLECT_WAIT_S = 1.0  # for the main loop, which turns ten times a second
+COLLECT_WAIT_S = 1.0  # for the main loop, which runs ten times a second
 END_WAIT_S = 2.0  # for the last file
 POLL_S = 5.0
-TOLD_MAX = 20  # lines of one exporter
-SUFFIX = ".prom"  # node-exporter reads no other
+TOLD_MAX = 20  # messages per exporter
+SUFFIX = ".prom"  # node-exporter reads only this suffix
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """Where to. `address`: HOST:PORT. `exact`: this port and no other, else the first free one from it on."""
+    """Where to export. `address`: HOST:PORT. `exact`: only this port, else the first free one from it on."""
 
     address: str | None = None
     textfile: str | None = None
     exact: bool = True
 
 
-# What the main loop hands over, and what is left to do with it outside of that: reading small files, building samples.
+# What the main loop passes, and the work left for this thread: reading small files, building samples.
 Collect = Callable[[], Callable[[], Sequence[AnySample]]]
 
 
 class Own(Struct, frozen=True, kw_only=True):
-    """What the main loop knows of itself."""
+    """Facts about the main loop itself."""
 
     faults: int = 0
     journal: bool | None = None
@@ -58,7 +58,11 @@ class Own(Struct, frozen=True, kw_only=True):
 
 
 class Exporter:
-    """`part`: controller, agent or server. `own`: read in the exporter's thread. `tell`: a line for people, from `turn`."""
+    """Exports the metrics of one process.
+
+    `part`: controller, agent or server. `own`: called in the exporter's thread. `tell`: prints a message, from
+    `turn`.
+    """
 
     def __init__(
         self,
@@ -69,8 +73,8 @@ class Exporter:
         own: Callable[[], Own],
         tell: Callable[[str], None],
     ) -> None:
-        """`versions`: of Holdfast and of Python. raises: nothing; what cannot be exported is told"""
-        self.address = ""  # HOST:PORT that it listens on; empty: on none
+        """Starts the export. `versions`: of Holdfast and of Python. Raises nothing: an error becomes a message."""
+        self.address = ""  # HOST:PORT of the listener; empty: none
         self._part, self._versions = part, versions
         self._collect, self._own, self._tell = collect, own, tell
         self._started_s = time.time()
@@ -85,7 +89,7 @@ class Exporter:
         self._file_trouble = ""
         self._listener = self._listening(exported) if exported.address else None
         self._woken, self._wake = -1, -1
-        self._asked = -1  # readable for the main loop while somebody waits for values
+        self._asked = -1  # readable for the main loop while a request waits for values
         self._thread: threading.Thread | None = None
         if self._file is not None and self._file.suffix != SUFFIX:
             tell(f"metrics are not written to {self._file}: node-exporter reads names that end with {SUFFIX}")
@@ -102,7 +106,7 @@ class Exporter:
             host, port = parsed(address)
             listener = listening(host, port, exact=exported.exact)
         except (OSError, ValueError) as error:
-            self._tell(f"metrics are not served at {address}: {error}; the job goes on without")
+            self._tell(f"metrics are not served at {address}: {error}; the job continues without it")
             return None
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -112,18 +116,18 @@ class Exporter:
     # The main loop ----------------------------------------------------------------------------------------
 
     def channels(self) -> list[int]:
-        """For the main loop to wait on: readable once somebody asks."""
+        """Returns the descriptors for the main loop to wait on, which become readable on a request."""
         return [self._asked] if self._asked >= 0 else []
 
     def turn(self) -> None:
-        """To be called in each turn of the main loop: costs nothing unless somebody asks."""
+        """Runs in each turn of the main loop. Costs nothing without a request."""
         while self._unsaid:
             self._tell(self._unsaid.popleft())
         if self._wanted:
             self._hand_over()
 
     def close(self) -> None:
-        """The last values go into the file, and the address is given back."""
+        """Writes the last values to the file and closes the listener."""
         if self._thread is None:
             return
         self._hand_over()
@@ -184,7 +188,7 @@ class Exporter:
             return None
 
     def _newest(self, *, is_open: bool) -> bytes | None:
-        """Of the newest values; of older ones where the main loop is held up. None: there never were any."""
+        """Returns the newest values, or older ones if the main loop is blocked. None: no values yet."""
         with self._news:
             before = self._handed
             if not self._is_ending:
@@ -219,7 +223,7 @@ class Exporter:
         )
 
     def _write_file(self) -> None:
-        """Whole or not at all. One line when it cannot be written, and none more until it can."""
+        """Writes the file atomically. Reports an error once, and again only after a success."""
         assert self._file is not None
         text = self._text(is_open=False)
         if text is None:
@@ -233,7 +237,9 @@ class Exporter:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
             if not self._file_trouble:
-                self._unsaid.append(f"metrics cannot be written to {self._file}: {error}; it is tried again")
+                self._unsaid.append(
+                    f"metrics cannot be written to {self._file}: {error}; Holdfast tries again"
+                )
             self._file_trouble = str(error)
 
 
@@ -246,7 +252,7 @@ def own_facts(
     journal: bool | None = None,
     rows_lost: int = 0,
 ) -> OwnFacts:
-    """This process, now. `versions`: of Holdfast and of Python."""
+    """Returns facts about this process. `versions`: of Holdfast and of Python."""
     times = os.times()
     return OwnFacts(
         part=part,

@@ -1,7 +1,7 @@
-"""Answers GET /metrics on one address: a few hundred bytes of HTTP, in the thread of the caller.
+"""Serves GET /metrics on one address in the thread of the caller.
 
-The HTTP server of the standard library costs an agent 1.5 MiB of imports, most of what its metrics may cost in all.
-One connection at a time; none is waited for longer than `CLIENT_S`.
+The HTTP server of the standard library costs an agent 1.5 MiB of imports, most of the budget for its metrics. Serves
+one connection at a time, each for at most `CLIENT_S`.
 """
 
 import errno
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-CLIENT_S = 2.0  # for the request to be there and the answer to be taken
+CLIENT_S = 2.0  # for receiving the request and sending the answer
 REQUEST_BYTES_MAX = 8 << 10
 BACKLOG = 16
 READ_BYTES = 4 << 10
-IN_USE_TRIES = 64  # ports, where any will do
+IN_USE_TRIES = 64  # ports to try if any port will do
 PAGE = b"Holdfast: its metrics for Prometheus are at /metrics\n"
 _PLAIN = "text/plain; charset=utf-8"
 _REASONS = {
@@ -28,22 +28,22 @@ _REASONS = {
 
 
 class Answer(NamedTuple):
-    """`body`: None: there is nothing to tell yet."""
+    """The answer to a request. `body` None: no values yet."""
 
     body: bytes | None
     content_type: str
 
 
 def parsed(address: str) -> tuple[str, int]:
-    """("0.0.0.0", 9755), of "0.0.0.0:9755", ":9755" (every address) or "[::1]:9755". raises: ValueError"""
+    """Parses HOST:PORT: ("0.0.0.0", 9755) of "0.0.0.0:9755", ":9755" (all addresses) or "[::1]:9755". raises: ValueError"""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) >= 1 << 16:
-        raise ValueError(f"{address!r} is no HOST:PORT")
+        raise ValueError(f"{address!r} is not HOST:PORT")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
 
 
 def listening(host: str, port: int, *, exact: bool = True) -> socket.socket:
-    """`exact`: this port and no other; else the first free one from there on. raises: OSError"""
+    """Opens a listener. `exact`: only this port, else the first free one from it on. raises: OSError"""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last = port if exact else min(port + IN_USE_TRIES, (1 << 16) - 1)
     for number in range(port, last + 1):
@@ -61,7 +61,7 @@ def listening(host: str, port: int, *, exact: bool = True) -> socket.socket:
 
 
 def serve_one(listener: socket.socket, answer: Callable[[str], Answer]) -> None:
-    """The connection that waits, if there is one. `answer`: takes the request's header Accept. raises: nothing"""
+    """Serves one waiting connection, if any. `answer`: receives the Accept header. Raises nothing."""
     with suppress(OSError):
         client, _ = listener.accept()
         with client:
@@ -80,7 +80,7 @@ def _serve(client: socket.socket, answer: Callable[[str], Answer]) -> None:
 
 
 def _request(client: socket.socket, until_s: float) -> bytes | None:
-    """Up to the empty line. None: the client is too slow, or says too much."""
+    """Reads a request up to the empty line. None: the client is too slow or the request too long."""
     request = b""
     while b"\r\n\r\n" not in request and b"\n\n" not in request:
         left_s = until_s - time.monotonic()

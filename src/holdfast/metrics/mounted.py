@@ -1,4 +1,4 @@
-"""Makes the answer to GET /metrics for a server that has its own HTTP: the metrics of the jobs and the fleet it sees."""
+"""Builds the answer to GET /metrics for a server with its own HTTP stack: metrics of its jobs and its fleet."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ from holdfast.metrics.http_endpoint import Answer
 from holdfast.model.monitoring.metrics import AnySample, Sample
 
 SERVER_SERIES_MAX = (
-    20_000  # of all jobs together; a Prometheus that scrapes the jobs themselves leaves them out here
+    # of all jobs together; a Prometheus that scrapes the jobs directly omits them here
+    20_000
 )
 
 
@@ -29,7 +30,7 @@ def answered(
     took_s: float = 0.0,
     series_max: int = SERVER_SERIES_MAX,
 ) -> Answer:
-    """`accept`: the request's header. `samples`: of core.metrics.job_samples for each job, fleet_samples, and others."""
+    """Returns the answer. `accept`: the request header. `samples`: job_samples of each job, fleet_samples and others."""
     kept, dropped = bounded(samples, series_max)
     found = (*kept, *own_samples(own, snapshot_age_s=0.0, exposition_s=took_s, dropped=dropped))
     is_open = wants_open_metrics(accept)
@@ -37,12 +38,12 @@ def answered(
 
 
 def server_facts(started_s: float, faults: int = 0) -> OwnFacts:
-    """The server as a process."""
+    """Returns facts about the server process."""
     return own_facts("server", (__version__, platform.python_version()), started_s, faults=faults)
 
 
 def fleet_samples(phases: Mapping[str, int], nodes: Mapping[str, int]) -> list[Sample]:
-    """`phases`: how many jobs are in each. `nodes`: known, isolated, lemon."""
+    """Returns fleet samples. `phases`: jobs per phase. `nodes`: known, isolated, lemon."""
     return [
         *(Sample("holdfast_jobs", (phase,), count) for phase, count in phases.items()),
         *(Sample("holdfast_fleet_nodes", (state,), count) for state, count in nodes.items()),

@@ -1,4 +1,4 @@
-"""Asks a Prometheus server: bounded in time, size and number, and answers are kept for a while.
+"""Queries a Prometheus server with limits on time, size and number, and caches answers.
 
 source: prometheus.io/docs/prometheus/latest/querying/api
 """
@@ -19,18 +19,18 @@ ANSWER_BYTES_MAX = 32 << 20
 READ_BYTES = 1 << 16
 TIMEOUT_S = 5.0
 CACHED_MAX = 32
-CACHED_BYTES_MAX = 1 << 20  # of one answer
+CACHED_BYTES_MAX = 1 << 20  # per answer
 CACHE_S = 30.0
 POSTED = ("/api/v1/query", "/api/v1/query_range")
-WORDS_MAX = 300  # of what the server says of an error
+WORDS_MAX = 300  # of an error message of the server
 
 
 class PrometheusUnavailable(Exception):
-    """It did not answer, or not in a way that can be used. One line: what was asked, what happened, what to do."""
+    """Prometheus did not answer, or the answer is unusable. One line: the query, the error and what to do."""
 
 
 class Found(Struct, frozen=True):
-    """One series: its labels, and (time, value) pairs in order. Values may be NaN or infinite."""
+    """One series: its labels and ascending (time, value) pairs. Values can be NaN or infinite."""
 
     labels: dict[str, str]
     values: tuple[tuple[float, float], ...]
@@ -48,7 +48,7 @@ class _Result(Struct):
 
 
 class Prometheus:
-    """`url`: without the path of the API. For one thread at a time."""
+    """A client of one Prometheus. `url`: without the API path. Not thread-safe."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self.url = url.rstrip("/")
@@ -57,14 +57,14 @@ class Prometheus:
         self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}
 
     def now(self, query: str, *, at_s: float | None = None) -> list[Found]:
-        """The value of each series at one moment; None: now. raises: PrometheusUnavailable"""
+        """Returns the value of each series at one moment; None: now. raises: PrometheusUnavailable"""
         parameters = {"query": query, "timeout": f"{self._timeout_s:g}s"}
         if at_s is not None:
             parameters["time"] = f"{at_s:.3f}"
         return self._series("/api/v1/query", parameters)
 
     def over(self, query: str, from_s: float, to_s: float, step_s: float) -> list[Found]:
-        """The values of each series over a time. raises: PrometheusUnavailable"""
+        """Returns the values of each series over a period. raises: PrometheusUnavailable"""
         parameters = {
             "query": query,
             "start": f"{from_s:.3f}",
@@ -75,12 +75,12 @@ class Prometheus:
         return self._series("/api/v1/query_range", parameters)
 
     def names(self, matching: str, from_s: float, to_s: float) -> set[str]:
-        """Series names that match the selector within that time: from the index alone. raises: PrometheusUnavailable"""
+        """Returns series names that match the selector in a period, from the index. raises: PrometheusUnavailable"""
         parameters = {"match[]": matching, "start": f"{from_s:.3f}", "end": f"{to_s:.3f}"}
         return set(self._data("/api/v1/label/__name__/values", parameters, list[str]))
 
     def rules(self) -> dict[str, str]:
-        """The alert rules that are loaded, by name, with the error of their last evaluation. raises: PrometheusUnavailable"""
+        """Returns loaded alert rules by name, with the error of their last evaluation. raises: PrometheusUnavailable"""
         told = self._data("/api/v1/rules", {"type": "alert"}, dict[str, Any])
         found = {}
         for group in told.get("groups") or ():
@@ -94,13 +94,13 @@ class Prometheus:
         told = self._data(path, parameters, _Result)
         if told.resultType not in ("vector", "matrix"):
             raise PrometheusUnavailable(
-                f"{self.url} answered {path} with {told.resultType or 'nothing'}: series were expected"
+                f"{self.url} answered {path} with {told.resultType or 'nothing'}instead of series"
             )
         try:
             found = msgspec.json.decode(told.result, type=list[_Series])
         except msgspec.MsgspecError as error:
             raise PrometheusUnavailable(
-                f"{self.url} answered {path} with series of another form: {error}"
+                f"{self.url} answered {path} with series in an unknown format: {error}"
             ) from error
         return [Found(one.metric, _pairs(one)) for one in found]
 
@@ -111,7 +111,7 @@ class Prometheus:
             status = msgspec.json.decode(told.get("status", b'""'))
             if status != "success":
                 why = msgspec.json.decode(told.get("error", b'"an error that it does not name"'))
-                raise PrometheusUnavailable(f"{self.url} refuses {path}: {str(why)[:WORDS_MAX]}")
+                raise PrometheusUnavailable(f"{self.url} rejected {path}: {str(why)[:WORDS_MAX]}")
             return msgspec.json.decode(told.get("data", b"null"), type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PrometheusUnavailable(
@@ -130,7 +130,7 @@ class Prometheus:
         return body
 
     def _fetched(self, path: str, form: str) -> bytes:
-        """Questions with many nodes are too long for a URL: where the API allows it they are posted."""
+        """Sends a query. Uses POST if the API allows it, because queries with many nodes are too long for a URL."""
         until_s = time.monotonic() + self._timeout_s
         headers = {"Accept": "application/json"}
         if path in POSTED:
@@ -144,14 +144,14 @@ class Prometheus:
             with error:
                 body = error.read(READ_BYTES)
             if body.startswith(b"{"):
-                return body  # the API says itself what is wrong
+                return body  # the API states the error itself
             raise PrometheusUnavailable(
                 f"{self.url} answered {error.code} {error.reason}: is this its URL?"
             ) from error
         except (URLError, OSError, HTTPException, ValueError) as error:
             why = getattr(error, "reason", None) or error
             raise PrometheusUnavailable(
-                f"{self.url} cannot be asked: {why or type(error).__name__}"
+                f"{self.url} cannot be reached: {why or type(error).__name__}"
             ) from error
 
     def _read(self, answer: Any, until_s: float) -> bytes:
@@ -161,7 +161,7 @@ class Prometheus:
             size += len(part)
             if size > self._bytes_max:
                 raise PrometheusUnavailable(
-                    f"{self.url} answers with more than {self._bytes_max >> 20} MiB: the question is too wide"
+                    f"{self.url} answers with more than {self._bytes_max >> 20} MiB: the query is too broad"
                 )
             if time.monotonic() > until_s:
                 raise PrometheusUnavailable(f"{self.url} did not answer within {self._timeout_s:g} s")

@@ -8,7 +8,7 @@ from holdfast.metrics.prometheus import Prometheus
 from holdfast.model.monitoring.alert_rules import RuleBook
 
 SEEN_S = 86_400.0
-BLANK = "9e18"  # DCGM's values for "not there" are near 2^63
+BLANK = "9e18"  # DCGM's blank values are near 2^63
 _MEET = (
     'count(label_replace(max by (node) (holdfast_agent_info), "Hostname", "$1", "node", "(.*)") '
     "and on (Hostname) $gpu_util)"
@@ -16,7 +16,7 @@ _MEET = (
 
 
 def read_has(prometheus: Prometheus, book: RuleBook, now_s: float) -> Has:
-    """A question for each range, and a few more: names from the index, values of the series that rules ask for.
+    """Sends one query per range and a few more: names from the index, current values of the rules' series.
 
     raises: PrometheusUnavailable
     """

@@ -1,4 +1,4 @@
-"""Loads the alert rules that the package carries."""
+"""Loads the alert rules of the package."""
 
 from importlib.resources import files
 

@@ -119,7 +119,8 @@ class AskRestart(CallWord, frozen=True, tag="call-restart"):
 
 
 class AskRemark(CallWord, frozen=True, tag="call-remark"):
-    """Write down what a person says of an incident: that they have seen it, or with a `category`, that its verdict is wrong.
+    """Write down what a person says of an incident: that they have seen it, or with a `category`, that its verdict is
+    wrong.
 
     Answer: RequestDone or CallRefused.
     """
@@ -216,7 +217,7 @@ class CallRefused(CallWord, frozen=True, tag="call-refused"):
 
 
 class RequestDone(CallWord, frozen=True, tag="call-request-done"):
-    """`done` False: it was not necessary, for instance because the job is being stopped already. `text`: one line."""
+    """`done` False if it was not necessary, for instance because the job is being stopped already. `text`: one line."""
 
     done: bool
     text: str

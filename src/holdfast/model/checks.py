@@ -152,7 +152,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
 class Scene(Struct, frozen=True, kw_only=True):
     """The input of a check: the node and the run it must be fit for.
 
-    `root`: where /proc, /sys, /dev, /etc and /var are read. `ranks`: on this node; None: unknown. `env`, `cwd`,
+    `root`: where /proc, /sys, /dev, /etc and /var are read. `ranks`: on this node; None if unknown. `env`, `cwd`,
     `command`: of the run; empty: no run. `folders`: "work", "checkpoint", "temporary" -> path. `good_s`: Unix time at
     which a run last made progress here; 0: unknown. `now_s`: Unix time. `options`: of single checks, by name
     ("disk-write.bytes").

@@ -35,7 +35,7 @@ class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
 class JobMoved(Event, frozen=True, tag="job-moved"):
     """The scheduler ended all processes of the job and restarted it, possibly on other nodes.
 
-    `away_s`: how long the nodes were unused, since the previous controller recorded the move; None: unknown, or
+    `away_s`: how long the nodes were unused, since the previous controller recorded the move; None if unknown, or
     another job may have used them.
     """
 

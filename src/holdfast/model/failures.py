@@ -6,7 +6,7 @@ from holdfast.model.samples import Hang
 
 
 class RankExit(Struct, frozen=True, kw_only=True):
-    """The end of one rank. `code`: -N when killed by signal N, 128 + N from a shell; None: unknown."""
+    """The end of one rank. `code`: -N when killed by signal N, 128 + N from a shell; None if unknown."""
 
     rank: int
     worker: int = 0
@@ -18,7 +18,7 @@ class RankExit(Struct, frozen=True, kw_only=True):
 class LauncherWord(Struct, frozen=True, kw_only=True):
     """A line in which a launcher reports the end of a process that it started.
 
-    `rank`: None if only its `pid` is given (0: not given). `code`: -N when killed by signal N; None: not given.
+    `rank`: None if only its `pid` is given (0: not given). `code`: -N when killed by signal N; None if not given.
     `at_s`: when the line was read. `text`, `file`: the line, and its log.
     """
 
@@ -32,7 +32,7 @@ class LauncherWord(Struct, frozen=True, kw_only=True):
 
 
 class ErrorRecord(Struct, frozen=True, kw_only=True):
-    """An uncaught exception, recorded inside a rank or found in a log. None: unknown.
+    """An uncaught exception, recorded inside a rank or found in a log. None if unknown.
 
     `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: its place in the
     logs.

@@ -11,7 +11,7 @@ ASSUMED_DATES_S = ((DAY_UNKNOWN_S, DAY_UNKNOWN_S + 2 * 86400.0), (10957 * 86400.
 
 
 class Writer(Struct, frozen=True, kw_only=True):
-    """The writer of a line, as far as the line and its file's name show. None: unknown.
+    """The writer of a line, as far as the line and its file's name show. None if unknown.
 
     `local_rank`: a rank within its worker, if only that is known ("[default3]:"). `device`: a GPU's index as NCCL
     prints it, or a PCI address. `stamp_s`: in seconds since the epoch by the writer's own clock; a timestamp without
@@ -35,8 +35,8 @@ class Source(Struct, frozen=True, kw_only=True):
     """One log that was read. `name`: as people know it, relative to what they named; a member of an archive is
     "logs.tar.gz/worker-0/rank-1.log". `writer`: what the file's name tells. Offsets are bytes of the text.
 
-    `last_step_offset`: where the last line of training progress begins; None: none in the part that was looked at.
-    `last_steps_offset`: where the last few such lines begin; None: there are fewer, or they are not known.
+    `last_step_offset`: where the last line of training progress begins; None if none in the part that was looked at.
+    `last_steps_offset`: where the last few such lines begin; None if there are fewer, or they are not known.
     `last_three_steps_offset`: the same of the last three.
     `counts_on_offset`: where the last four lines begin that count on in a form that nobody knows; not asked for of logs
     in which nothing was seen.

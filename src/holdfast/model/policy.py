@@ -12,7 +12,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """Settings of the ladder (docs/ladder.md). All times in seconds.
 
     `max_restarts`: reschedules of the whole job, 1..128; None: none, and no restart in place either.
-    `replace_workers`: how often single workers are replaced instead; None: never.
+    `replace_workers`: how often single workers are replaced instead; None for never.
     """
 
     max_restarts: MaxRestarts | None = None

@@ -10,7 +10,7 @@ GONE_STATES = frozenset("ZX")  # the process has ended: still to be reaped, or n
 
 
 class RankSample(Struct, frozen=True, kw_only=True, gc=False):
-    """One rank at one moment. Counters only grow while the process lives; None: could not be read.
+    """One rank at one moment. Counters only grow while the process lives; None if they could not be read.
 
     `at_s`: the job's clock, seconds. Times in seconds, sizes in bytes.
     Where ranks share one log file, `log_bytes` is 0 in all of them but one, which carries the size of that file.

@@ -32,7 +32,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # Many nodes: so many workers, one to a node, and nodes kept beside them for when one is lost.
     nnodes: int = 1
     spares: int = 0
-    engine: str = "local"  # who gives the nodes: local, this machine; slurm
+    engine: str = "local"  # who gives the nodes: local, this machine; slurm; kubernetes
     hosts: str = "processes"  # what a node of the engine `local` is: processes; netns: a network and namespaces of its own
     link_tls: bool = False  # encrypt what nodes and controller say to each other
     node_silence_s: float = 12.0  # a node that is silent for so long is lost, whatever its engine says

@@ -8,7 +8,7 @@ from holdfast.model.verdicts import Verdict
 class Worker(Struct, frozen=True):
     """`node` is None while the worker has no node. `fresh`: placed, and not started there yet.
 
-    `to_check`: the suite (quick, full) that its node must pass before the start; empty: none.
+    `to_check`: the suite (quick, full) that its node must pass before the start; empty if there is none.
     """
 
     node: str | None = None

@@ -78,7 +78,10 @@ class Miss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class MarkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that announces a pause. `literal` as above; it must contain one of the words that are looked for."""
+    """A line that announces a pause, such as an evaluation or a checkpoint.
+
+    `literal`: text that every such line contains, with one of the words of `MARK_WORDS` in parsers/steps/forms.py.
+    """
 
     kind: MarkKind
     literal: str

@@ -171,7 +171,8 @@ class StepFinding(Struct, frozen=True, kw_only=True):
 
 class StepNow(Struct, frozen=True, kw_only=True):
     """A training's current position. Times of one step in seconds; `eta_s`: remaining time to `total` at the current
-    speed. `checkpoint_at_s`: when its log last said that a checkpoint is saved; None: it has not said so in this attempt.
+    speed. `checkpoint_at_s`: when its log last said that a checkpoint is saved; None if it has not said so in this
+    attempt.
     """
 
     step: int | None = None

@@ -32,7 +32,7 @@ INTEREST = (b"oom-kill:", b"Kill", b"killed")
 
 
 class OomKill(Struct, frozen=True, kw_only=True):
-    """One process killed for memory. `is_cgroup`: a cgroup's limit was reached; None: unknown.
+    """One process killed for memory. `is_cgroup`: a cgroup's limit was reached; None if unknown.
 
     `pid`: in the host's namespace; 0: the whole cgroup, no process named. `memcg`: its cgroup.
     """

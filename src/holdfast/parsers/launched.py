@@ -29,9 +29,9 @@ _JOB_IDS = ("PBS_JOBID", "LSB_JOBID", "JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_
 
 
 class Launched(Struct, frozen=True, kw_only=True):
-    """Worker `worker` of `workers`. `job`: equal in all of them; empty: unknown.
+    """Worker `worker` of `workers`. `job`: equal in all of them; empty if unknown.
 
-    `address`: of worker 0; empty: unknown. `port`: equal in all, derived from the job's id.
+    `address`: of worker 0; empty if unknown. `port`: equal in all, derived from the job's id.
     """
 
     worker: int = 0

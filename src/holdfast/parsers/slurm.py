@@ -352,7 +352,7 @@ def _words(value: Any) -> list[str]:
 
 
 def _number(value: Any) -> int | None:
-    """An integer, or 24.11's `{"set": true, "infinite": false, "number": 7}`; None: not set."""
+    """An integer, or 24.11's `{"set": true, "infinite": false, "number": 7}`; None if not set."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

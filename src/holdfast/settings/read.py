@@ -125,13 +125,13 @@ def fleet_root(flag: str | None, state_dir: str | None, environ: Mapping[str, st
 
 
 def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The folder of the site's signatures; None: not set. raises: SettingsRefused"""
+    """The folder of the site's signatures; None if not set. raises: SettingsRefused"""
     found = _found(BY_KEY["signatures"], _layers({"signatures": flag}, environ, None))
     return Path(str(found.value)) if found and found.value is not None else None
 
 
 def prometheus_url(flag: str | None, environ: Mapping[str, str]) -> str | None:
-    """The Prometheus that has the metrics of devices; None: none is named. raises: SettingsRefused"""
+    """The Prometheus that has the metrics of devices; None if none is named. raises: SettingsRefused"""
     found = _found(BY_KEY["prometheus"], _layers({"prometheus": flag}, environ, None))
     return str(found.value) if found and found.value is not None else None
 
@@ -159,7 +159,7 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
 
 
 def notify_file(flag: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The file of channels and rules for notices; None: there is none. raises: SettingsRefused"""
+    """The file of channels and rules for notices; None if there is none. raises: SettingsRefused"""
     found = _found(BY_KEY["notify"], _layers({"notify": flag}, environ, None))
     value = found.value if found is not None else _default_notify(environ)
     return Path(str(value)) if value is not None else None
@@ -210,7 +210,7 @@ def _table(file: Path) -> dict[str, object]:
 
 
 def _found(setting: Setting, layers: _Layers) -> _Found | None:
-    """The value of the first layer that has one; None: no layer has. raises: SettingsRefused"""
+    """The value of the first layer that has one; None if no layer has one. raises: SettingsRefused"""
     given = layers.flags.get(setting.key)
     if given is not None:
         return _read(setting, given, setting.flag_name, f"flag {setting.flag_name}")

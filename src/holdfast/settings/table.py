@@ -230,7 +230,7 @@ SETTINGS = (
         kind="choice",
         field="engine",
         flag=True,
-        choices=("local", "slurm"),
+        choices=("local", "slurm", "kubernetes"),
         help="Where nodes come from; local: all nodes are simulated on this machine.",
     ),
     Setting(

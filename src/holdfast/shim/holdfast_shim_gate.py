@@ -102,7 +102,7 @@ def _names_in(listing: str) -> "list[str]":
 
 
 def _may_import(lock: int, gate: str) -> bool:
-    """When it is this rank's turn, or nothing trains any more. False: the gate has opened first."""
+    """When it is this rank's turn, or nothing trains any more. False if the gate has opened first."""
     while not _is_open(gate):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

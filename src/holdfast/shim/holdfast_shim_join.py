@@ -5,8 +5,8 @@ Accelerate and Ray Train, which call it), JAX, Horovod, mpi4py, Paddle, MindSpor
 that joins: before the call it reports what arguments and environment say, so that a rank that waits for others is
 known; afterwards what the framework says. The call, its result and its exceptions are unchanged.
 
-Where a launcher's own code catches the exception that ends a rank (torch.multiprocessing, multiprocessing, torch.distributed's
-elastic launcher for functions, Ray Train), that is recorded on its way.
+Where a launcher's own code catches the exception that ends a rank (torch.multiprocessing, multiprocessing,
+torch.distributed's elastic launcher for functions, Ray Train), that is recorded on its way.
 
 It imports no framework and raises nothing. Syntax of Python 3.6.
 """
@@ -80,7 +80,7 @@ class Joining:
         before: "Callable[..., Says | None]",
         after: "Callable[..., Says | None]",
     ) -> None:
-        """Wraps a call. Both functions get the call's arguments and return what to report; None: unknown."""
+        """Wraps a call. Both functions get the call's arguments and return what to report; None if unknown."""
         original = getattr(owner, name)
 
         @functools.wraps(original)

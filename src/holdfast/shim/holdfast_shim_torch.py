@@ -186,7 +186,7 @@ class Reach:
             pass
 
     def _round(self) -> bool:
-        """Answers those who ask now. False: the socket is gone, the script has closed it."""
+        """Answers those who ask now. False if the script has closed the socket."""
         for fd, event in self.poll.poll():
             if fd != self.listener:
                 self._hear(fd)

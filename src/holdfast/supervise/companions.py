@@ -1,7 +1,7 @@
-"""Starts the processes that accompany a job: the uplink to a server, and notices to people.
+"""Starts the processes that accompany a job: the uplink, the page, notices and checkpoint advice.
 
-Each is independent of the supervisor and outlives it, so that its death is reported, too. Nothing that happens to a
-companion reaches the training.
+Each companion runs independently of the supervisor and outlives it, so that it can report the supervisor's death. A
+failing companion never affects the training.
 """
 
 import os
@@ -19,13 +19,14 @@ from holdfast.settings.read import fleet_folder
 
 LOOK_S = 5.0
 STARTS_MAX = 5
-FINAL_CODES = (0, 1, 2)  # it has ended for good, and its log says why
+FINAL_CODES = (0, 1, 2)  # it ended for good, and its log states why
 
 
 class Companion(Struct, frozen=True, kw_only=True):
-    """`module` runs with the job's folder and `arguments`. `log`: its file there. `without`: what is missing if it ends.
+    """A process beside the job: `module` with the job's folder and `arguments`.
 
-    `announces`: a file in the job's folder with one line, which people are shown once it is there; empty: none.
+    `log`: its log file in the folder. `without`: what is missing if it ends. `announces`: a file in the folder with
+    one line to show to users once it exists; empty: none.
     """
 
     module: str
@@ -36,7 +37,7 @@ class Companion(Struct, frozen=True, kw_only=True):
 
 
 def companions_of(settings: RunSettings) -> list[Companion]:
-    """Those that the settings ask for."""
+    """Returns the companions that the settings enable."""
     found = []
     if settings.server is not None:
         found.append(
@@ -63,7 +64,7 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 module="holdfast.notify",
                 arguments=(settings.notify,),
                 log="notify.log",
-                without="nobody is notified of the job",
+                without="no notices are sent",
             )
         )
     if settings.checkpoint_advice:
@@ -78,7 +79,7 @@ def companions_of(settings: RunSettings) -> list[Companion]:
 
 
 class Companions:
-    """`tell`: a line for people. Call `start` once the journal says how the job began, and `turn` now and then."""
+    """Runs the companions. `tell`: prints a line. Call `start` after the journal's first entry, and `turn` periodically."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Companions:
             one.start()
 
     def turn(self) -> None:
-        """A companion that was killed or crashed is started again, a few times."""
+        """Restarts a companion that was killed or crashed, up to STARTS_MAX starts."""
         for one in self._running:
             one.show_announced()
         if not self._running or self._clock() - self._looked_s < LOOK_S:
@@ -135,7 +136,7 @@ class _Running:
             self._tell(f"{companion.without}: {error}")
 
     def show_announced(self) -> None:
-        """What the companion announces, once; and again where it has changed."""
+        """Shows each announcement once, and again if it changes."""
         if not self._companion.announces or self._process is None:
             return
         with suppress(OSError):
@@ -152,8 +153,8 @@ class _Running:
         companion = self._companion
         if code in FINAL_CODES:
             if code:
-                self._tell(f"{companion.without}: {self._job.path / companion.log} says why")
+                self._tell(f"{companion.without}: {self._job.path / companion.log} states why")
         elif self._starts < STARTS_MAX:
             self.start()
         else:
-            self._tell(f"{companion.without}: {companion.module} broke {self._starts} times")
+            self._tell(f"{companion.without}: {companion.module} crashed {self._starts} times")

@@ -3,10 +3,12 @@
 Imported on demand, because a single-machine run does not need it.
 """
 
+import importlib
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdfast.controller.loop import replay
 from holdfast.engines.local.hosts import clear
@@ -21,14 +23,22 @@ from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, kept_environm
 from holdfast.views.console import Console
 
 
-def run_elsewhere(settings: RunSettings, env: Mapping[str, str], sbatch: Sequence[str] = ()) -> int:
+def run_elsewhere(
+    settings: RunSettings,
+    env: Mapping[str, str],
+    sbatch: Sequence[str] = (),
+    pods: Mapping[str, object] | None = None,
+) -> int:
     """Runs the job to its end with the engine of its settings. Returns the training's own exit code.
 
-    `sbatch`: flags for it, if the job is submitted to Slurm.
+    `sbatch`: flags for it, if the job is submitted to Slurm. `pods`: the same for Kubernetes.
     """
     if settings.engine == "slurm":
         return run_slurm(settings, env, sbatch)
     console = Console(quiet=settings.quiet)
+    if settings.engine == "kubernetes":
+        kubernetes = _kubernetes(console)
+        return USAGE if kubernetes is None else int(kubernetes.run_kubernetes(settings, env, pods or {}))
     for folder in clear_leftovers(_is_over):
         console.tell(f"removed the nodes of {folder.name}, which has ended")
     try:
@@ -65,8 +75,30 @@ def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
 def attach_slurm(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted to Slurm; None: there is none of that name, or this is its allocation."""
+    """Follows a job that was submitted to Slurm; None if there is none of that name, or this is its allocation."""
     return follow_submitted(state_dir, name, env, quiet=quiet)
+
+
+def attach_kubernetes(
+    state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
+) -> int | None:
+    """Follows a job that was submitted to Kubernetes; None: there is none of that name."""
+    kubernetes = _kubernetes(Console(quiet=quiet))
+    if kubernetes is None:
+        return USAGE
+    code: int | None = kubernetes.follow_job(state_dir, name, env, quiet=quiet)
+    return code
+
+
+def _kubernetes(console: Console) -> Any:
+    """By its name: it is in an extra. None: that is missing, and the console has printed how to get it."""
+    try:
+        return importlib.import_module("holdfast.supervise.kubernetes.job")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("lightkube", "httpx2"):
+            raise
+        console.tell("--engine kubernetes needs the extra for it: pip install 'holdfast[k8s]'")
+        return None
 
 
 def stand_by_slurm(state_dir: str, name: str, env: Mapping[str, str]) -> int:

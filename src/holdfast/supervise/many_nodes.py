@@ -104,8 +104,8 @@ class NodesSupervisor:
         allow_many_connections()
         # First of all: where none can be made, nothing has been written, and the job's name stays unused.
         tls = make_certificate(job.path) if settings.link_tls else None
+        listen = [(address, engine.port) for address in engine.listen(job.path)]
         secret, token = job_secret(job), shared_token(job)
-        listen = [(address, 0) for address in engine.listen(job.path)]
         self._files = ShippedFiles(job.path, self.clock)
         self.hub = Hub(
             secret=secret, listen=listen, clock=self.clock, seen=self._memory.seen, tls=tls, limits=HUB_LIMITS
@@ -317,10 +317,11 @@ class NodesSupervisor:
         """The last output is shown, the agents end, then what the engine holds is given back."""
         ended = self.machine.ended
         code = ended.code if ended is not None else self._moves.code if self._moves is not None else 1
+        leave = self._engine.agents_end_with(code) if ended is not None else 0
         fenced = self._wheel.fenced
         fenced(lambda: self._echo.finish(self.clock()))
         fenced(lambda: self._relay.close("the job has ended"))
-        fenced(lambda: self.machine.leave(0, ended.reason if ended is not None else "the job is moved"))
+        fenced(lambda: self.machine.leave(leave, ended.reason if ended is not None else "the job is moved"))
         until_s = self.clock() + GOODBYE_S
         while not self.worker_group.is_gone and self.clock() < until_s:
             self._wheel.wait(self.machine.channels())

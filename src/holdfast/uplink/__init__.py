@@ -1,1 +1,1 @@
-"""Streams the record of a running job to a Holdfast server: a process of its own beside the supervisor."""
+"""Streams the record of a running job to a Holdfast server, in its own process beside the supervisor."""

@@ -1,7 +1,7 @@
-"""`python -m holdfast.uplink JOB_FOLDER URL`: reports one job to a server until its record is kept there.
+"""`python -m holdfast.uplink JOB_FOLDER URL`: streams one job to a server until the server has its full record.
 
-Started by the supervisor, and independent of it: it goes on when the supervisor dies, and never writes to the job but for
-its own log. The token comes from the environment, so that no list of processes shows it.
+The supervisor starts this process, which continues after the supervisor dies. It writes nothing to the job except its
+own log. The token comes from the environment, so that no process list shows it.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from holdfast.uplink.source import Source
 try:
     import websockets
     from websockets.asyncio.client import connect
-except ImportError:  # the extra is missing: said in `main`
+except ImportError:  # the extra is missing: `main` reports it
     websockets = None  # type: ignore[assignment]
 
 TOKEN_ENV = "HOLDFAST_SERVER_TOKEN"
 LOCK = "uplink.lock"
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.5, 30.0
 OPEN_S = 10.0
-JOURNAL_S = 30.0  # for the journal to be there
-LEFT_S = 600.0  # an uplink of a job that has ended, or is dead, gives up so long after it
+JOURNAL_S = 30.0  # for the journal to appear
+LEFT_S = 600.0  # an uplink of an ended or dead job gives up after this time
 USAGE = 2
 _log = logging.getLogger("holdfast.uplink")
 
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _report(job: JobDir, url: str, token: str) -> int:
-    """Connects again and again. A job that is over is reported for `LEFT_S` more at most."""
+    """Reconnects until done. Continues for at most `LEFT_S` after the job is over."""
     source = await _source(job)
     if source is None:
         return 1
@@ -70,7 +70,7 @@ async def _report(job: JobDir, url: str, token: str) -> int:
                 await Session(socket, source, lambda: _alive(source)).run()
             return 0
         except Refused as error:
-            _log.error("%s refuses job %s: %s", url, job.name, error)
+            _log.error("%s rejected job %s: %s", url, job.name, error)
             return 1
         except (OSError, TimeoutError, JournalUnusable, websockets.WebSocketException) as error:
             if str(error) != said:
@@ -78,7 +78,7 @@ async def _report(job: JobDir, url: str, token: str) -> int:
                 _log.warning("%s cannot be reached (%s); trying again", url, error)
         over_s += pause_s if source.has_ended or _alive(source).state == "dead" else 0.0
         if over_s > LEFT_S:
-            _log.error("job %s is over and %s was not reached for %g s: giving up", job.name, url, LEFT_S)
+            _log.error("job %s is over and %s was unreachable for %g s: giving up", job.name, url, LEFT_S)
             return 1
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
         pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -102,12 +102,12 @@ def _alive(source: Source) -> Alive:
 
 
 def _address(url: str) -> str:
-    """ws://HOST/…/link of an http:// URL."""
+    """Returns ws://HOST/…/link for an http:// URL."""
     return url.replace("http", "ws", 1).rstrip("/") + "/api/v1/link"
 
 
 def _is_alone(job: JobDir) -> bool:
-    """Whether no other uplink of this job runs. The lock lives as long as this process."""
+    """True if no other uplink of this job runs. The lock lasts as long as this process."""
     descriptor = os.open(job.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Opens connections to the job's controller for the server, each in a thread of its own: for stop, restart, exec and shell."""
+"""Opens connections to the job's controller on behalf of the server, one thread each: stop, restart, exec, shell."""
 
 import threading
 from collections import deque
@@ -14,7 +14,7 @@ QUEUE_MAX = 1_000
 
 
 class Line:
-    """`said`, `ended`: called from the thread, with a word's bytes, and with the reason at the end."""
+    """One connection. The thread calls `said` with the bytes of a message, and `ended` with the reason at the end."""
 
     def __init__(self, job: JobDir, said: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
         self._job, self._said, self._ended = job, said, ended
@@ -50,7 +50,7 @@ class Line:
 
 
 class Lines:
-    """All of one session, by the numbers that the server gave them."""
+    """All lines of one session, by the numbers that the server assigned."""
 
     def __init__(
         self, job: JobDir, said: Callable[[int, bytes], None], ended: Callable[[int, str], None]
@@ -60,7 +60,7 @@ class Lines:
 
     def open(self, number: int) -> None:
         if len(self._lines) >= LINES_MAX:
-            self._ended(number, f"at most {LINES_MAX} connections to one controller are open at once")
+            self._ended(number, f"only {LINES_MAX} connections to one controller can be open at once")
             return
         self._lines[number] = Line(
             self._job, lambda body: self._said(number, body), lambda why: self._ended(number, why)

@@ -1,4 +1,4 @@
-"""The server's end of all uplinks: records what they send, and reaches the jobs behind them."""
+"""Receives the streams of all uplinks on the server: records them and sends requests to their jobs."""
 
 import asyncio
 import itertools
@@ -44,16 +44,16 @@ from holdfast.parsers.call_words import decode, encode
 
 BEGIN_S = 15.0
 ASK_S = 10.0
-WORDS_MAX = 10_000  # of one line, that wait to be read
+WORDS_MAX = 10_000  # messages of one line that wait for a reader
 Made = TypeVar("Made")
 
 
 class NotReached(Exception):
-    """The job's host cannot be asked now. One line: why."""
+    """The job's host cannot be reached now. One line: why."""
 
 
 class Socket(Protocol):
-    """What is used of a WebSocket. Both raise ConnectionError once the connection is over."""
+    """The part of a WebSocket that is used. Both methods raise ConnectionError once the connection is closed."""
 
     async def receive_bytes(self) -> bytes: ...
 
@@ -61,9 +61,10 @@ class Socket(Protocol):
 
 
 class Uplinks:
-    """`changed`: called with the folder of a job about which something new was recorded. Call `serve` for each connection.
+    """All connected uplinks. Call `serve` for each connection.
 
-    Disk is written by one thread, so the event loop never waits for it.
+    `changed`: called with the folder of a job after its record changed. One thread writes to disk, so the event loop
+    never blocks on it.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float], changed: Callable[[JobDir], None]) -> None:
@@ -73,12 +74,12 @@ class Uplinks:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, socket: Socket) -> None:
-        """One uplink from its first message to its end. A newer connection of the same job takes its place."""
+        """Serves one uplink from its first message to its end. A newer connection of the same job replaces it."""
         self._loop = asyncio.get_running_loop()
         try:
             begin = from_job(await asyncio.wait_for(socket.receive_bytes(), BEGIN_S))
             if not isinstance(begin, Begin):
-                raise NotTaken("the first message is to name the job")
+                raise NotTaken("the first message must name the job")
             remote = await self._written(lambda: opened(self._root, begin, self._clock))
         except (NotTaken, BadWord, JournalUnusable, OSError) as error:
             await socket.send_bytes(packed(Refuse(why=str(error))))
@@ -87,7 +88,7 @@ class Uplinks:
         before = self._connections.get(remote.job.path)
         self._connections[remote.job.path] = connection
         if before is not None:
-            before.end("a newer connection of the same job has taken over")
+            before.end("a newer connection of the same job has replaced this one")
         try:
             await socket.send_bytes(packed(Have(seq=remote.last_seq)))
             while True:
@@ -104,21 +105,21 @@ class Uplinks:
     def close(self) -> None:
         self._writer.shutdown()
 
-    # Reaching a job: from any thread but the loop's -------------------------------------------------------
+    # Requests to a job: from any thread except the loop's --------------------------------------------------------
 
     def is_connected(self, job: JobDir) -> bool:
         return job.path in self._connections
 
     def files(self, job: JobDir) -> tuple[OutputFile, ...]:
-        """raises: NotReached"""
+        """Returns the output files of a job. raises: NotReached"""
         return msgspec.json.decode(self._asked(job, "files", b"{}"), type=tuple[OutputFile, ...])
 
     def output(self, job: JobDir, wanted: OutputWanted) -> OutputPage:
-        """raises: NotReached; ValueError, where the job's host refuses the question"""
+        """Returns a page of a job's output. raises: NotReached; ValueError, if the job's host rejects the request"""
         return msgspec.json.decode(self._asked(job, "output", msgspec.json.encode(wanted)), type=OutputPage)
 
     def line(self, job: JobDir) -> "RemoteLine":
-        """A connection to the job's controller, as `jobs.line.open_line` gives one. raises: NoLine"""
+        """Opens a connection to the job's controller, like `jobs.line.open_line`. raises: NoLine"""
         connection, loop = self._connections.get(job.path), self._loop
         if connection is None or loop is None:
             raise NoLine(f"job {job.name} is not connected to this server now")
@@ -163,14 +164,14 @@ class Uplinks:
             case LineEnded(line=line, why=why):
                 connection.ended(line, why)
             case Begin():
-                raise NotTaken("the job was named already")
+                raise NotTaken("the first message was sent twice")
 
     async def _written(self, write: Callable[[], Made]) -> Made:
         return await asyncio.get_running_loop().run_in_executor(self._writer, write)
 
 
 class _Connection:
-    """One job's connection, with the questions and lines that are open on it. For the loop's thread."""
+    """One job's connection with its open requests and lines. For the loop's thread."""
 
     def __init__(self, socket: Socket, remote: RemoteJob) -> None:
         self.remote = remote
@@ -213,7 +214,7 @@ class _Connection:
         try:
             words.put_nowait(word)
         except queue.Full:
-            self.ended(line, "its reader fell behind")
+            self.ended(line, "its reader is too slow")
 
     def ended(self, line: int, why: str) -> None:
         words = self.lines.pop(line, None)
@@ -232,7 +233,7 @@ class _Connection:
 
 
 class RemoteLine:
-    """As jobs.line.JobLine, to a controller that is reached over an uplink. For a thread other than the loop's."""
+    """A JobLine to a controller behind an uplink. For threads other than the loop's."""
 
     def __init__(self, job: JobDir, connection: _Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.job = job
@@ -242,7 +243,7 @@ class RemoteLine:
         self._number = asyncio.run_coroutine_threadsafe(connection.open_line(self._words), loop).result(ASK_S)
 
     def say(self, word: AnyCallWord) -> None:
-        """raises: LineLost"""
+        """Sends a message. raises: LineLost"""
         said = SayOnLine(line=self._number, body=encode(word))
         try:
             asyncio.run_coroutine_threadsafe(self._connection.send(said), self._loop).result(ASK_S)
@@ -250,7 +251,7 @@ class RemoteLine:
             raise LineLost(f"the connection to job {self.job.name} was lost: {error}") from error
 
     def words(self, within_s: float) -> list[AnyCallWord]:
-        """What has come, as soon as something has. raises: LineLost"""
+        """Returns received messages as soon as there are any. raises: LineLost"""
         found: list[AnyCallWord] = []
         wait_s = max(0.0, within_s)
         while not self._lost:

@@ -1,4 +1,4 @@
-"""One connection of an uplink to its server: sends the record as it grows, and answers what the server asks."""
+"""Runs one connection of an uplink: sends the record as it grows and answers the server's requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,19 +30,19 @@ from holdfast.model.documents.output import OutputWanted
 from holdfast.uplink.lines import Lines
 from holdfast.uplink.source import Source
 
-LOOK_S = 0.1  # for new rows
-FILES_S = 1.0  # for changed files, and between two reports of the state
+LOOK_S = 0.1  # interval of checks for new rows
+FILES_S = 1.0  # interval of checks for changed files, and of state reports
 ANSWER_S = 15.0
-WINDOW_ROWS = 5_000  # sent, and not yet recorded
-UNSENT_MAX = 1_000  # answers and words of lines that wait for the connection
+WINDOW_ROWS = 5_000  # rows sent but not yet acknowledged
+UNSENT_MAX = 1_000  # answers and line messages that wait for the connection
 
 
 class Refused(Exception):
-    """The server does not take this job. Trying again will not help."""
+    """The server rejects this job. A retry would fail too."""
 
 
 class Socket(Protocol):
-    """What is used of a WebSocket connection."""
+    """The part of a WebSocket connection that is used."""
 
     async def send(self, message: bytes) -> None: ...
 
@@ -50,7 +50,7 @@ class Socket(Protocol):
 
 
 class Session:
-    """`alive`: the state of the job now, as seen on this host."""
+    """One session. `alive`: returns the current state of the job on this host."""
 
     def __init__(self, socket: Socket, source: Source, alive: Callable[[], Alive]) -> None:
         self._socket, self._source, self._alive = socket, source, alive
@@ -62,13 +62,16 @@ class Session:
         self._files_s = float("-inf")
 
     async def run(self) -> None:
-        """Until the record of an ended job is kept. raises: Refused; JournalUnusable; what the connection raises"""
+        """Runs until the server has the record of an ended job.
+
+        raises: Refused; JournalUnusable; errors of the connection
+        """
         await self._send(self._source.begin())
         answer = await asyncio.wait_for(self._receive(), ANSWER_S)
         if isinstance(answer, Refuse):
             raise Refused(answer.why)
         if not isinstance(answer, Have):
-            raise Refused("the server did not say how far it has recorded the job")
+            raise Refused("the server did not send the last recorded row")
         self._sent = self._recorded = answer.seq
         tasks = [asyncio.create_task(one) for one in (self._ship(), self._hear(), self._pass_on())]
         try:
@@ -144,7 +147,7 @@ class Session:
         try:
             return from_server(raw if isinstance(raw, bytes) else raw.encode())
         except BadWord as error:
-            raise Refused(f"the server sent a message that is not understood: {error}") from error
+            raise Refused(f"the server sent a message that cannot be decoded: {error}") from error
 
     async def _answer(self, ask: Ask) -> None:
         try:
@@ -154,13 +157,13 @@ class Session:
         await self._unsent.put(answer)
 
     def _read(self, ask: Ask) -> bytes:
-        """raises: ValueError, OSError"""
+        """Answers a request. raises: ValueError, OSError"""
         if ask.what == "files":
             return msgspec.json.encode(read_files(self._source.job))
         if ask.what == "output":
             wanted = msgspec.json.decode(ask.query, type=OutputWanted)
             return msgspec.json.encode(read_output(self._source.job, wanted))
-        raise ValueError(f"{ask.what!r} cannot be asked of a job: files or output")
+        raise ValueError(f"{ask.what!r} is not a valid request: use files or output")
 
     # Lines: called from their threads ---------------------------------------------------------------------
 
@@ -171,6 +174,6 @@ class Session:
         self._put_soon(LineEnded(line=line, why=why))
 
     def _put_soon(self, word: FromJob) -> None:
-        """Waits for room, so that output of a fast command does not fill the memory."""
+        """Waits for room, so that fast output of a command does not fill the memory."""
         if not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._unsent.put(word), self._loop).result()

@@ -1,4 +1,4 @@
-"""Reads from a job's folder what its uplink sends: new rows, small files that changed, bundles, ends of the output."""
+"""Reads what an uplink sends from a job's folder: new rows, changed small files, bundles, ends of the output."""
 
 import hashlib
 import re
@@ -28,7 +28,7 @@ from holdfast.link.uplink_messages import (
     RowsSent,
 )
 
-TAIL_BYTES = 256 << 10  # of each output file, once the job has ended
+TAIL_BYTES = 256 << 10  # of each output file, after the job has ended
 TAILS_BYTES_MAX = 32 << 20  # of all of them together
 BUNDLE_BYTES_MAX = 64 << 20
 END_ORDER = b'"kind":"end-job"'
@@ -37,15 +37,15 @@ _OUTPUT = re.compile(r"stdout|stderr|rank-\d{1,9}\.log")
 
 
 def source_name(state_root: Path) -> str:
-    """HOST-DIGEST: one name for all jobs of a state folder on this host."""
+    """Returns HOST-DIGEST, one name for all jobs of a state folder on this host."""
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-.") or "host"
     return f"{host[:100]}-{hashlib.blake2b(str(state_root.resolve()).encode(), digest_size=4).hexdigest()}"
 
 
 class Source:
-    """One job's folder. `has_ended`: the end of the job was among the rows read so far.
+    """One job's folder. `has_ended`: the rows read so far include the job's end.
 
-    raises: JournalUnusable, where there is no journal yet
+    raises: JournalUnusable, if there is no journal yet
     """
 
     def __init__(self, job: JobDir) -> None:
@@ -59,7 +59,7 @@ class Source:
         self._bundles: dict[Path, tuple[int, int]] = {}
 
     def begin(self) -> Begin:
-        """raises: JournalUnusable"""
+        """Returns the first message. raises: JournalUnusable"""
         self._sent_meta = self._meta()
         self._stamps.clear()
         self._bundles.clear()
@@ -76,7 +76,7 @@ class Source:
         )
 
     def rows(self, after_seq: int) -> RowsSent | None:
-        """The next rows; None where there are none. raises: JournalUnusable"""
+        """Returns the next rows, or None. raises: JournalUnusable"""
         rows: list[Raw] = []
         size_bytes = 0
         for raw in self._reader.read_raw(after_seq):
@@ -90,14 +90,14 @@ class Source:
         return RowsSent(rows=tuple(rows)) if rows else None
 
     def truth(self) -> Truth:
-        """The state of the job now, as seen on this host. raises: JournalUnusable"""
+        """Returns the current state of the job on this host. raises: JournalUnusable"""
         story = self._record.story
         for event, decision in decisions(self._news(), self._record.policy, story.state):
             story.hear(event, decision)
         return true_state(self.job, self._record.facts, story.summary(), time.time)
 
     def changed_meta(self) -> list[MetaSent]:
-        """raises: JournalUnusable"""
+        """Returns changed meta values. raises: JournalUnusable"""
         meta = self._meta()
         changed = [
             MetaSent(key=key, value=value) for key, value in meta.items() if self._sent_meta.get(key) != value
@@ -106,7 +106,7 @@ class Source:
         return changed
 
     def changed_files(self) -> Iterator[FileSent]:
-        """Small files that are new or were written anew."""
+        """Yields new and changed small files."""
         for pattern in _SMALL:
             for path in self.job.path.glob(pattern):
                 with suppress(OSError):
@@ -118,7 +118,7 @@ class Source:
                         yield FileSent(name=self._name(path), content=content)
 
     def new_bundles(self) -> Iterator[PartSent]:
-        """Evidence bundles that are new."""
+        """Yields parts of new evidence bundles."""
         for path in sorted(self.job.incidents.glob("incident-*.tar.zst")):
             with suppress(OSError):
                 stat = path.stat()
@@ -128,7 +128,7 @@ class Source:
                     yield from self._parts(path, 0, stat.st_size)
 
     def tails(self) -> Iterator[PartSent]:
-        """The ends of all output files with their indexes, the newest attempt first, as far as there is room."""
+        """Yields the ends of all output files with their indexes, the newest attempt first, up to the size limit."""
         left_bytes = TAILS_BYTES_MAX
         folders = sorted(self.job.path.glob("attempt-*/worker-*"), reverse=True)
         for path in (path for folder in folders for path in sorted(folder.iterdir())):

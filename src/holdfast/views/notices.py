@@ -1,4 +1,4 @@
-"""Makes the text of notices: the sentence, a title, and the rows of a card, in both languages. Pure."""
+"""Builds the text of notices: the sentence, a title and the card rows, in both languages. Pure."""
 
 from datetime import tzinfo
 
@@ -64,9 +64,9 @@ def notice(
     link: str = "",
     zone: tzinfo | None = None,
 ) -> Notice:
-    """One version of a notice, from the job as it is after what happened.
+    """Returns one version of a notice, from the job's state after the event.
 
-    Its id has the time of the job's start in it: receivers may serve several clusters with jobs of the same name.
+    The id contains the job's start time, because a receiver can serve clusters with jobs of the same name.
     """
     story = next((one for one in summary.incidents if one.number == happening.incident), None)
     name = clean(seen.name, NAME_OF_JOB_MAX)
@@ -101,7 +101,7 @@ def _without_secrets(sentence: Sentence) -> Sentence:
 
 
 def _began(happening: Happening) -> bool:
-    """Whether it is the end of something that was told before, and not an end by itself."""
+    """True if the event ends something that was notified before."""
     return happening.event in HAVE_AN_END
 
 

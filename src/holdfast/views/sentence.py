@@ -1,7 +1,7 @@
-"""Makes the one sentence about an incident, `WHO did WHAT, since WHEN; DONE; COST; NEXT.`, in English and Chinese.
+"""Builds the one sentence about an incident, `WHO did WHAT, since WHEN; DONE; COST; NEXT.`, in English and Chinese.
 
-At most 160 characters in each language, always: what matters least is left out first. Text from logs is shortened and
-cleaned. `views.state_sentence` makes that of a job's state. Pure; times are HH:MM:SS in the zone given (None: of this machine).
+Each has at most 160 characters: the least important parts are omitted first. Log text is shortened and cleaned.
+`views.state_sentence` builds the sentence about a state. Pure. Times: HH:MM:SS in the given zone (None: local).
 """
 
 import re
@@ -46,7 +46,7 @@ RESTARTING = frozenset(
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """What the sentence needs to know of the job. `workers`: how many it has; of one, its node is not named."""
+    """Job facts that the sentence needs. `workers`: their number; with one worker, the node is not named."""
 
     state: JobState
     max_restarts: int | None = None
@@ -55,7 +55,7 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 class Piece(Struct, frozen=True):
-    """A part of the sentence, in both languages. `weight`: the least is left out first, ALWAYS never."""
+    """A part of the sentence in both languages. `weight`: the lowest is omitted first, ALWAYS never."""
 
     weight: int
     en: str
@@ -63,7 +63,7 @@ class Piece(Struct, frozen=True):
 
 
 def incident_sentence(incident: IncidentStory, about: About, zone: tzinfo | None = None) -> Sentence:
-    """The incident in one sentence."""
+    """Returns the sentence about the incident."""
     to_do, next_ = _next(incident, about)
     head = _head(incident, about, zone)
     done = _done(incident, about)
@@ -72,7 +72,7 @@ def incident_sentence(incident: IncidentStory, about: About, zone: tzinfo | None
 
 
 def clean(text: str, at_most: int = TEXT_MAX) -> str:
-    """Text from outside as a few words: one line, no control characters, shortened in its middle."""
+    """Returns log text as a few words: one line, no control characters, shortened in the middle."""
     plain = " ".join(shown(text).replace("\ufffd", " ").split())
     if len(plain) <= at_most:
         return plain
@@ -81,7 +81,7 @@ def clean(text: str, at_most: int = TEXT_MAX) -> str:
 
 
 def clock(at_s: float, zone: tzinfo | None) -> str:
-    """`14:02:31`; of a time that no calendar has: ?"""
+    """Returns `14:02:31`, or ? for a time outside the calendar."""
     try:
         return f"{datetime.fromtimestamp(at_s, zone):%H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -89,7 +89,7 @@ def clock(at_s: float, zone: tzinfo | None) -> str:
 
 
 def span(value_s: float) -> Words:
-    """`41 s`, `3 min`, `2h5min`, with their unit in the language."""
+    """Returns a duration such as `41 s`, `3 min`, `2h5min`, with localized units."""
     whole = max(0, round(value_s))
     if whole <= 120:
         return Words(en=f"{whole} s", zh=f"{whole} 秒")
@@ -105,7 +105,7 @@ def number(value: int) -> str:
 
 
 def whom(incident: IncidentStory) -> tuple[Who, ...]:
-    """The culprits of the verdict; until there is one, those of the first fault."""
+    """Returns the culprits of the verdict, or of the first fault if there is no verdict yet."""
     verdict = incident.verdict
     found = (
         [Who(rank=c.rank, worker=c.worker, node=c.host, device=c.device) for c in verdict.culprits]
@@ -118,7 +118,7 @@ def whom(incident: IncidentStory) -> tuple[Who, ...]:
 
 
 def began_s(incident: IncidentStory) -> float:
-    """When it began: of a hang the last step, else when it was found."""
+    """Returns the start: for a hang the last step, else the time it was found."""
     before_s = sum(part.seconds for part in incident.spent[:2] if part.what in (DETECTION, UNSUPERVISED))
     return incident.found_at_s - before_s
 
@@ -140,7 +140,7 @@ def _of_faults(incident: IncidentStory) -> list[Who]:
 
 
 def _placed(who: Who, nodes: dict[int, str]) -> Who:
-    """With its node, where its worker is known or the only one."""
+    """Adds the node if the worker is known or the only one."""
     if who.node is not None:
         return who
     worker = who.worker if who.worker is not None or len(nodes) != 1 else next(iter(nodes))
@@ -153,7 +153,7 @@ def _placed(who: Who, nodes: dict[int, str]) -> Who:
 
 
 def did(category: str) -> Did:
-    """The words of a category; of one of another version the general ones."""
+    """Returns the words of a category, or general words for a category of another version."""
     if category in DID and category != "xid_N":
         return DID[category]
     if category.startswith("xid_"):
@@ -193,7 +193,7 @@ def _head(incident: IncidentStory, about: About, zone: tzinfo | None) -> list[Pi
 
 
 def _act_of_faults(incident: IncidentStory) -> Did:
-    """What is seen before there is a verdict, or where it explains nothing."""
+    """Describes the fault before there is a verdict, or if the verdict explains nothing."""
     for fault in incident.faults:
         match fault:
             case ExitFault(code=code) if code < 0:
@@ -215,7 +215,7 @@ def _act_of_faults(incident: IncidentStory) -> Did:
 
 
 def _who(people: Sequence[Who], act: Did, about: About) -> tuple[Words, Piece]:
-    """The name, and what may stand in brackets behind it."""
+    """Returns the name and the details in brackets after it."""
     ranks = sorted({one.rank for one in people if one.rank is not None})
     nodes = list(dict.fromkeys(one.node for one in people if one.node))
     devices = list(dict.fromkeys(one.device for one in people if one.device))
@@ -244,7 +244,7 @@ def _who(people: Sequence[Who], act: Did, about: About) -> tuple[Words, Piece]:
 
 
 def _device(device: str) -> str:
-    """`GPU 5` of an index, `5d:00.0` of a PCI address."""
+    """Returns `GPU 5` for an index, `5d:00.0` for a PCI address."""
     text = clean(device, 20)
     if text.isdigit():
         return f"GPU {text}"
@@ -252,7 +252,7 @@ def _device(device: str) -> str:
 
 
 def _facts(incident: IncidentStory) -> tuple[Words, Words, str]:
-    """The collective, the exception and the place in the code, where the verdict tells them."""
+    """Returns the collective, the exception and the code location, if the verdict contains them."""
     verdict = incident.verdict
     title = verdict.title if verdict else ""
     lines = [title, *(one.text for one in verdict.evidence[:8])] if verdict else []
@@ -274,7 +274,7 @@ def _facts(incident: IncidentStory) -> tuple[Words, Words, str]:
 
 
 def _glued(name: str, text: str) -> str:
-    """A space between Latin letters and Chinese ones, none before a particle."""
+    """Joins name and text: a space between Latin and Chinese letters, none before a particle."""
     return text if text.startswith("的") or not name[-1:].isascii() else f" {text}"
 
 
@@ -326,7 +326,7 @@ def _recovered(incident: IncidentStory) -> list[Piece]:
 
 
 def _is_final(incident: IncidentStory, about: About) -> bool:
-    """Nothing more is done: the job has ended in it, or its failure is settled."""
+    """True if Holdfast does nothing more: the job ended in the incident, or its failure is final."""
     is_failing = bool(incident.rungs) and incident.rungs[-1].rung == "fail" and not incident.rungs[-1].shadow
     return incident.ended or (is_failing and not incident.over)
 
@@ -366,7 +366,7 @@ def _cost(incident: IncidentStory) -> list[Piece]:
 
 
 def _next(incident: IncidentStory, about: About) -> tuple[bool, list[Piece]]:
-    """Whether a person has to do something, and what."""
+    """Returns whether a user has to act, and the advice."""
     action = incident.verdict.action if incident.verdict else "unknown"
     if about.state in ("stopped", "preempted", "succeeded") and incident.ended:
         return False, []
@@ -396,7 +396,7 @@ def _tone(incident: IncidentStory, about: About) -> Tone:
 
 
 def fitted(pieces: Sequence[Piece]) -> Words:
-    """The pieces as one sentence in each language, of at most CHARACTERS_MAX characters."""
+    """Joins the pieces to one sentence per language of at most CHARACTERS_MAX characters."""
     return Words(
         en=_fitted([(piece.weight, piece.en) for piece in pieces], "."),
         zh=_fitted([(piece.weight, piece.zh) for piece in pieces], "。"),
@@ -418,5 +418,5 @@ def _fitted(parts: Sequence[tuple[int, str]], end: str) -> str:
 
 
 def told_zh(english: str) -> str:
-    """A sentence of a verdict in Chinese, where it is known, else as it is."""
+    """Translates a sentence of a verdict to Chinese; returns it unchanged if there is no translation."""
     return in_chinese(english) or english

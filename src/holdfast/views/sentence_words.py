@@ -1,7 +1,7 @@
-"""What each category says in the one sentence about an incident, and what to do for each action. Data only.
+"""Defines the words of each category in the sentence about an incident, and the advice of each action. Data only.
 
-`en` follows a name ("Rank 5"), `zh` too. `{has}`: has, or have of several. `{error}`: the exception; `{op}`: the collective.
-`since`: the state lasts from then on, so the sentence says "since", not "at".
+`en` and `zh` follow a name ("Rank 5"). `{has}`: has or have. `{error}`: the exception. `{op}`: the collective.
+`since`: the state lasts, so the sentence uses "since" instead of "at".
 """
 
 from typing import Literal
@@ -14,7 +14,7 @@ Subject = Literal["rank", "node", "device", "job", "launcher"]
 
 
 class Did(Struct, frozen=True):
-    """`subject`: whom the sentence is about; it also names an unknown one ("A node")."""
+    """Words of a category. `subject`: what the sentence is about, also if it is unknown ("A node")."""
 
     subject: Subject
     en: str
@@ -136,15 +136,15 @@ DID: dict[str, Did] = {
     "user_interrupt": Did("job", "{was} interrupted by a person", "被人中断"),
 }  # fmt: skip
 
-# What a person has to do, once the job has failed; while it goes on, see AFTER_RECOVERY.
+# Advice after the job has failed; AFTER_RECOVERY applies while it continues.
 TO_DO: dict[str, Words] = {
     "none": Words(en="Nothing to do", zh="无需处理"),
     "unknown": Words(en="Read the evidence before the next start", zh="请先查看证据再启动"),
     "restart": Words(en="Start it again", zh="重新启动即可"),
     "fix_code": Words(en="Fix the code, then start again", zh="修复代码后再启动"),
     "fix_config": Words(en="Change the settings, then start again", zh="修改设置后再启动"),
-    "fix_env": Words(en="Mend the environment, then start again", zh="修复环境后再启动"),
-    "fix_data": Words(en="Mend the data or its storage, then start again", zh="修复数据或存储后再启动"),
+    "fix_env": Words(en="Fix the environment, then start again", zh="修复环境后再启动"),
+    "fix_data": Words(en="Repair the data or its storage, then start again", zh="修复数据或存储后再启动"),
     "fix_network": Words(en="Have the network repaired, then start again", zh="修复网络后再启动"),
     "upgrade_library": Words(en="Change the library's version, then start again", zh="更换该库版本后再启动"),
     "reduce_memory": Words(en="Use less memory, then start again", zh="降低内存占用后再启动"),
@@ -154,18 +154,18 @@ TO_DO: dict[str, Words] = {
     "isolate_node": Words(en="Start again without the node", zh="避开该节点后再启动"),
 }
 
-# A restart does not mend these: the same can come back while training goes on.
+# A restart does not fix these: the same can come back while training goes on.
 AFTER_RECOVERY: dict[str, Words] = {
     "fix_code": Words(en="It can come back: fix the code", zh="可能再次发生:请修复代码"),
     "fix_config": Words(en="It can come back: change the settings", zh="可能再次发生:请修改设置"),
-    "fix_env": Words(en="It can come back: mend the environment", zh="可能再次发生:请修复环境"),
-    "fix_data": Words(en="It can come back: mend the data", zh="可能再次发生:请修复数据"),
+    "fix_env": Words(en="It can come back: fix the environment", zh="可能再次发生:请修复环境"),
+    "fix_data": Words(en="It can come back: repair the data", zh="可能再次发生:请修复数据"),
     "fix_network": Words(en="Have the network looked at", zh="请检查网络"),
     "upgrade_library": Words(en="It can come back: change the library's version", zh="可能再次发生:请更换库版本"),
     "reduce_memory": Words(en="It can come back: use less memory", zh="可能再次发生:请降低内存占用"),
     "add_memory": Words(en="It can come back: raise the memory limit", zh="可能再次发生:请提高内存上限"),
 }  # fmt: skip
 
-# Of a machine, not of the training: said of a job that failed, where that is sure.
+# Machine problems, named for a failed job only if they are certain.
 MACHINE_CLASSES = frozenset({"hardware", "network", "host"})
 CODE_ACTIONS = frozenset({"fix_code", "fix_data"})

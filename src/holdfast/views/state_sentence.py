@@ -1,6 +1,7 @@
-"""Makes the one sentence about a job's state, where no incident says more: training, waiting, succeeded, dead, and others.
+"""Builds the one sentence about a job's state, if no incident is more informative: training, waiting, dead and
+others.
 
-The same limits and the same pieces as in `views.sentence`. Pure.
+Uses the limits and pieces of `views.sentence`. Pure.
 """
 
 from collections.abc import Callable
@@ -25,10 +26,11 @@ TO_DO: frozenset[JobState] = frozenset({"waiting", "kept", "failed", "unsupervis
 
 
 class StateTold(Struct, frozen=True, kw_only=True):
-    """What is known of a job's state. `since_s`: since when it is so. `reason`: of its end, or of what it waits for.
+    """Facts about a job's state.
 
-    `by`: who asked for the end, as in StopRequested. `missing`: workers without a node. `isolated`: how many nodes.
-    `host`: where it runs. `ranks`: that live; None: not known.
+    `since_s`: start of the state. `reason`: of its end, or of waiting. `by`: who stopped it, as in StopRequested.
+    `missing`: workers without a node. `isolated`: number of nodes. `host`: where it runs. `ranks`: live ones; None:
+    unknown.
     """
 
     name: str
@@ -47,13 +49,13 @@ class StateTold(Struct, frozen=True, kw_only=True):
 
 
 def state_sentence(told: StateTold, zone: tzinfo | None = None) -> Sentence:
-    """The state in one sentence."""
+    """Returns the sentence about the state."""
     pieces = _MAKERS[told.state](told, zone)
     return Sentence(text=fitted(pieces), tone=TONES.get(told.state, "neutral"), to_do=told.state in TO_DO)
 
 
 def _when(told: StateTold, zone: tzinfo | None) -> tuple[str, str]:
-    """` since 14:02:31` and `14:02:31 起`; nothing where it is not known."""
+    """Returns ` since 14:02:31` and `14:02:31 起`; empty if unknown."""
     if told.since_s is None:
         return "", ""
     at = clock(told.since_s, zone)

@@ -1,6 +1,6 @@
-"""Makes the lines of `holdfast why`: the sentence, then the proof, what was done and why, what it cost, what to do.
+"""Builds the lines of `holdfast why`: the sentence, the proof, the actions with reasons, the cost, the advice.
 
-From the documents that the page shows. Text of logs is shown as text. Makes lines and prints nothing.
+Uses the documents that the page shows. Log text is escaped. Prints nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from holdfast.views.sentence import clock, span
 from holdfast.views.wrapping import cut, cut_left, shown, wrapped
 
 EVIDENCE_MAX, WHO_MAX, ALSO_MAX = 8, 4, 4
-DONE_LINES = 2  # of one rung: its cause stands above
+DONE_LINES = 2  # per rung; its cause is shown above
 LABEL = 12
 INDENT = " " * LABEL
 CLOCK_COLUMNS = 14
@@ -76,7 +76,7 @@ def report(
     *,
     asked: bool = False,
 ) -> Iterator[Line]:
-    """`incident`: the one that is told of. `asked`: by its number, so its sentence comes first and not the job's."""
+    """Yields the lines. `incident`: the one to explain. `asked`: True if requested by number: its sentence comes first."""
     page = _Page(language, width, zone)
     head = incident.row.sentence if incident is not None and asked else job.row.sentence
     yield from page.wrapped(said(head.text, language), "strong")
@@ -104,7 +104,7 @@ class _Page:
             yield Line(line, style)
 
     def row(self, label: Words, text: str, style: str = "") -> Iterator[Line]:
-        """A label and its text, broken below the text's first column."""
+        """Yields a label and its text, wrapped below the text's first column."""
         name = _padded(said(label, self._language))
         for line in wrapped(shown(text), max(20, self._width - LABEL)):
             yield Line(name + line, style)
@@ -225,7 +225,7 @@ class _Page:
         return said(rung.says, self._language) if rung.says is not None else rung.why
 
     def _moment(self, row: EvidenceRow) -> str:
-        """`03:12:07.2`"""
+        """Returns a time such as `03:12:07.2`."""
         if row.at_s is None:
             return ""
         return f"{clock(row.at_s, self._zone)}.{int(row.at_s * 10) % 10}"
@@ -235,7 +235,7 @@ class _Page:
 
 
 def place_words(place: LinePlace) -> str:
-    """`attempt-001/worker-0/rank-2.log:1812`"""
+    """Returns `attempt-001/worker-0/rank-2.log:1812`."""
     return f"{place.file}:{place.line}" if place.line is not None else place.file
 
 
@@ -250,6 +250,6 @@ def _who(one: Who) -> str:
 
 
 def _padded(name: str) -> str:
-    """A label in its column; a Chinese character takes two."""
+    """Pads a label to its column; a Chinese character takes two columns."""
     wide = sum(2 if ord(letter) > 0x2E7F else 1 for letter in name)
     return name + " " * max(1, LABEL - wide)

@@ -70,7 +70,7 @@ def test_jobs_of_the_same_second_are_on_one_page_each_once(fleet, url):
 
 @pytest.mark.parametrize("cursor", ["x", "!", "W10", "WzEsMl0", "é", "bnVsbA", "A" * 5000])
 def test_a_cursor_of_elsewhere_is_refused(service, cursor):
-    with pytest.raises(BadCursor, match="begin at the first page"):
+    with pytest.raises(BadCursor, match="start at the first page"):
         listed(service, cursor=cursor)
 
 

@@ -60,7 +60,7 @@ def test_an_index_of_a_later_version_is_left_as_it_is(fleet, job, path):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '0999'")
     before = path.read_bytes()
-    with pytest.raises(NewerIndex, match="version 0999.*use the newer Holdfast, or name another database"):
+    with pytest.raises(NewerIndex, match="version 0999.*use the newer Holdfast, or choose another database"):
         open_database(path, may_change=True)
     second = fleet.served("")
     assert second.wait(has(1), WAIT_S)

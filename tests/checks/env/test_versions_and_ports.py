@@ -52,7 +52,7 @@ def test_versions_against_driver_and_known_defects(of, more, expected):
 
 
 def test_every_known_defect_has_a_source_and_both_languages():
-    assert all(bad.source and bad.says.en and bad.says.zh and bad.first < bad.mended for bad in NCCL_BAD)
+    assert all(bad.source and bad.says.en and bad.says.zh and bad.first < bad.fixed_in for bad in NCCL_BAD)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def test_the_signatures_word_holds_then_the_categorys():
     assert advised(candidate(signature("odd", "cuda_error"))) == "unknown"
 
 
-def test_what_tells_only_that_something_failed_tells_nobody_what_to_mend():
+def test_what_tells_only_that_something_failed_names_no_action():
     failed = signature("launcher-failed", "python_exception", role="symptom", weight=0.35)
     assert advised(candidate(failed)) == "unknown"
     assert advised(candidate(signature(TRACEBACK_START, "python_exception", role="context"))) == "unknown"

@@ -238,7 +238,10 @@ def test_a_person_may_stop_it():
 def test_shadow_says_what_would_be_done_and_starts():
     for policy, word in (
         (Policy(boot_check="quick", shadow=True, max_restarts=1), "shadow"),
-        (Policy(boot_check="quick", checks_act=False), "checks-act is off"),
+        (
+            Policy(boot_check="quick", checks_act=False),
+            "--checks-act is off (a check may not stop the job or isolate a node)",
+        ),
     ):
         told = begun(policy)
         told.checked("n0", "n1", isolate={"n1": "broken"})

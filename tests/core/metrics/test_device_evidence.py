@@ -39,7 +39,7 @@ def test_all_low_they_wait_for_one():
 def test_who_changed_first():
     first = {(2, 1): {"fell_s": AT_S - 200.0}}
     both = told(cluster("gpu_tensor", 0.4, 0.0, but=first))
-    assert both[1] == "node-2 GPU 1 changed first: look there first."
+    assert both[1] == "node-2 GPU 1 changed first: check it first."
     assert told(cluster("gpu_tensor", 0.4, 0.0, but=first), "zh")[1].startswith("node-2 GPU 1 最先变化")
 
 
@@ -50,7 +50,7 @@ def test_within_one_scrape_nobody_was_first():
 
 def test_one_low_it_is_the_one():
     (one,) = told(cluster("gpu_tensor", 0.4, 0.4, but={(3, 0): {"during": 0.0}}))
-    assert one == "Only node-3 GPU 0 stopped working, the others did not: look there first."
+    assert one == "Only node-3 GPU 0 became idle: check it first."
 
 
 def test_healthy_devices_say_nothing():
@@ -102,9 +102,9 @@ def test_nan_and_blank_values_are_unknown(blank):
 
 def test_one_congested_port_and_a_congested_fabric():
     one = [reading("cnp_handled", f"node-{n}", "mlx5_0", 1.0, 20_000.0 if n == 2 else 1.0) for n in range(4)]
-    assert told(one) == ["Only node-2 mlx5_0 is congested: its link, its switch port, its flow control."]
+    assert told(one) == ["Only node-2 mlx5_0 is congested: check its link, switch port and flow control."]
     every = [reading("cnp_handled", f"node-{n}", "mlx5_0", 1.0, 20_000.0) for n in range(4)]
-    assert told(every) == ["All ports are congested together: the fabric, not one node."]
+    assert told(every) == ["All ports are congested together: check the fabric, not one node."]
     usual = [reading("cnp_handled", f"node-{n}", "mlx5_0", 20_000.0, 20_000.0) for n in range(4)]
     assert told(usual) == []
 
@@ -123,7 +123,7 @@ def test_the_first_to_fall_silent():
         (2, 1): {"until_s": AT_S - 150.0},
     }
     (one,) = told(cluster("gpu_util", 1.0, 1.0, but=silent))
-    assert one == "node-1 was the first to fall silent, while others went on: look there first."
+    assert one == "node-1 stopped reporting first, while others continued: check it first."
 
 
 def test_all_silent_together_is_prometheus_and_no_node():

@@ -53,36 +53,45 @@ def admit_change(kind, one, before):
     if kind.schema:
         _validate(kind.kind, one, kind.schema, "")
     if kind.key == ("", "pods"):
-        changed = {
-            key for key in {*one["spec"], *before["spec"]} if one["spec"].get(key) != before["spec"].get(key)
-        }
-        for old, new in zip(before["spec"]["containers"], one["spec"]["containers"], strict=False):
-            if {key: value for key, value in old.items() if key != "image"} == {
-                key: value for key, value in new.items() if key != "image"
-            }:
-                changed.discard("containers")
-        if changed - MUTABLE_POD_SPEC:
-            raise invalid(
-                one,
-                f"spec: Forbidden: pod updates may not change fields other than image ({sorted(changed)})",
-            )
+        _pod_change(one, before)
     elif kind.key == ("batch", "jobs"):
-        for name in FIXED_JOB_SPEC:
-            if one["spec"].get(name) != before["spec"].get(name):
-                raise invalid(one, f"spec.{name}: Invalid value: field is immutable")
-        suspended = before["spec"].get("suspend") and not before.get("status", {}).get("startTime")
-        if one["spec"]["template"] != before["spec"]["template"] and not suspended:
-            raise invalid(one, "spec.template: Invalid value: field is immutable")
-        if one["spec"].get("completions") != before["spec"].get("completions") and one["spec"].get(
-            "completions"
-        ) != one["spec"].get("parallelism"):
-            raise invalid(
-                one, "spec.completions: Invalid value: must be equal to parallelism when it changes"
-            )
-    elif kind.key == ("jobset.x-k8s.io", "jobsets"):
-        for name in ("failurePolicy", "successPolicy", "network", "replicatedJobs"):
-            if one["spec"].get(name) != before["spec"].get(name) and not before["spec"].get("suspend"):
-                raise invalid(one, f"spec.{name}: Invalid value: field is immutable")
+        _job_change(one, before)
+    elif kind.key == ("jobset.x-k8s.io", "jobsets") and not before["spec"].get("suspend"):
+        _unchanged(one, before, ("failurePolicy", "successPolicy", "network", "replicatedJobs"))
+
+
+def _unchanged(one, before, names):
+    for name in names:
+        if one["spec"].get(name) != before["spec"].get(name):
+            raise invalid(one, f"spec.{name}: Invalid value: field is immutable")
+
+
+def _pod_change(one, before):
+    def without_images(pod):
+        return [
+            {key: value for key, value in each.items() if key != "image"}
+            for each in pod["spec"]["containers"]
+        ]
+
+    keys = {*one["spec"], *before["spec"]} - MUTABLE_POD_SPEC
+    changed = {key for key in keys if one["spec"].get(key) != before["spec"].get(key)}
+    if without_images(one) == without_images(before):
+        changed.discard("containers")
+    if changed:
+        raise invalid(
+            one, f"spec: Forbidden: pod updates may not change fields other than image ({sorted(changed)})"
+        )
+
+
+def _job_change(one, before):
+    _unchanged(one, before, FIXED_JOB_SPEC)
+    spec, old = one["spec"], before["spec"]
+    if not (old.get("suspend") and not before.get("status", {}).get("startTime")):
+        _unchanged(one, before, ("template",))
+    if spec.get("completions") != old.get("completions") and spec.get("completions") != spec.get(
+        "parallelism"
+    ):
+        raise invalid(one, "spec.completions: Invalid value: must be equal to parallelism when it changes")
 
 
 def invalid(one, message):

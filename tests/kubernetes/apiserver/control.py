@@ -1,7 +1,11 @@
 """Serves the control requests of tests: faults, counts, nodes and pods that fail."""
 
+import asyncio
+
 from kubernetes.apiserver.answers import Failure
 from kubernetes.apiserver.http_server import Answer
+
+DROP_S = 0.1
 
 
 class Control:
@@ -18,7 +22,7 @@ class Control:
         given = request.json or {}
         doing = {
             "faults": lambda: self._set_faults(given),
-            "drop": lambda: self.server.drop_all(),
+            "drop": self._drop_soon,
             "compact": lambda: self._api.store.compact(),
             "counts": lambda: self._counts(),
             "writes": lambda: self._writes(),
@@ -37,7 +41,11 @@ class Control:
         was_down = self._faults.is_down
         self._faults.set(given)
         if self._faults.away and not was_down:
-            self.server.drop_all()
+            self._drop_soon()
+
+    def _drop_soon(self):
+        """Once this request is answered."""
+        asyncio.get_running_loop().call_later(DROP_S, self.server.drop_all)
 
     def _counts(self):
         return {f"{verb} {plural}": count for (verb, plural), count in self._api.counts.items()}

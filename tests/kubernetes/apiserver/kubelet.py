@@ -22,8 +22,8 @@ from pathlib import Path
 from kubernetes.apiserver.answers import micro_now, now
 from kubernetes.apiserver.controllers.pods import PODS, condition, is_ending, is_over, with_condition
 from kubernetes.apiserver.kinds import Kind
-from kubernetes.apiserver.pod_run import PodRun
 from kubernetes.apiserver.pod_logs import PodLogs
+from kubernetes.apiserver.pod_run import PodRun
 
 LEASE_S, TURN_S = 1.0, 0.1
 GPUS = "8"

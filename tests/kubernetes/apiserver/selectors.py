@@ -27,11 +27,11 @@ def _labels(text):
             yield lambda one, key=key, among=among: of(one).get(key) not in among
     for part in filter(None, (part.strip() for part in _SET.sub("", text).split(","))):
         if "!=" in part:
-            key, value = part.split("!=", 1)
-            yield lambda one, key=key.strip(), value=value.strip(): of(one).get(key) != value
+            key, value = map(str.strip, part.split("!=", 1))
+            yield lambda one, key=key, value=value: of(one).get(key) != value
         elif "=" in part:
-            key, value = re.split("==?", part, maxsplit=1)
-            yield lambda one, key=key.strip(), value=value.strip(): of(one).get(key) == value
+            key, value = map(str.strip, re.split("==?", part, maxsplit=1))
+            yield lambda one, key=key, value=value: of(one).get(key) == value
         elif part.startswith("!"):
             yield lambda one, key=part[1:]: key not in of(one)
         else:
@@ -41,11 +41,9 @@ def _labels(text):
 def _fields(text):
     for part in filter(None, (part.strip() for part in text.split(","))):
         differs = "!=" in part
-        path, value = re.split("!=|==?", part, maxsplit=1)
-        keys = path.strip().split(".")
-        yield (
-            lambda one, keys=keys, value=value.strip(), differs=differs: (_at(one, keys) == value) != differs
-        )
+        path, value = map(str.strip, re.split("!=|==?", part, maxsplit=1))
+        keys = path.split(".")
+        yield (lambda one, keys=keys, value=value, differs=differs: (_at(one, keys) == value) != differs)
 
 
 def _at(one, keys):

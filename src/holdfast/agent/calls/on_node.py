@@ -56,7 +56,7 @@ TERM = "xterm-256color"
 
 
 class CallScene(NamedTuple):
-    """The agent's current view of its node. `folder`: of the worker that runs here; None: no worker runs. `env`,
+    """The agent's current view of its node. `folder`: of the worker that runs here; None if no worker runs. `env`,
     `cwd`: for commands where no worker runs.
 
     `env`, `cwd`: those for commands where no worker runs.

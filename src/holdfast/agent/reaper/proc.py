@@ -193,7 +193,7 @@ def code_of(status: int) -> int:
 
 
 def code_of_zombie(pid: int, started: bytes) -> int | None:
-    """The exit code of a process that is not our child, read before its parent collects it. None: too late."""
+    """The exit code of a process that is not our child, read before its parent collects it. None if it is too late."""
     fields = stat_fields(pid)
     if len(fields) < 50 or fields[0] not in (b"Z", b"X") or fields[19] != started:
         return None

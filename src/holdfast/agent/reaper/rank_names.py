@@ -5,8 +5,8 @@ outside (with /proc/PID/environ), so both give the same answer. The shim runs un
 this file by its path: syntax of Python 3.6, nothing imported at the top.
 
 source: torchrun (torch.distributed.run), mpirun(1) of Open MPI, MPICH's Hydra, PMIx, MVAPICH, HPE Cray PALS, flux-run(1),
-IBM's jsrun, horovodrun, paddle.distributed.launch, MindSpore's msrun and rank tables, JAX, Cloud TPU, srun(1), TF_CONFIG of
-tf.distribute, and the subprocess launcher of PyTorch Lightning
+IBM's jsrun, horovodrun, paddle.distributed.launch, MindSpore's msrun and rank tables, JAX, Cloud TPU, srun(1),
+TF_CONFIG of tf.distribute, and the subprocess launcher of PyTorch Lightning
 """
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ TENSORFLOW_CHIEFS = ("chief", "master")
 
 def named(get):
     # type: (Get) -> dict[str, object] | None
-    """The rank in the environment: its number and sizes (None: not given), and the family of variables.
+    """The rank in the environment: its number and sizes (None if not given), and the family of variables.
 
     None: no rank. `direct`: the variables are those of one process, as torchrun sets them, and not of everything
     below a task.

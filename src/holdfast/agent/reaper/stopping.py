@@ -44,7 +44,7 @@ class Stop:
         return self.term_at_s is None and now_s < self.finish_until_s and command_runs
 
     def go_on(self, now_s: float, tree: list[int], ranks: Ranks, collect: Callable[[], None]) -> bool:
-        """Does one step of the stop. False: some processes cannot be killed."""
+        """Does one step of the stop. False if some processes cannot be killed."""
         if self.term_at_s is None:
             self._terminate(now_s, tree, ranks)
         if self._had_ranks or ranks.failed:

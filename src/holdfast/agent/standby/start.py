@@ -121,7 +121,7 @@ class Standby:
         return self._hold is None
 
     def let_import(self, listing: Path | None) -> None:
-        """Lets its ranks import what `listing` names, one rank at a time. None: nothing."""
+        """Lets its ranks import what `listing` names, one rank at a time. `listing` None: they import nothing ahead."""
         if self._hold is not None and listing is not None:
             with suppress(OSError):  # without the list they import nothing, and are a standby all the same
                 os.write(self._hold, listing.read_bytes())

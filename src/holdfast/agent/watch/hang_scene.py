@@ -248,7 +248,7 @@ class HangScene:
 
 
 def goodbye_s(folder: Path, rank: int) -> float | None:
-    """When this rank began an orderly exit, by its own clock; None: it has not."""
+    """When this rank began an orderly exit, by its own clock; None if it has not."""
     try:
         with (folder / f"rank-{rank}.{STATUS}").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - EXIT_TIME_BYTES))

@@ -34,7 +34,7 @@ SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 
 
 class Rank(Struct):
-    """`local_rank`: its place in its worker; None: unknown."""
+    """`local_rank`: its place in its worker; None if unknown."""
 
     pid: int
     reader: RankReader
@@ -93,7 +93,7 @@ class Looks:
         self._failure: HangScene | None = None  # a look at why ranks have failed
 
     def samples_now(self) -> tuple[RankSample, ...] | None:
-        """Samples of all ranks, once a second; None: not due yet."""
+        """Samples of all ranks, once a second; None if not due yet."""
         return self.sampler.look(self._attempt.ranks, self._attempt.step)
 
     def poll_loops(self) -> None:
@@ -249,7 +249,7 @@ class Looks:
             self._failure = self.look_closer(None)
 
     def look_at_failure(self) -> Seen | None:
-        """Evidence of failed ranks and of the others; the first call starts the examination. None: not complete."""
+        """Evidence of failed ranks and of the others; the first call starts the examination. None if not complete."""
         if self._failure is None:
             self._failure = self.look_closer(None)
         return self._failure.again(self._people(), self._last_words()) if self._failure.is_done else None

@@ -52,7 +52,7 @@ class Sampler:
         self._used_told_s = float("-inf")
 
     def look(self, ranks: Mapping[int, Sampled], step: int | None) -> tuple[RankSample, ...] | None:
-        """Takes a sample. Call it ten times a second. None: not due yet."""
+        """Takes a sample. Call it ten times a second. None if not due yet."""
         at_s = self._clock()
         if self._asked_s is None:
             if at_s - self._sampled_s >= self._period_s:

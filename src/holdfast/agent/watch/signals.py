@@ -67,7 +67,7 @@ class Signals:
         self._ras.allow()
 
     def suspect(self) -> bool:
-        """Queries NCCL's RAS service, because nothing moves. False: not allowed yet, or a query is running."""
+        """Queries NCCL's RAS service, because nothing moves. False if not allowed yet, or a query is running."""
         return self._ras.ask()
 
     def ras(self) -> Answer[RasReport] | None:

@@ -1,1 +1,1 @@
-"""Keeps the server's database: an index made of journals, which can be made anew at any time."""
+"""Maintains the server's database: an index of journals that can be rebuilt at any time."""

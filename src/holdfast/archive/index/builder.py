@@ -1,6 +1,7 @@
-"""Keeps an index as its journals are: reads what is new in them, checks the states of live jobs, forgets what was removed.
+"""Keeps an index up to date with its journals.
 
-Call `turn` several times a second, from one thread. Each turn is short, whatever there is to read.
+Reads new entries, checks the states of live jobs and deletes removed jobs. Call `turn` several times a second from
+one thread. Each turn has a time limit.
 """
 
 import os
@@ -25,28 +26,28 @@ from holdfast.archive.living import ProcessTable
 from holdfast.archive.places import Place, Places
 from holdfast.journal.jobdir import JobDir
 
-TURN_S = 0.15  # of reading in one turn
-CHECK_S = 3.0  # between two looks at the state of a live job
-CHECK_UNKNOWN_S = 60.0  # and of one whose host cannot be asked
-CHECKS_MAX = 25  # in one turn: 1,000 live jobs are looked at within 10 s
-ENTRIES_MAX = 200  # in one transaction
-TRACKED_MAX = 1_024  # jobs whose replay is kept in memory
-POOL_JOBS_MIN = 100  # so many journals to read are read by processes of their own
+TURN_S = 0.15  # reading time per turn
+CHECK_S = 3.0  # interval of state checks of a live job
+CHECK_UNKNOWN_S = 60.0  # the same for a job whose host is unreachable
+CHECKS_MAX = 25  # per turn; checks 1,000 live jobs within 10 s
+ENTRIES_MAX = 200  # per transaction
+TRACKED_MAX = 1_024  # jobs whose replay stays in memory
+POOL_JOBS_MIN = 100  # from this many journals on, separate processes read them
 POOL_BYTES_MIN = 64 << 20
 BATCH_BYTES_MAX, BATCH_JOBS_MAX = 4 << 20, 50
-WRITE_S = 1.0  # how long entries may wait for others while many are read
+WRITE_S = 1.0  # maximum delay of a write, so that a bulk read writes in batches
 CONTENT_KEY, FOLDERS_KEY = "content", "folders"
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the index is: journals that are still to be read, of all."""
+    """Progress of the index: journals that are still unread, and the number of all jobs."""
 
     waiting: int
     jobs: int
 
 
 class _Known(NamedTuple):
-    """What is written of a job. `rows`: a hash of them."""
+    """The state of a job in the database. `rows`: a hash of its rows."""
 
     state: str
     rows: int
@@ -57,7 +58,10 @@ class _Known(NamedTuple):
 
 
 class Builder:
-    """`clock`: never goes back. `wall`: that of files. `revision` rises with every change that was written."""
+    """Builds and updates the index.
+
+    `clock`: monotonic. `wall`: the clock of file times. `revision` increases with every change written.
+    """
 
     def __init__(
         self,
@@ -69,21 +73,21 @@ class Builder:
         processes: int,
         fleet: Path | None = None,
     ) -> None:
-        """`fleet`: the folder of the node book; None: no rows of nodes. raises: IndexUnusable"""
+        """Creates a builder. `fleet`: the folder of the node book; None: no node rows. raises: IndexUnusable"""
         self._database, self._places = database, places
         self._clock, self._wall = clock, wall
         self._writer = Writer(database, at_least=int(wall() * 1000))
         self._settle_contents()
         self._watch = Watch(places, self._stamps())
         self._tracked: OrderedDict[str, Tracked] = OrderedDict()
-        self._due: deque[str] = deque()  # to be read
-        self._urgent: deque[str] = deque()  # the same, of jobs that are in the index as live ones
+        self._due: deque[str] = deque()  # journals to read
+        self._urgent: deque[str] = deque()  # the same for jobs that the index lists as live
         self._is_due: set[str] = set()
         self._gone: list[str] = []
-        self._written: list[JobEntry] = []  # entries that wait to be written
-        self._check_s: dict[str, float] = {}  # when to look at the state of a job again
+        self._written: list[JobEntry] = []  # entries to write
+        self._check_s: dict[str, float] = {}  # next state check by job
         self._written_s = 0.0
-        self._known: dict[str, _Known] = {}  # what is written of live jobs
+        self._known: dict[str, _Known] = {}  # what the database holds of live jobs
         self._book = BookWatch(fleet, clock, wall) if fleet is not None else None
         self._table = ProcessTable(clock, keep_s=PROCESSES_S)
         self._pool: ReadingProcesses | None = None
@@ -105,7 +109,7 @@ class Builder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was seen is in the index."""
+        """True if the index contains everything found so far."""
         return not (
             self._due
             or self._urgent
@@ -115,7 +119,10 @@ class Builder:
         )
 
     def turn(self) -> bool:
-        """Whether rows were written. raises: IndexUnusable; what was read is then written by a later turn"""
+        """Runs one turn. Returns True if it wrote rows.
+
+        raises: IndexUnusable; a later turn then writes what was read
+        """
         now_s = self._clock()
         seen = self._watch.look(now_s, self._wall())
         self._gone += [name for name in seen.gone if name not in self._gone]
@@ -132,11 +139,11 @@ class Builder:
 
     @property
     def trouble(self) -> str:
-        """What could not be read besides journals; empty: nothing."""
+        """Returns why something other than a journal could not be read; empty if nothing failed."""
         return self._book.trouble if self._book is not None else ""
 
     def refresh(self, name: str) -> None:
-        """Reads this job at the next turn: somebody has just added to its journal."""
+        """Schedules this job for the next turn. Called after an entry is added to its journal."""
         self._watch.wake(name)
 
     def close(self) -> None:
@@ -146,10 +153,10 @@ class Builder:
             self._pool.close()
             self._pool = None
 
-    # What is to be read -----------------------------------------------------------------------------------
+    # Scheduling -------------------------------------------------------------------------------------------
 
     def _settle_contents(self) -> None:
-        """An index of other folders, or of another version of what its rows say, is emptied."""
+        """Empties an index of other folders or of another content version."""
         facts = {CONTENT_KEY: str(CONTENT), FOLDERS_KEY: self._places.signature}
         found = self._database.facts()
         if found != facts:
@@ -158,7 +165,7 @@ class Builder:
             self._database.set_facts(facts)
 
     def _stamps(self) -> dict[str, str]:
-        """Of journals that are in the index; of live jobs none, so that they are read at once."""
+        """Returns the stamps of indexed journals. Leaves out live jobs, so that they are read at once."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 select(SOURCES.c.job, SOURCES.c.stamp, JOBS.c.live).join(JOBS, JOBS.c.id == SOURCES.c.job)
@@ -171,7 +178,7 @@ class Builder:
             (self._urgent if name in self._known else self._due).append(name)
 
     def _newest_first(self, names: Sequence[str]) -> Sequence[str]:
-        """By the last change of their journals, where there are many: people look at the newest."""
+        """Sorts many jobs by the last change of their journals, because users look at the newest."""
         if len(names) < POOL_JOBS_MIN:
             return names
         found = [(name, self._watch.place_of(name)) for name in names]
@@ -179,7 +186,7 @@ class Builder:
         return sorted(times, key=lambda name: times[name], reverse=True)
 
     def _want_checks(self, now_s: float) -> None:
-        """Not too many at once. Live jobs come before those whose hosts cannot be asked."""
+        """Schedules a bounded number of state checks. Live jobs come before jobs on unreachable hosts."""
         due = [name for name, at_s in self._check_s.items() if at_s <= now_s]
         if len(due) > CHECKS_MAX:
             due = sorted(due, key=lambda name: (self._is_unknown(name), self._check_s[name]))[:CHECKS_MAX]
@@ -202,7 +209,7 @@ class Builder:
             self._read_here(self._next(self._due), now_s)
 
     def _is_much(self) -> bool:
-        """Whether too many journals wait, or too long ones, to be read between two turns."""
+        """True if the unread journals are too many or too long to read between two turns."""
         if not self._processes:
             return False
         if len(self._due) >= POOL_JOBS_MIN:
@@ -262,13 +269,13 @@ class Builder:
             self._pool = None
 
     def _hand_out(self, jobs: Sequence[tuple[Place, str, int]]) -> None:
-        assert self._pool is not None, "it was just made"
+        assert self._pool is not None, "it was just created"
         for batch in batches(jobs, BATCH_BYTES_MAX, BATCH_JOBS_MAX, self._batch):
             self._batch += 1
             self._pool.put(batch)
 
     def _answered(self, answer: Answer, now_s: float) -> None:
-        """A batch whose process died is read here: the journal at fault then shows in its own row."""
+        """Handles an answer. Reads a batch here if its process died, so that the failing journal shows in its own row."""
         if answer.failed:
             place = next(one for one in self._places.all if one.key == answer.batch.key)
             for name in answer.batch.names:
@@ -293,7 +300,7 @@ class Builder:
         else:
             self._check_s.pop(name, None)
         if entry.live and self._known.get(name) == _Known.of(entry):
-            return  # nothing that anybody sees
+            return  # nothing visible changed
         self._written.append(entry)
 
     def _write(self) -> bool:
@@ -337,7 +344,7 @@ def _size_bytes(job: JobDir) -> int:
 
 
 def known_position(database: Database, name: str) -> Position | None:
-    """Where the journal of this job was read to; None: it is not in the index. raises: IndexUnusable"""
+    """Returns the position up to which the job's journal was read; None if it is not indexed. raises: IndexUnusable"""
     with database.reading() as connection:
         row = connection.execute(select(SOURCES).where(SOURCES.c.job == name)).mappings().first()
     if row is None:

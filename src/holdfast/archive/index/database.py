@@ -1,7 +1,7 @@
 """Opens the database of the index: SQLite in the state folder, or PostgreSQL by URL.
 
-The database is made of journals, so a damaged file is removed and begun anew. One that a later version made, or that cannot
-be opened, is left as it is. All errors are raised as IndexUnusable, in one line that says what to do.
+The database is built from journals, so a damaged file is deleted and rebuilt. A database of a later version, or one
+that cannot be opened, stays unchanged. Every error is raised as IndexUnusable: one line that names the remedy.
 """
 
 import importlib
@@ -21,47 +21,47 @@ from holdfast.journal.rows import is_damage
 
 BUSY_S = 5.0
 CONNECTIONS_MAX = 8
-STATEMENT_S = 30.0  # PostgreSQL ends a query that takes longer
-MIGRATE = "holdfast.archive.index.migrate"  # imported when it is needed: Alembic takes 12 MiB
+STATEMENT_S = 30.0  # PostgreSQL cancels a query that takes longer
+MIGRATE = "holdfast.archive.index.migrate"  # imported on demand, because Alembic takes 12 MiB
 _VERSION = text("SELECT version_num FROM alembic_version")
 _MIGRATION_LOCK = text("SELECT pg_advisory_xact_lock(hashtext('holdfast-index-migration'))")
 
 
 class IndexUnusable(Exception):
-    """The index cannot be opened, read or written now. One line: what failed, and what to do now."""
+    """The index cannot be opened, read or written now. The message is one line: what failed and what to do."""
 
 
 class NewerIndex(IndexUnusable):
-    """A later version of Holdfast made the database; it is left as it is."""
+    """A later version of Holdfast created the database. It stays unchanged."""
 
 
 class OlderIndex(IndexUnusable):
-    """The tables are of an earlier version, and this process may not change them."""
+    """The tables have an earlier version, and this process may not change them."""
 
 
 class Database:
-    """One database with the tables of the index. For any number of threads."""
+    """One database with the tables of the index. Thread-safe."""
 
     def __init__(self, engine: Engine, path: Path | None, notes: list[str]) -> None:
         self.engine = engine
-        self.path = path  # of SQLite's file; None: PostgreSQL
-        self.notes = notes  # for people: what was done on opening
+        self.path = path  # of the SQLite file; None: PostgreSQL
+        self.notes = notes  # messages about repairs made on opening
         self._identity = _identity(path)
 
     @property
     def name(self) -> str:
-        """For messages: without a password."""
+        """The name of the database for messages, without its password."""
         return str(self.path) if self.path is not None else self.engine.url.render_as_string()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """raises: IndexUnusable"""
+        """Opens a connection for reading. raises: IndexUnusable"""
         with _translated(f"the index {self.name} cannot be read"), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction. raises: IndexUnusable"""
+        """Opens one write transaction. raises: IndexUnusable"""
         options = {"holdfast_write": True}
         with (
             _translated(f"the index {self.name} cannot be written"),
@@ -70,22 +70,22 @@ class Database:
             yield connection
 
     def facts(self) -> dict[str, str]:
-        """raises: IndexUnusable"""
+        """Returns all facts by key. raises: IndexUnusable"""
         with self.reading() as connection:
             return {key: value for key, value in connection.execute(select(FACTS.c.key, FACTS.c.value))}
 
     def set_facts(self, facts: dict[str, str]) -> None:
-        """raises: IndexUnusable"""
+        """Stores facts by key. raises: IndexUnusable"""
         with self.writing() as connection:
             connection.execute(FACTS.delete().where(FACTS.c.key.in_(list(facts))))
             connection.execute(insert(FACTS), [{"key": key, "value": facts[key]} for key in facts])
 
     def displaced(self) -> bool:
-        """Whether the file at the path is not the one that is open: somebody removed or replaced it."""
+        """True if the file at the path is not the open one: it was removed or replaced."""
         return self.path is not None and _identity(self.path) != self._identity
 
     def size_bytes(self) -> int | None:
-        """None: not known."""
+        """Returns the size in bytes; None if unknown."""
         if self.path is None:
             with suppress(IndexUnusable), self.reading() as connection:
                 return int(
@@ -100,7 +100,10 @@ class Database:
 
 
 def open_database(url: str | Path, *, may_change: bool) -> Database:
-    """`url`: a path: SQLite; else an SQLAlchemy URL. `may_change`: create, migrate, and begin a damaged file anew.
+    """Opens the database and returns it.
+
+    `url`: a path for SQLite, else an SQLAlchemy URL. `may_change`: create or migrate tables and rebuild a damaged
+    file.
 
     raises: IndexUnusable, NewerIndex, OlderIndex
     """
@@ -111,18 +114,18 @@ def open_database(url: str | Path, *, may_change: bool) -> Database:
     try:
         return _opened(place, path, [], may_change=may_change)
     except _DamagedIndex as error:
-        assert path is not None, "only a file is found damaged"
+        assert path is not None, "only a file can be damaged"
         if not may_change:
             raise IndexUnusable(
-                f"the index {path} is damaged ({error}); the server that writes it makes it anew"
+                f"the index {path} is damaged ({error}); the server that writes it rebuilds it"
             ) from error
         _remove(path)
-        note = f"the index {path} was damaged ({error}): it is made anew from the journals"
+        note = f"the index {path} was damaged ({error}); Holdfast rebuilds it from the journals"
         return _opened(place, path, [note], may_change=True)
 
 
 class _DamagedIndex(Exception):
-    """The file is no database, or a damaged one."""
+    """The file is damaged or is not a database."""
 
 
 def _opened(place: URL, path: Path | None, notes: list[str], *, may_change: bool) -> Database:
@@ -130,7 +133,9 @@ def _opened(place: URL, path: Path | None, notes: list[str], *, may_change: bool
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise IndexUnusable(f"the folder of the index, {path.parent}, cannot be made: {error}") from error
+            raise IndexUnusable(
+                f"the folder of the index, {path.parent}, cannot be created: {error}"
+            ) from error
     database = Database(_engine(place, path), path, notes)
     try:
         with _translated(f"the index {database.name} cannot be opened"):
@@ -151,23 +156,21 @@ def _bring_up_to_date(database: Database, *, may_change: bool) -> None:
         return
     if version is not None and version > SCHEMA:
         raise NewerIndex(
-            f"the index {database.name} has version {version}, this Holdfast knows versions up to {SCHEMA}: "
+            f"the index {database.name} has version {version}, this version of Holdfast supports versions up to {SCHEMA}: "
             "use the newer Holdfast, or name another database with --database"
         )
     if not may_change:
         raise OlderIndex(f"the index {database.name} has version {version or 'none'}, not {SCHEMA} yet")
     with database.writing() as connection:
-        if (
-            database.path is None
-        ):  # two servers may start at once; SQLite's transaction keeps the other one out
+        if database.path is None:  # two servers may start at once; the SQLite transaction admits only one
             connection.execute(_MIGRATION_LOCK)
         importlib.import_module(MIGRATE).migrate(connection)
     if version is not None:
-        database.notes.append(f"the index {database.name} was brought from version {version} to {SCHEMA}")
+        database.notes.append(f"the index {database.name} was migrated from version {version} to {SCHEMA}")
 
 
 def _version(database: Database) -> str | None:
-    """None: there are no tables yet."""
+    """Returns the schema version; None if there are no tables yet."""
     with database.engine.connect() as connection:
         if not database.engine.dialect.has_table(connection, "alembic_version"):
             return None
@@ -183,11 +186,11 @@ def _parsed(url: str) -> URL:
         place = make_url(url)
     except ArgumentError as error:
         raise IndexUnusable(
-            f"{url!r} is no database: name a URL such as postgresql://USER@HOST/NAME, or none for a file"
+            f"{url!r} is not a database: use a URL such as postgresql://USER@HOST/NAME, or no URL for a file"
         ) from error
     name = place.get_backend_name()
     if name not in ("sqlite", "postgresql"):
-        raise IndexUnusable(f"the index can be in SQLite or PostgreSQL, not in {name}")
+        raise IndexUnusable(f"the index supports SQLite and PostgreSQL, not {name}")
     if name == "postgresql" and place.drivername == "postgresql":
         return place.set(drivername="postgresql+psycopg")
     return place
@@ -223,7 +226,7 @@ def _engine(place: URL, path: Path | None) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # no hidden transactions: `begin` below starts them
+        connection.isolation_level = None  # disable implicit transactions: `begin` below starts them
         for pragma in (
             f"journal_mode = {'WAL' if wal else 'DELETE'}",
             "synchronous = NORMAL",
@@ -233,7 +236,7 @@ def _engine(place: URL, path: Path | None) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A transaction that reads first and writes then fails at once if another one has written meanwhile.
+        # A transaction that reads and then writes fails at once if another one wrote in between.
         is_write = connection.get_execution_options().get("holdfast_write")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
 
@@ -251,14 +254,14 @@ def _translated(what: str) -> Iterator[None]:
 
 
 def _short(error: Exception) -> str:
-    """The driver's own words, in one line."""
+    """Returns the driver's message in one line."""
     inner = getattr(error, "orig", None) or error
     lines = str(inner).strip().splitlines() or [type(inner).__name__]
     return lines[0]
 
 
 def is_broken(error: IndexUnusable) -> bool:
-    """Whether the file, or the connection to the server, is at fault, so that it must be opened again."""
+    """True if the file or the server connection failed and must be reopened."""
     cause = error.__cause__
     if not isinstance(cause, DBAPIError):
         return False

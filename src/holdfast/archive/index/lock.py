@@ -1,4 +1,4 @@
-"""Lets one server at a time write an index; others read it and follow its changes."""
+"""Allows one server at a time to write an index; other servers read it and follow its changes."""
 
 import fcntl
 import os
@@ -12,18 +12,21 @@ from sqlalchemy.exc import SQLAlchemyError
 from holdfast.archive.index.database import Database, IndexUnusable
 
 LOCK_NAME = "index.lock"
-_CLASS = 0x686F6C64  # of PostgreSQL's advisory locks, "hold"
+_CLASS = 0x686F6C64  # namespace of the advisory locks in PostgreSQL: "hold"
 
 
 class WriterLock:
-    """Held until `release` or the end of the process."""
+    """A lock that is held until `release` or the end of the process."""
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
         self._connection: Connection | None = None
 
     def take_file(self, folder: Path) -> bool:
-        """False: another process has it. True too where the disk knows no locks. raises: IndexUnusable"""
+        """Acquires the file lock. Returns False if another process holds it.
+
+        Also returns True on a disk without lock support. raises: IndexUnusable
+        """
         if self._descriptor is not None:
             return True
         try:
@@ -32,7 +35,7 @@ class WriterLock:
         except OSError as error:
             raise IndexUnusable(
                 f"the folder of the index, {folder}, cannot be written: {error.strerror}; "
-                "name another database with --database"
+                "choose another database with --database"
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,7 +48,7 @@ class WriterLock:
         return True
 
     def take_in(self, database: Database) -> bool:
-        """The same in PostgreSQL, for all servers of this database. raises: SQLAlchemyError"""
+        """Acquires an advisory lock in PostgreSQL, for all servers of this database. raises: SQLAlchemyError"""
         if self._connection is not None:
             return self.is_held()
         connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -64,7 +67,7 @@ class WriterLock:
         return True
 
     def is_held(self) -> bool:
-        """A lock in PostgreSQL is lost with its connection."""
+        """True if the lock is held. PostgreSQL releases a lock when its connection is lost."""
         if self._connection is None:
             return self._descriptor is not None
         try:
@@ -81,6 +84,6 @@ class WriterLock:
             self._descriptor = None
         if self._connection is not None:
             with suppress(SQLAlchemyError):
-                self._connection.invalidate()  # the lock must not go back into the pool
+                self._connection.invalidate()  # keeps the connection that has the lock out of the pool
                 self._connection.close()
             self._connection = None

@@ -1,4 +1,4 @@
-"""Brings the tables of an index to the newest version, by the numbered steps in migrations/versions."""
+"""Migrates the tables of an index to the newest version, by the numbered steps in migrations/versions."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ FOLDER = Path(migrations.__file__).parent
 
 
 def migrate(connection: Connection) -> None:
-    """Within the caller's transaction. raises: SQLAlchemyError"""
+    """Runs the migration within the caller's transaction. raises: SQLAlchemyError"""
     script = scripts()
 
     def steps(revision: object, context: object) -> object:

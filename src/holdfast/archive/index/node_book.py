@@ -1,4 +1,4 @@
-"""Makes the rows of nodes from the node book, whenever it has changed."""
+"""Rebuilds the node rows whenever the node book changes."""
 
 import os
 from collections.abc import Callable
@@ -14,16 +14,17 @@ from holdfast.model.nodes.book import Isolation
 from holdfast.views.nodes import NodeRow as ListedNode
 from holdfast.views.nodes import node_rows
 
-LOOK_S = 2.0  # between two looks at the book
-SHARE_MAX = 0.02  # of the time that reading the book may take
+LOOK_S = 2.0  # interval of checks of the book
+SHARE_MAX = 0.02  # maximum share of the time spent on reading the book
 DAY_S = 86_400.0
 BUSY_S = 1.0
 
 
 class BookWatch:
-    """`rows` returns at once; the book is read in a thread, for its judgement takes seconds in a large fleet.
+    """Watches the node book.
 
-    `trouble`: why the book could not be read; empty: it could.
+    `rows` returns at once: a thread reads the book, because scoring a large fleet takes seconds. `trouble`: why the
+    book could not be read; empty if it could.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], wall: Callable[[], float]) -> None:
@@ -35,7 +36,7 @@ class BookWatch:
         self.trouble = ""
 
     def rows(self) -> list[NodeRow] | None:
-        """In the order of the list, when the book has changed; None: nothing new."""
+        """Returns the rows in list order if the book has changed, else None."""
         now_s = self._clock()
         if self._reading is not None:
             return self._read(self._reading, now_s) if self._reading.done() else None
@@ -64,7 +65,7 @@ class BookWatch:
 
 
 def _read_rows(folder: Path, now_s: float) -> list[NodeRow]:
-    """raises: NodeBookUnusable"""
+    """Reads the node book and returns its rows. raises: NodeBookUnusable"""
     book = NodeBook(folder, read_only=True, busy_s=BUSY_S)
     try:
         return _rows(book, now_s)
@@ -73,7 +74,7 @@ def _read_rows(folder: Path, now_s: float) -> list[NodeRow]:
 
 
 def _rows(book: NodeBook, now_s: float) -> list[NodeRow]:
-    """raises: NodeBookUnusable"""
+    """Returns the rows of a node book. raises: NodeBookUnusable"""
     since_s = now_s - WINDOW_DAYS * DAY_S
     lines, isolated = book.lines(), book.isolated()
     judged = judge(observed(lines, book.attempts(since_s), since_s=since_s))
@@ -97,7 +98,7 @@ def _row(listed: ListedNode, isolation: Isolation | None, score: Score | None) -
 
 
 def _numbers(score: Score) -> dict[str, float]:
-    """Those that made the score, and its terms: they add up to its log odds."""
+    """Returns the inputs of the score and its terms. The terms sum to the log odds."""
     counts = {
         "days": round(score.days, 2),
         "attributed": float(score.attributed),

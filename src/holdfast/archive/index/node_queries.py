@@ -1,4 +1,4 @@
-"""Answers from the index about nodes: the list, and what happened on one of them."""
+"""Queries the index for nodes: the list of nodes and the history of one node."""
 
 from collections.abc import Sequence
 
@@ -22,9 +22,9 @@ _INCIDENT = msgspec.json.Decoder(IncidentRow)
 def nodes_page(
     database: Database, search: str = "", cursor: str = "", limit: int = 100, isolated: bool | None = None
 ) -> NodesPage:
-    """Isolated nodes first, then the most likely lemons, then those that were written about last.
+    """Returns a page of nodes: isolated nodes first, then by lemon score, then by last entry.
 
-    `isolated` None: all. `jobs` of a row: those that are there now. raises: BadCursor, IndexUnusable
+    `isolated` None: all nodes. `jobs` of a row: jobs that run on the node now. raises: BadCursor, IndexUnusable
     """
     limit = min(max(1, limit), LIMIT_MAX)
     with database.reading() as connection:
@@ -51,14 +51,14 @@ def nodes_page(
 
 
 def node_row(database: Database, node: str) -> NodeRow | None:
-    """None: the index has no such node. raises: IndexUnusable"""
+    """Returns the row of a node; None if the index does not contain it. raises: IndexUnusable"""
     with database.reading() as connection:
         row = connection.execute(select(NODES.c.row).where(NODES.c.node == storable(node))).scalar()
         return _with_news(connection, [_NODE.decode(row)])[0] if row is not None else None
 
 
 def node_jobs(database: Database, node: str) -> tuple[str, ...]:
-    """Jobs that had an attempt on the node, the newest first. raises: IndexUnusable"""
+    """Returns jobs that had an attempt on the node, the newest first. raises: IndexUnusable"""
     with database.reading() as connection:
         found = connection.execute(
             select(JOBS.c.id)
@@ -71,7 +71,7 @@ def node_jobs(database: Database, node: str) -> tuple[str, ...]:
 
 
 def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRow], ...]:
-    """Incidents whose verdicts name the node, each with its job, the newest first. raises: IndexUnusable"""
+    """Returns (job, incident) pairs whose verdicts name the node, the newest first. raises: IndexUnusable"""
     with database.reading() as connection:
         found = connection.execute(
             select(INCIDENTS.c.job, INCIDENTS.c.row)
@@ -87,7 +87,7 @@ def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRo
 
 
 def _with_news(connection: Connection, rows: Sequence[NodeRow]) -> tuple[NodeRow, ...]:
-    """With what the journals say: how many incidents name the node, and which live jobs are on it."""
+    """Adds data from journals: the number of incidents that name the node, and the live jobs on it."""
     names = [storable(row.node) for row in rows]
     counted = connection.execute(
         select(INCIDENT_NODES.c.node, func.count())

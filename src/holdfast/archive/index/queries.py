@@ -1,6 +1,6 @@
-"""Answers from the index: lists of jobs, groups of equal causes, similar incidents, changes.
+"""Queries the index: lists of jobs, groups of equal causes, similar incidents, changes.
 
-The same statements on both databases. Text is searched as substrings of folded text, which both compare byte by byte.
+Both databases run the same statements. Searches match substrings of folded text, which both compare byte by byte.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,10 @@ _INCIDENT = msgspec.json.Decoder(IncidentRow)
 
 
 class JobsWanted(Struct, frozen=True, kw_only=True):
-    """Which jobs. Every filter narrows. `since_s`: seen then or later. `grouped`: with the groups of equal causes."""
+    """The filters of a list of jobs; all must match.
+
+    `since_s`: last seen at this time or later. `grouped`: also return groups of equal causes.
+    """
 
     states: tuple[str, ...] = ()
     category: str = ""
@@ -56,7 +59,10 @@ class JobsWanted(Struct, frozen=True, kw_only=True):
 
 
 def jobs_page(database: Database, wanted: JobsWanted, now_s: float) -> JobsPage:
-    """Jobs, the newest first. `states` counts what the other filters leave. raises: BadCursor, IndexUnusable"""
+    """Returns a page of jobs, the newest first.
+
+    `states` counts the jobs that match all other filters. raises: BadCursor, IndexUnusable
+    """
     limit = min(max(1, wanted.limit), LIMIT_MAX)
     with database.reading() as connection:
         others = _filters(connection, wanted)
@@ -86,7 +92,7 @@ def jobs_page(database: Database, wanted: JobsWanted, now_s: float) -> JobsPage:
 
 
 def job_row(database: Database, name: str) -> JobRow | None:
-    """None: there is no such job in the index. raises: IndexUnusable"""
+    """Returns the row of a job; None if it is not indexed. raises: IndexUnusable"""
     with database.reading() as connection:
         return _documents(connection, [storable(name)]).get(name)
 
@@ -94,7 +100,7 @@ def job_row(database: Database, name: str) -> JobRow | None:
 def similar_incidents(
     database: Database, cause: str, job: str, number: int, limit: int = 10
 ) -> tuple[Similar, ...]:
-    """Incidents of the same cause in other jobs and earlier in this one, the newest first. raises: IndexUnusable"""
+    """Returns incidents of the same cause in other jobs and earlier in this job, the newest first. raises: IndexUnusable"""
     if not cause:
         return ()
     with database.reading() as connection:
@@ -115,7 +121,7 @@ def similar_incidents(
 
 
 def last_revision(database: Database) -> int:
-    """raises: IndexUnusable"""
+    """Returns the revision of the last change. raises: IndexUnusable"""
     with database.reading() as connection:
         found = [
             connection.execute(select(func.max(table.c.revision))).scalar() or 0
@@ -125,9 +131,9 @@ def last_revision(database: Database) -> int:
 
 
 def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -> list[tuple[int, Change]]:
-    """What changed after that revision, the oldest first; each job and incident once, as it is now.
+    """Returns the changes after a revision, the oldest first.
 
-    raises: IndexUnusable
+    Each job and incident occurs once, in its current state. raises: IndexUnusable
     """
     found = list[tuple[int, Change]]()
     with database.reading() as connection:
@@ -157,7 +163,8 @@ def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -
             .limit(limit)
         ):
             found.append((at, Change(kind="job", job=job, data=JobChanged(id=job))))
-    # Of each kind the oldest were read: beyond the last of a full one, others may be missing.
+    # The oldest rows of each kind were read. If a kind reached the limit, rows after its last one may be
+    # missing.
     return sorted(found, key=lambda one: one[0])[:limit]
 
 
@@ -165,13 +172,13 @@ def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -
 
 
 def contains(connection: Connection, column: ColumnElement[str], text: str) -> ColumnElement[bool]:
-    """Whether the column has the text in it, byte by byte: LIKE would fold case, on one database only."""
+    """Returns a condition: the column contains the text, byte by byte. LIKE would fold case on one database only."""
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     return position(column, text) > 0
 
 
 def _filters(connection: Connection, wanted: JobsWanted) -> list[ColumnElement[bool]]:
-    """All but the states and the cursor."""
+    """Returns the conditions of all filters except the states and the cursor."""
     found: list[ColumnElement[bool]] = []
     if wanted.category:
         found.append(JOBS.c.category == storable(wanted.category))
@@ -198,7 +205,7 @@ def _after(cursor: str) -> list[ColumnElement[bool]]:
 
 
 def _counted(connection: Connection, filters: Sequence[ColumnElement[bool]]) -> Sequence[Row[Any]]:
-    """How many jobs there are of each state and cause, and the times of the oldest and the newest of them."""
+    """Returns per state and cause: the number of jobs and the times of the oldest and the newest."""
     at_s = func.coalesce(JOBS.c.ended_at_s, JOBS.c.seen_at_s, JOBS.c.sort_s)
     return connection.execute(
         select(
@@ -216,7 +223,7 @@ def _counted(connection: Connection, filters: Sequence[ColumnElement[bool]]) -> 
 def _groups(
     connection: Connection, counted: Sequence[Row[Any]], filters: Sequence[ColumnElement[bool]]
 ) -> tuple[CauseGroup, ...]:
-    """Causes that several jobs have, the one seen last first."""
+    """Returns causes that several jobs share, the most recent first."""
     sums = dict[str, tuple[int, float, float]]()
     for one in counted:
         if one.cause:

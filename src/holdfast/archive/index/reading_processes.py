@@ -1,6 +1,6 @@
-"""Reads many journals at once, in processes of their own: one cannot use two cores.
+"""Reads many journals at once in separate processes, because one process cannot use two cores.
 
-A reading process ends with its standard input, so none outlives the server, however that ends.
+A reading process ends when its standard input closes, so it never outlives the server.
 """
 
 import queue
@@ -24,12 +24,12 @@ from holdfast.journal.jobdir import JobDir
 
 MODULE = "holdfast.archive.index.reading_processes"
 ANSWER_BYTES_MAX = 256 << 20
-PROCESSES_S = 1.0  # for which a look at all processes of this machine counts
+PROCESSES_S = 1.0  # how long a process table of this machine stays valid
 _LENGTH_BYTES = 8
 
 
 class Batch(Struct, frozen=True):
-    """Journals to read: names of jobs in one state folder. `number`: which batch it is."""
+    """Journals to read: names of jobs in one state folder. `number`: of the batch."""
 
     number: int
     root: str
@@ -39,7 +39,7 @@ class Batch(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """`failed`: the process that read them is gone, and no entry came."""
+    """The result of a batch. `failed`: its process died without returning entries."""
 
     batch: Batch
     entries: tuple[JobEntry, ...] = ()
@@ -51,7 +51,7 @@ _BATCH = msgspec.json.Decoder(Batch)
 
 
 class ReadingProcesses:
-    """`put` hands a batch out; `answers` are those that have come since. Both return at once."""
+    """The pool of reading processes. `put` queues a batch; `answers` returns finished ones. Neither blocks."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -71,7 +71,7 @@ class ReadingProcesses:
         self._batches.put(batch)
 
     def answers(self, wait_s: float = 0.0) -> list[Answer]:
-        """Waits for the first one so long."""
+        """Returns finished batches. Waits up to `wait_s` seconds for the first one."""
         found = list[Answer]()
         with suppress(queue.Empty):
             found.append(self._answers.get(timeout=wait_s) if wait_s else self._answers.get_nowait())
@@ -104,7 +104,7 @@ class ReadingProcesses:
             [sys.executable, "-m", MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the server, which ends them
+            start_new_session=True,  # Ctrl-C reaches only the server, which ends these processes
         )
         self._processes.append(process)
         if self._closing:
@@ -138,7 +138,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_entries(batch: Batch, processes: ProcessTable) -> tuple[JobEntry, ...]:
-    """The rows of these jobs; those without a journal are left out."""
+    """Returns the entries of the batch. Leaves out jobs without a journal."""
     place = Place(root=Path(batch.root), key=batch.key, source=batch.source)
     found = list[JobEntry]()
     for name in batch.names:
@@ -150,7 +150,10 @@ def read_entries(batch: Batch, processes: ProcessTable) -> tuple[JobEntry, ...]:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """One line of JSON asks, one length and a MessagePack value answers, until there is nothing more to ask."""
+    """Serves requests until the input closes.
+
+    A request is one line of JSON; an answer is a length and a MessagePack value.
+    """
     processes = ProcessTable(keep_s=PROCESSES_S)
     for line in requests:
         body = msgspec.msgpack.encode(read_entries(_BATCH.decode(line), processes))
@@ -159,7 +162,10 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def batches(jobs: Sequence[tuple[Place, str, int]], bytes_max: int, jobs_max: int, first: int) -> list[Batch]:
-    """`jobs`: place, name and size of the journal. In their order; a batch holds jobs of one state folder."""
+    """Splits jobs into batches, in order. Each batch holds jobs of one state folder.
+
+    `jobs`: place, name and size of the journal in bytes.
+    """
     found, names, size = list[Batch](), list[str](), 0
     for number, (place, name, job_bytes) in enumerate(jobs):
         names.append(name)

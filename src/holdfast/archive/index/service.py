@@ -1,7 +1,7 @@
-"""Keeps the index of a server in a thread: opens the database, builds and follows it, says what changed.
+"""Runs the index of a server in a thread: opens the database, updates it and reports changes.
 
-Journals are the truth. Where the database cannot be used, an index of the same journals is made in a temporary folder, and
-`trouble` says why; the database is tried again from time to time.
+Journals are the source of truth. If the database cannot be used, the service builds a temporary index of the same
+journals, `trouble` states the reason, and the service retries the database periodically.
 """
 
 import shutil
@@ -30,17 +30,18 @@ from holdfast.model.documents.live import Change, StreamReset
 
 FILE = Path("server", "index.db")  # in the first state folder
 TURN_S = 0.2
-CHANGES_KEPT_MAX = 4_000  # that nobody has asked for yet
+CHANGES_KEPT_MAX = 4_000  # changes that no caller has fetched yet
 TRY_AGAIN_S = 5.0
-TRY_OWN_AGAIN_S = 60.0  # while a temporary index is in use
-WAIT_FOR_WRITER_S = 15.0  # for another server that is about to make the tables
+TRY_OWN_AGAIN_S = 60.0  # interval of retries while a temporary index is in use
+WAIT_FOR_WRITER_S = 15.0  # for another server that is creating the tables
 LOOK_AT_FILE_S = 2.0
 
 
 class IndexState(Struct, frozen=True, kw_only=True):
-    """`trouble`: why the index is not as it should be, and what to do; empty: all is well.
+    """The state of the index.
 
-    `is_writer`: whether this server writes it. `progress`: None where another server does.
+    `trouble`: what is wrong with the index and what to do; empty if nothing is. `is_writer`: True if this server
+    writes the index. `progress`: None if another server writes it.
     """
 
     name: str = ""
@@ -50,7 +51,7 @@ class IndexState(Struct, frozen=True, kw_only=True):
 
 
 class IndexService:
-    """`database`, `state`, `changes` and `refresh` can be used from any thread."""
+    """The index of one server. `database`, `state`, `changes` and `refresh` are thread-safe."""
 
     def __init__(
         self,
@@ -62,7 +63,10 @@ class IndexService:
         wall: Callable[[], float] = time.time,
         processes: int = 2,
     ) -> None:
-        """`url`: of the database; empty: a file in the first state folder. `fleet`: the folder of the node book."""
+        """Creates the service.
+
+        `url`: of the database; empty: a file in the first state folder. `fleet`: the folder of the node book.
+        """
         self.places = places
         self._url: str | Path = url or places.all[0].root / FILE
         self._changes: deque[Change] = deque()
@@ -70,7 +74,7 @@ class IndexService:
         self._database: Database | None = None
         self._builder: Builder | None = None
         self._lock = WriterLock()
-        self._own: tempfile.TemporaryDirectory[str] | None = None  # of the temporary index
+        self._own: tempfile.TemporaryDirectory[str] | None = None  # the folder of a temporary index
         self._trouble = ""
         self._revision = 0
         self._next_try_s = self._next_own_try_s = self._next_look_s = 0.0
@@ -82,14 +86,14 @@ class IndexService:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
-    # For the server, from any thread ------------------------------------------------------------------------
+    # Thread-safe interface --------- ------------------------------------------------------------------------
 
     @property
     def database(self) -> Database:
-        """raises: IndexUnusable: there is none now"""
+        """Returns the open database. raises: IndexUnusable, if none is open"""
         database = self._database
         if database is None:
-            raise IndexUnusable(self._trouble or "the index is being opened")
+            raise IndexUnusable(self._trouble or "the index is not open yet: try again in a few seconds")
         return database
 
     @property
@@ -107,14 +111,17 @@ class IndexService:
         )
 
     def changes(self) -> Sequence[Change]:
-        """What is new since the last call. After too many of them only that they were: read the documents anew."""
+        """Returns changes since the last call.
+
+        If too many changes piled up, returns a single reset: read the documents again.
+        """
         found = list[Change]()
         while self._changes:
             found.append(self._changes.popleft())
         return found
 
     def refresh(self, name: str) -> None:
-        """Reads this job now: somebody has just added to its journal."""
+        """Reads this job now. Called after an entry is added to its journal."""
         self._refreshed.append(name)
         self._wake.set()
 
@@ -130,7 +137,7 @@ class IndexService:
         self._close()
 
     def wait(self, done: Callable[["IndexService"], bool], within_s: float) -> bool:
-        """Until `done`, which is asked after each turn; False: it was not in time."""
+        """Waits until `done` is true, checked after each turn. Returns False on timeout."""
         until_s = time.monotonic() + within_s
         with self._turned:
             while not done(self):
@@ -142,7 +149,7 @@ class IndexService:
 
     @property
     def is_current(self) -> bool:
-        """Whether everything that was seen in the folders is in the index."""
+        """True if the index contains everything found in the folders."""
         builder = self._builder
         return self._turns > 0 and (builder.is_idle if builder is not None else self._database is not None)
 
@@ -155,7 +162,7 @@ class IndexService:
             self._wake.clear()
 
     def turn(self) -> None:
-        """One look at everything. Never raises what a database or a disk can do."""
+        """Runs one turn. Catches every error of the database and the disk."""
         now_s = self._clock()
         try:
             if self._database is None and now_s >= self._next_try_s:
@@ -187,21 +194,23 @@ class IndexService:
             self._trouble = builder.trouble
 
     def _tell(self, database: Database) -> None:
-        """What has changed since the last call."""
+        """Queues the changes since the last call."""
         while changes := changes_after(database, self._revision):
             self._revision = changes[-1][0]
             if len(self._changes) > CHANGES_KEPT_MAX:
                 self._changes.clear()
-                why = "too many jobs have changed at once: read the documents anew"
+                why = "too many jobs changed at once: read the documents again"
                 self._changes.append(Change(kind="reset", job="", data=StreamReset(why=why)))
             self._changes.extend(change for _, change in changes)
             if len(changes) < CHANGES_MAX:
                 return
 
     def _look_after(self, database: Database) -> None:
-        """Whether it is still the database that was opened, and who writes it. raises: IndexUnusable"""
+        """Checks that the open database is still in place, and which server writes it. raises: IndexUnusable"""
         if database.displaced():
-            raise IndexUnusable(f"the index {database.name} was removed: it is made anew from the journals")
+            raise IndexUnusable(
+                f"the index {database.name} was removed; Holdfast rebuilds it from the journals"
+            )
         if self._builder is None:
             if self._take_lock(database):
                 self._build(database)
@@ -211,7 +220,7 @@ class IndexService:
     # Opening ----------------------------------------------------------------------------------------------
 
     def _open(self, now_s: float) -> None:
-        """raises: IndexUnusable, SQLAlchemyError, OSError"""
+        """Opens the database, or a temporary one. raises: IndexUnusable, SQLAlchemyError, OSError"""
         may_change = self._lock.take_file(self._url.parent) if isinstance(self._url, Path) else True
         try:
             database = open_database(self._url, may_change=may_change)
@@ -236,7 +245,7 @@ class IndexService:
         elif database.facts().get(FOLDERS_KEY) != self.places.signature:
             raise IndexUnusable(
                 f"the index {database.name} is being written by a server of other folders: "
-                "name another database with --database"
+                "choose another database with --database"
             )
         self._database = database
 
@@ -259,24 +268,24 @@ class IndexService:
     # Trouble ----------------------------------------------------------------------------------------------
 
     def _failed(self, error: Exception, now_s: float) -> None:
-        """A database that is locked or full is tried again, one that is damaged or gone begun anew.
+        """Retries a database that is locked or full, and rebuilds one that is damaged or gone.
 
-        Where none can be opened, a temporary one takes its place.
+        If neither works, opens a temporary database.
         """
         self._trouble = str(error)
         self._next_try_s = now_s + TRY_AGAIN_S
         if self._database is not None and isinstance(error, IndexUnusable) and not is_broken(error):
             if not self._database.displaced():
-                return  # locked, full: what was read waits
+                return  # locked or full: pending entries wait
         was_open = self._database is not None
         self._close()
         if was_open:
-            self._next_try_s = now_s  # a damaged file is removed on opening
+            self._next_try_s = now_s  # opening deletes a damaged file
             return
         try:
             self._open_own(now_s)
         except (IndexUnusable, SQLAlchemyError, OSError) as second:
-            self._trouble = f"{error}; nor can a temporary index be made: {second}"
+            self._trouble = f"{error}; a temporary index cannot be created either: {second}"
             self._close()
 
     def _open_own(self, now_s: float) -> None:
@@ -286,7 +295,7 @@ class IndexService:
         self._adopt(database)
 
     def _try_the_right_one(self, now_s: float) -> None:
-        """Goes back to the database that was asked for, once it can be opened."""
+        """Returns to the configured database once it can be opened."""
         self._next_own_try_s = now_s + TRY_OWN_AGAIN_S
         try:
             may_change = self._lock.take_file(self._url.parent) if isinstance(self._url, Path) else True

@@ -1,7 +1,7 @@
-"""Defines the tables of the index. Everything in them comes from journals and node books.
+"""Defines the tables of the index. All their data comes from journals and node books.
 
-Documents are JSON as bytes; the columns beside them are what lists filter and sort by. Text is compared byte by byte
-(collation "C"), so that both databases sort and search alike.
+Documents are stored as JSON bytes; the other columns serve filters and sorting. Text compares byte by byte (collation
+"C"), so that both databases sort and search alike.
 """
 
 from sqlalchemy import (
@@ -18,9 +18,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, TEXT
 
-# The newest migration in migrations/versions. A database that has it needs no migration.
+# The newest migration in migrations/versions. A database of this version needs no migration.
 SCHEMA = "0001"
-# What the rows say. Raised whenever the same journal gives other rows: all of them are then made anew.
+# Version of the row contents. Raise it whenever the same journal yields different rows; all rows are then
+# rebuilt.
 CONTENT = 1
 
 METADATA = MetaData()
@@ -36,11 +37,11 @@ def _seconds(name: str, *, nullable: bool = True) -> Column[float]:
     return Column(name, _SECONDS, nullable=nullable)
 
 
-# One value for each key: the version of the contents, the folders that are indexed.
+# One value per key: the version of the contents, the indexed folders.
 FACTS = Table("facts", METADATA, _text("key", key=True), _text("value"))
 
-# `sort_s`: what the list is sorted by, the time of the submission. `live`: its state may change without a new entry.
-# `search`: as `searchable` makes it. `revision`: rises with each change of any row.
+# `sort_s`: the sort key of the list, the submission time. `live`: the state can change without a new entry.
+# `search`: the output of `searchable`. `revision`: increases with each change of any row.
 JOBS = Table(
     "jobs",
     METADATA,
@@ -60,7 +61,7 @@ JOBS = Table(
     Index("jobs_cause", "cause", "sort_s"),
 )
 
-# Apart from JOBS: filters read that one from end to end.
+# Separate from JOBS, because filters scan that table completely.
 JOB_DOCUMENTS = Table(
     "job_documents",
     METADATA,
@@ -77,7 +78,7 @@ JOB_LABELS = Table(
     Index("job_labels_value", "key", "value"),
 )
 
-# Nodes that any attempt of the job was placed on. `is_now`: its last attempt.
+# Nodes of all attempts of the job. `is_now`: a node of the last attempt.
 JOB_NODES = Table(
     "job_nodes",
     METADATA,
@@ -112,7 +113,7 @@ INCIDENT_NODES = Table(
     Index("incident_nodes_node", "node"),
 )
 
-# What is known of each node over all jobs: the node book's lines, judged.
+# The node book's data over all jobs, with scores.
 NODES = Table(
     "nodes",
     METADATA,
@@ -124,9 +125,9 @@ NODES = Table(
     Index("nodes_rank", "rank", "node"),
 )
 
-# How far each journal is in the index. `device`, `inode`: of the file, to recognise another one under the same name.
-# `seq`, `chain`: of the last entry. `kept`: the replay's state after entry `kept_seq`, of long journals only.
-# `trouble`: why the journal could not be read to its end; empty: it was.
+# The position up to which each journal is indexed. `device`, `inode`: of the file, to detect a replaced file.
+# `seq`, `chain`: of the last entry. `kept`: the replay state after entry `kept_seq`, of long journals only.
+# `trouble`: why the journal could not be read to its end; empty if it was.
 SOURCES = Table(
     "sources",
     METADATA,
@@ -142,7 +143,7 @@ SOURCES = Table(
     Column("kept", LargeBinary, nullable=False),
 )
 
-# Jobs whose folders were removed, for those who follow changes by revision.
+# Jobs whose folders were removed, for readers that follow changes by revision.
 REMOVED = Table(
     "removed",
     METADATA,
@@ -151,4 +152,4 @@ REMOVED = Table(
     Index("removed_revision", "revision"),
 )
 
-OF_A_JOB = (JOB_LABELS, JOB_NODES, INCIDENTS, INCIDENT_NODES, SOURCES)  # by their column `job`
+OF_A_JOB = (JOB_LABELS, JOB_NODES, INCIDENTS, INCIDENT_NODES, SOURCES)  # tables with a column `job`

@@ -1,4 +1,4 @@
-"""Follows the journal of one job: reads what is new in it, and makes the job's rows of all that was read."""
+"""Follows the journal of one job: reads new entries and builds the job's rows from all entries."""
 
 import os
 from collections.abc import Callable
@@ -27,16 +27,14 @@ from holdfast.views.jobs.seen import Seen
 from holdfast.views.steps.rows import steps_of
 
 NO_JOURNAL = ""
-KEEP_EACH = (
-    5_000  # entries, after which the replay's state is stored again: what a restart has to replay at most
-)
-FIRST_ERRORS_MAX = 5  # of the last incidents, in the text that is searched
+KEEP_EACH = 5_000  # entries between two saves of the replay state: the maximum that a restart replays
+FIRST_ERRORS_MAX = 5  # of the last incidents; part of the search text
 _FACTS = msgspec.json.Decoder(dict[str, Any])
 _POLICY = msgspec.json.Decoder(Policy)
 
 
 class KeptReplay(Struct, frozen=True):
-    """A replay as it is stored. `policy`: as it stood in the journal."""
+    """A stored replay. `policy`: the bytes in the journal."""
 
     policy: bytes
     story: KeptStory
@@ -46,16 +44,16 @@ _KEPT = msgspec.msgpack.Decoder(KeptReplay)
 
 
 class Tracked:
-    """`entry` makes the rows from the disk as it is now and the journal as it was when `read` was called last."""
+    """One job in the index. `entry` uses the current files and the journal as of the last `read`."""
 
     def __init__(
         self, place: Place, job: JobDir, wall: Callable[[], float], known: Position | None = None
     ) -> None:
-        """`known`: where an earlier one stopped."""
+        """Creates a tracker. `known`: the position at which an earlier one stopped."""
         self.place, self.job = place, job
         self.id = place.id_of(job.name)
         self.trouble = ""  # why the journal could not be read to its end
-        self._may_read_later = False  # the trouble is none of the journal's content
+        self._may_read_later = False  # True if the cause is not the content of the journal
         self._wall = wall
         self._known = known
         self._tail = Tail()
@@ -67,7 +65,7 @@ class Tracked:
         self._kept, self._kept_tail = b"", Tail()
 
     def read(self) -> int:
-        """How many entries were new. A journal that cannot be read is no error: `trouble` says why."""
+        """Reads new entries and returns their number. `trouble` states why a journal cannot be read."""
         self._stamp, self._may_read_later = stamp(self.job), False
         try:
             reader = open_reader(self.job.journal_path, leaves_nothing=True)
@@ -81,11 +79,11 @@ class Tracked:
 
     @property
     def has_journal(self) -> bool:
-        """False: there is none to read, and nothing to say of the job."""
+        """False if the job has no journal, and so no row."""
         return self._stamp != NO_JOURNAL
 
     def entry(self, processes: ProcessTable | None = None) -> JobEntry:
-        """`processes`: of this machine, as they were a moment ago; None: they are looked at now."""
+        """Returns the entry of the job. `processes`: a recent process table; None: read it now."""
         summary = self._replay.story.summary()
         seen = self._seen(summary, processes)
         row = job_row(summary, seen) if self._tail.seq else _unreadable(seen, self.trouble)
@@ -110,7 +108,7 @@ class Tracked:
         )
 
     def _read(self, reader: Reader) -> int:
-        """raises: JournalUnusable"""
+        """Reads new entries and returns their number. raises: JournalUnusable"""
         identity, meta = _identity(reader.path), reader.all_meta()
         policy = meta.get("policy", b"")
         if identity != self._identity or policy != self._policy or not reader.holds(self._tail):
@@ -125,7 +123,7 @@ class Tracked:
         return count
 
     def _begin(self, reader: Reader, identity: tuple[int, int], policy: bytes) -> None:
-        """At the first entry, or where an earlier one stopped if this is still the same journal."""
+        """Starts at the first entry, or at the stored position if the journal is the same."""
         self._identity, self._policy = identity, policy
         self._tail = self._kept_tail = Tail()
         self._kept = b""
@@ -145,7 +143,7 @@ class Tracked:
             self._kept_tail = self._tail
 
     def _seen(self, summary: Summary, processes: ProcessTable | None) -> Seen:
-        """What the rows need to know of the job outside of its journal."""
+        """Returns the facts that the rows need from outside the journal."""
         truth = true_state(self.job, self._facts, summary, self._wall, processes)
         return Seen(
             id=self.id,
@@ -164,7 +162,7 @@ class Tracked:
 
 
 def _unreadable(seen: Seen, trouble: str) -> JobRow:
-    """Of a job with a journal in which nothing can be read."""
+    """Returns the row of a job whose journal is unreadable."""
     text = trouble or "its journal is empty"
     return JobRow(
         id=seen.id,
@@ -178,7 +176,7 @@ def _unreadable(seen: Seen, trouble: str) -> JobRow:
 
 
 def _nodes(summary: Summary) -> tuple[str, ...]:
-    """Of all attempts, the newest first."""
+    """Returns the nodes of all attempts, the newest first."""
     found = dict.fromkeys(summary.nodes.values())
     for attempt in reversed(summary.attempts):
         found.update(dict.fromkeys(attempt.nodes.values()))
@@ -186,7 +184,7 @@ def _nodes(summary: Summary) -> tuple[str, ...]:
 
 
 def _searched(row: JobRow, summary: Summary) -> list[str]:
-    """What people look for first, for long texts are cut."""
+    """Returns the search texts, the most searched first, because long texts are cut."""
     verdicts = [one.verdict for one in reversed(summary.incidents) if one.verdict is not None]
     firsts = [one.first_error.text for one in verdicts[:FIRST_ERRORS_MAX] if one.first_error is not None]
     words, labels = row.sentence.text, [f"{key}={value}" for key, value in row.labels.items()]
@@ -204,9 +202,9 @@ def _searched(row: JobRow, summary: Summary) -> list[str]:
 
 
 def stamp(job: JobDir) -> str:
-    """Changes whenever the journal does: inode, size and time of its file and of its log. Empty: there is no journal.
+    """Returns a stamp that changes with the journal: inode, size and time of its file and its log.
 
-    An empty log is as good as none: who reads beside it can leave one.
+    Empty if there is no journal. An empty log counts as no log, because a concurrent reader can create one.
     """
     path = os.fspath(job.journal_path)
     main = _stat(path)
@@ -230,7 +228,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any], raw: bytes | None) -> Any:
-    """None too where another version wrote it in another shape."""
+    """Returns the decoded value. None if another version wrote it in another format."""
     try:
         return decoder.decode(raw) if raw is not None else None
     except msgspec.MsgspecError:

@@ -1,6 +1,6 @@
-"""Notices which jobs appear, change and go, by sizes and times of files: it works on network disks too.
+"""Detects new, changed and removed jobs by sizes and times of files, which also works on network disks.
 
-Jobs that are awake are looked at each time. The others, ended or dead, take turns, so that 10,000 of them cost little.
+Checks active jobs each time and inactive jobs (ended or dead) in turns, so that 10,000 inactive jobs cost little.
 """
 
 import os
@@ -13,18 +13,18 @@ from holdfast.archive.index.tracked import NO_JOURNAL, stamp
 from holdfast.archive.places import Place, Places
 from holdfast.journal.jobdir import NAME, JobDir
 
-SWEEP_S = 10.0  # in which each sleeping job is looked at once; of few ones each is, at every look
-SWEEP_MIN = 50  # sleeping jobs in one look
-SWEEP_MAX = 2_000  # sleeping jobs in one look
-SETTLED_S = 2.0  # a folder that has not changed for so long is not read again
-LIST_AGAIN_S = 30.0  # and then it is: some disks keep no exact times
-NEW_S = 60.0  # a folder without a journal is awake for this long
+SWEEP_S = 10.0  # period in which each inactive job is checked once
+SWEEP_MIN = 50  # minimum number of inactive jobs per check
+SWEEP_MAX = 2_000  # maximum number of inactive jobs per check
+SETTLED_S = 2.0  # a folder unchanged for this long is not read again
+LIST_AGAIN_S = 30.0  # until this interval, because some disks have inexact times
+NEW_S = 60.0  # a folder without a journal counts as active for this long
 
 
 class Seen(Struct, frozen=True):
-    """`due`: jobs whose journals are not as they were read; each is named once, until it was read.
+    """The result of a check.
 
-    `gone`: jobs that are not there any more.
+    `due`: jobs whose journals changed; each occurs once until it is read. `gone`: removed jobs.
     """
 
     due: tuple[str, ...]
@@ -36,7 +36,7 @@ class _Watched:
 
     def __init__(self, place: Place, job: JobDir, stamp: str, now_s: float) -> None:
         self.place, self.job, self.id = place, job, place.id_of(job.name)
-        self.stamp = stamp  # as the journal was read; `NO_JOURNAL`: it never was
+        self.stamp = stamp  # of the journal when it was read; `NO_JOURNAL`: never read
         self.awake = True
         self.is_due = False
         self.since_s = now_s
@@ -51,7 +51,10 @@ class _Listing:
         self._mtime_ns, self._read_s = -1, -LIST_AGAIN_S
 
     def names(self, now_s: float, wall_s: float) -> list[str] | None:
-        """None: as they were. A folder that cannot be read is taken for unchanged, one that is not there for empty."""
+        """Returns the names; None if unchanged.
+
+        An unreadable folder counts as unchanged, a missing one as empty.
+        """
         try:
             mtime_ns = os.stat(self.folder).st_mtime_ns
         except FileNotFoundError:
@@ -67,7 +70,7 @@ class _Listing:
                 found = [entry.name for entry in entries if self._is_job(entry)]
         except OSError:
             return None
-        # Two changes within one tick of the disk's clock look like one.
+        # Two changes within one tick of the disk's clock share a time.
         self._mtime_ns = mtime_ns if abs(wall_s - mtime_ns / 1e9) > SETTLED_S else -1
         self._read_s = now_s
         return found
@@ -78,7 +81,7 @@ class _Listing:
 
 
 class Watch:
-    """For one thread. `known`: stamps of what is in the index already."""
+    """Watches state folders. Not thread-safe. `known`: stamps of indexed jobs."""
 
     def __init__(self, places: Places, known: dict[str, str]) -> None:
         self._known = known
@@ -90,22 +93,22 @@ class Watch:
         self._swept_s: float | None = None
 
     def look(self, now_s: float, wall_s: float) -> Seen:
-        """`now_s`: of a clock that never goes back; `wall_s`: the one of files."""
+        """Checks the folders. `now_s`: monotonic. `wall_s`: the clock of file times."""
         self._find_places()
         gone = [name for listing in self._listings for name in self._list(listing, now_s, wall_s)]
         due = [one.id for one in self._looked_at(now_s) if self._has_changed(one, now_s)]
-        if self._known:  # in the index, and not on the disk
+        if self._known:  # indexed, but not on the disk
             gone += [name for name in self._known if name not in self._jobs]
             self._known = {}
         return Seen(tuple(dict.fromkeys(due)), tuple(dict.fromkeys(gone)))
 
     def place_of(self, name: str) -> tuple[Place, JobDir] | None:
-        """None: the job is gone."""
+        """Returns the place and the folder of a job; None if it is gone."""
         one = self._jobs.get(name)
         return (one.place, one.job) if one is not None else None
 
     def was_read(self, name: str, stamp: str, *, awake: bool) -> None:
-        """The journal was read when its files had this stamp; with `NO_JOURNAL` it is named again at the next look."""
+        """Records that the journal was read with this stamp. `NO_JOURNAL`: the next check returns the job again."""
         one = self._jobs.get(name)
         if one is None:
             return
@@ -115,7 +118,7 @@ class Watch:
         one.awake = awake
 
     def wake(self, name: str) -> None:
-        """Looks at it at the next turn."""
+        """Checks this job in the next turn."""
         one = self._jobs.get(name)
         if one is not None:
             one.awake, one.is_due = True, False
@@ -126,7 +129,7 @@ class Watch:
     # Inside -----------------------------------------------------------------------------------------------
 
     def _find_places(self) -> None:
-        """Sources of streamed jobs may be new. One whose folder is gone has no jobs any more."""
+        """Finds new sources of streamed jobs. A source without a folder has no jobs."""
         for place in self._places.all:
             if place.key not in self._by_place:
                 self._by_place[place.key] = set()
@@ -148,7 +151,7 @@ class Watch:
         return gone
 
     def _looked_at(self, now_s: float) -> Iterable[_Watched]:
-        """All that are awake, and as many sleepers as the time since the last look asks for."""
+        """Returns all active jobs, and as many inactive ones as the time since the last check requires."""
         yield from [one for one in self._jobs.values() if one.awake and not one.is_due]
         passed_s = SWEEP_S if self._swept_s is None else now_s - self._swept_s
         share = min(1.0, max(0.0, passed_s / SWEEP_S))
@@ -168,7 +171,7 @@ class Watch:
             if one.awake and now_s - one.since_s > NEW_S:
                 one.awake = False
                 self._sleepers.append(one.id)
-            one.is_due = one.stamp != NO_JOURNAL  # it was removed
+            one.is_due = one.stamp != NO_JOURNAL  # the journal was removed
         else:
             one.is_due = found != one.stamp
         return one.is_due

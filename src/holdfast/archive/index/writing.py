@@ -1,4 +1,4 @@
-"""Writes entries of jobs and rows of nodes into the index. One writer at a time: the caller holds the index's lock."""
+"""Writes job entries and node rows into the index. One writer at a time: the caller holds the index's lock."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -32,17 +32,20 @@ from holdfast.archive.index.tables import (
 from holdfast.model.documents.jobs import IncidentRow
 from holdfast.model.documents.nodes import NodeRow
 
-NAMES_MAX = 500  # in one IN (...)
-REMEMBERED_MAX = 1_024  # jobs of which it is known what was written
-REMOVED_MAX = 10_000  # jobs that are still named as removed
+NAMES_MAX = 500  # per IN (...)
+REMEMBERED_MAX = 1_024  # jobs whose written rows stay in memory
+REMOVED_MAX = 10_000  # removed jobs that stay listed
 _encode = msgspec.json.Encoder().encode
 
 
 class Writer:
-    """`revision`: of the last change; rises by one with each row. Starts above all that were ever written."""
+    """Writes the index. `revision`: of the last change; it increases by one per row, above all revisions ever written."""
 
     def __init__(self, database: Database, at_least: int) -> None:
-        """`at_least`: a revision above those of an index that was lost, such as the time in ms. raises: IndexUnusable"""
+        """Creates a writer.
+
+        `at_least`: a revision above those of a lost index, such as the time in ms. raises: IndexUnusable
+        """
         self._database = database
         with database.reading() as connection:
             last = [
@@ -53,7 +56,7 @@ class Writer:
         self._written: OrderedDict[str, _Parts] = OrderedDict()
 
     def put(self, entries: Sequence[JobEntry]) -> None:
-        """Replaces what is known of these jobs, all or none. raises: IndexUnusable"""
+        """Replaces the entries of these jobs in one transaction. raises: IndexUnusable"""
         revision = self.revision
         try:
             with self._database.writing() as connection:
@@ -65,7 +68,7 @@ class Writer:
             raise
 
     def remove(self, ids: Sequence[str]) -> None:
-        """raises: IndexUnusable"""
+        """Removes jobs. raises: IndexUnusable"""
         if not ids:
             return
         with self._database.writing() as connection:
@@ -83,14 +86,14 @@ class Writer:
             self._written.pop(name, None)
 
     def clear(self) -> None:
-        """Removes all rows but those that tell what was removed. raises: IndexUnusable"""
+        """Deletes all rows except those that list removed jobs. raises: IndexUnusable"""
         with self._database.writing() as connection:
             for table in (*OF_A_JOB, JOBS, JOB_DOCUMENTS, NODES):
                 connection.execute(delete(table))
         self._written.clear()
 
     def put_nodes(self, rows: Sequence[NodeRow]) -> None:
-        """Replaces all rows of nodes; they are in the order of the list. raises: IndexUnusable"""
+        """Replaces all node rows. `rows` are in list order. raises: IndexUnusable"""
         with self._database.writing() as connection:
             connection.execute(delete(NODES))
             if rows:
@@ -160,7 +163,7 @@ class Writer:
             connection.execute(insert(INCIDENT_NODES), nodes)
 
     def _known(self, connection: Connection, names: Sequence[str]) -> dict[str, "_Parts"]:
-        """What is in the tables of these jobs now; it is read only once of each."""
+        """Returns the current rows of these jobs. Reads each job only once."""
         found = {name: self._written.get(name) or _Parts() for name in names}
         for chunk in _chunks([name for name in names if name not in self._written]):
             rows = connection.execute(select(JOB_LABELS).where(JOB_LABELS.c.job.in_(chunk)))
@@ -176,7 +179,7 @@ class Writer:
 
 
 class _Parts:
-    """What is written of a job beside its row. `incidents`: the documents as bytes."""
+    """The rows of a job besides its job row. `incidents`: documents as bytes."""
 
     __slots__ = ("incidents", "labels", "nodes")
 

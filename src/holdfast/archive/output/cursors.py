@@ -1,4 +1,4 @@
-"""Writes and reads cursors: the places in several files between which a page ends and the next begins. Pure."""
+"""Encodes and decodes cursors: the offsets in several files at which a page ends and the next begins. Pure."""
 
 import base64
 import binascii
@@ -10,11 +10,11 @@ CURSOR_CHARS_MAX = 16_384
 
 
 class BadCursor(ValueError):
-    """The text is no cursor; the message says so."""
+    """The text is not a valid cursor. The message states why."""
 
 
 class Places(Struct, frozen=True, array_like=True):
-    """An offset in each file, by its name relative to the job's folder."""
+    """Offsets by file name. Names are relative to the job's folder."""
 
     offsets: dict[str, int]
 
@@ -24,14 +24,14 @@ def written(places: dict[str, int]) -> str:
 
 
 def read(cursor: str) -> dict[str, int]:
-    """raises: BadCursor"""
+    """Returns the offsets in a cursor. raises: BadCursor"""
     if len(cursor) > CURSOR_CHARS_MAX:
         raise BadCursor(f"the cursor has {len(cursor)} characters, at most {CURSOR_CHARS_MAX} are allowed")
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         places = msgspec.msgpack.decode(raw, type=Places).offsets
     except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
-        raise BadCursor("the cursor is not one that a page of this server had: start without it") from error
+        raise BadCursor("this server did not issue the cursor: start without it") from error
     if any(offset < 0 for offset in places.values()):
-        raise BadCursor("the cursor names a place before the start of a file: start without it")
+        raise BadCursor("the cursor has a negative offset: start without it")
     return places

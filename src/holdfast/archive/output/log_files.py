@@ -1,4 +1,4 @@
-"""Lists the output files of a job, with their sizes and the times between which they were written."""
+"""Lists the output files of a job with their sizes and the period in which they were written."""
 
 import os
 import re
@@ -18,9 +18,10 @@ WORKER_DIR = re.compile(r"worker-(\d{1,6})")
 
 
 class LogFile(Struct, frozen=True, kw_only=True):
-    """One output file of a worker. `name`: relative to the job's folder, as `OutputFile.file`.
+    """One output file of a worker.
 
-    `ahead_s`: the clock that stamped it, minus the job's.
+    `name`: relative to the job's folder, as in `OutputFile.file`. `ahead_s`: the clock of its times minus the job's
+    clock.
     """
 
     path: Path
@@ -31,7 +32,7 @@ class LogFile(Struct, frozen=True, kw_only=True):
     ahead_s: float = 0.0
 
     def size_bytes(self) -> int:
-        """0 where the file is gone or cannot be read."""
+        """The size; 0 if the file is missing or unreadable."""
         try:
             return self.path.stat().st_size
         except OSError:
@@ -53,7 +54,7 @@ class LogFile(Struct, frozen=True, kw_only=True):
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Which files are asked for; None: all. `ranks`: files of these ranks alone, and not what ranks share."""
+    """Selects files; None: all. `ranks`: files of these ranks only, without files that ranks share."""
 
     file: str | None = None
     attempt: int | None = None
@@ -65,15 +66,15 @@ EVERYTHING = Selection()
 
 
 def log_files(job: JobDir, selection: Selection = EVERYTHING) -> list[LogFile]:
-    """The files that fit, by attempt, worker and name. A folder that cannot be read has none.
+    """Returns the selected files by attempt, worker and name. An unreadable folder has none.
 
-    Names come from the folder, never from the request, so no path leaves the job's folder.
+    Names come from the folder and never from the request, so no path leaves the job's folder.
     """
     return sorted(_found(job, selection), key=_order)
 
 
 def _order(log: LogFile) -> tuple[int, int, int, str]:
-    """What no rank writes alone comes first."""
+    """Returns the sort key. Files that no single rank writes come first."""
     return log.attempt, log.worker, -1 if log.rank is None else log.rank, log.name
 
 

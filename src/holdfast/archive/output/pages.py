@@ -1,6 +1,6 @@
-"""Makes pages of a job's output: lines of one or many files on one time axis, before or after a place.
+"""Builds pages of a job's output: lines of one or more files on one time axis, before or after a position.
 
-Whatever is asked for, a page reads a bounded number of bytes for a bounded time; its cursors go on from there.
+A page reads a bounded number of bytes in bounded time. Its cursors continue from there.
 """
 
 import heapq
@@ -20,21 +20,23 @@ from holdfast.model.documents.parts import LinePlace
 
 LINES_MAX = 2_000
 LINES_DEFAULT = 200
-FILES_MAX = 64  # on one time axis: more are nothing that a person reads
-PAGE_BYTES_MAX = 4 << 20  # of text in one page
-SCAN_BYTES = 8 << 20  # searched at once
-SCAN_S_MAX = 2.0  # after this long a search answers with what it has
+FILES_MAX = 64  # on one time axis; more are unreadable for people
+PAGE_BYTES_MAX = 4 << 20  # text per page
+SCAN_BYTES = 8 << 20  # searched per block
+SCAN_S_MAX = 2.0  # a search returns what it has after this time
 
 Direction: TypeAlias = Literal["before", "after", "around"]
 
 
 class TooManyFiles(ValueError):
-    """More files were asked for than one page merges; the message says what to choose."""
+    """The selection has more files than one page merges. The message states how to reduce it."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """Where a page starts. The first that is given counts: `cursor`, `offset` (of a single file), `at_s`; else the
-    end of the files for "before", their beginning for "after". "around": the place is in the middle of the page."""
+    """The start of a page. The first of these that is set applies: `cursor`, `offset` (of a single file), `at_s`.
+
+    Default: the end of the files for "before", their beginning for "after". "around": the position is mid-page.
+    """
 
     direction: Direction = "before"
     cursor: str = ""
@@ -52,13 +54,15 @@ def page(
     monotonic: Callable[[], float] = time.monotonic,
     scan_bytes: int = SCAN_BYTES,
 ) -> OutputPage:
-    """`marked`: offsets of first errors, by file. `pattern`: only lines that match; it searches forwards only.
+    """Returns a page of lines.
+
+    `marked`: offsets of first errors by file. `pattern`: only matching lines; searches forwards only.
 
     raises: TooManyFiles; cursors.BadCursor
     """
     if len(logs) > FILES_MAX:
         raise TooManyFiles(
-            f"{len(logs)} files fit, and one page merges at most {FILES_MAX}: choose an attempt, workers or ranks"
+            f"{len(logs)} files match, but one page merges at most {FILES_MAX}: select an attempt, workers or ranks"
         )
     given = cursors.read(start.cursor) if start.cursor else None
     limit = max(1, min(start.limit, LINES_MAX))
@@ -86,12 +90,12 @@ def page(
 
 
 def _earlier_max(direction: Direction, limit: int) -> int:
-    """How many lines before the place a page has."""
+    """Returns the maximum number of lines before the position."""
     return {"before": limit, "around": limit // 2, "after": 0}[direction]
 
 
 def _first_place(file: TimedLines, start: Start, given: dict[str, int] | None) -> int:
-    if given is not None:  # a file that was not there then is new: all of it is after
+    if given is not None:  # a file that did not exist then is new: all of it comes after
         return min(given.get(file.log.name, 0), file.size_bytes)
     if start.offset is not None:
         return file.line_start(start.offset)
@@ -104,7 +108,7 @@ Found: TypeAlias = list[tuple[LogFile, RawLine]]
 
 
 def _after(files: list[TimedLines], places: Mapping[str, int], limit: int) -> tuple[Found, dict[str, int]]:
-    """The next lines, and where they end in each file."""
+    """Returns the next lines, and the offset after them in each file."""
     ends = dict(places)
     found: Found = []
     if not limit:
@@ -124,7 +128,7 @@ def _after(files: list[TimedLines], places: Mapping[str, int], limit: int) -> tu
 
 
 def _before(files: list[TimedLines], places: Mapping[str, int], limit: int) -> tuple[Found, dict[str, int]]:
-    """The lines before, in order of time, and where they begin in each file."""
+    """Returns the previous lines by time, and the offset before them in each file."""
     begins = dict(places)
     found: Found = []
     if not limit:
@@ -149,7 +153,7 @@ def _before(files: list[TimedLines], places: Mapping[str, int], limit: int) -> t
 def _keyed(
     file: TimedLines, number: int, lines: Iterable[RawLine], *, back: bool = False
 ) -> Iterator[tuple[float, int, int, RawLine]]:
-    """With what they are merged by: the time, then the file, then the place. Times never step back within a file."""
+    """Yields lines with their merge key: time, file, offset. Times within a file never decrease."""
     last_s = float("inf") if back else float("-inf")
     for line in lines:
         last_s = min(last_s, line.at_s) if back else max(last_s, line.at_s)
@@ -157,7 +161,7 @@ def _keyed(
 
 
 class _Search:
-    """Searches several files in order of time: always the one whose place is the earliest."""
+    """Searches several files by time: always the file whose position is the earliest."""
 
     def __init__(
         self,
@@ -174,10 +178,11 @@ class _Search:
         self._monotonic = monotonic
         self._scan_bytes = scan_bytes
         self._until_s = monotonic() + SCAN_S_MAX
-        self._matches: list[tuple[float, int, int, RawLine]] = []  # a heap: those not given yet
+        # a heap of matches that no page has returned yet
+        self._matches: list[tuple[float, int, int, RawLine]] = []
 
     def lines(self, limit: int) -> tuple[Found, dict[str, int]]:
-        """Matching lines in order of time, and the places from which to go on."""
+        """Returns matching lines by time, and the offsets from which to continue."""
         found: Found = []
         while len(found) < limit:
             number = self._earliest()
@@ -188,7 +193,7 @@ class _Search:
             if number is None or len(found) >= limit or (self.scanned_bytes and self._is_late()):
                 break
             self._scan(number, limit)
-        # A match that is not given is found again by the page after this.
+        # The next page finds a match again if this page does not return it.
         for _, owner, offset, _ in self._matches:
             self._at[owner] = min(self._at[owner], offset)
         return found, {file.log.name: at for file, at in zip(self._files, self._at, strict=True)}
@@ -201,7 +206,7 @@ class _Search:
         return min(unread, key=self._time, default=None)
 
     def _time(self, number: int) -> float:
-        """No line beyond the place of this file is older."""
+        """Returns a lower bound of the times after the position in this file."""
         return self._files[number].times.of(self._at[number] + 1)[0]
 
     def _scan(self, number: int, limit: int) -> None:
@@ -214,7 +219,7 @@ class _Search:
             whole = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
             block = block[:whole] if whole else block
         starts, searched_bytes = line_starts(self._pattern, block)
-        if len(starts) > limit:  # the rest is read again where it is wanted
+        if len(starts) > limit:  # a later page reads the rest again
             starts, searched_bytes = starts[:limit], starts[limit]
         for start in starts:
             line = file.line_at(at + start)

@@ -1,7 +1,7 @@
-"""Finds the lines of a block that match a pattern a person typed, in time that grows with the block alone.
+"""Finds lines that match a pattern from a user, in time linear in the size of the block.
 
-Patterns go through Hyperscan, which never backtracks, so no pattern can hold up the server. It knows the expressions of
-PCRE without lookarounds and back references. Where its wheel is missing, a pattern is plain text.
+Hyperscan evaluates patterns. It never backtracks, so no pattern can block the server. It supports PCRE without
+lookarounds and back references. Without its wheel, a pattern is plain text.
 """
 
 import re
@@ -14,19 +14,19 @@ except ImportError:  # no wheel for this machine
     hyperscan = None  # type: ignore[assignment]
 
 PATTERN_CHARS_MAX = 1_000
-ENDS_MAX = 20_000  # of one block: a pattern that matches everywhere is searched in smaller parts
+ENDS_MAX = 20_000  # per block; a block with more matches is searched in parts
 _END = re.compile(rb"\r\n|\r|\n")
 
 
 class BadPattern(ValueError):
-    """The pattern cannot be used; the message says why."""
+    """The pattern cannot be used. The message states why."""
 
 
 class Pattern(Protocol):
     ends_max: int
 
     def ends(self, block: bytes) -> list[int]:
-        """Offsets at, or just behind, a match, ascending; several may be of one line. The first `ends_max` of them."""
+        """Returns ascending offsets at or just after a match, at most `ends_max`. A line can have several."""
         ...
 
 
@@ -49,7 +49,7 @@ class _Fast:
             found.append(end)
             return len(found) >= self.ends_max
 
-        with suppress(hyperscan.error):  # raised where `on_match` ended the scan
+        with suppress(hyperscan.error):  # raised if `on_match` ended the scan
             self._database.scan(block, on_match, scratch=self._scratch)
         return found
 
@@ -69,24 +69,24 @@ class _Plain:
 
 
 def compiled(text: str, ends_max: int = ENDS_MAX) -> Pattern:
-    """raises: BadPattern"""
+    """Compiles a pattern. raises: BadPattern"""
     if not text or len(text) > PATTERN_CHARS_MAX:
         raise BadPattern(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, not {len(text)}")
     return _Fast(text, ends_max) if hyperscan is not None else _Plain(text, ends_max)
 
 
 def line_starts(pattern: Pattern, block: bytes) -> tuple[list[int], int]:
-    """Where in the block the lines start that match, each once, and how much of the block was searched.
+    """Returns the start offsets of matching lines, each once, and the number of bytes searched.
 
-    The block starts at the start of a line; so does what was not searched.
+    The block starts at the start of a line, and so does its unsearched rest.
     """
     starts: list[int] = []
-    done = 0  # behind the last line that was found
+    done = 0  # offset after the last line found
     ends = pattern.ends(block)
     for end in ends:
         if end <= done:
             continue
-        last = max(end - 1, 0)  # the match may take the line end in
+        last = max(end - 1, 0)  # the match can include the line end
         while last > done and block[last] in b"\r\n":
             last -= 1
         starts.append(max(block.rfind(b"\n", done, last), block.rfind(b"\r", done, last)) + 1 or done)

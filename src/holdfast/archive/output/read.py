@@ -1,4 +1,4 @@
-"""Answers what is asked of a job's output, from its folder on this host."""
+"""Reads the requested output of a job from its folder on this host."""
 
 from collections.abc import Mapping
 
@@ -14,9 +14,9 @@ def read_files(job: JobDir) -> tuple[OutputFile, ...]:
 
 
 def read_output(job: JobDir, wanted: OutputWanted, marked: Mapping[str, int] | None = None) -> OutputPage:
-    """`marked`: offsets of first errors, by file.
+    """Returns a page of output. `marked`: offsets of first errors by file.
 
-    raises: BadPattern, BadCursor, TooManyFiles; all are ValueError, with a sentence for people
+    raises: BadPattern, BadCursor, TooManyFiles; all are ValueError with a message for users
     """
     logs = log_files(
         job,
@@ -28,7 +28,7 @@ def read_output(job: JobDir, wanted: OutputWanted, marked: Mapping[str, int] | N
         ),
     )
     if wanted.direction not in ("before", "after", "around"):
-        raise ValueError(f"direction is before, after or around, not {wanted.direction!r}")
+        raise ValueError(f"direction must be before, after or around, not {wanted.direction!r}")
     start = Start(
         direction="after" if wanted.pattern and not wanted.cursor else wanted.direction,  # type: ignore[arg-type]
         cursor=wanted.cursor,

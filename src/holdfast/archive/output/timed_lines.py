@@ -1,6 +1,6 @@
-"""Reads the lines of one output file, forwards or backwards from a place, each with its time.
+"""Reads lines of one output file with their times, forwards or backwards from an offset.
 
-A line ends with a newline, a carriage return, or both. A place is the byte offset at which a line starts, so it stays
+A line ends with a newline, a carriage return, or both. A position is the byte offset of a line's start, so it stays
 valid while the file grows. Times come from the index beside the file (observe/logs/index.py).
 """
 
@@ -20,8 +20,10 @@ _RETURN, _NEWLINE = b"\r", b"\n"
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """`block_bytes`: read at once. `shown_bytes`: of one line; the rest is counted as cut. `piece_bytes`: a longer line is
-    read as several."""
+    """Sizes in bytes. `block_bytes`: per read. `shown_bytes`: per line; the rest counts as cut.
+
+    `piece_bytes`: a longer line is split into several.
+    """
 
     block_bytes: int = 64 << 10
     shown_bytes: int = 16 << 10
@@ -32,7 +34,7 @@ SIZES = Sizes()
 
 
 class RawLine(Struct, frozen=True):
-    """`offset`, `end`: where it starts, and where the next one does. `text`: without its end, perhaps cut."""
+    """A line. `offset`, `end`: its start and the start of the next line. `text`: without line end, possibly cut."""
 
     offset: int
     end: int
@@ -43,7 +45,7 @@ class RawLine(Struct, frozen=True):
 
 
 class Times:
-    """The times of places in one file. `exact` False: nobody followed the file there, its last change is given."""
+    """The times of offsets in one file. `exact` False: the file was not followed there; the time is its last change."""
 
     def __init__(self, log: LogFile) -> None:
         self._index = Index(log.path)
@@ -51,10 +53,10 @@ class Times:
         self._changed_s = 0.0
         with suppress(OSError):
             self._changed_s = log.path.stat().st_mtime
-        self._low, self._high, self._at_s = 0, -1, 0.0  # the span of the last answer
+        self._low, self._high, self._at_s = 0, -1, 0.0  # the range of the last answer
 
     def of(self, end: int) -> tuple[float, bool]:
-        """When the bytes before `end` had been written."""
+        """Returns when the bytes before `end` had been written, and whether the time is exact."""
         if self._low < end <= self._high:
             return self._at_s, True
         number = self._index.first_holding(end)
@@ -66,13 +68,13 @@ class Times:
         return self._at_s, True
 
     def place(self, at_s: float) -> int:
-        """An offset before which everything had been written earlier than `at_s`."""
+        """Returns an offset before which everything was written earlier than `at_s`."""
         number = self._index.first_at(at_s + self._ahead_s)
         return self._index.record(number - 1)[1] if number else 0
 
 
 class TimedLines:
-    """One file, open for reading. Use as a context manager. A file that cannot be read has no lines."""
+    """One file open for reading; a context manager. An unreadable file has no lines."""
 
     def __init__(self, log: LogFile, sizes: Sizes = SIZES) -> None:
         self.log = log
@@ -92,7 +94,7 @@ class TimedLines:
             self._descriptor = None
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Nothing beyond the size that the file had when it was opened."""
+        """Reads bytes, up to the size that the file had when it was opened."""
         size_bytes = min(size_bytes, self.size_bytes - offset)
         if self._descriptor is None or size_bytes <= 0 or offset < 0:
             return b""
@@ -102,7 +104,7 @@ class TimedLines:
             return b""
 
     def line_start(self, offset: int) -> int:
-        """Where the line starts that the byte at `offset` belongs to."""
+        """Returns the start of the line that contains the byte at `offset`."""
         offset = max(0, min(offset, self.size_bytes))
         end = offset
         floor = max(0, offset - self._sizes.piece_bytes)
@@ -118,11 +120,11 @@ class TimedLines:
         return floor
 
     def line_at(self, offset: int) -> RawLine | None:
-        """The line that starts at `offset`; None at the end of the file."""
+        """Returns the line that starts at `offset`; None at the end of the file."""
         return next(self.forwards(offset), None)
 
     def forwards(self, offset: int) -> Iterator[RawLine]:
-        """The lines from the start of a line on. An unfinished last line is one too."""
+        """Yields lines from a line start on, including an unfinished last line."""
         at = max(0, offset)
         while at < self.size_bytes:
             block = self.read(at, self._sizes.block_bytes)
@@ -141,7 +143,7 @@ class TimedLines:
             at += whole
 
     def backwards(self, offset: int) -> Iterator[RawLine]:
-        """The lines before the start of a line, the nearest first."""
+        """Yields lines before a line start, the nearest first."""
         end = min(offset, self.size_bytes)
         while end > 0:
             start = self._block_start(end)
@@ -157,7 +159,7 @@ class TimedLines:
             end = start
 
     def _block_start(self, end: int) -> int:
-        """The start of a line at most a block before `end`; of the one line where it is longer than that."""
+        """Returns a line start at most one block before `end`, or that of a line longer than a block."""
         start = max(0, end - self._sizes.block_bytes)
         if start == 0:
             return 0
@@ -165,20 +167,20 @@ class TimedLines:
         return start + first if 0 <= first < end - start else self.line_start(end - 1)
 
     def _last_return(self, block: bytes, start: int) -> int:
-        """The last carriage return of the block that ends a line: not one before a newline."""
+        """Returns the last carriage return of the block that ends a line, ignoring one before a newline."""
         found = block.rfind(_RETURN)
         if found == len(block) - 1 and found >= 0 and self.read(start + len(block), 1) == _NEWLINE:
             return block.rfind(_RETURN, 0, found)
         return found
 
     def _whole_bytes(self, block: bytes) -> int:
-        """How much of a block, after which the file goes on, are whole lines."""
+        """Returns the size of the whole lines in a block that is not the last."""
         newline = block.rfind(_NEWLINE)
         a_return = block.rfind(_RETURN, 0, len(block) - 1)  # the last byte may be half of a line end
         return max(newline, a_return) + 1
 
     def _long_line(self, offset: int) -> RawLine:
-        """A line that is longer than a block."""
+        """Reads a line that is longer than a block."""
         at = offset
         end = min(self.size_bytes, offset + self._sizes.piece_bytes)
         while at < end:
@@ -186,7 +188,7 @@ class TimedLines:
             if not block:
                 break
             found = _END.search(block + self.read(at + len(block), 2))
-            if found and found.start() <= len(block):  # further on, half of a line end may have been read
+            if found and found.start() <= len(block):  # beyond that, half of a line end may have been read
                 return self._cut_line(offset, at + found.end(), self.read(offset, self._sizes.shown_bytes))
             at += len(block)
         return self._cut_line(
@@ -204,6 +206,6 @@ class TimedLines:
 
 
 def _first_end(block: bytes) -> int:
-    """Behind the first line end; -1 where there is none."""
+    """Returns the offset after the first line end; -1 if there is none."""
     match = _END.search(block)
     return match.end() if match else -1

@@ -1,1 +1,1 @@
-"""Reads what charts show: the step times of a job, and one value of each rank over time."""
+"""Reads the data of charts: step times of a job, and one value per rank over time."""

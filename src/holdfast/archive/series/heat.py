@@ -1,4 +1,4 @@
-"""Reads one value of each rank over time from the samples of a job's present attempt, for a heat map."""
+"""Reads one value per rank over time from the samples of a job's current attempt, for a heat map."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,14 +10,14 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.jobs import HeatMap, Mark
 from holdfast.model.nodes.samples import Moment
 
-WORKERS_MAX = 64  # whose samples are read
+WORKERS_MAX = 64  # workers whose samples are read
 RANKS_MAX = 2_048
 COLUMN_S_MIN = 1.0
 UNITS = {"utilisation": "%", "sm": "%", "memory": "%", "power": "W", "cpu": "cores", "step": "steps behind"}
 
 
 class NoSamples(LookupError):
-    """Nothing is known of this metric; the message says why."""
+    """There are no samples of this metric. The message states why."""
 
 
 class _Value(Struct, frozen=True, gc=False):
@@ -36,10 +36,10 @@ def heat_map(
     columns: int,
     incidents: tuple[Mark, ...] = (),
 ) -> HeatMap:
-    """The mean of each rank in each column. `metric`: a key of UNITS. raises: NoSamples"""
+    """Returns the mean per rank and column. `metric`: a key of UNITS. raises: NoSamples"""
     read = METRICS.get(metric)
     if read is None:
-        raise NoSamples(f"there is no metric {metric!r}: there are {', '.join(METRICS)}")
+        raise NoSamples(f"there is no metric {metric!r}: use one of {', '.join(METRICS)}")
     folders = sorted(job.attempt(attempt).glob("worker-*"))[:WORKERS_MAX]
     since_s = float("-inf") if from_s is None else from_s
     until_s = float("inf") if to_s is None else to_s
@@ -82,7 +82,7 @@ def _map(values: list[_Value], metric: str, columns: int, incidents: tuple[Mark,
 
 
 def _cpu(folder: Path, since_s: float) -> Iterator[_Value]:
-    """Cores that a rank and the processes below it used between two samples."""
+    """Yields the cores that a rank and its child processes used between two samples."""
     before: dict[int, tuple[int, float, float]] = {}
     for moment in read_samples(folder, since_s):
         for rank in moment.ranks:
@@ -102,7 +102,7 @@ def _step(folder: Path, since_s: float) -> Iterator[_Value]:
 
 
 def _behind(values: list[_Value]) -> Iterator[_Value]:
-    """How many steps each rank is behind the first one at that moment."""
+    """Yields the number of steps that each rank is behind the leading rank."""
     best: dict[float, float] = {}
     for one in values:
         best[one.at_s] = max(one.value, best.get(one.at_s, 0.0))
@@ -111,7 +111,10 @@ def _behind(values: list[_Value]) -> Iterator[_Value]:
 
 
 def _device(value_of: Callable[[Moment, int], float | None]) -> Callable[[Path, float], Iterator[_Value]]:
-    """Of the device of each rank: the n-th device of a node belongs to its n-th rank, where there are as many."""
+    """Returns a reader of one device value per rank.
+
+    The n-th device of a node belongs to its n-th rank if their numbers are equal.
+    """
 
     def read(folder: Path, since_s: float) -> Iterator[_Value]:
         ranks: list[int] = []

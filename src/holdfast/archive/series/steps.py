@@ -1,4 +1,4 @@
-"""Reads the step times of a job from its journal, and keeps them in memory: looking again costs what is new."""
+"""Reads step times of a job from its journal and caches them. Each read costs only the new entries."""
 
 import threading
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from holdfast.views.jobs.series import Steps
 
 STEP_KIND = "step-reached"
 JOBS_MAX = 32
-ENTRIES_MAX = 4_000_000  # of one job: 46 days of one a second
+ENTRIES_MAX = 4_000_000  # per job: 46 days at one entry a second
 
 
 class _Reached(Struct):
@@ -25,14 +25,14 @@ _reached = msgspec.json.Decoder(_Reached)
 
 
 class StepTimes:
-    """For any thread. Of the jobs asked for last."""
+    """A cache of the most recently requested jobs. Thread-safe."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, job: JobDir) -> Steps:
-        """Not to be changed by the caller. raises: JournalUnusable"""
+        """Returns the steps of a job. The caller must not change them. raises: JournalUnusable"""
         with self._lock:
             key = str(job.path)
             known = self._jobs.pop(key, None) or _Job()
@@ -49,10 +49,10 @@ class _Job:
         self._tail = Tail()
 
     def read_on(self, job: JobDir) -> None:
-        """raises: JournalUnusable"""
+        """Reads new entries. raises: JournalUnusable"""
         reader = open_reader(job.journal_path)
         try:
-            if not reader.holds(self._tail):  # another journal than before
+            if not reader.holds(self._tail):  # the journal was replaced
                 self.steps, self._tail = Steps(), Tail()
             self._read(reader)
         finally:
@@ -68,6 +68,6 @@ class _Job:
     def _add(self, at_s: float, event: bytes) -> None:
         try:
             reached = _reached.decode(event)
-        except msgspec.MsgspecError:  # of another version
+        except msgspec.MsgspecError:  # written by another version
             return
         self.steps.add(at_s, reached.step, reached.attempt)

@@ -1,4 +1,4 @@
-"""Checks with real ranks of the run's Python on this node: rendezvous, correct sums, bandwidth."""
+"""Starts ranks on this node with the Python of the run, and checks their rendezvous, sums of all-reduce and bandwidth."""
 
 import os
 from collections.abc import Iterator

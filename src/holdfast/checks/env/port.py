@@ -68,7 +68,7 @@ def _is_here(host: str, own: str) -> bool | None:
 
 
 def bind_error(port: int) -> str:
-    """Why the port cannot be bound; empty: it can. Binds as torch's store does: on all addresses, IPv4 and IPv6."""
+    """Why the port cannot be bound; empty if it can. Binds as torch's store does: on all addresses, IPv4 and IPv6."""
     try:
         with socket.socket(socket.AF_INET6) as listener:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

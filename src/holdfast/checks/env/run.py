@@ -117,7 +117,7 @@ def versions(scene: Scene) -> Iterator[Seen]:
 
 
 def driver_version(root: str) -> str:
-    """Version of the loaded NVIDIA driver; empty: none. source: /proc/driver/nvidia/version"""
+    """Version of the loaded NVIDIA driver; empty if there is none. source: /proc/driver/nvidia/version"""
     try:
         text = (Path(root) / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -34,7 +34,7 @@ def shell(scene: Scene) -> Iterator[Seen]:
 
 
 def _other_kind(scene: Scene, own: Shell) -> str:
-    """Another way to start the shell, in which it works; empty: none of those tried."""
+    """Another way to start the shell, in which it works; empty if none of those that were tried works."""
     for login, interactive in ((True, False), (False, True)):
         tried: Prepared = in_shell(
             structs.replace(own, login=login, interactive=interactive),

@@ -61,7 +61,7 @@ def _place(scene: Scene, env: Mapping[str, str], from_files: Mapping[str, str], 
 
 
 def _names(folder: Path, absent: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
-    """None: unknown."""
+    """None if unknown."""
     try:
         return tuple(sorted(path.name for path in folder.iterdir()))
     except FileNotFoundError:

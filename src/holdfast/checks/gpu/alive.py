@@ -103,7 +103,7 @@ def _away(scene: Scene, told: NotOpen) -> Away:
 
 
 def _loaded_module(root: Path) -> str:
-    """`NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri ...` -> 550.90.07; empty: not loaded.
+    """`NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri ...` -> 550.90.07; empty if not loaded.
 
     source: NVIDIA driver README, "The /proc interface"
     """

@@ -164,7 +164,7 @@ class Walk:
         return files
 
     def spec(self, name: str) -> object:
-        """The location of a module, without importing it or its package. None: not found."""
+        """The location of a module, without importing it or its package. None if not found."""
         if name not in self._specs:
             self._specs[name] = self._find(name)
         return self._specs[name]

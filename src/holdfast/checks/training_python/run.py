@@ -74,7 +74,7 @@ class Interpreter(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`said`: output of inside.py; None: there is none, for the reason in `why_not`. `broken`: the Python exists and
+    """`said`: output of inside.py; None if there is none, for the reason in `why_not`. `broken`: the Python exists and
     does not start.
     """
 
@@ -334,7 +334,7 @@ def _last(text: str) -> str:
 
 
 def _which(word: str, env: Mapping[str, str], folder: str) -> str:
-    """As a shell looks it up, relative places seen from `folder`; empty: nowhere."""
+    """As a shell looks it up, relative places seen from `folder`; empty if it is found nowhere."""
     if "/" in word:
         places = [os.path.join(folder, os.path.expanduser(word))]
     else:

@@ -1,4 +1,4 @@
-"""`holdfast report`: the page of a job or an incident as one file, for a ticket."""
+"""`holdfast report`: saves the page of a job or an incident as one file, for a ticket."""
 
 import os
 import time
@@ -21,15 +21,15 @@ app = App()
 def report(
     job: Job = None,
     incident: Annotated[
-        int | None, Option("--incident", help="Open with this incident; default: the last one.", min=1)
+        int | None, Option("--incident", help="Incident to show first; default: the last one.", min=1)
     ] = None,
     output: Annotated[
-        str | None, Option("--output", "-o", metavar="FILE", help="File to write; default: standard output.")
+        str | None, Option("--output", "-o", metavar="FILE", help="Output file; default: standard output.")
     ] = None,
     lang: Lang = None,
     state_dir: StateFolder = None,
 ) -> None:
-    """Writes the page of a job as one HTML file that loads nothing: holdfast report JOB > incident.html."""
+    """Writes the page of a job as one self-contained HTML file: holdfast report JOB > incident.html."""
     language = chosen_language(lang, os.environ, json=False)
     try:
         found = gathered(named_job(job, state_dir), incident, language)
@@ -61,7 +61,7 @@ def _html(found: Gathered, language: Language) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all. raises: OSError"""
+    """Writes the file atomically. raises: OSError"""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)

@@ -1,4 +1,4 @@
-"""`holdfast why`: says in one sentence what happened to a job, then the proof. Only reads."""
+"""`holdfast why`: explains in one sentence what happened to a job, with the proof. Read-only."""
 
 import os
 import shutil
@@ -22,12 +22,16 @@ app = App()
 @app.command()
 def why(
     job: Annotated[str | None, Argument("[JOB]", help="Name of the job; default: the newest.")] = None,
-    incident: Annotated[int | None, Option("--incident", help="Its number; default: the last.")] = None,
-    json: Annotated[bool, Option("--json", help="The document of the incident, or of the job.")] = False,
+    incident: Annotated[
+        int | None, Option("--incident", help="Number of the incident; default: the last.")
+    ] = None,
+    json: Annotated[
+        bool, Option("--json", help="Print the document of the incident, or of the job.")
+    ] = False,
     lang: Lang = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Says in one sentence what happened to a job, then the proof, the cost and what to do."""
+    """Explains in one sentence what happened to a job, with the proof, the cost and the advice."""
     language = chosen_language(lang, os.environ, json=json)
     reading = _read(job, state_dir)
     told = reading.incident(incident)
@@ -55,7 +59,7 @@ def _read(job: str | None, state_dir: str | None) -> Reading:
 def _no_such(reading: Reading, number: int) -> str:
     had = reading.summary.incidents
     if not had:
-        return f"job {reading.job.name} has had no incident: holdfast why {reading.job.name} tells its state"
+        return f"job {reading.job.name} has had no incident: holdfast why {reading.job.name} shows its state"
     return (
         f"job {reading.job.name} has no incident {number}: it has had {counted(len(had), 'incident')}, "
         f"numbered {had[0].number} to {had[-1].number}"

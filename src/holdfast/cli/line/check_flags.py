@@ -84,4 +84,6 @@ Format = Annotated[
 ]
 AsNode = Annotated[bool, Option("--as-node", hidden=True)]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
-State = Annotated[str | None, Option("--state-dir", help="Folder of all jobs and of the baseline.")]
+State = Annotated[
+    str | None, Option("--state-dir", help="Folder of the jobs and of the node's check baseline.")
+]

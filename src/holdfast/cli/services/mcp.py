@@ -1,4 +1,4 @@
-"""`holdfast mcp`: a server for software agents, over stdin and stdout. Only reads."""
+"""`holdfast mcp`: runs an MCP server for software agents over stdin and stdout. Read-only."""
 
 import importlib
 import os
@@ -19,7 +19,7 @@ app = App()
 def mcp(
     state_dir: Annotated[str | None, Option("--state-dir", metavar="DIR", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Serves jobs to software agents over the Model Context Protocol (stdio): why, evidence, compare, what-if."""
+    """Runs an MCP server (stdio) for software agents: why, evidence, compare, what-if."""
     try:
         root = state_root(state_dir, os.environ)
     except SettingsRefused as error:

@@ -1,4 +1,4 @@
-"""`holdfast rules`: alert rules and dashboards for Prometheus and Grafana: list, write, lint."""
+"""`holdfast rules`: lists, writes and lints alert rules and dashboards for Prometheus and Grafana."""
 
 import time
 from pathlib import Path
@@ -36,12 +36,12 @@ Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
 
 @app.callback()
 def rules() -> None:
-    """Alert rules and dashboards for Prometheus and Grafana. List them, write them, find those that can never fire."""
+    """Alert rules and dashboards for Prometheus and Grafana. Lists, writes and lints them."""
 
 
 @app.command("list")
 def list_(json: Json = False) -> None:
-    """Lists all alert rules. Each with its severity and what it says."""
+    """Lists all alert rules. Shows the severity and the description of each."""
     book = package_rules()
     if json:
         put_json({"rules": [_document(book, name) for name in range(len(every_rule(book)))]})
@@ -56,10 +56,10 @@ def list_(json: Json = False) -> None:
 @app.command()
 def write(
     folder: Annotated[
-        Path, Argument("DIR", help="Made where it is not there; files of these names are replaced.")
+        Path, Argument("DIR", help="Output folder; created if missing. Existing files are replaced.")
     ],
 ) -> None:
-    """Writes rule files, their tests, the Kubernetes form and dashboards. Into one folder, for Prometheus and Grafana."""
+    """Writes rule files, their tests, the Kubernetes form and dashboards to one folder."""
     book = package_rules()
     try:
         for name, text in files_of(book).items():
@@ -76,14 +76,14 @@ def write(
 def lint(
     prometheus: Annotated[
         str | None,
-        Option("--prometheus", metavar="URL", help="The Prometheus that would evaluate the rules."),
+        Option("--prometheus", metavar="URL", help="URL of the Prometheus that evaluates the rules."),
     ] = None,
-    everything: Annotated[bool, Option("--all", help="Also list rules that can fire.")] = False,
+    everything: Annotated[bool, Option("--all", help="Also list the rules that can fire.")] = False,
     json: Json = False,
 ) -> None:
-    """Says which rules can never fire on a Prometheus, and why. Exits with 1 when there are any."""
+    """Lists the rules that can never fire on a Prometheus, with reasons. Exits with 1 if there are any."""
     if prometheus is None:
-        say("give --prometheus URL")
+        say("--prometheus URL is required")
         raise Exit(REFUSED)
     book = package_rules()
     try:
@@ -116,7 +116,7 @@ def told(found: list[Judged], *, everything: bool) -> list[str]:
 
 
 def files_of(book: RuleBook) -> dict[str, str]:
-    """Names and texts of all files, relative to the folder."""
+    """Returns the texts of all files by name relative to the folder."""
     files = {f"holdfast-{group.name}.rules.yml": yaml_text(rule_file(group, book)) for group in book.groups}
     files[KNOWN_FILE] = yaml_text(known_file(book))
     files["kubernetes/prometheusrule.yaml"] = yaml_text(operator_form(book))

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from holdfast.cli.line.flags import App, BadParameter, Context, Exit, Option
 from holdfast.cli.line.output import put, say
 from holdfast.cli.services import serve_tokens
+from holdfast.core.plurals import counted
+from holdfast.journal.jobdir import StateDir
 from holdfast.notify.config import ConfigRefused
 from holdfast.notify.started import notifying
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
@@ -135,12 +137,24 @@ def serve(
         lang=lang,
         limits=module.Limits(rate_per_s=rate, burst=int(4 * rate)),
     )
+    _say_folders(settings.state_dirs)
     try:
         with notifying(notify, settings.state_dirs):
             module.run(settings, lambda at: put(f"serving {at}", now=True))
     except (module.CannotServe, ConfigRefused) as error:
         say(str(error))
         raise Exit(REFUSED) from error
+
+
+def _say_folders(folders: Iterable[Path]) -> None:
+    """What is served, so that a wrong folder is noticed."""
+    for folder in folders:
+        if folder.is_dir():
+            say(f"state folder {folder}: {counted(len(StateDir(folder).jobs()), 'job')}")
+        else:
+            say(
+                f"state folder {folder} does not exist yet: it is empty until a job runs with --state-dir {folder}"
+            )
 
 
 def host_and_port(text: str) -> tuple[str, int]:

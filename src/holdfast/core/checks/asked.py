@@ -42,7 +42,7 @@ STATIC_PORT, C10D_PORT = 29500, 29400
 class Meeting(Struct, frozen=True, kw_only=True):
     """Where the workers meet. `port` 0: chosen freely. `backend`: "static", "c10d", "etcd", "env" (the script).
 
-    `rank`: of this node, None: unknown. `usual`: no port is named, the launcher's default applies.
+    `rank`: of this node, None if unknown. `usual`: no port is named, the launcher's default applies.
     """
 
     backend: str
@@ -53,7 +53,7 @@ class Meeting(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """`ranks`, `loader_workers`: on one node; None: unknown. `checkpoint`, `script`: empty: none named.
+    """`ranks`, `loader_workers`: on one node; None if unknown. `checkpoint`, `script`: empty: none named.
 
     Paths are relative to the folder in which the command starts. `resume`: the checkpoint to load. `meeting`: None:
     none named.
@@ -167,7 +167,7 @@ def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
 
 
 def _port(text: str) -> int | None:
-    """None: none is named. 0: one that only a run can tell."""
+    """None if none is named. 0: one that only a run can tell."""
     return (_whole(text) or 0) if text else None
 
 

@@ -18,7 +18,7 @@ SCALES_BY_ITSELF = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 
 def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
-    """Judges frequency governors. `governors`: number of CPUs with each. None: no finding."""
+    """Judges frequency governors. `governors`: number of CPUs with each. None if there is no finding."""
     if not governors:
         return None
     slow = governors.get("powersave", 0)
@@ -78,8 +78,8 @@ HUGE_SHARE = 0.5
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """Bytes. `group_left`: of the control group; None: no limit. `stalled`: percent of the last minute in which all
-    tasks waited for memory; None: unknown. `huge_idle`: reserved for unused huge pages.
+    """Bytes. `group_left`: of the control group; None if there is no limit. `stalled`: percent of the last minute in
+    which all tasks waited for memory; None if unknown. `huge_idle`: reserved for unused huge pages.
     """
 
     total: int
@@ -191,7 +191,7 @@ ZOMBIES_MANY = 200
 
 
 class Blocked(Struct, frozen=True):
-    """A process in state D during the whole observation. `where`: the kernel function; empty: unknown."""
+    """A process in state D during the whole observation. `where`: the kernel function; empty if unknown."""
 
     pid: int
     name: str
@@ -200,7 +200,7 @@ class Blocked(Struct, frozen=True):
 
 
 def judge_processes(zombies: Mapping[str, int], blocked: Sequence[Blocked]) -> list[Finding]:
-    """Judges processes. `zombies`: number by parent, "name (pid)"."""
+    """Judges processes in state D and zombies. `zombies`: number by parent, "name (pid)"."""
     found = []
     count = sum(zombies.values())
     if count >= ZOMBIES_MANY:
@@ -238,7 +238,7 @@ OFFSET_WARN_S = 0.1
 
 
 class ClockState(Struct, frozen=True, kw_only=True):
-    """`offset_s`: from the time source, if a tool reports it. `synced`: the kernel's flag; None: unknown."""
+    """`offset_s`: from the time source, if a tool reports it. `synced`: the kernel's flag; None if unknown."""
 
     synced: bool | None = None
     estimated_error_s: float | None = None

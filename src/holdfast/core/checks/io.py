@@ -226,7 +226,9 @@ STOPS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.
 def judge_written(
     role: str, path: str, seen: Written, within_s: float, is_local: bool, bytes_: int
 ) -> Finding:
-    """Judges writing. A checkpoint folder that refuses stops the run at once; a work folder may be read-only."""
+    """Judges whether folders can be written. A checkpoint folder that refuses stops the run at once; a work folder may
+    be read-only.
+    """
     if seen.hangs:
         what = failed if within_s >= SURE_S else warned
         return what(
@@ -292,7 +294,7 @@ SHM_FREE_LEAST = 16 * MIB
 
 
 def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int | None) -> Finding:
-    """Judges shared memory. `ranks`: on this node; `loaders`: of each rank, None: unknown. The need is a lower
+    """Judges shared memory. `ranks`: on this node; `loaders`: of each rank, None if unknown. The need is a lower
     bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each loader worker.
     """
     measured = f"{size(free_bytes)} free of {size(size_bytes)}"
@@ -335,7 +337,7 @@ THREADS_PER_RANK, THREADS_PER_LOADER = 64, 8
 class Limits(Struct, frozen=True, kw_only=True):
     """Soft limits of a process; UNLIMITED: none. `may_lock`, `may_fork`: it may exceed them.
 
-    `pids_left`: of the control group; None: unlimited or unknown.
+    `pids_left`: of the control group; None if unlimited or unknown.
     """
 
     files: int

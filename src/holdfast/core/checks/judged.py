@@ -28,7 +28,7 @@ class Told(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """`isolate`: node -> reason. `stop`: why the run cannot work anywhere; empty: it can.
+    """`isolate`: node -> reason. `stop`: why the run cannot work anywhere; empty if it can.
 
     `status`: fail or warn as found; pass if something passed and nothing is wrong; else skip.
     """

@@ -21,7 +21,7 @@ CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own f
 KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: reported only while new
 OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
 BROKEN = frozenset(("reboot_node", "isolate_node"))
-# What only a reboot or a new part mends. A PCIe port, say, may have recovered since, and be of no use to a run.
+# Faults that only a reboot or a new part ends. A PCIe port, say, may have recovered since, and be of no use to a run.
 LASTING = late(r"gpu_missing|ecc_uncorrectable|sxid|xid_\d+")
 SURE = 0.85
 TEXT_MAX = 200
@@ -29,7 +29,7 @@ KILLS_NEWS_S = 3600.0
 
 
 class Incident(Struct, frozen=True, kw_only=True):
-    """`times`: number of its lines. `last_s`: Unix time of the last one; None: unknown."""
+    """`times`: number of its lines. `last_s`: Unix time of the last one; None if unknown."""
 
     category: str
     severity: str
@@ -93,7 +93,9 @@ def _words(words: Words, one: Match) -> Words:
 def judge_incidents(
     found: Sequence[Incident], now_s: float, good_s: float, *, without_xids: bool
 ) -> list[Finding]:
-    """Judges incidents. `without_xids`: another check reports Xids. Only codes in the tables remove the node."""
+    """Judges faults in the kernel log. `without_xids`: another check reports Xids. Only codes in the tables remove the
+    node.
+    """
     since = "since the last good run" if good_s else "since boot"
     return [
         _finding(one, since)

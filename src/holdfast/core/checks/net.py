@@ -19,7 +19,7 @@ CATEGORY_DOWN, CATEGORY_WRONG = "nic_down", "nccl_wrong_interface"
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """`has_carrier`: None: unknown. `speed_mbps`: 0: unknown. `members`: of a bond, each with its state."""
+    """`has_carrier`: None if unknown. `speed_mbps`: 0: unknown. `members`: of a bond, each with its state."""
 
     name: str
     is_set_up: bool = True
@@ -238,7 +238,7 @@ FLAPS_BOOT, FLAPS_A_DAY_BOOT = 10, 2.0
 
 
 def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> list[Finding]:
-    """Judges counters. `flaps`: number of carrier losses, in how many seconds, since what."""
+    """Judges the counters of a network interface. `flaps`: number of carrier losses, in how many seconds, since what."""
     found = []
     packets = max(seen.packets, 1)
     if seen.errors >= ERRORS_LEAST and seen.errors / packets >= ERRORS_SHARE:

@@ -53,7 +53,7 @@ _COUNTER = late(r"^\s*(?P<name>[A-Za-z][A-Za-z0-9 ()-]*?)\s*:\s*(?P<count>\d+)\s
 
 
 class Npu(Struct, frozen=True, kw_only=True):
-    """One chip. `index`: of the card; `chip`: on it. Megabytes of HBM; None: unknown."""
+    """One chip. `index`: of the card; `chip`: on it. Megabytes of HBM; None if unknown."""
 
     index: int
     chip: int = 0
@@ -145,7 +145,7 @@ def count_facts(npus: Sequence[Npu]) -> list[Fact]:
 
 
 def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline) -> list[Finding]:
-    """Judges the number of NPUs. on_bus: NPUs on the PCI bus; None: not visible. A container may have fewer."""
+    """Judges the number of NPUs. on_bus: NPUs on the PCI bus; None if not visible. A container may have fewer."""
     learned = baseline.of("node", COUNT)
     if not npus and not (isinstance(learned, int) and learned):
         return [Finding(status=SKIP, why="`npu-smi info` lists no NPU")]
@@ -178,7 +178,7 @@ def judge_npu_health(
     table: Mapping[str, CodeFact],
     known: KnowledgeBase,
 ) -> list[Finding]:
-    """Judges health. codes: by index of the NPU. A code's action decides; else the health column."""
+    """Judges the health of NPUs. codes: by index of the NPU. A code's action decides; else the health column."""
     found = []
     for npu in npus:
         if npu.health.upper() in (GOOD, *UNTOLD):
@@ -271,7 +271,7 @@ def _npu_memory(npu: Npu, status: str, measured: str, expected: str, whence: str
 
 
 def judge_npu_use(table: NpuTable, own: Collection[int]) -> list[Finding]:
-    """Judges use. own: processes of the run."""
+    """Warns of other processes on an NPU. own: pids of the run's processes."""
     found = []
     for npu in table.npus:
         others = [one for one in table.processes if one.index == npu.index and one.pid not in own]

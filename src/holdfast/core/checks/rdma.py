@@ -65,7 +65,7 @@ class Gid(Struct, frozen=True):
 class Port(Struct, frozen=True, kw_only=True):
     """`state`: ACTIVE, DOWN, INIT, ...; `physical`: LinkUp, Polling, Disabled. `rate`: "400 Gb/sec (4X NDR)".
 
-    `pcie_width`: lanes in use; 0: not told. `gids`: None: not read.
+    `pcie_width`: lanes in use; 0: not told. `gids`: None if not read.
     """
 
     device: str

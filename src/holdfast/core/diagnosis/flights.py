@@ -41,7 +41,7 @@ NOBODY = Words(
     zh="{n} 个 rank 的 flight record:没有 rank 让其他 rank 等待",
 )
 ODD_SIZE = Words(
-    en="rank {odd} passed more bytes than rank {rank} and the others expected",
+    en="rank {odd} passed more bytes to the collective than rank {rank} and the others expect",
     zh="rank {odd} 传入的字节数多于 rank {rank} 及其他 rank 所期望的",
 )
 DOES = Words(en="what rank {rank} does", zh="rank {rank} 正在执行的位置")

@@ -10,7 +10,7 @@ from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.words.meanings import MEANINGS
 from holdfast.core.diagnosis.words.no_cause import UNKNOWN_ADVICE
 from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
-from holdfast.core.phrases.grams import mended
+from holdfast.core.phrases.grams import without_ocr_errors
 from holdfast.core.phrases.meanings import Found
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.code_facts import CodeTables
@@ -86,7 +86,7 @@ def of_pasted(
 
 
 def _worries(line: str, known: KnowledgeBase) -> bool:
-    return speaks_of_trouble(line, known) or speaks_of_trouble(mended(line), known)
+    return speaks_of_trouble(line, known) or speaks_of_trouble(without_ocr_errors(line), known)
 
 
 def _is_source_code(given: Sequence[str], known: KnowledgeBase) -> bool:

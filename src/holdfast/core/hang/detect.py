@@ -110,8 +110,9 @@ def observing(
     `samples`: one for each rank of the whole job (every worker), ended ones with state X or Z.
     `log_bytes`, `step`: of the job's own output, where ranks have none of their own or none were found.
     `first_step`: the one that the output named first, so that fast steps before the first look count too.
-    `node_busy_s`: when disks or links of the node last carried much; None: not known.
-    `device_busy_s`: when a GPU of the node last computed; None: not known. A process alone that waits for it does not hang.
+    `node_busy_s`: when disks or links of the node last carried much; None if not known.
+    `device_busy_s`: when a GPU of the node last computed; None if not known. A process alone that waits for it does not
+    hang.
     `trends`: what repeated stacks of `to_sample`'s ranks showed.
     Ranks may be left out while nothing is heard of their node: that they are there again is no sign of life.
     A call that does not go forward in time changes nothing.

@@ -120,7 +120,7 @@ def quiet_limit_s(
 
 
 def alone_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, asleep: bool) -> float | None:
-    """The limit for a single process that trains alone; None: unknown.
+    """The limit for a single process that trains alone; None if unknown.
 
     A server or tool is idle as long as no request comes: without a step in its log, in this or an earlier attempt,
     only the platforms' rule applies. `asleep`: it sleeps for a duration of its own choice.

@@ -133,7 +133,9 @@ def _only_said(event: NodesChecked, policy: Policy) -> str:
     if _may_act(policy) or not (event.stop or event.isolate):
         return ""
     would = "stop the job" if event.stop else f"isolate {_names(list(event.isolate))}"
-    mode = "shadow" if policy.shadow else "checks-act is off"
+    mode = (
+        "shadow" if policy.shadow else "--checks-act is off (a check may not stop the job or isolate a node)"
+    )
     return f"{mode}: the boot check would {would}; the attempt starts anyway"
 
 

@@ -1,6 +1,6 @@
-"""Adds up what the time of a job went to: steps that counted, and the parts of each incident.
+"""Computes how a job spent its time: on steps that count, and on the parts of each incident.
 
-Each moment between two events belongs to one part, so the parts of a job add up to its whole time. Pure.
+Each moment belongs to exactly one part, so the parts sum to the job's total time. Pure.
 """
 
 from collections.abc import Iterable
@@ -27,22 +27,22 @@ from holdfast.model.state import (
     Waiting,
 )
 
-PARTS_MAX = 64  # of one incident; later ones are added to the last of their kind
+PARTS_MAX = 64  # per incident; later parts are added to the last one of their kind
 DETECTION, REPEATED, STARTING, STANDING = "detection", "repeated-steps", "starting", "standing"
-UNSUPERVISED = "unsupervised"  # no controller was there, and the job had failed when one came
+UNSUPERVISED = "unsupervised"  # no controller ran, and the job had failed when one started
 
 
 class Part(Struct, frozen=True):
-    """A stretch of an incident, and what it went to."""
+    """A part of an incident. `what`: how the time was spent."""
 
     what: str
     seconds: float
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """Seconds of a whole job. `useful_s`: in which steps were made that counted. `started_s`: before the first step.
+    """Seconds of a whole job. `useful_s`: on steps that count. `started_s`: before the first step.
 
-    `ending_s`: from the decision to end the job to its end, without an incident.
+    `ending_s`: from the decision to end the job until its end, outside of incidents.
     """
 
     useful_s: float = 0.0
@@ -51,7 +51,7 @@ class Spent(Struct, frozen=True, kw_only=True):
 
 
 class KeptSpending(Struct, frozen=True, kw_only=True):
-    """A Spending as it is stored, so that another one can go on from it."""
+    """A stored Spending, from which another one continues."""
 
     useful_s: float
     started_s: float
@@ -67,18 +67,18 @@ class KeptSpending(Struct, frozen=True, kw_only=True):
 
 
 class Spending:
-    """Hears each event with the states before and after it."""
+    """Accumulates time from each event with the states before and after it."""
 
     def __init__(self) -> None:
         self._useful_s = self._started_s = self._ending_s = 0.0
         self._last_s: float | None = None
         self._parts: dict[int, list[Part]] = {}
-        self._incident = 0  # the last one
-        self._bar: int | None = None  # the best step of all attempts before this one
-        self._step: int | None = None  # the last one of this attempt
+        self._incident = 0  # the number of the last incident
+        self._bar: int | None = None  # the best step of all previous attempts
+        self._step: int | None = None  # the last step of this attempt
         self._attempt = 0
-        self._since_step_s = 0.0  # of training, not yet known to be useful
-        self._alone_s = 0.0  # of it, without a controller
+        self._since_step_s = 0.0  # training time not yet known to be useful
+        self._alone_s = 0.0  # the part of it without a controller
 
     def hear(self, before: State, event: AnyEvent, after: State) -> None:
         self._pass(before, event.at_s)
@@ -93,7 +93,7 @@ class Spending:
             self._open(incident, event)
 
     def hear_steps(self, steps: Iterable[StepReached]) -> None:
-        """Steps of the present attempt, while the job is running and no incident is open."""
+        """Processes steps of the current attempt while the job runs without an open incident."""
         for step in steps:
             last_s, self._last_s = self._last_s, step.at_s
             passed_s = 0.0 if last_s is None else max(0.0, step.at_s - last_s)
@@ -133,16 +133,16 @@ class Spending:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all time so far has its place for good: no step is on its way."""
+        """True if the assignment of all time so far is final."""
         return not self._since_step_s and not self._alone_s
 
     @property
     def incidents(self) -> tuple[int, ...]:
-        """Those that have parts. 0: none; a restart that a person asked for, before the first incident."""
+        """Returns incidents with parts. 0: a restart that a user requested before the first incident."""
         return tuple(self._parts)
 
     def parts(self, incident: int) -> tuple[Part, ...]:
-        """Of one incident, in their order; steps that had to be repeated last."""
+        """Returns the parts of one incident in order, repeated steps last."""
         return tuple(self._parts.get(incident, ()))
 
     def forget(self, incident: int) -> None:
@@ -179,7 +179,7 @@ class Spending:
         self._attempt, self._step = attempt, None
 
     def _reach(self, step: int) -> None:
-        """Of the time since the step before, the share of steps that had been made already is lost."""
+        """Splits the time since the previous step: the share of repeated steps is lost."""
         passed_s = self._since_step_s + self._alone_s
         self._since_step_s = self._alone_s = 0.0
         before, self._step = self._step, max(step, self._step or step)
@@ -191,7 +191,7 @@ class Spending:
             self._add(self._incident, REPEATED, passed_s * repeated)
 
     def _open(self, incident: Incident, event: AnyEvent) -> None:
-        """Of a hang the time since the last step is lost: nothing was made in it."""
+        """Opens an incident. For a hang, the time since the last step is lost."""
         self._incident = incident.number
         if self._alone_s:
             self._add(incident.number, UNSUPERVISED, self._alone_s)
@@ -212,7 +212,7 @@ class Spending:
 
 
 def _part_of(phase: AnyPhase, incident: Incident, attempt: int) -> str:
-    """What the time in this phase goes to, while an incident is open."""
+    """Returns the part that this phase counts as while an incident is open."""
     match phase:
         case Running():
             return STARTING if attempt > incident.attempt else STANDING

@@ -1,4 +1,4 @@
-"""Tells who asked a job to stop from the reason in journals that do not name it. Data and one rule. Pure."""
+"""Infers who stopped a job from the reason text, for journals that do not record it. Pure."""
 
 PREEMPTED = (
     "Slurm gives the nodes to a job of higher priority",
@@ -8,7 +8,7 @@ SCHEDULER = ("the time limit of the Slurm job", "the Slurm job was cancelled")
 
 
 def asked_by(reason: str) -> str:
-    """As in StopRequested.by: journals up to version 0.1.0 hold the reason alone."""
+    """Returns the value of StopRequested.by. Journals up to version 0.1.0 contain only the reason."""
     if reason.startswith(PREEMPTED):
         return "preemption"
     if reason.startswith(SCHEDULER):

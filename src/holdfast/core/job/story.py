@@ -1,6 +1,6 @@
-"""Builds the fault-tolerance log and a summary of the job from events and decisions.
+"""Builds the fault-tolerance log and a job summary from events and decisions.
 
-It depends on the journal only: the same events give the same story. Reads no clock; times are those of the events. Pure.
+The result depends only on the journal: equal events produce an equal story. Times come from the events. Pure.
 """
 
 from collections.abc import Sequence
@@ -52,9 +52,9 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import Verdict
 
-INCIDENTS_MAX = 1_000  # kept in full; of older ones only the lines of the log remain
-CORRECTIONS_MAX = 20  # of one incident, the newest
-RUNGS_MAX, TROUBLES_MAX, EXITS_MAX = 32, 64, 64  # of one incident
+INCIDENTS_MAX = 1_000  # with details; older ones keep only their log lines
+CORRECTIONS_MAX = 20  # per incident: the newest
+RUNGS_MAX, TROUBLES_MAX, EXITS_MAX = 32, 64, 64  # per incident
 KINDS = (
     "job",
     "attempt",
@@ -73,7 +73,7 @@ KINDS = (
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the fault-tolerance log. `kind`: one of KINDS.
 
-    `finding`, `numbers`: kind and figures of a finding that never blocks.
+    `finding`, `numbers`: kind and values of a finding that never blocks.
     """
 
     at_s: float
@@ -96,7 +96,7 @@ class RungTaken(Struct, frozen=True, kw_only=True):
 
 
 class RankEnd(Struct, frozen=True, kw_only=True):
-    """A rank that ended while an incident was open, or opened it. `rank` None: the command of the worker."""
+    """A rank that ended during an incident, or caused it. `rank` None: the command of the worker."""
 
     at_s: float
     worker: int
@@ -106,13 +106,14 @@ class RankEnd(Struct, frozen=True, kw_only=True):
 
 
 class IncidentStory(Struct, frozen=True, kw_only=True):
-    """`took_s`: seconds from detection until training resumes; None while it is open, and if the job ended in it.
+    """One incident.
 
-    `step_before`: the best step of the attempt that failed; `step_resumed`: the first step after the recovery.
-    `steps_lost`: steps that must be repeated; None if a step is unknown.
-    `acknowledged_by`: the person who did it first. `corrections`: what people said against the verdict, the newest last.
-    `nodes`: by worker, where the attempt that failed ran; `nodes_after`: where the one that resumed it runs.
-    `spent`: what its time went to. `troubles`: what checks found. `ended`: the job has ended in it.
+    `took_s`: seconds from detection until training resumes; None while it is open or if the job ended in it.
+    `step_before`: the best step of the failed attempt. `step_resumed`: the first step after the recovery.
+    `steps_lost`: steps to repeat; None if a step is unknown. `acknowledged_by`: the first user who acknowledged it.
+    `corrections`: of the verdict by users, the newest last. `nodes`, `nodes_after`: by worker, of the failed attempt
+    and of the one that resumed. `spent`: how its time was spent. `troubles`: failed checks. `ended`: the job ended in
+    it.
     """
 
     number: int
@@ -140,7 +141,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
 
 
 class AttemptStory(Struct, frozen=True, kw_only=True):
-    """`nodes`: by worker. `first_step`, `last_step`: that it made; None: its log has named none."""
+    """One attempt. `nodes`: by worker. `first_step`, `last_step`: None if its log contains no steps."""
 
     number: int
     started_at_s: float
@@ -152,7 +153,7 @@ class AttemptStory(Struct, frozen=True, kw_only=True):
 
 
 class RankKnown(Struct, frozen=True, kw_only=True):
-    """A rank of the present attempt. `code`: its exit code, once it has ended."""
+    """A rank of the current attempt. `code`: its exit code, after it ended."""
 
     rank: int
     worker: int
@@ -162,11 +163,11 @@ class RankKnown(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The job after the last event. `outcome` is empty until the job has ended.
+    """The job after the last event. `outcome`: empty until the job has ended.
 
-    `phase_since_s`: since when the phase is so. `reason`: why it ended, or is being ended. `ended_by`: who asked for the
-    end, as in StopRequested. `moved`: why the scheduler has ended all processes; empty: it has not, or has started
-    them again. `nodes`: by worker. `workers`: how many. `devices`: those of these nodes that the boot check named.
+    `phase_since_s`: start of the phase. `reason`: why the job ended or is ending. `ended_by`: as in StopRequested.
+    `moved`: why the scheduler ended all processes; empty: it did not, or has restarted them. `nodes`: by worker.
+    `workers`: their number. `devices`: of these nodes, from the boot check.
     """
 
     job: str
@@ -198,7 +199,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class KeptStory(Struct, frozen=True, kw_only=True):
-    """A Story as it is stored, so that another one can go on from it."""
+    """A stored Story, from which another one continues."""
 
     state: State
     submitted_at_s: float | None
@@ -214,7 +215,7 @@ class KeptStory(Struct, frozen=True, kw_only=True):
 
 
 class Story:
-    """Takes each event with its decision, in order, and returns the lines that it adds to the log."""
+    """Processes each event with its decision, in order, and returns the log lines that it adds."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -241,7 +242,7 @@ class Story:
             self._phase_since_s = event.at_s
         self._note(before, event, decision)
         job = decision.state.job
-        # The incident that a line belongs to: the open one, or the one that this event has closed.
+        # A line belongs to the open incident, or to the one that this event closed.
         incident = job.incident or before.job.incident
         number = incident.number if incident else None
         lines = [
@@ -254,7 +255,7 @@ class Story:
         return lines
 
     def hear_steps(self, steps: Sequence[StepReached], state: State) -> None:
-        """Steps of the present attempt that only led to this state, while `awaits_step` is False."""
+        """Processes steps of the current attempt that only led to this state, while `awaits_step` is False."""
         self.state = state
         self._last_at_s = steps[-1].at_s
         self._spending.hear_steps(steps)
@@ -263,7 +264,7 @@ class Story:
 
     @property
     def awaits_step(self) -> bool:
-        """Whether the next step may be the first one after an incident."""
+        """True if the next step can be the first one after an incident."""
         last = next(reversed(self._incidents.values()), None)
         return last is not None and last.step_resumed is None
 
@@ -333,7 +334,7 @@ class Story:
         story._devices = dict(kept.devices)
         return story
 
-    # What is remembered -----------------------------------------------------------------------------------
+    # Records -----------------------------------------------------------------------------------------------
 
     def _note(self, before: State, event: AnyEvent, decision: Decision) -> None:
         match event:
@@ -358,7 +359,7 @@ class Story:
         self._note_incident(before, event, decision)
 
     def _note_surroundings(self, before: State, event: AnyEvent, decision: Decision) -> None:
-        """Who wants the job to end, and what it runs on."""
+        """Records who stops the job and which nodes it runs on."""
         match event:
             case StopRequested() if decision.state != before:
                 self._ended_by = event.by or asked_by(event.reason)
@@ -391,7 +392,7 @@ class Story:
             )
 
     def _note_resumed(self, event: StepReached) -> None:
-        """Computes the lost steps from the first step after the recovery. Steps during a diagnosis do not count."""
+        """Computes lost steps from the first step after the recovery. Ignores steps during a diagnosis."""
         last = next(reversed(self._incidents.values()), None)
         if last is None or last.step_resumed is not None or event.attempt != self.state.job.attempt:
             return
@@ -406,7 +407,7 @@ class Story:
         )
 
     def _note_remark(self, event: IncidentAcknowledged | VerdictCorrected) -> Line:
-        """What a person says of an incident. It is no sign of life: an ended job can have it."""
+        """Records a user's remark on an incident. It is no sign of life, because an ended job can receive one."""
         known = self._incidents.get(event.incident)
         if known is not None and isinstance(event, VerdictCorrected):
             said = Correction(category=event.category, text=event.text, by=event.by, at_s=event.at_s)
@@ -458,7 +459,7 @@ class Story:
 
 
 def placed_nodes(job: Job) -> dict[int, str]:
-    """By worker; workers without a place are left out."""
+    """Returns nodes by worker, without workers that have no node."""
     return {number: worker.node for number, worker in enumerate(job.workers) if worker.node}
 
 
@@ -475,7 +476,7 @@ def _rung(choice: Choice, at_s: float, job: Job) -> RungTaken:
 
 
 def _with_seen(told: IncidentStory, event: AnyEvent) -> IncidentStory:
-    """With what checks found meanwhile, and which processes of the attempt ended."""
+    """Adds failed checks and ended processes of the attempt to the incident."""
     if isinstance(event, NodesChecked) and event.context == ON_FAILURE:
         return replace(told, troubles=(*told.troubles, *event.troubles)[:TROUBLES_MAX])
     if isinstance(event, RankExited | WorkerExited) and event.attempt == told.attempt:

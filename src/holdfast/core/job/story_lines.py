@@ -1,4 +1,4 @@
-"""Puts each event with its decision into lines of the fault-tolerance log: their kinds and texts. Pure."""
+"""Converts each event with its decision to lines of the fault-tolerance log. Pure."""
 
 import shlex
 
@@ -41,12 +41,12 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import Verdict
 
-# Kinds of findings that are kept in the record and shown nowhere else: too long to read, or visible in another way.
+# Kinds of findings that are recorded but not shown: too long, or shown elsewhere.
 RECORD_ONLY = frozenset({"environment", "command-running", "rendezvous"})
 
 
 def texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str, str]]:
-    """The kinds and texts of the lines for one event, in their order."""
+    """Returns the (kind, text) pairs of one event, in order."""
     found: list[tuple[str, str]] = []
     if told := _of_the_event(before, event, decision):
         found.append(told)
@@ -74,7 +74,7 @@ def _verdict_of(state: State) -> Verdict | None:
 
 
 def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[str, str] | None:
-    """The line of the event itself; None if it changed nothing and has no message."""
+    """Returns the line of the event itself; None if it changed nothing and has no message."""
     match event:
         case JobSubmitted():
             command = f": {shlex.join(event.command)}" if event.command else ""
@@ -109,7 +109,7 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
 
 
 def _is_news(before: State, event: RankExited | WorkerExited, decision: Decision) -> bool:
-    """A rank died while its launcher goes on: the launcher handles it, and the log mentions it."""
+    """True if a rank died while its launcher continues: the launcher handles it, and the log mentions it."""
     return (
         isinstance(before.phase, Running)
         and bool(event.code)
@@ -127,7 +127,7 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
     if not why or decision.choice is not None or isinstance(decision.state.phase, Ended):
         return None
     if job.attempt != before.job.attempt:
-        return None  # the line comes when the attempt runs
+        return None  # the line follows when the attempt runs
     if isinstance(decision.state.phase, Diagnosing) and job.incident is not None:
         return "finding", f"incident {job.incident.number}: {why}"
     if before.job.incident is not None and job.incident is None:
@@ -136,7 +136,7 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
 
 
 def _out_of_reach(job: Job) -> str:
-    """Names lost nodes, where processes may be left."""
+    """Returns a note about lost nodes, on which processes may remain."""
     faults = job.incident.faults if job.incident is not None else ()
     lost = [one.node for one in faults if isinstance(one, NodeFault) and one.node in job.lost]
     return f", but perhaps on {listed(lost)}, out of reach" if lost else ""
@@ -147,11 +147,11 @@ def _nodes(job: Job) -> str:
 
 
 def _is_no_news(before: State, event: NodesChecked) -> bool:
-    """Whether a spare passed its check again."""
+    """True if a spare passed its check again."""
     known = {one.node for one in before.job.passed}
     return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
 
 
 def _has_several(state: State) -> bool:
-    """Whether lines must name the node."""
+    """True if lines must include the node."""
     return len(state.job.workers) > 1

@@ -1,1 +1,1 @@
-"""Decides what is exported for Prometheus, and reads what Prometheus knows. Pure."""
+"""Computes the metrics that Prometheus scrapes, and interprets data from Prometheus. Pure."""

@@ -1,4 +1,4 @@
-"""Alertmanager both ways: incidents as alerts that resolve, and others' alerts as evidence for the jobs on that node. Pure."""
+"""Converts incidents to Alertmanager alerts, and alerts of other sources to evidence about nodes. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -7,19 +7,19 @@ from holdfast.model.monitoring.alerts import Alert, AlertEvidence, ReceivedAlert
 
 NAME = "HoldfastIncident"
 RESEND_S = 60.0
-# Alertmanager counts an alert as resolved at this time unless it comes again: three may be missed.
+# Alertmanager resolves an alert at this time unless it is sent again; three sends may fail.
 LIVES_S = 4 * RESEND_S
-ENDED_SENT_S = 900.0  # so long a resolved alert is sent again: Alertmanager may have been away
+ENDED_SENT_S = 900.0  # a resolved alert is sent again for this long, in case Alertmanager was down
 FIRING = "firing"
-# Labels that name a node, the most certain first: of Holdfast, DCGM, Kubernetes, node-exporter behind a relabelling.
+# Labels that name a node, the most reliable first: Holdfast, DCGM, Kubernetes, relabelled node-exporter.
 NODE_LABELS = ("node", "Hostname", "kubernetes_node", "nodename", "host", "instance")
 WORDS_MAX = 400
 
 
 def alerts_of(summary: Summary, at_s: float, *, url: str = "") -> list[Alert]:
-    """One for each incident that is open, and for each that was closed a while ago. `url`: where people read more.
+    """Returns one alert per open incident and per recently closed one. `url`: of the page about the job.
 
-    The category comes with the verdict, and a label that changes makes another alert: it stands in the annotations.
+    The category is an annotation: it comes with the verdict, and a changed label creates another alert.
     """
     is_over = bool(summary.outcome)
     return [
@@ -60,7 +60,10 @@ def _alert(job: str, one: IncidentStory, at_s: float, url: str, *, ended_s: floa
 def evidence(
     alerts: Iterable[ReceivedAlert], jobs: Mapping[str, Sequence[str]], known: Iterable[str] = ()
 ) -> list[AlertEvidence]:
-    """What alerts say of nodes that jobs run on. `jobs`: the nodes of each. `known`: keys that were noted before."""
+    """Yields evidence from alerts about nodes of jobs.
+
+    `jobs`: the nodes of each job. `known`: keys of evidence that is already noted.
+    """
     by_node: dict[str, list[tuple[str, str]]] = {}
     for job, nodes in jobs.items():
         for node in nodes:
@@ -80,7 +83,7 @@ def _of_alert(
 ) -> Iterator[AlertEvidence]:
     name = alert.labels.get("alertname", "")
     if name == NAME:
-        return  # our own, come back
+        return  # an alert that Holdfast sent
     label = next((label for label in NODE_LABELS if _short(alert.labels.get(label, "")) in by_node), None)
     if label is None:
         return
@@ -98,6 +101,6 @@ def _of_alert(
 
 
 def _short(name: str) -> str:
-    """Of "node-1.example.com:9100": node-1. An address stays whole, without its port."""
+    """Returns the short host name: node-1 for "node-1.example.com:9100". Keeps an IP address, without its port."""
     host = name.rpartition(":")[0] if name.count(":") == 1 else name
     return host if host.replace(".", "").isdecimal() else host.partition(".")[0].lower()

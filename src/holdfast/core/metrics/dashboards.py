@@ -1,4 +1,4 @@
-"""Makes Grafana dashboards from their data. Pure.
+"""Builds Grafana dashboards from their data. Pure.
 
 source: grafana.com/docs, dashboard JSON model (classic), schemaVersion 39 (Grafana 10.4 and newer migrate it)
 """
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 def grafana(dashboard: Dashboard, series: Mapping[str, Series]) -> Document:
-    """The document that Grafana imports; the reader chooses the data source."""
+    """Returns the document that Grafana imports. The user selects the data source."""
     return {
         "uid": dashboard.uid,
         "title": dashboard.title,
@@ -40,7 +40,7 @@ def grafana(dashboard: Dashboard, series: Mapping[str, Series]) -> Document:
 
 
 def expressions(dashboard: Dashboard, series: Mapping[str, Series]) -> list[str]:
-    """PromQL of all panels, with Grafana's variables still in it."""
+    """Returns the PromQL of all panels, including Grafana's variables."""
     return [expanded(target.expr, series) for panel in dashboard.panels for target in panel.targets]
 
 

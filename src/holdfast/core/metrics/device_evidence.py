@@ -1,7 +1,9 @@
-"""Reads utilisation, SM activity, tensor activity and congestion of all devices of a job together, around an incident. Pure.
+"""Compares the metrics of all devices of a job around an incident: utilisation, SM and tensor activity, congestion.
+Pure.
 
-As the platforms' handbooks do: all ranks low: they wait for one; one low: it is the one; high utilisation with low SM activity:
-communication is blocked; high SM activity with low tensor activity: a collective spins. And which device changed first.
+The rules follow the platforms' handbooks. If all ranks are low, they wait for one. If one rank is low, it is at
+fault. High utilisation with low SM activity means blocked communication. High SM activity with low tensor activity
+means a spinning collective. A further rule finds the device that changed first.
 """
 
 import math
@@ -16,21 +18,22 @@ from holdfast.model.diagnoses import Diagnosis, Fact
 from holdfast.model.signatures import Words
 
 FILE = "prometheus"
-BLANK = 9e18  # DCGM's values for "not there" are near 2^63
+BLANK = 9e18  # DCGM's blank values are near 2^63
 BEFORE_S, BEFORE_END_S = (
     600.0,
     120.0,
-)  # the usual level: from so long before the incident until so long before it
-DURING_S, AFTER_S = 60.0, 5.0  # the level in it: from so long before until so long after it was found
-WORKS = 0.02  # tensor or SM activity below this is no work
-FELL = 0.25  # of its usual level
+)  # baseline: from this long before the incident to this long before it
+# the level in the incident: from this long before it was found to this long after
+DURING_S, AFTER_S = 60.0, 5.0
+WORKS = 0.02  # tensor or SM activity below this counts as idle
+FELL = 0.25  # of the baseline
 HALF = 0.5
 BUSY, IDLE_SM, SPINS_SM, NO_TENSOR = 0.9, 0.1, 0.8, 0.01
 ALL, FEW = 0.9, 0.1  # shares of the devices
 CNP_PER_S, CNP_RATIO = 100.0, 10.0
 NAMED_MAX = 4
 FACTS_MAX = 8
-# Which activity tells most, and what it is called.
+# Activities and their names, the most specific first.
 MEASURES = {
     "gpu_tensor": Words(en="tensor activity", zh="Tensor 活跃度"),
     "gpu_sm": Words(en="SM activity", zh="SM 活跃度"),
@@ -39,7 +42,7 @@ MEASURES = {
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """One series. `device`: GPU number, or RDMA device. `values`: (seconds since the epoch, value), in order."""
+    """One series. `device`: GPU number or RDMA device. `values`: (seconds since the epoch, value), ascending."""
 
     quantity: str
     node: str
@@ -48,7 +51,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Levels(Struct, frozen=True):
-    """Medians before and in the incident. None: no value there."""
+    """Medians before and during the incident; None: no values."""
 
     before: float | None
     during: float | None
@@ -59,7 +62,7 @@ ByPlace = Mapping[Place, tuple[tuple[float, float], ...]]
 
 
 def facts(readings: Sequence[Reading], at_s: float) -> list[Fact]:
-    """What the metrics say of the incident found at `at_s`; the most telling first."""
+    """Returns facts about the incident found at `at_s`, the most significant first."""
     series = _by_quantity(readings)
     found = [
         *_xids(series, at_s),
@@ -73,13 +76,13 @@ def facts(readings: Sequence[Reading], at_s: float) -> list[Fact]:
 
 
 def with_device_metrics(answer: Diagnosis, found: Sequence[Fact], note: Words | None = None) -> Diagnosis:
-    """The diagnosis with these as further evidence. `note`: why there is none, or not all."""
+    """Returns the diagnosis with these facts as evidence. `note`: why facts are missing."""
     notes = (*answer.notes, note) if note is not None else answer.notes
     return replace(answer, evidence=(*answer.evidence, *found), notes=notes)
 
 
 def _by_quantity(readings: Sequence[Reading]) -> dict[str, dict[Place, tuple[tuple[float, float], ...]]]:
-    """Without NaN and DCGM's blank values: they are unknown, not zero."""
+    """Groups values by quantity. Drops NaN and DCGM's blank values: they are unknown, not zero."""
     found: dict[str, dict[Place, tuple[tuple[float, float], ...]]] = {}
     for one in readings:
         values = tuple((at_s, value) for at_s, value in one.values if math.isfinite(value) and value < BLANK)
@@ -107,7 +110,7 @@ def _level(values: Sequence[tuple[float, float]], from_s: float, to_s: float) ->
 
 
 def _activity(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
-    """By the measure that tells most, where it showed work before."""
+    """Yields a fact about the most specific activity that was not idle before."""
     for quantity in MEASURES:
         levels = _levels(series.get(quantity, {}), at_s)
         worked = {place: one for place, one in levels.items() if (one.before or 0.0) > WORKS}
@@ -127,7 +130,7 @@ def _fallen(
         yield _fact(
             f"{measure.en} of {len(fell)} of {len(known)} devices fell from {_mean(known, fell)}",
             Words(
-                en=f"All devices stopped working together ({measure.en}): they wait for one that does not come.",
+                en=f"All devices became idle together ({measure.en}): they wait for a rank.",
                 zh=f"所有设备的{measure.zh}同时下降：都在等待其中一个。",
             ),
             at_s,
@@ -137,7 +140,7 @@ def _fallen(
         yield _fact(
             f"{measure.en} of {_named(fell)} fell from {_mean(known, fell)}; of the other {len(known) - len(fell)} devices it did not",
             Words(
-                en=f"Only {_named(fell)} stopped working, the others did not: look there first.",
+                en=f"Only {_named(fell)} became idle: check it first.",
                 zh=f"只有 {_named(fell)} 停止工作，其他设备没有：请先检查它。",
             ),
             at_s,
@@ -145,7 +148,7 @@ def _fallen(
 
 
 def _first(series: ByPlace, fell: Sequence[Place], at_s: float, measure: Words) -> Iterator[Fact]:
-    """Which one fell first, if it was ahead of the others by more than the time between two values."""
+    """Yields the device that fell first, if it led the others by more than the sampling interval."""
     changed = {place: when for place in fell if (when := _changed_s(series[place], at_s)) is not None}
     if len(changed) < 2:
         return
@@ -159,7 +162,7 @@ def _first(series: ByPlace, fell: Sequence[Place], at_s: float, measure: Words) 
         yield _fact(
             f"{measure.en} of {_named([first])} fell {ahead_s:.0f} s before that of the others",
             Words(
-                en=f"{_named([first])} changed first: look there first.",
+                en=f"{_named([first])} changed first: check it first.",
                 zh=f"{_named([first])} 最先变化：请先检查它。",
             ),
             changed[first],
@@ -167,7 +170,7 @@ def _first(series: ByPlace, fell: Sequence[Place], at_s: float, measure: Words) 
 
 
 def _changed_s(values: Sequence[tuple[float, float]], at_s: float) -> float | None:
-    """When it fell below half of its usual level for good."""
+    """Returns when the value fell permanently below half of its baseline."""
     usual = _level(values, at_s - BEFORE_S, at_s - BEFORE_END_S)
     if not usual:
         return None
@@ -198,7 +201,7 @@ def _blocked(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
         yield _fact(
             f"{_some(waits, len(used))}: utilisation above {BUSY:.0%}, SM activity below {IDLE_SM:.0%}",
             Words(
-                en="A kernel runs there and does nothing: it waits in a collective, communication is blocked.",
+                en="A kernel runs there but is idle: it waits in a collective, and communication is blocked.",
                 zh="内核在运行但没有计算：在集合通信中等待，通信受阻。",
             ),
             at_s,
@@ -238,7 +241,7 @@ def _congestion(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
         yield _fact(
             f"{_named(outliers)}: {max(now[place] for place in outliers):.0f} congestion notifications a second, the median is {usual:.0f}",
             Words(
-                en=f"Only {_named(outliers)} is congested: its link, its switch port, its flow control.",
+                en=f"Only {_named(outliers)} is congested: check its link, switch port and flow control.",
                 zh=f"只有 {_named(outliers)} 拥塞：检查其链路、交换机端口与流控。",
             ),
             at_s,
@@ -247,7 +250,7 @@ def _congestion(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
         yield _fact(
             f"{len(grew)} of {len(now)} ports: congestion notifications rose to {usual:.0f} a second",
             Words(
-                en="All ports are congested together: the fabric, not one node.",
+                en="All ports are congested together: check the fabric, not one node.",
                 zh="所有端口同时拥塞：是网络整体的问题，而非某个节点。",
             ),
             at_s,
@@ -258,7 +261,7 @@ def _congestion(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
 
 
 def _xids(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
-    """A new value of the gauge. One that was there before tells nothing: it never goes back."""
+    """Yields new values of the Xid gauge. An older value is no evidence, because the gauge never resets."""
     for place, values in sorted(series.get("gpu_xid", {}).items()):
         earlier = next((value for when_s, value in values if when_s >= at_s - BEFORE_S), None)
         news = [(when_s, value) for when_s, value in values if value and value != earlier]
@@ -280,7 +283,7 @@ def _power(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
         yield _fact(
             f"{_named(without)}: power 0 W",
             Words(
-                en=f"{_named(without)} draws no power: it is gone from the bus, or its driver does not answer.",
+                en=f"{_named(without)} draws no power: it fell off the bus, or its driver does not respond.",
                 zh=f"{_named(without)} 功率为 0：设备掉线或驱动无响应。",
             ),
             at_s,
@@ -288,7 +291,7 @@ def _power(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
 
 
 def _silent(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
-    """Nodes whose values end before the incident while those of others go on; the first of them."""
+    """Yields the first node whose values end before the incident while those of others continue."""
     last: dict[str, float] = {}
     gap_s = 0.0
     for (node, _), values in series.get("gpu_util", {}).items():
@@ -299,9 +302,9 @@ def _silent(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
     if silent and len(silent) < len(last):
         when_s, node = silent[0]
         yield _fact(
-            f"{len(silent)} of {len(last)} nodes have no values any more; the first was {node}, {at_s - when_s:.0f} s before",
+            f"{len(silent)} of {len(last)} nodes stopped reporting values; the first was {node}, {at_s - when_s:.0f} s before",
             Words(
-                en=f"{node} was the first to fall silent, while others went on: look there first.",
+                en=f"{node} stopped reporting first, while others continued: check it first.",
                 zh=f"{node} 最先没有数据，而其他节点仍在上报：请先检查它。",
             ),
             when_s,

@@ -1,7 +1,9 @@
-"""Writes samples in Prometheus' text format or in OpenMetrics. Pure.
+"""Writes samples in the Prometheus text format or in OpenMetrics. Pure.
 
-It is written here and not by prometheus-client: importing that costs an agent 2.3 MiB, more than all of its metrics may
-(docs/decisions/0026-the-metrics-text-is-written-here.md). Tests read both forms back with prometheus-client and promtool.
+Importing prometheus-client costs an agent 2.3 MiB, more than the limit for all of its metrics, so this module
+replaces it (docs/decisions/0026-the-metrics-text-is-written-here.md). Tests parse both formats with prometheus-client
+and promtool.
+
 source: prometheus.io/docs/instrumenting/exposition_formats; OpenMetrics 1.0.0
 """
 
@@ -13,13 +15,13 @@ from holdfast.model.monitoring.metrics import AnySample, Distribution, Exemplar,
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-SERIES_MAX = 2_000  # of one exporter, however large its job
-EXEMPLAR_CHARS_MAX = 128  # OpenMetrics 1.0.0: of all names and values of its labels
+SERIES_MAX = 2_000  # per exporter, whatever the size of its job
+EXEMPLAR_CHARS_MAX = 128  # OpenMetrics 1.0.0: all names and values of its labels together
 ACCEPT_PARTS_MAX = 32
 
 
 def wants_open_metrics(accept: str) -> bool:
-    """Whether the header `Accept` of a scraper prefers OpenMetrics to the older text format."""
+    """True if the `Accept` header of a scraper prefers OpenMetrics to the older text format."""
     quality = {"open": 0.0, "text": 0.0}
     for part in accept.split(",")[:ACCEPT_PARTS_MAX]:
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -33,7 +35,7 @@ def wants_open_metrics(accept: str) -> bool:
 
 
 def written(samples: Iterable[AnySample], *, open_metrics: bool) -> bytes:
-    """The whole text. Samples of one metric are put together; those of no known metric are a fault of the caller."""
+    """Returns the complete text, grouped by metric. An unknown metric is an error of the caller."""
     by_metric: dict[str, list[AnySample]] = {}
     for sample in samples:
         by_metric.setdefault(sample.metric, []).append(sample)
@@ -46,7 +48,7 @@ def written(samples: Iterable[AnySample], *, open_metrics: bool) -> bytes:
 
 
 def bounded(samples: Sequence[AnySample], series_max: int = SERIES_MAX) -> tuple[tuple[AnySample, ...], int]:
-    """As many as an exporter may have, and how many were left out. Those of ranks, devices and ports go first."""
+    """Returns at most `series_max` samples and the number dropped. Drops ranks, devices and ports first."""
     total = sum(map(_series, samples))
     if total <= series_max:
         return tuple(samples), 0
@@ -123,7 +125,7 @@ def number(value: float) -> str:
 
 
 def _value(text: str) -> str:
-    if text.isalnum():  # nearly all are
+    if text.isalnum():  # true for nearly all texts
         return text
     plain = text.encode("utf-8", "replace").decode()
     return plain.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

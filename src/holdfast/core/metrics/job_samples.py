@@ -1,4 +1,4 @@
-"""Turns what is known of a job into samples of metrics. Pure."""
+"""Converts the facts about a job into metric samples. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import get_args
@@ -18,17 +18,18 @@ STRAGGLER = "straggler"
 
 
 class Rates(Struct, frozen=True):
-    """What is trained in a second. None: the log names no batch, or no length of a sequence."""
+    """Training throughput per second. None: the log has no batch size or no sequence length."""
 
     samples: float | None = None
     tokens: float | None = None
 
 
 class JobFacts(Struct, frozen=True, kw_only=True):
-    """What the journal does not hold. `steps`, `rates`: None and empty where no log names steps.
+    """Facts that the journal does not contain.
 
-    `findings`: kinds of those that are still so. `last_output_s`: the job's clock; None: there was none yet.
-    `agents`: how many are connected; None: there are none, agent and controller are one process.
+    `steps`, `rates`: None and empty if no log contains steps. `findings`: kinds of current findings. `last_output_s`:
+    on the job's clock; None: no output yet. `agents`: number of connected agents; None: agent and controller are one
+    process.
     """
 
     engine: str
@@ -43,7 +44,7 @@ class JobFacts(Struct, frozen=True, kw_only=True):
 
 
 def rates_of(batch: float | None, counts: str, sequence: int | None, step_time_s: float | None) -> Rates:
-    """`counts`: samples or tokens, what `batch` counts; anything else: not known."""
+    """Returns the throughput. `counts`: the unit of `batch`, samples or tokens; anything else is unknown."""
     if batch is None or not step_time_s or step_time_s <= 0.0 or counts not in ("samples", "tokens"):
         return Rates()
     rate = batch / step_time_s
@@ -53,7 +54,7 @@ def rates_of(batch: float | None, counts: str, sequence: int | None, step_time_s
 
 
 def job_samples(state: State, accounts: Accounts, facts: JobFacts) -> list[AnySample]:
-    """All metrics of the job. `accounts`: of its ledger, now."""
+    """Returns all metrics of the job. `accounts`: of its ledger, now."""
     job = state.job
     return [
         *_of_the_state(state, facts),

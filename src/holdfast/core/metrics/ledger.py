@@ -1,8 +1,8 @@
-"""Accounts for every second of a job, and counts its incidents, from the events of its journal. Pure.
+"""Assigns every second of a job to one cause and counts its incidents, from the events of its journal. Pure.
 
-A second is productive, or it is lost to one cause. What it was is often known only later: time since the last step counts as
-lost once an incident is found, and time within an incident gets its category with the verdict. Until then it is in neither
-counter, so that no counter ever falls.
+A second is productive or lost to one cause. Its cause is often known only later: time since the last step is lost
+once an incident is found, and time in an incident gets its category with the verdict. Until then no counter includes
+it, so that no counter ever decreases.
 """
 
 from bisect import bisect_left
@@ -27,7 +27,7 @@ from holdfast.model.state import (
     Waiting,
 )
 
-CATEGORIES_MAX = 64  # of one job; Xids have one each
+CATEGORIES_MAX = 64  # per job; each Xid has its own
 NONE, UNKNOWN, OTHER = "none", "unknown", "other"
 START, STALLED, REPEATED, WORKS = "start", "stalled", "repeated", "works"
 _STAGES = {
@@ -42,7 +42,7 @@ _STAGES = {
 
 
 class Recoveries(Struct, frozen=True):
-    """How long incidents took, by bucket of RECOVERY_BUCKETS_S."""
+    """Recovery times by bucket of RECOVERY_BUCKETS_S, in seconds."""
 
     counts: tuple[int, ...]
     sum_s: float
@@ -50,9 +50,10 @@ class Recoveries(Struct, frozen=True):
 
 
 class Accounts(Struct, frozen=True, kw_only=True):
-    """The ledger at one moment. `lost_s`: by category and stage. `incidents`: by category and rung.
+    """The ledger at one moment.
 
-    `goodput`: productive time to all time that is accounted for; None while there is none.
+    `lost_s`: by category and stage. `incidents`: by category and rung. `goodput`: productive time divided by all
+    accounted time; None before any time is accounted.
     """
 
     productive_s: float
@@ -69,7 +70,7 @@ class Accounts(Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """Takes each event with its decision, in order."""
+    """Processes events with their decisions, in order."""
 
     def __init__(self, policy: Policy) -> None:
         self.state = State()
@@ -78,22 +79,22 @@ class Ledger:
         self._submitted_s: float | None = None
         self._productive_s = 0.0
         self._lost_s: dict[tuple[str, str], float] = {}
-        self._open_s: dict[str, float] = {}  # by stage, of the open incident, which has no verdict yet
-        self._start_s = 0.0  # of an attempt that has made no step yet
+        self._open_s: dict[str, float] = {}  # by stage, of an open incident without a verdict
+        self._start_s = 0.0  # of an attempt without a step so far
         self._since_step_s = 0.0
         self._has_stepped = False  # in this attempt
         self._ever_stepped = False
         self._is_stepless = False
         self._best_step = -1
-        self._best_before = -1  # in the attempts before
-        self._category: str | None = None  # of the open incident, or of the last one
+        self._best_before = -1  # in the previous attempts
+        self._category: str | None = None  # of the open incident, or the last one
         self._last_step_s: float | None = None
         self._attempts = 0
         self._running: set[int] = set()
         self._ended: set[int] = set()
         self._repeated = 0
         self._categories: set[str] = set()
-        self._counted = 0  # the number of the last incident that has its rung
+        self._counted = 0  # the number of the last incident counted with its rung
         self._incidents: dict[tuple[str, str], tuple[int, Exemplar]] = {}
         self._recovered = [0] * (len(RECOVERY_BUCKETS_S) + 1)
         self._recovered_s = 0.0
@@ -112,7 +113,7 @@ class Ledger:
         self._note_incident(event, before, decision)
 
     def now(self, at_s: float) -> Accounts:
-        """The counters as they are for good; `goodput` with the time that is still open."""
+        """Returns the final counters. `goodput` includes time that is not final yet."""
         passed_s = max(0.0, at_s - self._last_s) if self._last_s is not None else 0.0
         stage = self._stage()
         productive_s = self._productive_s + self._since_step_s + (passed_s if stage == WORKS else 0.0)
@@ -136,7 +137,9 @@ class Ledger:
     # Time -------------------------------------------------------------------------------------------------
 
     def _stage(self) -> str | None:
-        """What passing time is now; None: it is not counted (before the job, and once its outcome is settled)."""
+        """Returns the stage of the time that passes now; None if it is not counted (before the job and after its
+        outcome).
+        """
         phase = self.state.phase
         if not isinstance(phase, Running):
             return _STAGES.get(type(phase))
@@ -152,7 +155,7 @@ class Ledger:
             case "start":
                 self._start_s += passed_s
                 if not self._ever_stepped and self._start_s > self._settle_s:
-                    self._is_stepless = True  # its log names no steps
+                    self._is_stepless = True  # its log contains no steps
                     self._productive_s += self._start_s
                     self._start_s = 0.0
             case "works" if self._is_stepless and not self._has_stepped:
@@ -163,7 +166,7 @@ class Ledger:
                 self._lose(stage, passed_s)
 
     def _lose(self, stage: str, lost_s: float) -> None:
-        """To the open incident, once it has a verdict; outside of one to the incident before."""
+        """Adds lost time to the open incident once it has a verdict, or to the previous incident outside one."""
         if lost_s <= 0.0:
             return
         if self.state.job.incident is not None and self._category is None:
@@ -173,7 +176,7 @@ class Ledger:
             self._lost_s[place] = self._lost_s.get(place, 0.0) + lost_s
 
     def _settle(self) -> None:
-        """The open incident has its category: what was lost so far is its."""
+        """Assigns the pending lost time to the category of the open incident."""
         for stage, lost_s in self._open_s.items():
             self._lose(stage, lost_s)
         self._open_s.clear()
@@ -215,7 +218,7 @@ class Ledger:
         self._last_step_s = event.at_s
 
     def _leave_running(self) -> None:
-        """To an incident, or to the end. Where an incident is open, what came after the last step is lost."""
+        """Handles the end of the running phase. In an incident, time after the last step is lost."""
         if self.state.job.incident is None:
             self._productive_s += self._since_step_s
         else:
@@ -255,7 +258,7 @@ class Ledger:
         self._examples[place] = _example(incident.number, took_s, at_s)
 
     def _named(self, incident: Incident | None) -> str:
-        """The category of its verdict. Beyond CATEGORIES_MAX different ones: other."""
+        """Returns the category of the verdict. Beyond CATEGORIES_MAX categories, returns "other"."""
         if incident is None or incident.verdict is None:
             return UNKNOWN
         category = incident.verdict.category

@@ -1,4 +1,4 @@
-"""Says which alert rules can never fire on a Prometheus, and why. Pure: what that Prometheus has is given."""
+"""Finds alert rules that can never fire on a Prometheus, and the reasons, from the series it has. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ from holdfast.core.metrics.table import BY_NAME, series_names
 from holdfast.model.monitoring.alert_rules import AlertRule, RuleBook, Series
 
 JOINS = ("Hostname", "UUID", "job_name", "node")
-SAMPLES_MIN = 2  # that increase, rate and changes need within their range
+SAMPLES_MIN = 2  # minimum that increase, rate and changes need within their range
 OWN_EXPORTER = "Holdfast"
-# Functions that say nothing about a series of fewer samples.
+# Functions that return nothing for a series with fewer samples.
 NEED_TWO = ("increase", "rate", "changes")
-# Holdfast's own metrics that are there only while something is so: their absence tells nothing.
+# Holdfast metrics that exist only during a condition. Their absence proves nothing.
 ONLY_SOMETIMES = frozenset(
     (
         "holdfast_job_outcome",
@@ -27,20 +27,20 @@ ONLY_SOMETIMES = frozenset(
     )
 )
 _HALF = {
-    "gpu_xid_count": "only the gauge of the last Xid is there, which never clears: a repeat of the same Xid is not seen",
+    "gpu_xid_count": "only the last-Xid gauge exists, which never resets: the rule does not detect a repeated Xid",
     "gpu_xid": "",
-    "nvlink_replays": "only recoveries are there",
-    "nvlink_recoveries": "only replays are there",
+    "nvlink_replays": "only recoveries exist",
+    "nvlink_recoveries": "only replays exist",
 }
 
 
 class Has(Struct, frozen=True, kw_only=True):
-    """What a Prometheus has of the series that rules ask for.
+    """The series of a Prometheus that rules need.
 
-    `names`: seen within the last day. `with_numbers`: those that have a number now, neither NaN nor DCGM's blank value.
-    `labelled`: by label, the names of which at least one series has it. `samples`: of a name, the most that one of its series
-    has within a range ("10m"). `meets`: whether node names of agents and Hostname of GPUs have any in common; None: one of
-    them is missing. `loaded`: alert rules that are loaded, with the error of their last evaluation.
+    `names`: seen within the last day. `with_numbers`: names with a current number, neither NaN nor DCGM's blank
+    value. `labelled`: by label, the names with at least one series that has it. `samples`: by name and range ("10m"),
+    the most samples of one series. `meets`: True if node names of agents match Hostnames of GPUs; None: one of them
+    is missing. `loaded`: loaded alert rules, with the error of their last evaluation.
     """
 
     names: frozenset[str]
@@ -52,7 +52,9 @@ class Has(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """One rule. `why`: what keeps it from firing, empty: it can fire. `notes`: what it cannot see, or that it is not loaded."""
+    """The result of one rule. `why`: reasons that it cannot fire; empty: it can. `notes`: limits, or that it is not
+    loaded.
+    """
 
     rule: str
     why: tuple[str, ...] = ()
@@ -64,18 +66,18 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 def judged(book: RuleBook, has: Has) -> list[Judged]:
-    """Every rule of the book: it can fire, or what keeps it from that."""
+    """Returns the result of every rule of the book."""
     return [_one(rule, book.series, has) for rule in every_rule(book)]
 
 
 def asked_names(book: RuleBook) -> list[str]:
-    """All series names that rules ask for."""
+    """Returns all series names that rules use."""
     own = {name for rule in every_rule(book) for name in metric_names(rule.expr)}
     return sorted({one.name for series in book.series.values() for one in series.names} | own)
 
 
 def asked_ranges(book: RuleBook) -> list[tuple[str, str]]:
-    """Names and ranges within which at least SAMPLES_MIN samples must lie."""
+    """Returns names and ranges that must contain at least SAMPLES_MIN samples."""
     found = set()
     for rule in every_rule(book):
         for one in ranged(rule.expr):
@@ -96,12 +98,12 @@ def _plain_ranges(expr: str) -> set[tuple[str, str]]:
 def _one(rule: AlertRule, series: Mapping[str, Series], has: Has) -> Judged:
     why = tuple(dict.fromkeys(text for need in rule.needs for text in _of_need(need, rule, series, has)))
     if not why and has.meets is False and _joins_nodes(rule):
-        why = ("no node name of an agent is the Hostname of a GPU: their labels cannot be joined",)
+        why = ("no agent node name equals a GPU Hostname: their labels cannot be joined",)
     notes = [text for need in rule.needs if (text := _half(need, series, has))]
     if rule.name not in has.loaded:
         notes.append("this Prometheus has not loaded it")
     elif error := has.loaded[rule.name]:
-        why = (*why, f"its evaluation fails there: {error}")
+        why = (*why, f"its evaluation fails on this Prometheus:  {error}")
     return Judged(rule=rule.name, why=why, notes=tuple(notes))
 
 
@@ -110,7 +112,7 @@ def _joins_nodes(rule: AlertRule) -> bool:
 
 
 def _of_need(need: str, rule: AlertRule, series: Mapping[str, Series], has: Has) -> Iterator[str]:
-    """Why this need is not met; where one of several will do, only if none of them is there."""
+    """Yields why this need is not met. For alternatives, yields a reason only if all are missing."""
     options = need.split("|")
     reasons = [_reason(one, rule, series, has) for one in options]
     if all(reasons):
@@ -125,27 +127,27 @@ def _reason(one: str, rule: AlertRule, series: Mapping[str, Series], has: Has) -
     if not there:
         return _missing(one, names, series, has)
     if not any(name in has.with_numbers for name in there):
-        return f"{there[0]} is there, but holds no number: NaN, blank, or gone since"
+        return f"{there[0]} exists, but has no number: it is NaN, blank or stale"
     for label in JOINS:
         if _asks_for(rule, label) and _has_label(one, label, series):
             if not any(name in has.labelled.get(label, frozenset()) for name in there):
-                return f"{there[0]} has no label {label}, by which the rule joins series"
+                return f"{there[0]} has no label {label}, which the rule joins on"
     return _too_rare(one, there, rule, has)
 
 
 def _missing(one: str, names: Sequence[str], series: Mapping[str, Series], has: Has) -> str:
     if one == KNOWN:
-        return f"no series {KNOWN}: holdfast-known.rules.yml is not loaded there"
+        return f"no series {KNOWN}: holdfast-known.rules.yml is not loaded on this Prometheus"
     if one not in series:
         if has.names & series_names():
             metric = BY_NAME.get(one)
             who = f": the {metric.exported_by[0]} of a job exports it" if metric is not None else ""
             return f"no series {one} in the last day{who}"
-        return f"no series of {OWN_EXPORTER}: run jobs with --metrics-address, and scrape that"
+        return f"no series of {OWN_EXPORTER}: run jobs with --metrics-address and scrape that address"
     exporter = series[one].exporter
     of_same = {name.name for other in series.values() if other.exporter == exporter for name in other.names}
     if not of_same & has.names:
-        return f"no series of {exporter}: it does not run, or is not scraped"
+        return f"no series of {exporter}: it is not running or not scraped"
     off = series[one].off
     return f"no series {' or '.join(names)}" + (f": {off}" if off else f", although {exporter} is scraped")
 
@@ -172,7 +174,7 @@ def _too_rare(one: str, there: Sequence[str], rule: AlertRule, has: Has) -> str:
 
 
 def _half(need: str, series: Mapping[str, Series], has: Has) -> str:
-    """Where one of several is there and another is missing: what that costs."""
+    """Returns the effect of a missing alternative if another one exists."""
     options = need.split("|")
     if len(options) == 1:
         return ""

@@ -1,4 +1,4 @@
-"""Turns what is known of one node, and of a process of Holdfast itself, into samples of metrics. Pure."""
+"""Converts the facts about one node, and about a Holdfast process, into metric samples. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from holdfast.model.nodes.samples import DeviceSample, NodeSample
 
 DEVICES_MAX = 64
 PORTS_MAX = 32
-PORT_ERRORS_MAX = 12  # counters of one port that are not zero
+PORT_ERRORS_MAX = 12  # per port: nonzero counters
 
 
 class Spooled(Struct, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Spooled(Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
-    """One node of a job. `link`: None where agent and controller are one process."""
+    """Facts about one node of a job. `link`: None if agent and controller are one process."""
 
     job: str
     node: str
@@ -39,7 +39,10 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
 
 class OwnFacts(Struct, frozen=True, kw_only=True):
-    """A process of Holdfast. `part`: controller, agent or server. `journal`: whether it is written; None: it has none."""
+    """Facts about a Holdfast process.
+
+    `part`: controller, agent or server. `journal`: True while it is being written; None: no journal.
+    """
 
     part: str
     version: str
@@ -110,7 +113,7 @@ def _link(place: tuple[str, str], link: Spooled) -> Iterator[Sample]:
 def own_samples(
     facts: OwnFacts, *, snapshot_age_s: float, exposition_s: float, dropped: int
 ) -> list[AnySample]:
-    """`snapshot_age_s`, `exposition_s`, `dropped`: of the values that are exported with these."""
+    """Returns samples of a Holdfast process. The other arguments describe the exported values themselves."""
     part = (facts.part,)
     found = [
         Sample("holdfast_build_info", (*part, facts.version, facts.python), 1.0),

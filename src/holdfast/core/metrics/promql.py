@@ -1,4 +1,4 @@
-"""Writes quantities as PromQL: `$gpu_util` becomes all series that it may be found in, in one unit. Pure."""
+"""Expands quantities to PromQL: `$gpu_util` becomes all series that can contain it, in one unit. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ _SELECTORS = re.compile(r"\{(?:[^{}]|\$\{\w+\})*\}")
 
 
 class UnknownSeries(KeyError):
-    """A quantity that series.toml does not have."""
+    """series.toml does not define the quantity."""
 
 
 class Ranged(NamedTuple):
-    """A quantity that an expression looks at over a range: `increase`, `port_downed`, `3h`."""
+    """A range query of a quantity: `increase`, `port_downed`, `3h`."""
 
     function: str
     series: str
@@ -30,17 +30,17 @@ class Ranged(NamedTuple):
 
 
 def expanded(text: str, series: Mapping[str, Series]) -> str:
-    """PromQL for the whole expression. raises: UnknownSeries"""
+    """Returns the PromQL of the whole expression. raises: UnknownSeries"""
     return QUANTITY.sub(lambda found: _one(found, series), text)
 
 
 def quantity(name: str, series: Mapping[str, Series]) -> str:
-    """PromQL for one quantity. raises: UnknownSeries"""
+    """Returns the PromQL of one quantity. raises: UnknownSeries"""
     return expanded(f"${name}", series)
 
 
 def ranged(text: str) -> list[Ranged]:
-    """What it looks at over a range, besides plain series names."""
+    """Returns the range queries of quantities in an expression."""
     return [
         Ranged(found["word"], found["series"], found["range"])
         for found in QUANTITY.finditer(text)
@@ -49,7 +49,7 @@ def ranged(text: str) -> list[Ranged]:
 
 
 def metric_names(promql: str) -> set[str]:
-    """The series names of an expression of ours: labels and texts are left out."""
+    """Returns the series names in an expression of this package. Ignores labels and strings."""
     plain = _SELECTORS.sub("", _TEXTS.sub('""', promql))
     return set(NAMES.findall(_GROUPED.sub("", plain)))
 

@@ -1,4 +1,4 @@
-"""Makes rule files, their promtool tests, and the form of the Prometheus operator, from the rules' data. Pure."""
+"""Builds rule files, their promtool tests and the Prometheus-operator form from the rules' data. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,17 +21,17 @@ def every_rule(book: RuleBook) -> list[AlertRule]:
 
 
 def rule_file(group: RuleGroup, book: RuleBook) -> Document:
-    """One group, as Prometheus reads it."""
+    """Returns one group in the format of Prometheus."""
     return {"groups": [_group(group, book)]}
 
 
 def known_file(book: RuleBook) -> Document:
-    """Records for each rule whether Prometheus has its series: 0 is unknown, and never healthy."""
+    """Returns recording rules that check for each rule whether its series exist: 0 means unknown, never healthy."""
     return {"groups": [_known_group(book)]}
 
 
 def operator_form(book: RuleBook) -> Document:
-    """All groups as a PrometheusRule. source: prometheus-operator, API monitoring.coreos.com/v1"""
+    """Returns all groups as a PrometheusRule. source: prometheus-operator, API monitoring.coreos.com/v1"""
     groups = [*(_group(group, book) for group in book.groups), _known_group(book)]
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -42,7 +42,7 @@ def operator_form(book: RuleBook) -> Document:
 
 
 def promtool_tests(group: RuleGroup, book: RuleBook, rule_files: Sequence[str]) -> Document:
-    """Tests for `promtool test rules`: each rule fires and does not fire, with the new and the old names of its series."""
+    """Returns tests for `promtool test rules`: each rule fires and does not fire, with new and old series names."""
     tests = [
         test
         for rule in group.rules
@@ -85,7 +85,7 @@ def _known_group(book: RuleBook) -> Document:
 
 
 def is_known(rule: AlertRule, series: Mapping[str, Series]) -> str:
-    """PromQL: 1 where all series that the rule needs are there, else 0."""
+    """Returns PromQL that is 1 if all series that the rule needs exist, else 0."""
     parts = [f"(count({' or '.join(_of_need(need, series))}) > bool 0)" for need in rule.needs]
     return f"{' * '.join(parts)} or vector(0)"
 
@@ -136,7 +136,7 @@ def _quantities(case: RuleCase, series: Mapping[str, Series]) -> list[Series]:
 
 
 def _input(key: str, values: str, series: Mapping[str, Series], number: int) -> tuple[str, str]:
-    """A series for promtool under its name of that number, with values in the unit of that name."""
+    """Returns a promtool series under its name of this number, with values in the unit of that name."""
     found = _OF_CASE.fullmatch(key)
     assert found is not None, key
     if not key.startswith("$"):
@@ -148,7 +148,7 @@ def _input(key: str, values: str, series: Mapping[str, Series], number: int) -> 
 
 
 def _scaled(values: str, by: float) -> str:
-    """`0.9x20` by 100: `90x20`."""
+    """Multiplies the values of a promtool series: `0.9x20` by 100 is `90x20`."""
     return " ".join(_scaled_word(word, by) for word in values.split())
 
 

@@ -1,4 +1,4 @@
-"""Writes plain data as YAML that people read and promtool takes; texts are quoted as in JSON, which YAML includes. Pure."""
+"""Writes plain data as readable YAML that promtool accepts. Texts are quoted as in JSON, a subset of YAML. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

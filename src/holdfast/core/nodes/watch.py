@@ -38,7 +38,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Contact(Struct, frozen=True, kw_only=True):
-    """The connection to one agent. `silent_since_s`: None while messages come. `allowed_s`: limit of silence; None: default."""
+    """The connection to one agent. `silent_since_s`: None while messages come. `allowed_s`: limit of silence; None:
+    default.
+    """
 
     silent_since_s: float | None = None
     closed: bool = False  # the connection is gone, not only quiet
@@ -63,7 +65,7 @@ class Ask(Struct, frozen=True):
 
 
 class AgentAgain(Struct, frozen=True):
-    """The engine must start another agent there."""
+    """The engine must start a new agent on the node: the earlier one has ended."""
 
 
 class Lost(Struct, frozen=True):
@@ -76,7 +78,9 @@ IN_CONTACT = Contact()
 
 
 def heard(contact: Contact) -> Contact:
-    """A message came. The count of failed agent starts is kept for a while: the new agent may end at once, too."""
+    """A message of the agent came. The count of failed agent starts is kept for a while: the new agent may end at once,
+    too.
+    """
     return Contact(agents=contact.agents, agent_asked_s=contact.agent_asked_s)
 
 

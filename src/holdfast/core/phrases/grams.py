@@ -33,15 +33,15 @@ def plain(text: str) -> str:
     return PLACEHOLDER.sub(" ", unicodedata.normalize("NFKC", text).lower())
 
 
-def mended(text: str) -> str:
-    """The plain text with the words of a picture as they were before it was read."""
+def without_ocr_errors(text: str) -> str:
+    """The plain text without the usual errors of text recognition: spaces within a word, 0 for o, 1 for l."""
     clean = SPACED.sub(lambda found: found[0].replace(" ", ""), plain(text))
     return ONES.sub(lambda found: "l" * len(found[0]), ZERO.sub("o", clean))
 
 
 def grams(text: str) -> frozenset[str]:
     """The n-grams of a text; empty if it has neither letters nor Chinese characters."""
-    clean = mended(text)
+    clean = without_ocr_errors(text)
     found: set[str] = set()
     letters = "".join(word for word in LATIN.findall(clean) if word not in FILLERS)
     found.update(letters[at : at + GRAM] for at in range(len(letters) - GRAM + 1))

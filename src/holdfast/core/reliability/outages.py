@@ -133,6 +133,11 @@ def summary(outages: Outages) -> Summary:
 
 def down_shares(outages: Outages) -> list[float]:
     """The share of nodes that are down, at equal steps of time, in order of size."""
+    return sorted(count / outages.nodes for _, count in down_counts(outages))
+
+
+def down_counts(outages: Outages) -> list[tuple[float, int]]:
+    """(time, nodes that are down) at equal steps of time."""
     if outages.until_s <= outages.since_s:
         return []
     steps = min(LOOKS_MAX, max(100, int(outages.days * 12)))
@@ -144,11 +149,11 @@ def down_shares(outages: Outages) -> list[float]:
         last = min(steps, max(0, ceil((end_s - outages.since_s) / width_s)))
         changes[first] += 1
         changes[last] -= 1
-    shares, now = [], 0
-    for change in changes[:steps]:
-        now += change
-        shares.append(now / outages.nodes)
-    return sorted(shares)
+    found, now = list[tuple[float, int]](), 0
+    for step in range(steps):
+        now += changes[step]
+        found.append((outages.since_s + step * width_s, now))
+    return found
 
 
 def gaps_of(outages: Outages) -> Gaps:

@@ -6,17 +6,18 @@ is not assumed. With few failures the prior decides, and the credible range show
 
 from collections.abc import Sequence
 from functools import cached_property
-from math import exp, gamma, inf, isfinite, log
+from math import exp, gamma, inf, isfinite, log, log1p
 
 from msgspec import Struct
 
 SHAPES = tuple(round(0.30 + 0.05 * step, 2) for step in range(25))  # 0.30 ... 1.50
-MEANS = 61  # on each side of the prior's middle the grid reaches MEAN_SIGMAS
+MEANS = 81
 MEAN_SIGMAS = 4.0
 # Of the shape: InfiniteHBD and operators of large systems report 0.5 to 0.8 (docs/costs.md).
 SHAPE_MIDDLE, SHAPE_SIGMA = 0.6, 0.25  # of its logarithm
 # Of the mean time between failures of one node: published fleets differ by a factor of five and more.
 MEAN_SIGMA = 0.8
+TAIL = 3.0  # degrees of freedom of its prior, a Student distribution
 FEW, SOME = 5, 20
 TINY_S = 1.0  # two failures at the same time are taken as so far apart
 
@@ -105,7 +106,7 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
             )
         if self.failures < FEW:
             seen = f"only {self.failures} failures were" if self.failures > 1 else "only 1 failure was"
-            return f"{seen} seen: the range is wide, and mostly that of published fleets"
+            return f"{seen} seen: little is known, and the range is wide"
         if self.failures < SOME:
             return f"{self.failures} failures were seen: the rate is roughly known, its burstiness is not"
         return f"{self.failures} failures were seen"
@@ -129,8 +130,7 @@ def fit(gaps: Gaps, expected_mean: float) -> Fit:
                 + (shape - 1.0) * logs
                 - powers * exp(-shape * log_scale)
             )
-            prior_mean = -0.5 * (log(mean / expected_mean) / MEAN_SIGMA) ** 2
-            found.append((told + prior + prior_mean, one))
+            found.append((told + prior + _prior(log(mean / expected_mean)), one))
     top = max(score for score, _ in found)
     weights = [(exp(score - top), one) for score, one in found if score - top > -30.0]
     total = sum(weight for weight, _ in weights)
@@ -139,14 +139,20 @@ def fit(gaps: Gaps, expected_mean: float) -> Fit:
 
 
 def _means(expected_mean: float, failures: int, exposure: float) -> list[float]:
-    """The grid: wide and around the prior with few failures, narrow and around what was seen with many."""
-    middle = prior = log(expected_mean)
-    if failures:
-        weight = 1.0 / (1.0 + 0.5 * failures)
-        middle = weight * prior + (1.0 - weight) * log(max(exposure, TINY_S) / failures)
-    sigma = (MEAN_SIGMA**-2 + 0.25 * failures) ** -0.5
-    half = MEAN_SIGMAS * sigma + abs(middle - prior) / (1.0 + failures)
-    return [exp(middle + half * (2.0 * at / (MEANS - 1) - 1.0)) for at in range(MEANS)]
+    """The grid: over the prior and what was seen with few failures, narrow and around what was seen with many."""
+    prior = log(expected_mean)
+    seen = log(max(exposure, TINY_S) / failures) if failures else max(prior, log(max(exposure, TINY_S)))
+    if failures >= SOME:
+        half = MEAN_SIGMAS * (0.25 * failures) ** -0.5
+        low, high = seen - half, seen + half
+    else:
+        low, high = min(prior, seen) - MEAN_SIGMAS * MEAN_SIGMA, max(prior, seen) + MEAN_SIGMAS * MEAN_SIGMA
+    return [exp(low + (high - low) * at / (MEANS - 1)) for at in range(MEANS)]
+
+
+def _prior(log_ratio: float) -> float:
+    """Of the mean, to the expected one: heavy tails, so that a fleet far from the published ones is believed soon."""
+    return -0.5 * (TAIL + 1.0) * log1p((log_ratio / MEAN_SIGMA) ** 2 / TAIL)
 
 
 def exactly(one: Weibull) -> Fit:

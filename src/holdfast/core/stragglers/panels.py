@@ -49,7 +49,7 @@ class Panels:
         }
 
     def excess(self, rank: int, steps: int) -> float | None:
-        """Excess over its peers in the last steps, as a share of their time; None: unknown."""
+        """Excess over its peers in the last steps, as a share of their time; None if unknown."""
         if rank not in self._of:
             return None
         peers, place = self._of[rank]

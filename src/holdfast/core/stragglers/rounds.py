@@ -41,7 +41,7 @@ class _Group(Struct):
 class Rounds:
     """`nodes`: rank -> node. Clock offsets between nodes are learned here.
 
-    `clock_error_s`: their maximum; None: unbounded.
+    `clock_error_s`: their maximum; None if unbounded.
     """
 
     def __init__(self, nodes: Mapping[int, str], clock_error_s: float | None = None) -> None:

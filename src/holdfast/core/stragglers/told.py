@@ -23,7 +23,7 @@ HOW = {
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """A slower rank. `since`, `until`: steps; None: unknown, or ongoing. Shares: 0..1."""
+    """A slower rank. `since`, `until`: steps; None if unknown, or ongoing. Shares: 0..1."""
 
     rank: int
     source: StragglerSource

@@ -47,7 +47,7 @@ class StragglerWatch:
     """`nodes`: rank -> node. `peers`: rank -> its position, if ranks do different work (pipeline stages).
 
     `apart`: nodes are sampled at different moments, so no sample shows which rank came last. `clock_error_s`: maximum
-    clock difference between nodes; None: unbounded.
+    clock difference between nodes; None if unbounded.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class StragglerWatch:
         return tuple(one.found for one in self._open.values())
 
     def heat(self) -> HeatMap | None:
-        """Own times if ranks log them, else those by arrivals, else whole steps; None: no data."""
+        """Own times if ranks log them, else those by arrivals, else whole steps; None if there is no data."""
         always = {rank for one in self._open.values() for rank in one.found.ranks}
         found = (self._heats[name].map(always) for name in ("own", "arrivals", "steps"))
         return next((one for one in found if one is not None), None)

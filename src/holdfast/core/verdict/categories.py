@@ -211,8 +211,8 @@ RULES = (
 )  # fmt: skip
 
 ADVICE = {  # by category, else by action
-    "fix_code": "Look at the line named above; a restart alone will not mend it.",
-    "fix_config": "Look at the settings of the run; a restart alone will not mend it.",
+    "fix_code": "Look at the line named above; a restart alone will not fix it.",
+    "fix_config": "Look at the settings of the run; a restart alone will not fix it.",
     "fix_data": "Look at the data and the storage it is read from.",
     "fix_env": "Look at the environment of the run: packages, disks, rights.",
     "fix_network": "Look at the network between the nodes of the ranks named.",

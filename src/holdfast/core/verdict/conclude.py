@@ -36,7 +36,7 @@ def joined_failure(
     """The joined failure. `evidence`: the last of each worker. `hang`: over all ranks. `lost`: names of lost nodes.
 
     Launchers' tables are ordered by the first failure in them. The command's code: the first that is not 0, by
-    worker; 0 if all ended so; None: unknown.
+    worker; 0 if all ended so; None if unknown.
     """
     parts = [_with_codes(one.failure) for one in sorted(evidence, key=lambda one: one.worker)]
     tables = sorted((part.elastic for part in parts if part.elastic), key=lambda table: table[0].at_s)

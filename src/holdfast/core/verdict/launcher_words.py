@@ -21,7 +21,7 @@ WHO = ("rank", "local_rank", "task", "pid")
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What is known of the ranks. `of_local`, `of_pid`: rank by local rank and by process; None: unknown.
+    """What is known of the ranks. `of_local`, `of_pid`: rank by local rank and by process; None if unknown.
 
     `by_rank`: some ranks are known by their environment: then one Slurm task may hold many.
     """

@@ -75,7 +75,11 @@ def of_exit(failure: Failure, first: Trouble, alike: Sequence[Trouble], others: 
     named = any(_names(sentence, first.exit.pid) for sentence in failure.oom)
     oom = oom_category(failure, first.exit) if code == KILL or (code is None and named) else ""
     if oom:
-        category, confidence, says = oom, 0.97 if named else 0.8, "the kernel ran out of memory and killed it"
+        category, confidence, says = (
+            oom,
+            0.97 if named else 0.8,
+            "the host ran out of memory, and the kernel's OOM killer killed it",
+        )
     elif code is not None and code < 0:
         category, confidence, says = by_signal(code), 0.9 if code not in MILD else 0.7, ""
     elif failure.output_full and code:

@@ -54,7 +54,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 def weight_of(error: ErrorRecord | None, exit: End | None) -> int | None:
-    """0: an own fault. 1: ended without a reason. 2: looks like a follower. None: nothing wrong."""
+    """0: an own fault. 1: ended without a reason. 2: looks like a follower. None if nothing is wrong."""
     code = as_signal(exit.code) if exit else None
     if exit and exit.code == 0:
         return None  # whatever it logged, it did not stop it

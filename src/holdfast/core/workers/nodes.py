@@ -13,11 +13,12 @@ Return = Literal["", "hold", "stop", "check", "refused"]
 
 
 class Node(Struct):
-    """One node. `known`: the engine lists it. `attempt`, `worker`: what runs there as far as is known; 0, None: nothing.
+    """One node. `known`: the engine lists it. `attempt`, `worker`: what runs there as far as is known; 0, None if there
+    is nothing.
 
-    `lost`: reported to the core as lost, and not as back; `with_job`: lost with all nodes of the job. `down`: the engine's
-    reason; empty: the engine does not say that it is down. `returns`: how often it has come back. `gone_s`: since when a
-    new agent there does not know the worker that ran.
+    `lost`: reported to the core as lost, and not as back; `with_job`: lost with all nodes of the job. `down`: the
+    engine's reason; empty: the engine does not say that it is down. `returns`: how often it has come back. `gone_s`:
+    since when a new agent there does not know the worker that ran.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""Finds a node for each worker that the core wants placed, and asks the engine for more nodes where there are too few. Pure."""
+"""Finds a node for each worker that the core wants placed, and asks the engine for more nodes where there are too few.
+Pure.
+"""
 
 from collections.abc import Iterable
 
@@ -13,7 +15,9 @@ from holdfast.model.orders import PlaceWorkers
 
 
 class Placement:
-    """The order to place workers that is under way, if any. `gather_s`: how long it waits for nodes that may still join."""
+    """The order to place workers that is under way, if any. `gather_s`: how long it waits for nodes that may still
+    join.
+    """
 
     def __init__(self, roster: Roster, standbys: Standbys, gather_s: float) -> None:
         self._roster = roster
@@ -36,7 +40,9 @@ class Placement:
             self._roster.changed = True
 
     def turn(self, shunned: Iterable[str], at_s: float, *, always: bool) -> list[Act]:
-        """Tries again after a change of the roster. `always`: however many nodes are missing."""
+        """Tries to place the workers again after a change of the roster. `always`: even if more nodes are missing
+        than the changes since the last try can have freed.
+        """
         placing = self._placing
         if placing is None or not self._roster.changed:
             return []

@@ -1,4 +1,5 @@
-"""Implements the engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on each.
+"""Implements the engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on
+each.
 
 The nodes are those of `local_hosts`. They and their agents outlive this process: a later one with the same folder takes
 them over. The engine never checks a node over its network, so a node that is cut off counts as alive.
@@ -47,7 +48,7 @@ END_S = 3.0  # for agents to end by themselves
 
 
 class _Agent(Struct):
-    """`process`: None if another process started it. `due_s`: when to start it again; None: never."""
+    """`process`: None if another process started it. `due_s`: when to start it again; None for never."""
 
     pid: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -86,6 +87,8 @@ class LocalNodes:
         self._over: list[subprocess.Popen[bytes]] = []
         self._hosts: Hosts
         self._place: JobPlace
+
+    port = 0
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -143,6 +146,12 @@ class LocalNodes:
             self._down.discard(node)  # the answer is a new one
             self._lose(node, "it is down")
 
+    def lost(self, node: str, reason: str) -> None:
+        """Nothing: there are no other nodes."""
+
+    def returned(self, node: str) -> None:
+        """Nothing, too."""
+
     def isolate(self, node: str, reason: str) -> None:
         says = "it is a simulated node of this machine, which other jobs may still use"
         self._news.append(SetAside(node=node, says=says))
@@ -156,6 +165,9 @@ class LocalNodes:
 
     def signalled(self, number: int) -> bool:
         return False
+
+    def agents_end_with(self, code: int) -> int:
+        return 0
 
     def end(self, code: int) -> None:
         """Waits a few seconds at most."""

@@ -96,6 +96,8 @@ class SlurmEngine:
         self._lost_with = lost_with
         self._is_second = bool(lost_with)  # another controller began this job's steps
 
+    port = 0
+
     @property
     def nodes(self) -> tuple[str, ...]:
         return self.allocation.nodes
@@ -162,6 +164,12 @@ class SlurmEngine:
             return
         self._look(node).wanted = True
 
+    def lost(self, node: str, reason: str) -> None:
+        """Nothing: Slurm notices by itself."""
+
+    def returned(self, node: str) -> None:
+        """Nothing, too."""
+
     def isolate(self, node: str, reason: str) -> None:
         self._rights.isolate(node, reason)
 
@@ -191,6 +199,9 @@ class SlurmEngine:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
         return True
+
+    def agents_end_with(self, code: int) -> int:
+        return 0
 
     def end(self, code: int) -> None:
         """Ends the steps whose agents still run. Waits a few seconds at most; not at all if Slurm ends the job itself.

@@ -1,1 +1,1 @@
-"""Documents: what the page, the API, messages and commands show of jobs. Plain structs, the same for every reader."""
+"""Defines the documents that the page, the API, notices and commands show. Plain structs without behaviour."""

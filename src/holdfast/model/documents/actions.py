@@ -1,11 +1,13 @@
-"""Documents of the API besides what it shows: what an action asks for and answers, who is logged in, errors."""
+"""Defines the API's documents for actions, users, errors, health and the audit log."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-# reporter: a job that reports itself to the server; reads nothing. viewer: reads. operator: stops and restarts jobs,
-# isolates nodes, runs commands. admin: an operator who may also read the audit log. Each may do what the one before may.
+# reporter: a job that streams itself to the server; cannot read. viewer: reads. operator: also stops and
+# restarts
+# jobs, isolates nodes and runs commands. admin: also reads the audit log. Each role includes the rights
+# before it.
 Role = Literal["reporter", "viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = ("reporter", "viewer", "operator", "admin")
 
@@ -16,14 +18,14 @@ Number = Annotated[int, Meta(ge=0, le=10_000_000)]
 
 
 class ShellEnded(Struct, frozen=True, kw_only=True):
-    """The last text frame of a shell's WebSocket. `ended`: the exit code; None: it did not end by itself."""
+    """The last text frame of a shell's WebSocket. `ended`: the exit code; None: the shell did not exit by itself."""
 
     ended: int | None
     text: str
 
 
 class ShellSize(Struct, frozen=True, kw_only=True):
-    """A text frame to a shell: the size of the terminal, columns and rows."""
+    """A text frame to a shell. `resize`: columns and rows of the terminal."""
 
     resize: tuple[Annotated[int, Meta(ge=1, le=1_000)], Annotated[int, Meta(ge=1, le=500)]]
 
@@ -33,43 +35,46 @@ def allows(role: Role, needed: Role) -> bool:
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a request carries."""
+    """The body of a request."""
 
 
 class StopJob(Body, frozen=True):
-    """`force`: at once, without the grace."""
+    """Stop a job. `force`: kill it at once, without the grace period."""
 
     force: bool = False
     reason: Text = ""
 
 
 class RestartJob(Body, frozen=True):
-    """End the present attempt and start the next one; it counts as a restart."""
+    """End the current attempt and start the next one. Counts as a restart."""
 
     reason: Text = ""
 
 
 class Acknowledge(Body, frozen=True):
-    """Say that a person looks after the incident."""
+    """Acknowledge an incident. `text`: a comment."""
 
     text: Text = ""
 
 
 class Correct(Body, frozen=True):
-    """Say what the verdict should have been. `category`: as in docs/labels.md."""
+    """Correct a verdict. `category`: the correct one, as in docs/labels.md. `text`: a comment."""
 
     category: Annotated[str, Meta(min_length=1, max_length=100, pattern="^[a-z0-9_-]+$")]
     text: Text = ""
 
 
 class NodeReason(Body, frozen=True):
-    """Why a node is isolated or released."""
+    """The reason to isolate or release a node."""
 
     reason: Reason
 
 
 class ExecCommand(Body, frozen=True):
-    """Run a command on workers; `workers` None: on all of them. `loose`: join answers that differ in numbers only."""
+    """Run a command on workers.
+
+    `workers` None: all of them. `loose`: group answers that differ only in numbers.
+    """
 
     command: Annotated[
         tuple[Annotated[str, Meta(max_length=65_536)], ...], Meta(min_length=1, max_length=1_000)
@@ -84,14 +89,17 @@ class Login(Body, frozen=True):
 
 
 class ActionResult(Struct, frozen=True, kw_only=True):
-    """`done` False: it was not necessary; `text` says what was done, or why nothing was."""
+    """The result of an action. `done` False: nothing was done, and `text` states why; else `text` states what was done."""
 
     done: bool
     text: str
 
 
 class ExecGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Workers with the same answer. `outcome`: as in model.calls. `output`: as text; bytes that are none are replaced."""
+    """Workers with the same answer.
+
+    `outcome`: as in model.calls. `output`: text; invalid bytes are replaced.
+    """
 
     workers: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -103,7 +111,7 @@ class ExecGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ExecResult(Struct, frozen=True, kw_only=True):
-    """The rarest answer first. `code`: the highest exit code of all, as `holdfast exec` exits with."""
+    """The answers, the rarest first. `code`: the highest exit code, which `holdfast exec` returns."""
 
     job: str
     attempt: int
@@ -112,7 +120,10 @@ class ExecResult(Struct, frozen=True, kw_only=True):
 
 
 class Me(Struct, frozen=True, kw_only=True):
-    """Who asks. `by`: token, cookie, proxy, or loopback. `csrf`: to be sent as X-Holdfast-CSRF; empty: not needed."""
+    """The current user.
+
+    `by`: token, cookie, proxy or loopback. `csrf`: the value of the header X-Holdfast-CSRF; empty: not needed.
+    """
 
     name: str
     role: Role
@@ -122,7 +133,7 @@ class Me(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """`status`: ok, or degraded; `warnings`: what is wrong, one sentence each."""
+    """The health of the server. `status`: ok or degraded. `warnings`: problems, one sentence each."""
 
     status: Literal["ok", "degraded"]
     version: str
@@ -132,7 +143,7 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class ErrorText(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`text`: what failed, on what, and what to do now. `near`: names that may have been meant."""
+    """An error. `text`: what failed, on what, and what to do. `near`: similar valid names."""
 
     code: str
     text: str
@@ -144,7 +155,7 @@ class ErrorDocument(Struct, frozen=True, kw_only=True):
 
 
 class AuditLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the audit log. `result`: done, not-needed, refused, or failed."""
+    """One line of the audit log. `result`: done, not-needed, refused or failed."""
 
     at_s: float
     who: str

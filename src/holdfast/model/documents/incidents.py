@@ -1,4 +1,4 @@
-"""Documents about one incident: verdict, evidence, what was done and why, and what people said of it."""
+"""Defines the documents of one incident: verdict, evidence, actions with reasons, corrections."""
 
 from msgspec import Struct
 
@@ -8,9 +8,10 @@ from holdfast.model.signatures import Words
 
 
 class EvidenceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing seen. `id`: to fetch it again ("3.12": incident 3, the 12th). `kind`: line, exit, stack, kernel, check, sample, ...
+    """One piece of evidence.
 
-    `count`: how often; `before`, `after`: the lines around it, at most three each.
+    `id`: unique in the job ("3.12": incident 3, piece 12). `kind`: line, exit, stack, kernel, check, sample, ...
+    `count`: number of occurrences. `before`, `after`: at most three lines around it, each.
     """
 
     id: str
@@ -28,7 +29,7 @@ class EvidenceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StackGroup(Struct, frozen=True, kw_only=True):
-    """Ranks with the same stack, innermost frame first."""
+    """Ranks with the same stack. `frames`: the innermost first."""
 
     ranks: tuple[int, ...]
     frames: tuple[str, ...]
@@ -36,7 +37,7 @@ class StackGroup(Struct, frozen=True, kw_only=True):
 
 
 class WaitEdge(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Ranks that wait, for whom, and in what."""
+    """Ranks that wait, the ranks they wait for, and the collective."""
 
     ranks: tuple[int, ...]
     awaits: tuple[int, ...]
@@ -46,7 +47,7 @@ class WaitEdge(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RungRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rung of the ladder that was chosen, or considered. `why`: also why it was not chosen; `says`: in both languages."""
+    """A rung of the ladder, chosen or considered. `why`: the reason it was chosen or rejected. `says`: in both languages."""
 
     rung: str
     why: str
@@ -66,7 +67,7 @@ class CheckRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Similar(Struct, frozen=True, kw_only=True):
-    """An incident of the same cause in another job, or earlier in this one."""
+    """An incident of the same cause in another job, or earlier in this job."""
 
     job: str
     incident: int
@@ -75,7 +76,7 @@ class Similar(Struct, frozen=True, kw_only=True):
 
 
 class Correction(Struct, frozen=True, kw_only=True):
-    """What a person said against the verdict; both are kept."""
+    """A user's correction of the verdict. Both are kept."""
 
     category: str
     text: str
@@ -84,9 +85,10 @@ class Correction(Struct, frozen=True, kw_only=True):
 
 
 class IncidentDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`evidence`: in order of time, the first error marked; `evidence_total`: also those that are left out here.
+    """One incident.
 
-    `timeline`: seconds of each part between the finding and the first step after it, in order.
+    `evidence`: by time, with the first error marked. `evidence_total`: includes evidence omitted here. `timeline`:
+    seconds of each part from detection to the first step after recovery, in order.
     """
 
     job: str

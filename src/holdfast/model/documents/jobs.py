@@ -1,4 +1,4 @@
-"""Documents about jobs: a row of the list, groups of equal causes, and one whole job."""
+"""Defines the documents of jobs: a list row, groups of equal causes, a whole job, step times, heat maps."""
 
 from msgspec import Struct
 
@@ -6,13 +6,12 @@ from holdfast.model.documents.parts import Cost, JobState, Sentence, Who
 
 
 class JobRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the list of jobs.
+    """One job in the list. Times: seconds since the epoch.
 
-    `id`: in addresses; unique among all jobs of the server. `source`: where it was streamed from; empty: this state folder.
-    `state_since_s`: since when the state is so. `seen_at_s`: the last event or beat. Times: seconds since the epoch.
-    `sparkline`: seconds of one step, the oldest first, at most 30. `goodput`: 0..1, the share of the time since the
-    submission in which steps were made that counted; None: no step was seen.
-    `sentence`: of the last incident, or of the job's state. `cause`: what makes two jobs "of the same cause"; empty: none.
+    `id`: unique on the server; used in URLs. `source`: of a streamed job; empty: this state folder. `state_since_s`:
+    start of the state. `seen_at_s`: the last event or sign of life. `sparkline`: seconds per step, the oldest first,
+    at most 30. `goodput`: 0..1, the share of the time since submission spent on steps that count; None: no step so
+    far. `sentence`: about the last incident, or the state. `cause`: equal for jobs with the same cause; empty: none.
     """
 
     id: str
@@ -45,7 +44,7 @@ class JobRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CauseGroup(Struct, frozen=True, kw_only=True):
-    """Jobs that ended of the same cause. `jobs`: ids, the newest first, at most 100; `count`: all of them."""
+    """Jobs that ended for the same cause. `jobs`: at most 100 ids, the newest first. `count`: all jobs."""
 
     cause: str
     category: str
@@ -57,9 +56,10 @@ class CauseGroup(Struct, frozen=True, kw_only=True):
 
 
 class JobsPage(Struct, frozen=True, kw_only=True):
-    """`next`: the cursor of the page after this; empty: this is the last. `total`: jobs that fit the filters.
+    """A page of jobs.
 
-    `as_of_s`: the server's clock.
+    `next`: cursor of the next page; empty: this is the last. `total`: jobs that match the filters. `as_of_s`: the
+    server's clock.
     """
 
     jobs: tuple[JobRow, ...]
@@ -71,7 +71,7 @@ class JobsPage(Struct, frozen=True, kw_only=True):
 
 
 class AttemptRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`steps`: the first and the last that it made."""
+    """One attempt. `first_step`, `last_step`: the first and the last step it made."""
 
     number: int
     started_at_s: float
@@ -92,7 +92,7 @@ class RankRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`files`: its output of the present attempt, names and sizes in bytes."""
+    """One worker. `files`: names and sizes in bytes of its output in the current attempt."""
 
     worker: int
     node: str = ""
@@ -103,9 +103,10 @@ class WorkerRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IncidentRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One incident in a list. `rung`: the last one chosen (DESIGN §5). `over`: training goes on, or the job has ended.
+    """One incident in a list.
 
-    `cause`: as in JobRow: incidents of the same cause have the same one.
+    `rung`: the last one chosen (DESIGN §5). `over`: training continues, or the job has ended. `cause`: as in JobRow,
+    equal for incidents of the same cause.
     """
 
     number: int
@@ -125,7 +126,7 @@ class IncidentRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the fault-tolerance log. `seq`: of the journal's entry; `kind`: as in core.job.story.KINDS."""
+    """One line of the fault-tolerance log. `seq`: of the journal entry. `kind`: as in core.job.story.KINDS."""
 
     seq: int
     at_s: float
@@ -137,7 +138,7 @@ class LogLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Counters(Struct, frozen=True, kw_only=True):
-    """As the platforms' documents name them. `max_restarts` None: no automatic restarts."""
+    """Restart counters, with the names of the platforms' documents. `max_restarts` None: no automatic restarts."""
 
     max_restarts: int | None
     restarts: int
@@ -146,9 +147,10 @@ class Counters(Struct, frozen=True, kw_only=True):
 
 
 class JobDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job, whole, but for its output and its step times. `cost`: of all incidents together, and by cause.
+    """One job, without its output and step times.
 
-    `warnings`: what limits this document (a damaged journal, a host that does not answer), one sentence each.
+    `cost`: of all incidents, and by cause. `warnings`: limits of this document (a damaged journal, an unreachable
+    host), one sentence each.
     """
 
     row: JobRow
@@ -172,7 +174,7 @@ class JobDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LogPage(Struct, frozen=True, kw_only=True):
-    """`next`: seq to go on after; the last page of a live job has it too."""
+    """A page of the log. `next`: the seq to continue after; also set on the last page of a live job."""
 
     lines: tuple[LogLine, ...]
     next: int
@@ -180,7 +182,7 @@ class LogPage(Struct, frozen=True, kw_only=True):
 
 
 class Bucket(Struct, frozen=True, kw_only=True, array_like=True):
-    """Steps from `first_step` on, joined: seconds of one step (least, median, greatest) and the time of the first."""
+    """A bucket of steps. Times of one step in seconds (minimum, median, maximum); `at_s`: time of `first_step`."""
 
     at_s: float
     first_step: int
@@ -192,7 +194,7 @@ class Bucket(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that the charts mark: an attempt's start, an incident, a slowdown, a pause (checkpoint, evaluation)."""
+    """A mark on charts: the start of an attempt, an incident, a slowdown or a pause (checkpoint, evaluation)."""
 
     kind: str
     at_s: float
@@ -203,7 +205,7 @@ class Mark(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepSeries(Struct, frozen=True, kw_only=True):
-    """Step times of a job between two moments, in at most `points` buckets. `steps`: how many there are in all."""
+    """Step times of a job in a period, in at most `points` buckets. `steps`: the number of steps in total."""
 
     buckets: tuple[Bucket, ...]
     marks: tuple[Mark, ...] = ()
@@ -213,7 +215,7 @@ class StepSeries(Struct, frozen=True, kw_only=True):
 
 
 class HeatMap(Struct, frozen=True, kw_only=True):
-    """One value for each rank and span of time: `values[row][column]`; None: nothing is known.
+    """One value per rank and time span: `values[row][column]`; None: unknown.
 
     `metric`: utilisation (percent), cpu (cores), step (seconds behind the first), ... `ranks`: the rows.
     """

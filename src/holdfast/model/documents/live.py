@@ -1,4 +1,4 @@
-"""What the stream of events tells, by the name of the event. `log` has a LogLine, `output` an OutputLine as data."""
+"""Defines the data of server-sent events, by event name. `log` has a LogLine, `output` an OutputLine."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ LiveKind = Literal["job", "incident", "log", "output", "reset", "end"]
 
 
 class JobChanged(Struct, frozen=True, kw_only=True):
-    """Event `job`. `row` None: the job is not there any more."""
+    """Event `job`. `row` None: the job was removed."""
 
     id: str
     etag: str = ""
@@ -19,20 +19,20 @@ class JobChanged(Struct, frozen=True, kw_only=True):
 
 
 class IncidentChanged(Struct, frozen=True, kw_only=True):
-    """Event `incident`."""
+    """Event `incident`: a new or changed incident."""
 
     job: str
     row: IncidentRow
 
 
 class StreamReset(Struct, frozen=True, kw_only=True):
-    """Event `reset`: events were missed that cannot be sent again: read the documents anew."""
+    """Event `reset`: events were lost and cannot be sent again. Read the documents again."""
 
     why: str
 
 
 class StreamEnded(Struct, frozen=True, kw_only=True):
-    """Event `end`: the server ends the stream. `again`: it makes sense to connect again."""
+    """Event `end`: the server closes the stream. `again`: reconnecting makes sense."""
 
     why: str
     again: bool = True
@@ -42,7 +42,7 @@ AnyLive = JobChanged | IncidentChanged | LogLine | OutputLine | StreamReset | St
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One event with the job that it is about."""
+    """One event and the job it concerns."""
 
     kind: LiveKind
     job: str

@@ -1,4 +1,4 @@
-"""Documents about nodes and their devices."""
+"""Defines the documents of nodes and their devices."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from holdfast.model.documents.incidents import CheckRow
 
 
 class NodeRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`lemon_score`: 0..1; `numbers`: that made it. `isolated_for`: why and by whom; empty: not isolated."""
+    """One node. `lemon_score`: 0..1. `numbers`: its inputs. `isolated_for`: reason and user; empty: not isolated."""
 
     node: str
     isolated: bool = False
@@ -22,7 +22,7 @@ class NodeRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DeviceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A device by its serial number. `nodes`: where it has been, the newest first, with the times since when."""
+    """A device, identified by its serial number. `nodes`: nodes that had it and since when, the newest first."""
 
     serial: str
     model: str = ""
@@ -32,7 +32,7 @@ class DeviceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the node book. `job`, `incident`: where it came from."""
+    """One line of the node book. `job`, `incident`: its origin."""
 
     at_s: float
     kind: str

@@ -1,4 +1,4 @@
-"""What people are told: one notice for each incident, kept up to date, and what has been delivered of it. No behaviour."""
+"""Defines notices: one per incident, updated in place, with the state of its deliveries. No behaviour."""
 
 from typing import Literal
 
@@ -10,7 +10,8 @@ from holdfast.model.signatures import Words
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
-# Of an incident, in order: opened (or a hang), verdict, recovered or failed. The others are notices of their own.
+# Events of an incident, in order: opened (or a hang), verdict, recovered or failed. Others are separate
+# notices.
 NoticeEvent = Literal[
     "incident",
     "hang",
@@ -34,11 +35,11 @@ NOTICE_EVENTS: tuple[NoticeEvent, ...] = NoticeEvent.__args__  # type: ignore[at
 
 
 class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that people are told of, as it is now.
+    """One version of a notice.
 
-    `id`: the same for all versions; `version`: counts from 1. `event`: what made this version. `facts`: rows of name and
-    text for a card, in order. `link`: the page of it, where there is one. `cause`: equal for equal incidents of a fleet.
-    `is_milestone`: worth a message of its own where a receiver cannot update an earlier one. `is_over`: nothing follows.
+    `id`: equal for all versions. `version`: counts from 1. `event`: the cause of this version. `facts`: rows of name
+    and text for a card. `link`: its page, if any. `cause`: equal for equal incidents of a fleet. `is_milestone`:
+    needs a separate message if a receiver cannot update earlier ones. `is_over`: the last version.
     """
 
     id: str
@@ -60,7 +61,7 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Attempted(Struct, frozen=True, kw_only=True, tag="attempted"):
-    """A delivery was begun; without a row after it, it is not known whether it arrived."""
+    """A delivery has started. Without a later row, it is unknown whether it arrived."""
 
     notice: str
     channel: str
@@ -70,7 +71,7 @@ class Attempted(Struct, frozen=True, kw_only=True, tag="attempted"):
 
 
 class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
-    """A version arrived. `reference`: by which the receiver updates or continues it; empty: it cannot."""
+    """A version was delivered. `reference`: identifies the message for updates and replies; empty: not supported."""
 
     notice: str
     channel: str
@@ -80,7 +81,9 @@ class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """A delivery failed. `retry_at_s` None: it is given up. `in_a_row`: failures of this channel, this one included."""
+    """A delivery failed. `retry_at_s` None: no retry. `in_a_row`: consecutive failures of this channel, including
+    this one.
+    """
 
     notice: str
     channel: str
@@ -93,7 +96,7 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Joined(Struct, frozen=True, kw_only=True, tag="joined"):
-    """A notice was counted in another one, `into`, instead of being sent by itself."""
+    """A notice was merged into another notice, `into`, instead of being sent."""
 
     notice: str
     channel: str

@@ -1,4 +1,4 @@
-"""Documents about the training's output: its files, and pages of lines from them."""
+"""Defines the documents of the training's output: its files, and pages of their lines."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from holdfast.model.documents.parts import LinePlace
 
 
 class OutputFile(Struct, frozen=True, kw_only=True):
-    """`file`: relative to the job's folder. `rank` None: of the launcher and what is no rank."""
+    """An output file. `file`: relative to the job's folder. `rank` None: of the launcher or shared."""
 
     file: str
     attempt: int
@@ -18,7 +18,7 @@ class OutputFile(Struct, frozen=True, kw_only=True):
 
 
 class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line as it was written, colours and all. `cut_bytes`: left out of a line that is too long."""
+    """One line with its original control characters. `cut_bytes`: omitted from a line that is too long."""
 
     place: LinePlace
     text: str
@@ -29,9 +29,10 @@ class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OutputPage(Struct, frozen=True, kw_only=True):
-    """Lines of one or several files on one time axis. `before`, `after`: cursors of the pages beside; empty: none.
+    """Lines of one or several files on one time axis.
 
-    `scanned_bytes`: looked at for a pattern so far.
+    `before`, `after`: cursors of the adjacent pages; empty: none. `scanned_bytes`: bytes searched so far for a
+    pattern.
     """
 
     lines: tuple[OutputLine, ...]
@@ -42,10 +43,11 @@ class OutputPage(Struct, frozen=True, kw_only=True):
 
 
 class OutputWanted(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which lines of a job's output are asked for. Empty or None: all of that kind.
+    """A selection of lines of a job's output. Empty or None: no restriction.
 
-    Where: `cursor`, else `offset` (bytes, of the one `file`), else `at_s`, else the end ("before") or the beginning ("after").
-    `direction`: before, after or around. `pattern`: only lines that match, searched forwards.
+    The first of these that is set applies: `cursor`, `offset` (bytes, of the single `file`), `at_s`; default: the end
+    ("before") or the beginning ("after"). `direction`: before, after or around. `pattern`: only matching lines;
+    searches forwards.
     """
 
     file: str = ""

@@ -1,4 +1,4 @@
-"""Parts that several documents share: texts, people at fault, places in logs, pages of a list."""
+"""Defines parts that several documents share: sentences, culprits, places in logs, costs."""
 
 from typing import Literal
 
@@ -6,11 +6,13 @@ from msgspec import Struct
 
 from holdfast.model.signatures import Words
 
-# starting: no attempt runs yet. training: steps are made. recovering: from a failure to the first step after it.
-# waiting: for a node. kept: failed, the workers are held for inspection. stopping: the end is settled, processes are ended.
-# succeeded, failed, stopped (a person or a signal asked), preempted (the scheduler took the nodes): ended.
-# unsupervised: ranks run and no supervisor. dead: neither supervisor nor ranks, and no end in the journal.
-# unknown: the host cannot be asked, and nothing was reported for a while.
+# starting: no attempt runs yet. training: steps are made. recovering: from a failure to the first step after
+# it.
+# waiting: for a node. kept: failed, the workers are held for inspection. stopping: the outcome is final,
+# processes end.
+# succeeded, failed, stopped (by a user or a signal), preempted (the scheduler took the nodes): ended.
+# unsupervised: ranks run without a supervisor. dead: no supervisor, no ranks, and no end in the journal.
+# unknown: the host is unreachable and sent nothing for a while.
 JobState = Literal[
     "starting",
     "training",
@@ -31,12 +33,12 @@ LIVE_STATES: frozenset[JobState] = frozenset(
     {"starting", "training", "recovering", "waiting", "kept", "stopping", "unsupervised"}
 )
 
-# What a person sees first: neutral (nothing to do), trouble (Holdfast acts), lost (a person must act), recovered.
+# Tones of a headline: neutral (nothing to do), trouble (Holdfast acts), lost (a user must act), recovered.
 Tone = Literal["neutral", "trouble", "lost", "recovered"]
 
 
 class Who(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A culprit. None: not known. `device`: a PCI address, an index or a name."""
+    """A culprit. None: unknown. `device`: a PCI address, an index or a name."""
 
     rank: int | None = None
     worker: int | None = None
@@ -47,7 +49,7 @@ class Who(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Sentence(Struct, frozen=True, kw_only=True):
     """`WHO did WHAT, since WHEN; DONE; COST; NEXT.` in at most 160 characters per language.
 
-    `tone` decides the colour; `to_do`: whether a person has to do something.
+    `tone`: selects the colour. `to_do`: True if a user has to act.
     """
 
     text: Words
@@ -56,9 +58,9 @@ class Sentence(Struct, frozen=True, kw_only=True):
 
 
 class LinePlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place in the output of a job, stable for as long as the file lives. `offset`: in bytes, of the line's start.
+    """A place in a job's output, valid while the file exists.
 
-    `file`: relative to the job's folder.
+    `file`: relative to the job's folder. `offset`: of the line's start, in bytes.
     """
 
     file: str
@@ -70,10 +72,10 @@ class LinePlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Cost(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an incident or a job lost. `lost_s`: wall-clock seconds; `devices`: that stood idle meanwhile, 0: not known.
+    """What an incident or a job lost.
 
-    `by_cause`: seconds by what they went to (detection, diagnosis, stopping, placing, starting, repeated-steps, ...);
-    they add up to `lost_s`.
+    `lost_s`: wall-clock seconds. `devices`: idle devices; 0: unknown. `by_cause`: seconds by cause (detection,
+    diagnosis, stopping, placing, starting, repeated-steps, ...), which sum to `lost_s`.
     """
 
     lost_s: float

@@ -42,7 +42,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A process group by name. `ranks`: its members as ranks of the whole job, sorted; empty: not known."""
+    """A process group by name. `ranks`: its members as ranks of the whole job, sorted; empty if not known."""
 
     name: str
     about: str = ""

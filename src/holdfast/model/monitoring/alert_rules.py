@@ -1,4 +1,4 @@
-"""Alert rules, and the series that they are written in, as the data of `alert_rules/` holds them. No behaviour."""
+"""Defines alert rules and their series, as the data files in `alert_rules/` contain them. No behaviour."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ Severity = Literal["critical", "warning", "info"]
 
 
 class DeviceMetric(Struct, frozen=True, kw_only=True):
-    """One row of device_metrics.csv: a metric that an exporter has, its older names, and where that is known from."""
+    """One row of device_metrics.csv: a metric of an exporter, its older names and its source."""
 
     name: str
     group: str
@@ -21,17 +21,17 @@ class DeviceMetric(Struct, frozen=True, kw_only=True):
 
 
 class SeriesName(Struct, frozen=True, forbid_unknown_fields=True):
-    """`scale`: from the unit of this name to that of the quantity."""
+    """A series name. `scale`: factor from its unit to the quantity's unit."""
 
     name: str
     scale: float = 1.0
 
 
 class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A quantity and the series that it may be found in, the newest name first.
+    """A quantity and the series that can contain it, the newest name first.
 
-    `counter`: it only grows. `off`: what to do where the exporter does not have it by default. `labels`: of a series in a
-    test that names none.
+    `counter`: it only increases. `off`: what to do if the exporter does not enable it by default. `labels`: default
+    labels of the series in a test.
     """
 
     names: tuple[SeriesName, ...]
@@ -43,9 +43,9 @@ class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleCase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Series for promtool, by name or `$quantity` with labels, one value every 30 s; when to look; how many alerts fire.
+    """A promtool case: series by name or `$quantity` with labels, one value per 30 s; the time of the check.
 
-    `count`: -1: at least one. `labels`: only alerts with these count.
+    `count`: number of firing alerts; -1: at least one. `labels`: count only alerts with these labels.
     """
 
     series: dict[str, str]
@@ -55,7 +55,7 @@ class RuleCase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class AlertRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`expr`: PromQL with quantities. `needs`: what must be there for it to fire, `a|b` where one of them will do."""
+    """An alert rule. `expr`: PromQL with quantities. `needs`: series it requires, `a|b` for alternatives."""
 
     name: str
     says: str
@@ -70,21 +70,21 @@ class AlertRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleGroup(Struct, frozen=True):
-    """One file of rules."""
+    """One rule file."""
 
     name: str
     rules: tuple[AlertRule, ...]
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One expression of a panel. `legend`: with labels as Grafana writes them."""
+    """One expression of a panel. `legend`: in Grafana's label syntax."""
 
     expr: str
     legend: str
 
 
 class Panel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`unit`: a unit of Grafana's. `wide`: a row of its own."""
+    """A panel. `unit`: of Grafana. `wide`: takes a whole row."""
 
     title: str
     unit: str
@@ -98,7 +98,7 @@ class Panel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the reader chooses: the values that `query` finds."""
+    """A dashboard variable: its values are the results of `query`."""
 
     name: str
     label: str
@@ -114,7 +114,7 @@ class Dashboard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleBook(Struct, frozen=True, kw_only=True):
-    """Everything of `alert_rules/`. `facts`: by the newest name."""
+    """The contents of `alert_rules/`. `facts`: by newest metric name."""
 
     facts: dict[str, DeviceMetric]
     series: dict[str, Series]

@@ -1,12 +1,12 @@
-"""Alerts as Alertmanager sends and takes them. No behaviour."""
+"""Defines alerts that Alertmanager receives and sends. No behaviour."""
 
 from msgspec import Struct
 
 
 class Alert(Struct, frozen=True, kw_only=True):
-    """One alert to send. Its labels are what it is told from others by: they stay the same until it is resolved.
+    """One alert to send. Its labels identify it and stay the same until it resolves.
 
-    `ends_s`: when it is resolved, or when it counts as resolved unless it is sent again.
+    `ends_s`: when it resolved, or when it resolves unless it is sent again.
     """
 
     labels: dict[str, str]
@@ -17,7 +17,7 @@ class Alert(Struct, frozen=True, kw_only=True):
 
 
 class ReceivedAlert(Struct, frozen=True, kw_only=True):
-    """One alert of a webhook. Times in seconds since the epoch; None: not told."""
+    """One alert of a webhook. Times in seconds since the epoch; None: missing."""
 
     status: str  # firing, resolved
     labels: dict[str, str]
@@ -28,7 +28,7 @@ class ReceivedAlert(Struct, frozen=True, kw_only=True):
 
 
 class AlertEvidence(Struct, frozen=True, kw_only=True):
-    """What an alert says of a node that a job runs on. `key`: the same alert in the same state has the same one."""
+    """Evidence from an alert about a node of a job. `key`: equal for the same alert in the same state."""
 
     job: str
     node: str

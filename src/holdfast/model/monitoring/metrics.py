@@ -1,21 +1,22 @@
-"""What is exported for Prometheus: the description of a metric, and its values at one moment."""
+"""Defines metrics for Prometheus: their descriptions and their values at one moment."""
 
 from typing import Literal
 
 from msgspec import Struct
 
 MetricType = Literal["counter", "gauge", "histogram", "info"]
-# Who exports it: the process that decides for a job, the one on each node, the server over many jobs.
+# The exporters: the controller of a job, the agent of each node, the server.
 Exporter = Literal["controller", "agent", "server"]
 
 Labels = tuple[tuple[str, str], ...]
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """One metric. `name`: the whole one in Prometheus' text format, so with `_total` for a counter and `_info` for an info.
+    """One metric. `name`: the full name in the Prometheus text format, including `_total` (counter) or `_info`
+    (info).
 
-    `unit`: as the name says it; empty: a count or a state. `source`: where its value comes from. `buckets`: upper limits of
-    a histogram's, ascending, without infinity.
+    `unit`: as in the name; empty: a count or a state. `source`: of its value. `buckets`: ascending upper limits of a
+    histogram, without infinity.
     """
 
     name: str
@@ -29,7 +30,7 @@ class Metric(Struct, frozen=True, kw_only=True):
 
 
 class Exemplar(Struct, frozen=True):
-    """An example that a counter or bucket was last raised by. OpenMetrics only."""
+    """The latest example for a counter or bucket. OpenMetrics only."""
 
     labels: Labels
     value: float
@@ -37,7 +38,7 @@ class Exemplar(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True, gc=False):
-    """One value of the metric of that name. `labels`: in the order of the metric's."""
+    """One value of a metric. `labels`: in the metric's order."""
 
     metric: str
     labels: tuple[str, ...]
@@ -46,7 +47,7 @@ class Sample(Struct, frozen=True, gc=False):
 
 
 class Distribution(Struct, frozen=True):
-    """One histogram. `counts`: in each bucket alone, one more than there are limits. `exemplars`: the last of each bucket."""
+    """One histogram. `counts`: per bucket, not cumulative, one more than limits. `exemplars`: the last of each bucket."""
 
     metric: str
     labels: tuple[str, ...]

@@ -13,7 +13,7 @@ Weighs = Literal["node", "shared", "program", "asked"]
 class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """One event of a node. `node` is empty if it concerns all nodes of an attempt.
 
-    `device`: its name on the node (PCI address, name); `serial`: the device's permanent identity; empty: unknown.
+    `device`: its name on the node (PCI address, name); `serial`: the device's permanent identity; empty if unknown.
     """
 
     at_s: float

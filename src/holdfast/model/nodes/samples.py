@@ -41,9 +41,9 @@ class DiskSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node at one moment. Counters since boot; None: could not be read.
+    """One node at one moment. Counters since boot; None if they could not be read.
 
-    `ports_age_s`: how old the ports' values are, where their driver does not answer; None: never read.
+    `ports_age_s`: how old the ports' values are, where their driver does not answer; None if they were never read.
     """
 
     interfaces: tuple[InterfaceSample, ...] = ()

@@ -25,9 +25,9 @@ class AgentHello(Struct, frozen=True, kw_only=True):
     """An agent's introduction, at every connection.
 
     `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start. `attempt`,
-    `worker`: what runs here now; 0 and None: nothing. `token`: contents of the token file in the job's folder, by
-    which the controller sees whether the folder is shared; empty: none. `free_port`: a TCP port without a listener
-    here.
+    `worker`: what runs here now; 0 and None if there is nothing. `token`: contents of the token file in the job's
+    folder, by which the controller sees whether the folder is shared; empty if there is none. `free_port`: a TCP port
+    without a listener here.
     """
 
     node: str
@@ -67,7 +67,7 @@ class Sampled(Report, frozen=True, tag="sampled"):
     """Samples of the worker's ranks, once a second. May be dropped without room, oldest first.
 
     `log_bytes`: of all its output so far. `step`, `first_step`: the last and first step in its output. `node_busy_s`:
-    when disks or links of the node last carried much data; None: unknown. `steps`: steps that its ranks have logged
+    when disks or links of the node last carried much data; None if unknown. `steps`: steps that its ranks have logged
     since the last sample. `throttled_s`: total CPU throttling of each rank, in seconds; refreshed every few seconds.
     `used`: utilisation of devices, now and then while no rank reads or writes.
     """

@@ -11,14 +11,14 @@ CLOSE_WAIT_S = 0.5
 
 
 class Answer(NamedTuple, Generic[Value]):
-    """`age_s`: seconds since it arrived."""
+    """The result of one query. `age_s`: seconds since the query returned it."""
 
     value: Value
     age_s: float
 
 
 class Aside(Generic[Value]):
-    """`read` runs in the thread once for each `ask`, and not again before it returns.
+    """Runs `read` in a thread, once for each `ask`, and never twice at the same time.
 
     The thread starts with the first `ask`. A `read` that hangs costs this thread only; OSError, RuntimeError and
     ValueError are kept as `why_not`.
@@ -40,7 +40,7 @@ class Aside(Generic[Value]):
         self._asked_s = 0.0
 
     def ask(self) -> bool:
-        """Starts a query and returns at once. False: the previous query has not returned yet."""
+        """Starts a query and returns at once. False if the previous query has not returned yet."""
         if not self._idle.is_set() or self._over:
             return False
         if self._thread is None:

@@ -35,7 +35,7 @@ class Devices:
         self._aside: Aside[tuple[DeviceSample, ...]] = Aside(reader.read, "holdfast-nvml", clock)
 
     def ask(self) -> bool:
-        """Starts a reading and returns at once; call it only while a GPU is in use. False: the driver has not
+        """Starts a reading and returns at once; call it only while a GPU is in use. False if the driver has not
         answered yet.
         """
         return self._aside.ask()

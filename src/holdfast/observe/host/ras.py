@@ -46,7 +46,7 @@ class RasWitness:
         self._allowed = True
 
     def ask(self) -> bool:
-        """Starts a query and returns at once. False: not allowed yet, or a query is running."""
+        """Starts a query and returns at once. False if not allowed yet, or a query is running."""
         return self._allowed and self.is_enabled and self._aside.ask()
 
     def last(self) -> Answer[RasReport] | None:

@@ -23,7 +23,9 @@ MOUNTS_EVERY = 60  # samples between two looks at where the groups are mounted
 
 
 class Throttling(Struct, frozen=True, kw_only=True):
-    """Counters since the first sample. `quota`: CPUs that it may use, the lowest of all limits; None: no limit."""
+    """Counters since the first sample. `quota`: CPUs that it may use, the lowest of all limits; None if there is no
+    limit.
+    """
 
     throttled_s: float = 0.0
     periods: int = 0  # in which it wanted to run, of the groups with a quota

@@ -115,7 +115,7 @@ def tail(block: Block) -> tuple[str, ...]:
 
 
 def counts_on(block: Block) -> int | None:
-    """Where in the log the last four lines begin that count up in an unknown form; None: there are none."""
+    """Where in the log the last four lines begin that count up in an unknown form; None if there are none."""
     start = max(0, block.size - COUNTING_BYTES)
     lines = bytes(block.text[start : block.size]).split(b"\n")
     begins = accumulate((len(line) + 1 for line in lines), initial=start)
@@ -127,7 +127,7 @@ def counts_on(block: Block) -> int | None:
 class Progress(Struct, frozen=True):
     """A training's progress. `offset`: where its last progress line begins; `is_finished`: that is the final step.
 
-    `few_from`: where the last few such lines begin; None: there are fewer. `fewest_from`: the same for the last
+    `few_from`: where the last few such lines begin; None if there are fewer. `fewest_from`: the same for the last
     three.
     """
 

@@ -61,7 +61,7 @@ class StepFileWriter:
 
 
 def read(folder: Path) -> StepFile | None:
-    """The step file of the worker in this folder; None: there is none, or none that can be read."""
+    """The step file of the worker in this folder; None if there is none, or none that can be read."""
     try:
         with (folder / NAME).open("rb") as file:
             content = file.read(BYTES_MAX + 1)

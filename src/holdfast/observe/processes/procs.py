@@ -204,7 +204,7 @@ class _Descendant:
         self.children: list[int] = []
 
     def read(self) -> bool:
-        """False: it is gone, or its pid is another process's now."""
+        """False if it is gone, or its pid is another process's now."""
         stat = parse_stat(_read_once(f"/proc/{self.pid}/stat"))
         if stat is None or self.started not in (None, stat.started):
             return False

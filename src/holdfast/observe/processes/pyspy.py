@@ -45,7 +45,7 @@ Clock = Callable[[], float]
 
 
 class Ask(NamedTuple):
-    """A rank whose stacks are requested. `folder`: the worker's, with its shim's note; None: no signal is sent.
+    """A rank whose stacks are requested. `folder`: the worker's, with its shim's note; None if no signal is sent.
 
     `thread`: the one that runs its script, which is to come first; 0: the main one.
     """

@@ -78,7 +78,7 @@ class GroupStatusReader:
         self._received = bytearray()
 
     def ask(self) -> bool:
-        """Sends the query, unless one is open. False: nothing listens there (not yet, or no longer)."""
+        """Sends the query, unless one is open. False if nothing listens there (not yet, or no longer)."""
         if self._socket is None:
             self._socket = _connect(self.path)
             self._received.clear()
@@ -97,7 +97,7 @@ class GroupStatusReader:
         return True
 
     def read(self) -> tuple[GroupStatus, ...] | None:
-        """The answer, if it has arrived; one entry for each group in use. None: not yet."""
+        """The answer, if it has arrived; one entry for each group in use. None if not yet."""
         try:
             body = self._take()
             answer = None if body is None else _ANSWERS.decode(body)

@@ -1,4 +1,6 @@
-"""Verifies that both engines find each signature on the lines that it must match."""
+"""Verifies that both search engines, Hyperscan's automaton and Python's `re`, find each signature on the lines that it
+must match.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +11,10 @@ from holdfast.parsers.signature_files import SignatureError
 
 
 def disagreements(signatures: Sequence[Signature], cache: Path | None = None) -> list[str]:
-    """Signatures that an engine does not find, each in one sentence that begins with the id; empty if all are found.
+    """Signatures that a search engine does not find, each in one sentence that begins with the id; empty if all are
+    found.
 
-    cache: folder for compiled signatures. Without Hyperscan only the other engine is tested.
+    cache: folder for compiled signatures. Without Hyperscan, only `re` is tested.
     """
     try:
         engines = [engine(signatures, None, is_small=True), engine(signatures, cache)]

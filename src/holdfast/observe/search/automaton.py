@@ -134,7 +134,7 @@ class FastEngine:
 def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: bool = False) -> Engine:
     """The engine for these signatures. `is_small`: too little text for compiling to pay.
 
-    `cache`: folder for compiled patterns; None: no cache. Problems with it are no error. raises: SignatureError, for
+    `cache`: folder for compiled patterns; None for no cache. Problems with it are no error. raises: SignatureError, for
     a pattern that matches the empty line
     """
     key = _key(signatures)

@@ -66,7 +66,7 @@ class TooLoose(ValueError):
 class Loose(Struct, frozen=True):
     """A loosened pattern. `expression`: for the engines.
 
-    `any_of`: one of these occurs in every match; empty: unknown. `caseless`: they are lower case, whatever the text
+    `any_of`: one of these occurs in every match; empty if unknown. `caseless`: they are lower case, whatever the text
     has.
     """
 

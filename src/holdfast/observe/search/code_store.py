@@ -1,5 +1,6 @@
 """Reads the tables of device codes that come with Holdfast."""
 
+import functools
 from collections.abc import Collection
 from importlib.resources import files
 
@@ -24,6 +25,7 @@ def tables_for(categories: Collection[str]) -> CodeTables:
     return package_tables(kinds)
 
 
+@functools.cache  # 20 ms; a server diagnoses many texts
 def _table(kind: CodeKind) -> dict[str, CodeFact]:
     text = (files("holdfast.signatures") / f"{kind}.csv").read_text(encoding="utf-8")
     return parse_table(text, kind, ACTIONS)

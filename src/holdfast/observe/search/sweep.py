@@ -140,7 +140,7 @@ class Knowledge:
 class Sweep:
     """Takes the blocks of one log in order.
 
-    `lines_before`: the first block; None: unknown, so lines are not counted. `counts_lines`: the log cannot be read
+    `lines_before`: the first block; None if unknown, so lines are not counted. `counts_lines`: the log cannot be read
     again, so its lines are counted in passing; else only the first few, because counting takes time.
     """
 

@@ -226,7 +226,7 @@ class _Reading:
         try:
             return msgspec.convert(raw, Entry)
         except (msgspec.ValidationError, UnicodeError, RecursionError):
-            return self._mended(raw)
+            return self._repaired(raw)
 
     def _operation(self, entry: Entry) -> Operation:
         backend, kind = self._names.get(entry.profiling_name) or self._named(entry.profiling_name)
@@ -266,7 +266,7 @@ class _Reading:
         self._names[name] = found = (backend, kind) if colon else ("", backend)
         return found
 
-    def _mended(self, raw: Any) -> Entry | None:
+    def _repaired(self, raw: Any) -> Entry | None:
         """An entry of which some parts are of no use: without them. None where nothing of it is."""
         if not isinstance(raw, dict):
             self._notes.append("an entry is no record of an operation")

@@ -1,4 +1,5 @@
-"""Finds the writer and time of a line from the prefix that launchers, loggers and kernels put before it. Pure, and never raises.
+"""Finds the writer and time of a line from the prefix that launchers, loggers and kernels put before it. Pure, and
+never raises.
 
     [default3]:[rank11]: ...                        torchrun, torch            rank 11, local rank 3
     5: ...            [1,3]<stdout>: ...            srun --label, mpirun       rank 5, rank 3
@@ -20,7 +21,8 @@ a line that says its rank, local rank or device shows it. `labels_are_nodes` fin
 log then calls `writer_of` with what it says.
 
 source: torch, distributed/elastic/multiprocessing (prefixes, folders of --log-dir); srun(1); mpirun(1), --tag-output;
-Horovod, runner/common/util/safe_shell_exec.py; NCCL, src/debug.cc; Ray, _private/ray_logging; vLLM, utils/system_utils.py; systemd, journal export fields; kmsg
+Horovod, runner/common/util/safe_shell_exec.py; NCCL, src/debug.cc; Ray, _private/ray_logging; vLLM,
+utils/system_utils.py; systemd, journal export fields; kmsg
 """
 
 import re
@@ -168,7 +170,7 @@ def _take(reading: Reading, match: re.Match[str]) -> None:
 
 
 def _json(line: bytes, reading: Reading) -> bytes | None:
-    """The message within a journal's, Docker's or a logger's JSON line; None: it is nothing of the kind."""
+    """The message within a journal's, Docker's or a logger's JSON line; None if it is nothing of the kind."""
     if len(line) > JSON_MAX_BYTES:
         return None
     try:

@@ -77,7 +77,7 @@ class Stamp(Struct, frozen=True, kw_only=True):
 
 
 def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
-    """The timestamp that begins at `place`, including its brackets and one space after it; None: there is none."""
+    """The timestamp that begins at `place`, including its brackets and one space after it; None if there is none."""
     is_bracketed = text.startswith("[", place)
     if is_bracketed:
         if up := UPTIME.match(text, place):

@@ -45,7 +45,7 @@ class StepFormError(ValueError):
 
 
 def parse(text: str, name: str) -> tuple[StepForm, ...]:
-    """The forms in one TOML file, with their proofs. `name`: for messages. raises: StepFormError"""
+    """The forms in one TOML file, with the lines that test them. `name`: for messages. raises: StepFormError"""
     file = _file(text, name)
     ids = {form.id for form in file.form}
     for of in {*(proof.of for proof in file.proof), *(miss.of for miss in file.miss)} - ids:
@@ -66,7 +66,7 @@ def parse(text: str, name: str) -> tuple[StepForm, ...]:
 
 
 def parse_unproved(text: str, name: str) -> tuple[StepForm, ...]:
-    """The forms alone, unchecked: for files whose proofs were checked before. raises: StepFormError"""
+    """The forms without their test lines, unchecked: for files that were checked before. raises: StepFormError"""
     return _file(text.partition(PROOFS)[0], name).form
 
 

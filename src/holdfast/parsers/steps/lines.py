@@ -429,7 +429,7 @@ class StepLines:
         return False
 
     def _joins(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Takes a line as the continuation of what is held; False: it begins something else, and is still to be read."""
+        """Takes a line as the continuation of what is held; False if it begins something else, and is still to be read."""
         readers = [self._reader] if self._reader else self._wrapping
         is_new = any(reader.begins is not None and reader.begins.search(line) for reader in readers)
         if not is_new:

@@ -79,7 +79,7 @@ def is_framework(file: str) -> bool:
 
 
 def ended(text: str) -> tuple[str, str] | None:
-    """Type and message of the exception in this line, without its indentation; None: there is none."""
+    """Type and message of the exception in this line, without its indentation; None if there is none."""
     end = END.match(text)
     if end and (NAMED.match(end["type"]) or (end["type"] in PLAIN_NAMES and end["message"])):
         return end["type"], end["message"] or ""

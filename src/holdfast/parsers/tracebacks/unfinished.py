@@ -113,7 +113,7 @@ def restart(one: Open, new: Open) -> None:
 
 
 def own_text(one: Open, text: str) -> str | None:
-    """The line without the prefix of this traceback; None: it has another prefix, so it belongs to another one."""
+    """The line without the prefix of this traceback; None if it has another prefix, so it belongs to another one."""
     if one.prefix is None:
         return text
     if prefix := one.prefix.match(text):

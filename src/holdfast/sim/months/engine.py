@@ -54,6 +54,7 @@ FOUND_S, VERDICT_S, STOP_S, PLACE_S, CHECK_S, HEAL_S, LAUNCH_S, ISOLATE_S = (
     0.2,
     0.1,
 )
+REBOOT_S = 300.0  # of a node that comes back by itself: BIOS, driver, agent
 CODE = "fault"
 NOBODY = -1
 
@@ -159,7 +160,10 @@ class Engine:
         return WorkersPlaced(at_s=self._now_s, attempt=order.attempt, placed=tuple(found))
 
     def _move(self, worker: int, node: int) -> None:
-        self._at_work.pop(self._home[worker], None)
+        before = self._home[worker]
+        self._at_work.pop(before, None)
+        if before not in self._out:  # repaired meanwhile
+            self._spares.append(before)
         self._home[worker] = node
         self._at_work[node] = worker
 
@@ -298,8 +302,8 @@ class Engine:
         if not lost:
             return False
         self._stand()
-        for node in lost:
-            self._set_out(node, repair_s)
+        for node in lost:  # also one that only reboots is missed first
+            self._set_out(node, max(repair_s, self._contender.node_lost_s + REBOOT_S))
             self._answer(self._contender.node_lost_s, partial(self._lost, node))
         return True
 

@@ -227,7 +227,7 @@ def _with_trace(world: World, path: Path) -> World:
         if size > TRACE_BYTES_MAX:
             raise PlanRefused(f"{path} has {size} bytes: at most {TRACE_BYTES_MAX} are read")
         faults = read_trace(path.read_bytes())
-        nodes = world.plan.trace_nodes or len({one.node for one in faults})
+        nodes = world.plan.trace_nodes or max(1, len({one.node for one in faults}))
         outages = outages_of(faults, nodes)
     except OSError as error:
         raise PlanRefused(f"{path} cannot be read: {error.strerror}") from error

@@ -1,1 +1,1 @@
-"""Exports the metrics of what is supervised, and asks Prometheus about its incidents."""
+"""Exports the metrics of a supervised job and queries Prometheus about its incidents."""

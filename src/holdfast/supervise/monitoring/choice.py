@@ -1,4 +1,4 @@
-"""Starts the export of metrics where the settings ask for it. By its name: most jobs need none of it, nor its memory."""
+"""Starts the export of metrics if the settings enable it. Imports modules by name, to save memory otherwise."""
 
 import importlib
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from holdfast.observe.clock import JobClock
 
 
 class Metrics(Protocol):
-    """Of one process. `hear`: every decision, also those of a job that is taken up. `turn`: in each turn of its loop.
+    """The export of one process.
 
+    `hear`: receives every decision, including those of a resumed job. `turn`: runs in each turn of the loop.
     `channels`: descriptors that wake the loop.
     """
 
@@ -27,19 +28,19 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """Nobody has asked for them."""
+    """The export if it is disabled: does nothing."""
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
-        """Nothing is counted."""
+        """Does nothing."""
 
     def channels(self) -> list[int]:
         return []
 
     def turn(self) -> None:
-        """Nobody waits."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing."""
 
 
 def is_asked(settings: RunSettings) -> bool:
@@ -47,7 +48,7 @@ def is_asked(settings: RunSettings) -> bool:
 
 
 class Several:
-    """The export, and the questions to Prometheus: each as if it were the only one."""
+    """Combines the export and the queries to Prometheus."""
 
     def __init__(self, *parts: Metrics) -> None:
         self._parts = parts
@@ -76,7 +77,10 @@ def of_controller(
     handle: Callable[[AnyEvent], None],
     *parts: object,
 ) -> Metrics:
-    """`make`: "MODULE.FUNCTION" of this room, which takes `parts`. `handle`: takes what Prometheus tells of an incident."""
+    """Creates the export of a controller.
+
+    `make`: "MODULE.FUNCTION" of this package, called with `parts`. `handle`: receives findings from Prometheus.
+    """
     found: list[Metrics] = []
     if is_asked(settings):
         name, _, function = make.partition(".")
@@ -101,7 +105,7 @@ def of_agent(
     clock: JobClock,
     tell: Callable[[str], None],
 ) -> Metrics:
-    """`link`: connected, entries, bytes, dropped, lost."""
+    """Creates the export of an agent. `link`: connected, entries, bytes, dropped, lost."""
     if not is_asked(settings):
         return NoMetrics()
     module = importlib.import_module("holdfast.supervise.monitoring.node")

@@ -1,6 +1,6 @@
-"""Asks Prometheus what the devices of a running job showed around each incident, in a thread: nothing waits for it.
+"""Queries Prometheus for device metrics around each incident of a running job, in a thread that blocks nothing.
 
-What it finds is noted in the job's record, as evidence beside the verdict; it never changes what is done.
+Findings are recorded as evidence beside the verdict. They never change a decision.
 """
 
 import threading
@@ -15,19 +15,19 @@ from holdfast.metrics.rule_store import package_rules
 from holdfast.model.events import AnyEvent
 from holdfast.observe.clock import JobClock
 
-DELAY_S = 20.0  # until exporters have been scraped once more
-NEW_S = 60.0  # an incident of a record that is read again is not asked about
+DELAY_S = 20.0  # until exporters have been scraped again
+NEW_S = 60.0  # older incidents of a replayed record are not queried
 FINDING = "device-metrics"
 
 
 class DeviceWatch:
-    """`note`: takes findings, as kind and text, from `turn`."""
+    """Watches for incidents. `note`: receives findings as kind and text, from `turn`."""
 
     def __init__(
         self, url: str, clock: JobClock, note: Callable[[str, str], None], delay_s: float = DELAY_S
     ) -> None:
         self._url, self._clock, self._note, self._delay_s = url, clock, note, delay_s
-        self._asked = 0  # the number of the last incident
+        self._asked = 0  # the number of the last incident queried
         self._told: deque[str] = deque()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
@@ -49,7 +49,7 @@ class DeviceWatch:
         self._thread.start()
 
     def channels(self) -> list[int]:
-        return []  # nobody is in a hurry
+        return []  # no descriptor wakes the loop
 
     def turn(self) -> None:
         while self._told:

@@ -1,4 +1,4 @@
-"""Exports the metrics of a job: its ledger, its steps, and on one machine its node too."""
+"""Exports the metrics of a job: its ledger, its steps, and on a single machine its node."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ from holdfast.supervise.wheel import Wheel
 
 
 class Live:
-    """What the main loop knows of a running job, besides its decisions. Functions, for all of it changes."""
+    """Functions that return the current state of a running job besides its decisions."""
 
     def __init__(
         self,
@@ -35,7 +35,10 @@ class Live:
 
 
 class JobMetrics:
-    """`node`: where the agent is in this process, too. `worker`: beside others of a job without a controller, which one."""
+    """The export of a job.
+
+    `node`: if the agent runs in this process. `worker`: its number in a job of several workers without a controller.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class JobMetrics:
         self.exporter.close()
 
     def _collect(self) -> Callable[[], Sequence[AnySample]]:
-        """In the main loop: what changes. Outside of it: the file of the steps, and all samples."""
+        """Copies the changing values in the main loop. The returned function reads the step file and builds samples."""
         state, accounts = self._ledger.state, self._ledger.now(self._clock())
         output_s, stragglers, agents = self._live.output_s(), self._live.stragglers(), self._live.agents()
         folder = self._job.worker(state.job.attempt, 0)

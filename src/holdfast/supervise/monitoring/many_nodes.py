@@ -1,4 +1,4 @@
-"""Exports the metrics of a job on many nodes, from its controller."""
+"""Exports the metrics of a multi-node job from its controller."""
 
 from collections.abc import Callable
 

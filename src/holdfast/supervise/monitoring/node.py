@@ -18,7 +18,7 @@ VERSIONS = (__version__, platform.python_version())
 
 
 def node_facts(job: str, worker: WorkerAgent, clock: JobClock, link: Spooled | None = None) -> NodeFacts:
-    """What the agent knows now. Reads nothing."""
+    """Returns the agent's current facts without I/O."""
     attempt = worker.attempt
     if attempt is None:
         return NodeFacts(job=job, node=worker.node, version=__version__, link=link)
@@ -43,7 +43,7 @@ def node_facts(job: str, worker: WorkerAgent, clock: JobClock, link: Spooled | N
 
 
 class AgentMetrics:
-    """Of an agent that has a controller elsewhere: at the first free port after the controller's."""
+    """The export of an agent with a remote controller: on the first free port after the controller's."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class AgentMetrics:
         )
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
-        """Decisions are the controller's."""
+        """Does nothing: the controller exports decisions."""
 
     def channels(self) -> list[int]:
         return self.exporter.channels()
@@ -87,7 +87,7 @@ class AgentMetrics:
 
 
 def of_agents(settings: RunSettings, node: str) -> Exported:
-    """Where the agents of a job export, from where its controller does: NAME.prom becomes NAME-NODE.prom."""
+    """Returns the agents' export settings: the next port, and NAME-NODE.prom for NAME.prom."""
     address = settings.metrics_address
     if address:
         host, _, port = address.rpartition(":")

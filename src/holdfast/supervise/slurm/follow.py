@@ -237,7 +237,7 @@ class Follower:
 
 
 def ended_code(jobs: StateDir, name: str) -> int | None:
-    """The job's exit code in its record; None: it has not ended, or is unknown."""
+    """The job's exit code in its record; None if it has not ended, or is unknown."""
     try:
         job: JobDir = jobs.job(name)
         settings, _, rows = recorded(job)

@@ -223,7 +223,7 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
 
 
 def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> bool:
-    """True if no process has held the job for a while; False: it has ended, or its disk knows no locks.
+    """True if no process has held the job for a while; False if it has ended, or its disk knows no locks.
 
     `is_there`: whether the machine of its controller can be reached.
     """

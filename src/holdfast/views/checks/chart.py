@@ -29,7 +29,7 @@ class BenchFileUnreadable(ValueError):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One device's number. `first`: its first measured value; None: unknown.
+    """One device's number. `first`: its first measured value; None if unknown.
 
     `off`: how far it is on the bad side of its model's median, as a share; None: too few devices. `is_sure`: the
     device was otherwise idle.

@@ -30,7 +30,7 @@ def _failures(advice: Advice) -> list[Line]:
     rate, shape = advice.per_1000_node_days, advice.shape
     return [
         Line("Failures", "strong"),
-        Line(f"  {advice.known} in {advice.node_days:,.1f} node-days"),
+        Line(f"  {advice.known} in {gpu_hours(advice.node_days)} node-days"),
         Line(f"  {_range(rate)} per 1,000 node-days; of this job one in {_times(advice.mean_s)}"),
         Line(f"  bursts: Weibull shape {_range(shape)} (1: none)"),
     ]
@@ -82,7 +82,7 @@ def _first_out(advice: Advice) -> list[Line]:
 
 
 def _range(one: Range) -> str:
-    return f"{one.middle:.2f} ({one.low:.2f} to {one.high:.2f})"
+    return f"{gpu_hours(one.middle)} ({gpu_hours(one.low)} to {gpu_hours(one.high)})"
 
 
 def _times(one: Range) -> str:
@@ -100,7 +100,7 @@ def _length(seconds: float | None) -> str:
 
 
 def picture(advice: Advice, title: str) -> CurvePicture | None:
-    """The curve of goodput over the interval; None: no cost of a checkpoint is known."""
+    """The curve of goodput over the interval; None if no cost of a checkpoint is known."""
     if advice.interval is None or not advice.curve:
         return None
     found = advice.interval

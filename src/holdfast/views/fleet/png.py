@@ -37,7 +37,7 @@ def draw(path: Path, drawn: Picture) -> None:
         raise NotDrawn(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _figure(high_in: float, drawn: Picture) -> tuple[Any, Any]:
+def _figure(high_in: float, drawn: Picture, left: float, below_in: float) -> tuple[Any, Any]:
     try:
         module = importlib.import_module("matplotlib.figure")
     except ImportError as error:
@@ -50,7 +50,7 @@ def _figure(high_in: float, drawn: Picture) -> tuple[Any, Any]:
     )
     said = "  ·  ".join(drawn.said)
     figure.text(0.04, 1 - 0.62 / high_in, said, fontsize=9, color=QUIET, parse_math=False)
-    axes = figure.add_axes((0.12, 0.7 / high_in, 0.84, 1 - 1.6 / high_in))
+    axes = figure.add_axes((left, below_in / high_in, 0.96 - left, 1 - (below_in + 0.9) / high_in))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     axes.tick_params(colors=QUIET, labelsize=9, length=0)
@@ -59,7 +59,7 @@ def _figure(high_in: float, drawn: Picture) -> tuple[Any, Any]:
 
 
 def _curve(drawn: CurvePicture) -> Any:
-    figure, axes = _figure(5.0, drawn)
+    figure, axes = _figure(5.0, drawn, 0.1, 0.7)
     axes.grid(True, color=GRID, lw=0.8)
     axes.plot([x for x, _ in drawn.points], [y for _, y in drawn.points], color=colour_of("computing"), lw=2)
     axes.set_xscale("log")
@@ -75,7 +75,7 @@ def _curve(drawn: CurvePicture) -> Any:
 
 
 def _bars(drawn: BarsPicture) -> Any:
-    figure, axes = _figure(1.9 + 0.38 * len(drawn.bars), drawn)
+    figure, axes = _figure(2.1 + 0.38 * len(drawn.bars), drawn, 0.26, 1.1)
     places = range(len(drawn.bars))
     left = [0.0] * len(drawn.bars)
     for name in drawn.classes:
@@ -86,6 +86,6 @@ def _bars(drawn: BarsPicture) -> Any:
     axes.set_ylim(len(drawn.bars) - 0.4, -0.6)
     axes.set_xlim(0, 1)
     axes.legend(
-        frameon=False, fontsize=8, labelcolor=QUIET, loc="upper center", bbox_to_anchor=(0.5, -0.06), ncols=6
+        frameon=False, fontsize=8, labelcolor=QUIET, loc="upper center", bbox_to_anchor=(0.4, -0.08), ncols=6
     )
     return figure

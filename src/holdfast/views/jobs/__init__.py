@@ -1,1 +1,1 @@
-"""Makes the documents of jobs and incidents from their stories. Pure."""
+"""Builds the documents of jobs and incidents from their stories. Pure."""

@@ -1,4 +1,4 @@
-"""Adds up what incidents and jobs lost, by what it went to. Pure."""
+"""Computes what incidents and jobs lost, by cause. Pure."""
 
 from collections.abc import Iterable
 
@@ -10,14 +10,14 @@ DIGITS = 3
 
 
 def cost_of(incident: IncidentStory, devices: int) -> Cost | None:
-    """Of one incident; None where nothing is known of its time. `lost_s` is the sum of `by_cause`."""
+    """Returns the cost of one incident; None if its time is unknown. `lost_s` is the sum of `by_cause`."""
     if not incident.spent:
         return None
     return _cost(incident.spent, devices, incident.steps_lost)
 
 
 def cost_of_job(summary: Summary) -> Cost | None:
-    """Of all incidents together; None where there was none."""
+    """Returns the cost of all incidents; None without incidents."""
     parts = [part for one in summary.incidents for part in one.spent]
     if not parts:
         return None
@@ -26,12 +26,12 @@ def cost_of_job(summary: Summary) -> Cost | None:
 
 
 def timeline(incident: IncidentStory) -> tuple[tuple[str, float], ...]:
-    """Seconds of each part up to the first step after the recovery, in order."""
+    """Returns seconds of each part up to the first step after the recovery, in order."""
     return tuple((part.what, round(part.seconds, DIGITS)) for part in incident.spent if part.what != REPEATED)
 
 
 def goodput(summary: Summary) -> float | None:
-    """The share of the time since the submission in which steps were made that counted; None: no step was seen."""
+    """Returns the share of the time since submission spent on steps that count; None: no step so far."""
     if summary.submitted_at_s is None or summary.last_at_s is None:
         return None
     whole_s = summary.last_at_s - summary.submitted_at_s

@@ -1,4 +1,4 @@
-"""Lists what was seen of an incident, in order of time: lines, ends of ranks, checks; the first error is marked. Pure."""
+"""Lists the evidence of an incident by time: lines, exits, checks. Marks the first error. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ PLACED = re.compile(r"attempt-(?P<attempt>\d+)/worker-(?P<worker>\d+)/(?:rank-(?
 
 
 def evidence_rows(incident: IncidentStory) -> tuple[EvidenceRow, ...]:
-    """All of it. Things without a time stand behind those that led to them."""
+    """Returns all evidence. Items without a time follow their cause."""
     rows = [*_faults(incident), *_exits(incident), *_lines(incident)]
     rows = _in_time(rows)
     return tuple(
@@ -34,7 +34,7 @@ def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:
 
 
 def place_of(file: str, line: int | None, offset: int | None = None) -> LinePlace | None:
-    """Where a piece of evidence stands in the job's folder."""
+    """Returns the place of a piece of evidence in the job's folder."""
     if not file:
         return None
     found = PLACED.search(file)
@@ -82,7 +82,7 @@ def _line(one: Evidence, incident: IncidentStory, *, is_first: bool) -> Evidence
 
 
 def _exits(incident: IncidentStory) -> list[EvidenceRow]:
-    """Each rank that ended with an error. Ranks that ended alike at the same moment are one row."""
+    """Returns each rank that ended with an error. Equal exits at the same moment form one row."""
     groups: dict[tuple[int | None, str, int], list[RankEnd]] = {}
     for one in incident.exits:
         if one.code:
@@ -111,7 +111,7 @@ def _exits(incident: IncidentStory) -> list[EvidenceRow]:
 
 
 def _faults(incident: IncidentStory) -> list[EvidenceRow]:
-    """What is no line and no end: a hang, a node that is gone."""
+    """Returns faults that are neither lines nor exits: hangs, lost nodes."""
     rows = []
     for fault in incident.faults:
         if isinstance(fault, HangFault):
@@ -147,7 +147,7 @@ def _check(told: CheckTold) -> CheckRow:
 
 
 def _in_time(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
-    """By time; one without a time keeps its place behind the row before it."""
+    """Sorts by time. A row without a time stays after the row before it."""
     keyed: list[tuple[float, int, EvidenceRow]] = []
     last_s = float("-inf")
     for number, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Makes the document of one incident: verdict, evidence, what was done and why, what it cost. Pure."""
+"""Builds the document of one incident: verdict, evidence, actions with reasons, cost. Pure."""
 
 from datetime import tzinfo
 
@@ -30,7 +30,7 @@ def incident_document(
     corrections: tuple[Correction, ...] = (),
     zone: tzinfo | None = None,
 ) -> IncidentDocument:
-    """`scene`: what the files of the incident hold, where they were read."""
+    """Returns the document. `scene`: the contents of the incident's files, if they were read."""
     verdict = incident.verdict
     evidence = evidence_rows(incident)
     shown = kept_evidence(evidence)
@@ -61,7 +61,7 @@ def incident_document(
 
 
 def kept_evidence(rows: tuple[EvidenceRow, ...], at_most: int = EVIDENCE_MAX) -> tuple[EvidenceRow, ...]:
-    """At most so many rows, the first error among them, in their order."""
+    """Returns at most `at_most` rows in order, including the first error."""
     if len(rows) <= at_most:
         return rows
     first = next((place for place, row in enumerate(rows) if row.first_error), 0)

@@ -1,4 +1,4 @@
-"""Makes the document of one whole job. Pure."""
+"""Builds the document of one whole job. Pure."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -28,7 +28,7 @@ CAUSE_S, AFTER_S = 60.0, 5.0  # such a line so long before an incident, or after
 def job_document(
     summary: Summary, seen: Seen, findings: Sequence[LogLine] = (), zone: tzinfo | None = None
 ) -> JobDocument:
-    """`findings`: lines about findings that never block, the oldest first; the last ones are kept."""
+    """Returns the document. `findings`: log lines of findings that never block, ascending; keeps the last ones."""
     incidents = tuple(incident_row(one, summary, seen, zone) for one in summary.incidents[-INCIDENTS_MAX:])
     return JobDocument(
         row=job_row(summary, seen, zone),
@@ -106,7 +106,7 @@ def _workers(summary: Summary, seen: Seen) -> tuple[WorkerRow, ...]:
 
 
 def _ranks(summary: Summary, seen: Seen) -> tuple[RankRow, ...]:
-    """Of the present attempt. A rank whose process is gone has ended, even without a recorded exit."""
+    """Returns the ranks of the current attempt. A rank without a process has ended, even without a recorded exit."""
     last = summary.incidents[-1] if summary.incidents else None
     at_fault = (
         {one.rank for one in whom(last)} if last is not None and last.attempt == summary.attempt else set()

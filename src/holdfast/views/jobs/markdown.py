@@ -1,4 +1,4 @@
-"""Writes an incident as Markdown for a ticket: the sentence, a table, the evidence, what was done. Pure."""
+"""Formats an incident as Markdown for a ticket: the sentence, a table, the evidence, the actions. Pure."""
 
 from holdfast.core.job.wording import culprit_words
 from holdfast.model.documents.incidents import EvidenceRow, IncidentDocument
@@ -28,7 +28,7 @@ HEADS = {
 
 
 def incident_markdown(document: IncidentDocument, language: Language = "en") -> str:
-    """Secrets are masked; text from outside cannot end its code span or table cell."""
+    """Returns the Markdown. Masks secrets; escapes log text, so that it cannot end its code span or table cell."""
     row = document.row
 
     def head(name: str) -> str:
@@ -97,12 +97,12 @@ def _line(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """For between backquotes, also in a table."""
+    """Escapes a text for a code span, also in a table."""
     return _line(text).replace("`", "'").replace("|", "\\|")
 
 
 def _plain(text: str) -> str:
-    """Without a meaning in Markdown or HTML."""
+    """Escapes Markdown and HTML."""
     line = _line(text)
     for mark in "\\`*_[]<>#|":
         line = line.replace(mark, f"\\{mark}")

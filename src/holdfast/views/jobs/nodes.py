@@ -1,4 +1,4 @@
-"""Makes the parts of a node's document from the lines of the node book. Pure."""
+"""Builds the parts of a node's document from the node book. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,12 +21,12 @@ CHECKS_MAX = 100
 
 
 def node_lines(lines: Iterable[AnyLine]) -> tuple[NodeLine, ...]:
-    """The newest first."""
+    """Returns the lines of a node, the newest first."""
     return tuple(sorted(map(_line, lines), key=lambda line: line.at_s, reverse=True))
 
 
 def check_rows(lines: Iterable[AnyLine]) -> tuple[CheckRow, ...]:
-    """What the newest checks of the node came to, the newest first."""
+    """Returns the results of the node's latest checks, the newest first."""
     checks = sorted(
         (one for one in lines if isinstance(one, CheckLine)), key=lambda one: one.at_s, reverse=True
     )
@@ -39,7 +39,7 @@ def check_rows(lines: Iterable[AnyLine]) -> tuple[CheckRow, ...]:
 
 
 def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
-    """`lines`: all of this device, in any order."""
+    """Returns the row of a device. `lines`: all lines of this device, in any order."""
     found = sorted(lines, key=lambda line: line.at_s, reverse=True)
     newest = found[0]
     return DeviceRow(
@@ -52,7 +52,7 @@ def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
 
 
 def with_isolation(row: NodeRow, jobs: tuple[str, ...], isolation: Isolation | None) -> NodeRow:
-    """As the book has it now: the index may be a moment late."""
+    """Sets the isolation from the node book, because the index can lag behind."""
     return NodeRow(
         node=row.node,
         isolated=isolation is not None,

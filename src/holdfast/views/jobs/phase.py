@@ -1,4 +1,6 @@
-"""Says what a job does now, where its journal ends in the middle: its last phase is then the past. Pure."""
+"""Describes the current activity of a job, also if its journal stops in the middle and its last phase is out of date.
+Pure.
+"""
 
 from msgspec.structs import replace
 
@@ -14,7 +16,7 @@ WORDS: dict[JobState, str] = {
 
 
 def true_words(summary: Summary, state: JobState, *, is_being_ended: bool = False, since: str = "") -> str:
-    """The words of the journal's phase, or those of a state in which nobody acts on it. `since`: as a stamp."""
+    """Returns the words of the journal's phase, or of an unsupervised state. `since`: a time stamp."""
     if state == "preempted" and not summary.outcome:
         return f"pre-empted: {summary.moved}"
     words = WORDS.get(state)
@@ -28,5 +30,5 @@ def true_words(summary: Summary, state: JobState, *, is_being_ended: bool = Fals
 
 
 def with_true_words(summary: Summary, state: JobState, *, is_being_ended: bool = False) -> Summary:
-    """The summary with these words in place of the journal's last."""
+    """Returns the summary with these words for its phase."""
     return replace(summary, phase_words=true_words(summary, state, is_being_ended=is_being_ended))

@@ -1,4 +1,4 @@
-"""Makes the rows of lists: one of a job, one of an incident, with their sentences. Pure."""
+"""Builds list rows with sentences: one for a job, one for an incident. Pure."""
 
 import shlex
 from datetime import tzinfo
@@ -14,7 +14,7 @@ from holdfast.views.state_sentence import StateTold, state_sentence
 
 SPARKLINE_MAX = 30
 COMMAND_MAX, CAUSE_MAX, NODES_MAX, WHO_MAX = 2_000, 240, 512, 64
-# Of these the state says more than any incident before.
+# In these states, the state is more informative than any earlier incident.
 STATE_COUNTS: frozenset[JobState] = frozenset(
     {
         "starting",
@@ -33,7 +33,7 @@ PACED: frozenset[JobState] = frozenset({"training"})
 
 
 def job_row(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> JobRow:
-    """The job as one line of a list. A pace is told of a job that trains, and of no other."""
+    """Returns the list row of a job. Only a training job has a pace."""
     steps = seen.steps
     step = _step(summary, seen)
     is_paced = seen.state in PACED and steps is not None
@@ -73,7 +73,7 @@ def job_row(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> JobRow:
 def incident_row(
     incident: IncidentStory, summary: Summary, seen: Seen, zone: tzinfo | None = None
 ) -> IncidentRow:
-    """The incident as one line of a list."""
+    """Returns the list row of an incident."""
     verdict = incident.verdict
     recovered_s = incident.found_at_s + incident.took_s if incident.took_s is not None else None
     return IncidentRow(
@@ -95,7 +95,7 @@ def incident_row(
 
 
 def job_sentence(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> Sentence:
-    """Of the last incident, or of the state where that says more."""
+    """Returns the sentence about the last incident, or about the state if that is more informative."""
     last = summary.incidents[-1] if summary.incidents else None
     if last is None or seen.state in STATE_COUNTS:
         return state_sentence(_told(summary, seen), zone)
@@ -103,12 +103,12 @@ def job_sentence(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> Se
 
 
 def about(summary: Summary, seen: Seen) -> About:
-    """What sentences about incidents need of the job."""
+    """Returns the job facts that sentences about incidents need."""
     return About(state=seen.state, max_restarts=summary.max_restarts, workers=summary.workers)
 
 
 def cause_of(summary: Summary, state: JobState) -> str:
-    """The same text for jobs that failed of the same cause; empty for all others."""
+    """Returns a text that is equal for jobs that failed for the same cause; empty for all others."""
     if state not in FAILED:
         return ""
     last = summary.incidents[-1] if summary.incidents else None
@@ -118,7 +118,7 @@ def cause_of(summary: Summary, state: JobState) -> str:
 
 
 def _cause_of(incident: IncidentStory) -> str:
-    """The same text for incidents of the same cause; empty: it is not known."""
+    """Returns a text that is equal for incidents of the same cause; empty if it is unknown."""
     if incident.verdict is None:
         return ""
     return clean(incident.problem or problem_key(incident.verdict), CAUSE_MAX)
@@ -144,7 +144,7 @@ def _told(summary: Summary, seen: Seen) -> StateTold:
 
 
 def _step(summary: Summary, seen: Seen) -> int | None:
-    """The last step; of a job that has ended or died, that of the attempt before where the last made none."""
+    """Returns the last step. For an ended or dead job whose last attempt made none, that of the attempt before."""
     if seen.steps is not None and seen.steps.now.step is not None:
         return seen.steps.now.step
     if summary.step is not None:

@@ -1,6 +1,6 @@
-"""Lists the rungs of the ladder for an incident: the chosen ones, and why the others were not. Pure.
+"""Lists the chosen rungs of the ladder for an incident, and why the others were rejected. Pure.
 
-The rules are those of docs/ladder.md and `core.job.ladder`, told for the faults, the policy and the counters of the incident.
+Applies the rules of docs/ladder.md and `core.job.ladder` to the faults, the policy and the counters of the incident.
 """
 
 import re
@@ -60,7 +60,7 @@ class _Case(Struct, frozen=True, kw_only=True):
 
 
 def rung_rows(incident: IncidentStory, policy: Policy) -> tuple[RungRow, ...]:
-    """In their order: those chosen with their time, then the others in the order of the ladder."""
+    """Returns chosen rungs with their time, then the others in ladder order."""
     chosen = [
         RungRow(rung=one.rung, why=one.why, says=_said(one), at_s=one.at_s, shadow=one.shadow)
         for one in incident.rungs
@@ -78,7 +78,7 @@ def rung_rows(incident: IncidentStory, policy: Policy) -> tuple[RungRow, ...]:
 
 
 def _said(taken: RungTaken) -> Words:
-    """The choice in both languages. That of `fail` is its cause alone (core.job.ladder)."""
+    """Returns the choice in both languages. The text of `fail` is only its cause (core.job.ladder)."""
     action, because, cause = taken.why.partition(BECAUSE)
     if not because and taken.rung == "fail":
         cause = action

@@ -1,4 +1,4 @@
-"""What is known of a job outside of its journal: where it lies, its true state, its steps, its files. No behaviour."""
+"""Defines job facts from outside the journal: folder, true state, steps, files. No behaviour."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from holdfast.observe.logs.step_file import StepFile
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """`id`: of the job among all of a server. `facts`: what its journal says of its start (docs/state-folder.md).
+    """Facts about a job from outside its journal.
 
-    `living`: ranks whose processes live; None: it cannot be told, or the journal tells it. `is_being_ended`: nobody
-    supervises the job, and its processes are being ended. `files`: by worker, names and sizes of the present attempt.
-    `warnings`: what limits the document.
+    `id`: unique on the server. `facts`: the start facts in the journal (docs/state-folder.md). `living`: ranks with
+    live processes; None: unknown, or see the journal. `is_being_ended`: the job is unsupervised and its processes are
+    being ended. `files`: by worker, names and sizes in the current attempt. `warnings`: limits of the document.
     """
 
     id: str
@@ -39,7 +39,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(Struct, frozen=True):
-    """Where a line stands in its file now, and the lines around it."""
+    """The current offset of a line in its file, and the lines around it."""
 
     offset: int
     before: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Surroundings(Struct, frozen=True):
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What the files of an incident hold beside the journal. `surroundings`: by file and text of the line."""
+    """The contents of an incident's files. `surroundings`: by file and line text."""
 
     stacks: tuple[StackGroup, ...] = ()
     waits: tuple[WaitEdge, ...] = ()

@@ -1,4 +1,4 @@
-"""Reduces long series to what a chart can show: step times in buckets, marks for what happened. Pure."""
+"""Reduces long series to chart resolution: step times in buckets, marks for events. Pure."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ MARKS_MAX = 500
 
 
 class Steps:
-    """When which step was reached, in order of time: parallel arrays. `attempts`: of each entry."""
+    """Times at which steps were reached, ascending, as parallel arrays. `attempts`: of each entry."""
 
     def __init__(self) -> None:
         self.at_s: array[float] = array("d")
@@ -30,7 +30,7 @@ class Steps:
 
 
 class _Interval(Struct, frozen=True, gc=False):
-    """`count` steps from `first_step` on, each of them took `each_s`; the last was reached at `at_s`."""
+    """`count` steps from `first_step` on, each of `each_s` seconds. The last was reached at `at_s`."""
 
     at_s: float
     first_step: int
@@ -41,9 +41,9 @@ class _Interval(Struct, frozen=True, gc=False):
 def step_series(
     steps: Steps, *, from_s: float | None, to_s: float | None, points: int, marks: Sequence[Mark] = ()
 ) -> StepSeries:
-    """Buckets of equal spans of time; those without a step are left out. `points`: how many buckets at most.
+    """Returns buckets of equal time spans, without empty ones. `points`: the maximum number of buckets.
 
-    A journal has at most one entry a second, so that a step's time is the mean over the steps of a second.
+    A journal has at most one entry a second, so a step time is the mean over the steps of a second.
     """
     if not steps.at_s:
         return StepSeries(buckets=(), marks=tuple(marks))
@@ -61,7 +61,7 @@ def step_series(
 
 
 def marks_of(summary: Summary, findings: Sequence[LogLine]) -> tuple[Mark, ...]:
-    """Attempts, incidents until training went on, and findings; the newest where there are too many."""
+    """Returns attempts, incidents until recovery, and findings; the newest if there are too many."""
     marks = [
         Mark(
             kind="attempt",
@@ -92,7 +92,7 @@ def marks_of(summary: Summary, findings: Sequence[LogLine]) -> tuple[Mark, ...]:
 
 
 def _intervals(steps: Steps, low_s: float, high_s: float) -> Iterator[_Interval]:
-    """The times between two entries of one attempt. A counter that stepped back begins anew."""
+    """Yields the intervals between entries of one attempt. A counter that steps back starts over."""
     begin = max(1, bisect_left(steps.at_s, low_s))
     end = bisect_right(steps.at_s, high_s)
     at_s, step, attempts = steps.at_s, steps.step, steps.attempts
@@ -122,7 +122,7 @@ def _buckets(found: list[_Interval], low_s: float, high_s: float, points: int) -
 
 
 def _joined(group: list[_Interval]) -> Bucket:
-    """The median is that of the steps, not of the entries."""
+    """Joins intervals. The median is over steps, not entries."""
     ordered = sorted(group, key=lambda one: one.each_s)
     total = sum(one.count for one in group)
     seen, median_s = 0, ordered[-1].each_s

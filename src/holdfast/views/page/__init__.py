@@ -1,1 +1,1 @@
-"""Builds the page: the script and style of it, the shell that a server sends, and the file that is saved."""
+"""Builds the page: its script and style, the HTML shell of the server, and the saved file."""

@@ -1,8 +1,8 @@
-"""Joins the page's modules into one script, and its styles into one: nothing has to be built or installed for it.
+"""Bundles the page's modules into one script and its styles into one style sheet, without a build step.
 
-The modules use a small part of the language's ways to import and export, which `_parsed` reads and insists on:
-`import { a, b as c } from "./x.js";` at the start of a line, and `export` before `const`, `function`,
-`async function` or `class`. Anything else is refused, so that nobody wonders in a browser.
+Modules use a subset of import and export syntax, which `_parsed` enforces: `import { a, b as c } from "./x.js";` at
+the start of a line, and `export` before `const`, `function`, `async function` or `class`. Anything else raises
+ModuleRefused, so that errors appear here and not in a browser.
 """
 
 import functools
@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 ASSETS = files("holdfast") / "page_assets"
 MAIN = "app/main.js"
-TERMINAL = "app/views/terminal.js"  # a script of its own, loaded with that view
+TERMINAL = "app/views/terminal.js"  # a separate script, loaded with that view
 VENDORED = ("vendor/preact.min.umd.js", "vendor/hooks.umd.js", "vendor/htm.umd.js")
 STYLES = ("colours.css", "app/app.css")
-# What the page loads when a view needs it. Name in the folder of assets: file of the package.
+# Assets that views load on demand: name in the assets folder, file of the package.
 ON_DEMAND = {
     "uPlot.iife.min.js": "uplot/uPlot.iife.min.js",
     "uPlot.min.css": "uplot/uPlot.min.css",
@@ -32,37 +32,37 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*\n?", re.MULTILINE)
 
 
 class ModuleRefused(ValueError):
-    """A module imports or exports in a way that the joined script cannot have."""
+    """A module uses import or export syntax that the bundle does not support."""
 
 
 class _Module(NamedTuple):
-    imports: tuple[tuple[str, str], ...]  # path of the module; the names, as written between the braces
+    imports: tuple[tuple[str, str], ...]  # path of the module; the names between the braces
     exports: tuple[str, ...]
     body: str
 
 
 def text(path: str) -> str:
-    """An asset of the package."""
+    """Returns an asset of the package."""
     return (ASSETS / path).read_text(encoding="utf-8")
 
 
 @functools.cache
 def script() -> str:
-    """One classic script: what is vendored, then the modules."""
+    """Returns one classic script: vendored code, then the modules."""
     vendored = "\n".join(_SOURCE_MAP.sub("", text(path)).rstrip() for path in VENDORED)
     return f"{vendored}\n{joined(MAIN, text)}"
 
 
 @functools.cache
 def terminal_script() -> str:
-    """What the view of the terminal needs besides `script`."""
+    """Returns the code that the terminal view needs besides `script`."""
     return joined(TERMINAL, text, besides=MAIN)
 
 
 def joined(main: str, read: Callable[[str], str], besides: str = "") -> str:
-    """Each module as a function that is called once, after those that it imports. raises: ModuleRefused
+    """Bundles a module and its imports. Each becomes a function, called once in order. raises: ModuleRefused
 
-    `besides`: the main module of a script that the page has run already; what that one has is left out.
+    `besides`: the main module of a script already on the page; its modules are omitted.
     """
     there: dict[str, _Module] = {}
     if besides:
@@ -81,7 +81,7 @@ def style() -> str:
 def _collect(
     path: str, read: Callable[[str], str], modules: dict[str, _Module], above: tuple[str, ...]
 ) -> None:
-    """Adds the module after those that it imports. raises: ModuleRefused"""
+    """Adds the module after its imports. raises: ModuleRefused"""
     if path in above:
         raise ModuleRefused(
             f"{' imports '.join((*above, path))}: modules of the page must not import in a ring"

@@ -1,7 +1,7 @@
-"""Writes the page's HTML: the shell that a server sends, and the file that is saved for a ticket.
+"""Writes the page's HTML: the shell that a server sends, and the self-contained file for a ticket.
 
-The sentence stands in both before any script runs. Text is escaped; the policy of a saved file allows its own
-script and style and nothing else.
+Both contain the sentence before any script runs. Text is escaped. The content security policy of a saved file allows
+only its own script and style.
 """
 
 import base64
@@ -17,15 +17,16 @@ from holdfast.model.documents.parts import Tone
 from holdfast.model.signatures import Words
 from holdfast.views.page import assets
 
-# All that could end a script element, or be read as markup by a parser that does not know JSON.
+# Characters that can end a script element or be parsed as markup.
 _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})  # fmt: skip
 
 
 class First(Struct, frozen=True, kw_only=True):
-    """What the page's script finds in it. `base`: the sub-path of the server. `assets`: the folder of its assets.
+    """Data for the page's script.
 
-    `path`: of the API, whose answer `document` is. `documents`: of a saved page, all of them by their paths.
-    `saved_at_s`: None for a page of a server. `start`: the view that a saved page opens with, "/jobs/7/incidents/1".
+    `base`: the sub-path of the server. `assets`: the assets folder. `path`: the API path of `document`. `documents`:
+    of a saved page, by path. `saved_at_s`: None for a server's page. `start`: the first view of a saved page, such as
+    "/jobs/7/incidents/1".
     """
 
     version: str = __version__
@@ -40,7 +41,7 @@ class First(Struct, frozen=True, kw_only=True):
 
 
 class Shell(Struct, frozen=True, kw_only=True):
-    """`sentence`: what the view says first. `language`: en or zh."""
+    """The static part of the page. `sentence`: its headline. `language`: en or zh."""
 
     title: str
     first: First
@@ -50,14 +51,14 @@ class Shell(Struct, frozen=True, kw_only=True):
 
 
 def shell_html(shell: Shell) -> str:
-    """The page as a server sends it: app.js, app.css and terminal.js are in the folder of assets, beside assets.ON_DEMAND."""
+    """Returns the server's page. It loads app.js, app.css and terminal.js from the assets folder, and assets.ON_DEMAND."""
     folder = escape(shell.first.assets)
     head = f'<link rel="stylesheet" href="{folder}/app.css">\n<script src="{folder}/app.js" defer></script>\n'
     return _html(shell, head, tail="")
 
 
 def saved_html(shell: Shell) -> str:
-    """One file that needs no server, with all that it loads and runs inside."""
+    """Returns one HTML file that contains everything and needs no server."""
     styles = [assets.text("uplot/uPlot.min.css"), assets.style()]
     scripts = [assets.text("uplot/uPlot.iife.min.js"), assets.script()]
     policy = (

@@ -69,7 +69,7 @@ async def log_out(parts: ServerParts, request: Request, asking: Caller) -> Respo
     cookie = request.cookies.get(name, "")
     parts.access.sessions.end(cookie)
     answer = answers.action(
-        ActionResult(done=bool(cookie), text="logged out" if cookie else "there was no session")
+        ActionResult(done=bool(cookie), text="logged out" if cookie else "you were not logged in")
     )
     answer.delete_cookie(name, path=asking.seen.prefix or "/", httponly=True, samesite="strict")
     return answer

@@ -103,7 +103,7 @@ class Jobs:
                 counts.done.add(int(index or len(counts.done)))
                 counts.in_a_row = 0
                 self._judge_success(job, counts)
-            elif not job["spec"].get("suspend") and not over:
+            elif not (job["spec"].get("suspend") or over or counts.succeeds):
                 self._judge_failure(job, pod, counts, now_s)
         left = [name for name in meta["finalizers"] if name != TRACKED]
         self._store.change(PODS, pod, metadata={**meta, "finalizers": left})

@@ -26,7 +26,10 @@ def owned(store, one, key=PODS):
     return [
         each
         for each in store.all(*key, meta["namespace"])
-        if any(ref["uid"] == meta["uid"] for ref in each["metadata"].get("ownerReferences", ()))
+        if any(
+            ref["uid"] == meta["uid"] and ref.get("controller")
+            for ref in each["metadata"].get("ownerReferences", ())
+        )
     ]
 
 

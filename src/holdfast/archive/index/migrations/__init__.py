@@ -1,1 +1,1 @@
-"""Changes the tables of an older index, one numbered step after the other (Alembic)."""
+"""Migrates the tables of an older index in numbered steps (Alembic)."""

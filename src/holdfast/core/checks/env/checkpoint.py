@@ -43,7 +43,7 @@ class Entry(Struct, frozen=True):
 
 
 class Newest(Struct, frozen=True, kw_only=True):
-    """The checkpoint that a run would resume from. `name`: below the folder; empty: none, because of `wrong`.
+    """The checkpoint that a run would resume from. `name`: below the folder; empty if there is none, because of `wrong`.
 
     `follows`: the tracker file that names it, which the framework believes.
     """
@@ -93,7 +93,7 @@ def _of_megatron(text: str, folders: set[str]) -> Newest:
 
 
 def state_of_file(name: str, size: int, head: bytes, tail: bytes) -> str:
-    """What is wrong with a file; empty: nothing visible. `head`, `tail`: its first and last bytes."""
+    """What is wrong with a file; empty if nothing is visible. `head`, `tail`: its first and last bytes."""
     if size == 0:
         return "it is empty"
     if not any(head):
@@ -142,7 +142,7 @@ def state_of_safetensors(header: bytes, size: int) -> str:
 
 
 def state_of_folder(layout: str, names: Sequence[str], texts: Mapping[str, bytes]) -> str:
-    """What is missing in the folder of one checkpoint; empty: nothing visible. `texts`: of its JSON files."""
+    """What is missing in the folder of one checkpoint; empty if nothing is visible. `texts`: of its JSON files."""
     if not names:
         return "it is empty"
     here = set(names)

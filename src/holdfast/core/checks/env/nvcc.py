@@ -22,8 +22,8 @@ def nvcc_version(text: str) -> str:
 def of_tools(
     nvcc: str, version: str, torch_cuda: str, tools: Mapping[str, bool], says: str
 ) -> Iterator[Finding]:
-    """Findings on compilers. `nvcc`: its path, empty: not found. `says`: why its version is unknown. `tools`: other
-    tools found.
+    """Findings on compilers. `nvcc`: the path of nvcc, empty if it was not found. `says`: why the version of nvcc is
+    unknown. `tools`: whether each other tool was found.
     """
     if not nvcc:
         yield _warned(

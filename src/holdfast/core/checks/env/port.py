@@ -24,7 +24,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
-    """Why this node listens on no fixed port; empty: it does. `is_host`: this node is the host, None: unknown."""
+    """Why this node listens on no fixed port; empty if it does. `is_host`: this node is the host, None if unknown."""
     if meeting is None:
         return "the command names no address at which its workers meet"
     if meeting.port == 0:
@@ -43,7 +43,7 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
 
 
 def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder]) -> Finding:
-    """Findings on a port. `error`: why it cannot be bound; empty: it can."""
+    """Findings on a port. `error`: why it cannot be bound; empty if it can."""
     place = f"port {meeting.port}"
     if not error:
         return Finding(status=PASS, measured=f"{place} is free", expected=f"{place} is free", whence=ASKED)

@@ -36,12 +36,12 @@ DRIVER_MIN: dict[int, Version] = {
 
 
 class BadNccl(Struct, frozen=True, kw_only=True):
-    """A range of NCCL versions with a defect, from `first` up to, excluding, `mended`. `machine`: affected machines
+    """A range of NCCL versions with a defect, from `first` up to, excluding, `fixed_in`. `machine`: affected machines
     only; `where`: the environment it needs.
     """
 
     first: Version
-    mended: Version
+    fixed_in: Version
     says: Words
     source: str
     machine: str = ""
@@ -51,7 +51,7 @@ class BadNccl(Struct, frozen=True, kw_only=True):
 NCCL_BAD = (
     BadNccl(
         first=(2, 19, 0),
-        mended=(2, 21, 0),
+        fixed_in=(2, 21, 0),
         says=Words(
             en='set-ups of several communicators at once can end with "Message truncated"',
             zh='并发建立多个通信域时可能以 "Message truncated" 失败',
@@ -60,20 +60,20 @@ NCCL_BAD = (
     ),
     BadNccl(
         first=(2, 29, 2),
-        mended=(2, 29, 3),
+        fixed_in=(2, 29, 3),
         says=Words(en="2.29.2 brought a hang", zh="2.29.2 引入了挂起问题"),
         source="github.com/pytorch/pytorch pull request 174338",
     ),
     BadNccl(
         first=(2, 14, 0),
-        mended=(2, 17, 1),
+        fixed_in=(2, 17, 1),
         says=Words(en="it hangs under CUDA_LAUNCH_BLOCKING=1", zh="在 CUDA_LAUNCH_BLOCKING=1 下会挂起"),
         source="github.com/NVIDIA/nccl issue 750; github.com/pytorch/pytorch pull request 97843",
         where=("CUDA_LAUNCH_BLOCKING", "1"),
     ),
     BadNccl(
         first=(2, 28, 0),
-        mended=(2, 29, 3),
+        fixed_in=(2, 29, 3),
         says=Words(
             en="on ARM its proxy can lose operations and hang without an error",
             zh="在 ARM 上代理线程可能丢失操作并无报错挂起",
@@ -151,7 +151,7 @@ def of_versions(
     has_compat: bool,
     is_run: bool,
 ) -> Iterator[Finding]:
-    """Findings on versions. `driver`: NVIDIA's, empty: not loaded. `has_compat`: forward compatibility libraries
+    """Findings on versions. `driver`: NVIDIA's, empty if not loaded. `has_compat`: forward compatibility libraries
     exist.
     """
     if not torch.get("found"):
@@ -218,20 +218,20 @@ def _of_nccl(nccl: str, env: Mapping[str, str], machine: str) -> Iterator[Findin
     found = version_of(nccl)
     for bad in NCCL_BAD if found else ():
         name, value = bad.where
-        if not bad.first <= found < bad.mended or (bad.machine and bad.machine != machine):
+        if not bad.first <= found < bad.fixed_in or (bad.machine and bad.machine != machine):
             continue
         if name and env.get(name) != value:
             continue
-        mended = ".".join(map(str, bad.mended))
+        fixed_in = ".".join(map(str, bad.fixed_in))
         yield Finding(
             status=WARN,
             measured=f"NCCL {nccl}",
-            expected=f"NCCL {mended} or newer",
+            expected=f"NCCL {fixed_in} or newer",
             whence=RULE,
             why=f"NCCL {nccl} has a known defect: {bad.says.en} ({bad.source})",
             advice=Words(
-                en=f"Use NCCL {mended} or newer: a newer torch, or pip install a newer nvidia-nccl wheel.",
-                zh=f"NCCL {nccl} 存在已知缺陷：{bad.says.zh}。请使用 NCCL {mended} 或更新（升级 torch 或 nvidia-nccl 包）。",
+                en=f"Use NCCL {fixed_in} or newer: a newer torch, or pip install a newer nvidia-nccl wheel.",
+                zh=f"NCCL {nccl} 存在已知缺陷：{bad.says.zh}。请使用 NCCL {fixed_in} 或更新（升级 torch 或 nvidia-nccl 包）。",
             ),
             category="nccl_bug",
         )

@@ -35,7 +35,7 @@ _SECRET_NAME = late(r"(?i)token|secret|passw|credential|api_?key|access_?key")
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """The node's side. `interfaces`, `rdma`: names, None: unknown. `rdma_up`: one of their ports is active.
+    """The node's side. `interfaces`, `rdma`: names, None if unknown. `rdma_up`: one of their ports is active.
 
     `cores`: available to the run, 0: unknown. `absent`: files and folders named in variables that do not exist.
     `stubs`: folders of LD_LIBRARY_PATH whose libcuda.so.1 would be loaded and is a stub.
@@ -320,7 +320,10 @@ def _of_count(name: str, value: str, ranks: int | None, place: Place) -> Iterato
             name,
             value,
             f"{name}={value} is not a number of threads and is ignored",
-            Words(en=f"Set {name} to the cores of a rank.", zh=f"请将 {name} 设为每个 rank 的核数。"),
+            Words(
+                en=f"Set {name} to the number of cores for each rank, such as 8.",
+                zh=f"请将 {name} 设为每个 rank 的核数。",
+            ),
             expected="a whole number from 1",
         )
         return

@@ -45,7 +45,7 @@ _THROTTLES = {  # of "throttle", without "_violation_status": what it is; power 
 
 
 class AmdGpu(Struct, frozen=True, kw_only=True):
-    """One GPU; None: unknown. `throttles`: thermal throttle reasons."""
+    """One GPU; None if unknown. `throttles`: thermal throttle reasons."""
 
     index: int
     address: str = ""

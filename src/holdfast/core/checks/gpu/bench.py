@@ -48,7 +48,7 @@ _HELD_BACK = {
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """A GPU under load. None: unknown. `reasons`: bits of clock throttle reasons."""
+    """A GPU under load. None if unknown. `reasons`: bits of clock throttle reasons."""
 
     clock_mhz: int | None = None
     temperature_c: int | None = None

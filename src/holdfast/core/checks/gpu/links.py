@@ -55,7 +55,7 @@ class NvLinks(Struct, frozen=True, kw_only=True):
 
 
 class PcieLink(Struct, frozen=True, kw_only=True):
-    """PCIe of one GPU; None: unknown. `generation_max`: of GPU and slot. `clock`: share of its highest SM clock.
+    """PCIe of one GPU; None if unknown. `generation_max`: of GPU and slot. `clock`: share of its highest SM clock.
 
     `new_replays`: within `during_s`.
     """

@@ -33,10 +33,10 @@ NO_ACTION = 0
 
 
 class Errors(Struct, frozen=True, kw_only=True):
-    """ECC of one GPU; None: unknown. `volatile`: since the driver was loaded or the GPU reset; `lifetime`: of the
+    """ECC of one GPU; None if unknown. `volatile`: since the driver was loaded or the GPU reset; `lifetime`: of the
     board.
 
-    `recovery`: the action that the driver requests (field 230), None: unknown.
+    `recovery`: the action that the driver requests (field 230), None if unknown.
     """
 
     gpu: Gpu
@@ -52,7 +52,7 @@ class Errors(Struct, frozen=True, kw_only=True):
 
 
 class Repairs(Struct, frozen=True, kw_only=True):
-    """Row remapping (Ampere and later) and retired pages (before) of one GPU; None: not supported."""
+    """Row remapping (Ampere and later) and retired pages (before) of one GPU; None if not supported."""
 
     gpu: Gpu
     remapped: int | None = None

@@ -48,7 +48,7 @@ class PciGpu(Struct, frozen=True, kw_only=True):
 class Presence(Struct, frozen=True, kw_only=True):
     """GPUs found on a node. `pci`: None if the PCI list cannot be read.
 
-    `memory`: bytes, by key. `visible`: CUDA_VISIBLE_DEVICES of the run; None: not set.
+    `memory`: bytes, by key. `visible`: CUDA_VISIBLE_DEVICES of the run; None if not set.
     """
 
     gpus: tuple[Gpu, ...]

@@ -44,7 +44,7 @@ class Clocks(Struct, frozen=True, kw_only=True):
 
 
 class Heat(Struct, frozen=True, kw_only=True):
-    """One GPU, in degrees Celsius; None: unknown. `left`: degrees until throttling, if the GPU reports it."""
+    """One GPU, in degrees Celsius; None if unknown. `left`: degrees until throttling, if the GPU reports it."""
 
     gpu: Gpu
     degrees: int | None = None

@@ -18,7 +18,7 @@ SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "dcgm", "Xorg", "gnome-shell", "
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process that holds memory of a GPU. `bytes`: None: unknown. `is_here`: it is visible in /proc."""
+    """A process that holds memory of a GPU. `bytes`: None if unknown. `is_here`: it is visible in /proc."""
 
     pid: int
     name: str = ""
@@ -28,7 +28,7 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """One GPU. `used`: bytes, without the driver's reserve if `is_exact`; None: unknown."""
+    """One GPU. `used`: bytes, without the driver's reserve if `is_exact`; None if unknown."""
 
     gpu: Gpu
     holders: tuple[Holder, ...] = ()
@@ -39,7 +39,11 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 def judge_use(seen: Sequence[Use], unread: Sequence[Unread], is_training: bool = False) -> list[Finding]:
-    """Judges use. is_training: ranks hold memory. In a container they may have the host's pids, or none."""
+    """Warns of other processes that use a GPU, and of memory in use that no visible process holds.
+
+    is_training: the job's own ranks hold memory. The driver may list them by pids of the host, which are not visible
+    in a container.
+    """
     shown = [_visible(use) for use in seen] if is_training else seen
     troubles = [
         finding for use in shown if (finding := _foreign(use) or (None if is_training else _ownerless(use)))
@@ -116,7 +120,7 @@ def _ownerless(use: Use) -> Finding | None:
 
 
 class Division(Struct, frozen=True, kw_only=True):
-    """MIG of one GPU. `parts`: instances that CUDA can use; None: unknown."""
+    """MIG of one GPU. `parts`: instances that CUDA can use; None if unknown."""
 
     gpu: Gpu
     is_on: bool = False
@@ -174,8 +178,8 @@ def _pending(one: Division) -> Finding:
 
 def _mig(where: str, measured: str, expected: str, whence: str, why: str) -> Finding:
     words = Words(
-        en="Switch MIG off on all GPUs of the run (`nvidia-smi -mig 0`, then reset them), or start one rank for each"
-        " instance that works alone.",
+        en="Switch MIG off on all GPUs of the run (`nvidia-smi -mig 0`, then reset them), or start in each"
+        " instance a separate run with one rank.",
         zh="在本次训练的所有 GPU 上关闭 MIG(`nvidia-smi -mig 0` 后重置),或每个实例只运行一个独立 rank。",
     )
     return Finding(

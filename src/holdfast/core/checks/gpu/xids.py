@@ -36,7 +36,7 @@ LINES_MAX = 10_000
 
 
 class Line(Struct, frozen=True):
-    """A line of the kernel log. `at_s`: Unix time; None: unknown."""
+    """A line of the kernel log. `at_s`: Unix time; None if unknown."""
 
     at_s: float | None
     text: str

@@ -27,7 +27,7 @@ class PairSample(Struct, frozen=True, kw_only=True):
 class NodeSample(Struct, frozen=True, kw_only=True):
     """One node in one round. `compute`: by device ("cpu", "cuda:0"), GFLOP/s. `model`: of its devices.
 
-    `error`: why it did not answer; empty: it did. `wrong`: its results differed between runs.
+    `error`: why it did not answer; empty if it did. `wrong`: its results differed between runs.
     """
 
     round: int
@@ -41,8 +41,8 @@ class NodeSample(Struct, frozen=True, kw_only=True):
 class Measured(Struct, frozen=True, kw_only=True):
     """All rounds so far. `spares`: additional nodes known to be good.
 
-    `usual`: baseline by measurement, GB/s; empty: none. `small`: measurements with small messages, whose speed is
-    dominated by latency and scatters more.
+    `usual`: baseline by measurement, GB/s; empty if there is none. `small`: measurements with small messages, whose
+    speed is dominated by latency and scatters more.
     """
 
     nodes: tuple[str, ...]

@@ -234,7 +234,7 @@ def _group(blame: Blame, node: str) -> Finding:
 
 
 def _split(blame: Blame, node: str) -> Finding:
-    """Two or more parts, and none that is most of them: it may well be built like this."""
+    """Two or more parts, and none holds most of the nodes: the network may be built this way."""
     names = _names(blame.nodes)
     return Finding(
         status=WARN if blame.error else PASS,
@@ -242,7 +242,7 @@ def _split(blame: Blame, node: str) -> Finding:
         expected=_expected(blame),
         whence=_whence(blame),
         why=f"{names} work well with each other and are slower with the other {_count(blame.others, 'node')}; which"
-        " side is the slow one, or whether they are built like this, is unknown",
+        " side is the slow one, or whether the network is built this way, is unknown",
         advice=Words(
             en=f"Check whether {names} and the others are connected as intended.",
             zh=f"请确认 {names} 与其余节点之间的连接是否符合设计。",

@@ -1,4 +1,4 @@
-"""Finds waits of a pod that ended: its events show that it could not start at first, and then did. Pure.
+"""Recognizes a pod's wait that is over: its events show that it could not start at first, and then did. Pure.
 
 Also of an init container that was started again and again, once the pod goes on to its next container.
 
@@ -42,7 +42,9 @@ def _is_next(started: Match, backoff: Match, known: KnowledgeBase) -> bool:
 
 
 def _is_later_for_pod(placed: Match, wait: Match, known: KnowledgeBase) -> bool:
-    """Whether it stands below the wait and is about the same pod. Some lists name the pod of each line, others only above."""
+    """Whether it stands below the wait and is about the same pod. Some lists name the pod of each line, others only
+    above.
+    """
     if placed.last_offset <= wait.last_offset:
         return False
     waiting, placed_pod = known.found("pod-named", wait.text), known.found("pod-named", placed.text)

@@ -344,7 +344,7 @@ MEANINGS = {
         zh="作业被 Slurm 终止",
     ),
     "slurm_task_crash": Words(
-        en="a task crashed, seen by Slurm",
+        en="Slurm reported that a task crashed",
         zh="Slurm 发现有任务崩溃",
     ),
     "slurm_config": Words(

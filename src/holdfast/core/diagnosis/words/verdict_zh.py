@@ -44,7 +44,10 @@ PARTS = (
     (r"the node no longer answers", "节点不再应答"),
     (r"the device reported a fault", "设备报告了故障"),
     (r"the kernel killed for memory", "内核因内存不足终止了进程"),
-    (r"the kernel ran out of memory and killed it", "内核内存不足,终止了它"),
+    (
+        r"the host ran out of memory, and the kernel's OOM killer killed it",
+        "主机内存不足,被内核 OOM killer 终止",
+    ),
     (r"no exception was found", "未发现异常信息"),
     (r"followed", "随后发生"),
     (r"the command could not be run \(code (?P<what>\d+)\)", "命令无法执行(退出码 {what})"),

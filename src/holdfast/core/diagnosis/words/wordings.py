@@ -108,9 +108,9 @@ def _of_spoken(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_likeness(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a line in which a program mentions an error whose message a signature knows.
+    """Classifies a line in which a program quotes an error that a signature describes.
 
-    It stays a warning: it is a mention, and other lines of the same failure show more.
+    The severity is only a warning, because a quotation is weaker evidence than the error's own line.
     """
     like = known.get(match.known_as.signature) if match.known_as else None
     if like is None or _passes(match, known) or _is_of_no_program(match, known):

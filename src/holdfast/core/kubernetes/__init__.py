@@ -1,0 +1,1 @@
+"""Decisions about the pods of a job on Kubernetes."""

@@ -1,0 +1,45 @@
+"""Reads the annotations by which platforms configure fault tolerance on a job's object. Pure.
+
+The names are those of ModelArts, as its preset has them (`core/job/presets`); each is taken or refused by itself.
+
+source: https://support.huaweicloud.com/intl/en-us/usermanual-standard-modelarts/ (fault tolerance of training jobs)
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from holdfast.core.job.presets.preset import BadPreset
+from holdfast.core.job.presets.translate import translate
+from holdfast.model.policy import Policy
+
+PREFIX = "fault-tolerance/"
+FIELDS = {
+    "fault-tolerance/job-retry-num": "max_restarts",
+    "fault-tolerance/job-unconditional-retry": "unconditional_restart",
+    "fault-tolerance/hang-retry": "hang_restart",
+    "fault-tolerance/pod-retry-num": "replace_workers",
+}
+
+
+def of_platform(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those that configure fault tolerance."""
+    return {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
+
+
+def applied(annotations: Mapping[str, str], policy: Policy) -> tuple[Policy, tuple[str, ...]]:
+    """The policy with what the annotations say, and a line for each that was taken or refused."""
+    lines = []
+    for key, value in sorted(of_platform(annotations).items()):
+        field = FIELDS.get(key)
+        if field is None:
+            lines.append(f"annotation {key} is unknown and ignored; known: {', '.join(FIELDS)}")
+            continue
+        try:
+            found = getattr(translate(f"modelarts:{key}={value.replace(',', ';')}").policy, field)
+        except BadPreset as error:
+            lines.append(f"annotation {key} is refused: {error}")
+            continue
+        policy = replace(policy, **{field: found})
+        lines.append(f"annotation {key}: {value}")
+    return policy, tuple(lines)

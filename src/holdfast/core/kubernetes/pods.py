@@ -1,0 +1,390 @@
+"""Turns what the cluster says of a job's pods into news for the controller, and decides what is written to it. Pure.
+
+A pod is a node of the job. The rules:
+
+| seen                                                      | consequence                                              |
+|-----------------------------------------------------------|----------------------------------------------------------|
+| a pod has a node, and that is not isolated                | NodeReady                                                |
+| its container or the pod has ended, or the pod is gone    | NodeDown at once                                         |
+| its removal was ordered                                   | NodeDown after `SETTLE_S`, unless all pods are removed   |
+| all pods are removed, or the owner is suspended, deleted  | EndAsked: the cluster ends the job; comes back if        |
+| or over                                                   | suspended                                                |
+| the controller counts a pod as lost that looks healthy    | its kubelet is asked; with a second proof (a silent       |
+|                                                           | kubelet twice, or its node not ready) it is removed by   |
+|                                                           | force; without, it may come back                          |
+| a node is to be isolated                                  | taint, if the right is there; the pod is evicted later,  |
+|                                                           | and pods that land there again are, `LANDED_MAX` times   |
+
+A server that does not answer is no proof of anything: only answers count.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.kubernetes import words
+from holdfast.core.kubernetes.annotations import applied, of_platform
+from holdfast.core.kubernetes.doubts import Doubts
+from holdfast.model.kubernetes import (
+    AnyClusterAct,
+    DeletePod,
+    Evict,
+    NodeState,
+    OwnerState,
+    PodState,
+    ProbePod,
+    TaintNode,
+)
+from holdfast.model.nodes.workers import (
+    AnyNews,
+    EndAsked,
+    EngineNote,
+    JobGoesOn,
+    NodeAlive,
+    NodeDown,
+    NodeReady,
+    NoMoreNodes,
+    SetAside,
+)
+from holdfast.model.policy import Policy
+
+SETTLE_S = 0.5  # between the removal of one pod and those of the others, if the whole job is ended
+ISOLATED_EVICT_S = 10.0  # for the agent of an isolated node to send its evidence
+LANDED_MAX = 5  # evictions of pods that land on an isolated node; then one stays there, unused
+WAIT_NOTED_S = 5.0  # a trouble that is over sooner is not noted
+TERMINATED = 143
+FAILED = 1
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """`node_rights`: nodes may be tainted. `remakes_ended`: the owner makes another pod while the ended one is still there;
+    Volcano does not.
+    """
+
+    node_rights: bool = False
+    remakes_ended: bool = True
+
+
+class _Pod(Struct):
+    """`announced`: the controller knows it. `down`: and knows that it is lost. `removed`: its removal was ordered here."""
+
+    state: PodState
+    announced: bool = False
+    down: bool = False
+    removed: bool = False
+    deleting_s: float | None = None
+    waits_s: float | None = None
+    noted: str = ""
+
+
+class PodBook:
+    """All pods of one job, by name. Methods take facts; `turn` returns the consequences."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._pods: dict[str, _Pod] = {}
+        self._nodes: dict[str, NodeState] = {}
+        self._owner: OwnerState | None = None
+        self._isolated: dict[str, int] = {}  # nodes, and how many pods were evicted there since
+        self._evict_at_s: dict[str, float] = {}  # pods of isolated nodes
+        self._doubts = Doubts()
+        self._news: list[AnyNews] = []
+        self._acts: list[AnyClusterAct] = []
+        self._wonders_s: float | None = None
+        self._ended = False
+        self._wants = 0
+        self._waited = ""
+        self._noted_nodes: dict[str, str] = {}
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The pods that the controller may use, oldest first."""
+        return tuple(
+            name
+            for name, pod in self._pods.items()
+            if pod.announced and not pod.down and pod.state.node not in self._isolated
+        )
+
+    @property
+    def isolated(self) -> tuple[str, ...]:
+        """Nodes of the cluster that this job does not use any more."""
+        return tuple(self._isolated)
+
+    def remember_isolated(self, nodes: Iterable[str]) -> None:
+        """By a controller before this one."""
+        for node in nodes:
+            self._isolated.setdefault(node, 0)
+
+    # Facts ------------------------------------------------------------------------------------------------
+
+    def listed(self, pods: Iterable[PodState], at_s: float) -> None:
+        """All pods that there are now."""
+        there = {}
+        for pod in pods:
+            there[pod.name] = pod.uid
+            self.saw_pod(pod, at_s)
+        for name, known in list(self._pods.items()):
+            if there.get(name) != known.state.uid:
+                self.pod_gone(name, known.state.uid, at_s)
+
+    def saw_pod(self, state: PodState, at_s: float) -> None:
+        known = self._pods.get(state.name)
+        if known is not None and known.state.uid != state.uid:
+            if _is_older(state, known.state):
+                return  # a late event about the pod before
+            self.pod_gone(state.name, known.state.uid, at_s)
+            known = None
+        if known is None:
+            known = self._pods[state.name] = _Pod(state)
+        elif _is_older(state, known.state):
+            return
+        known.state = state
+        if state.deleting and known.deleting_s is None:
+            known.deleting_s = at_s
+        if state.is_over:
+            self._over(known)
+        elif state.node and not known.announced and not state.deleting:
+            self._landed(known, at_s)
+
+    def pod_left(self, last: PodState, at_s: float) -> None:
+        """The pod is gone; `last`: as it was."""
+        known = self._pods.get(last.name)
+        if known is not None and known.state.uid == last.uid:
+            known.state = last
+            self.pod_gone(last.name, last.uid, at_s)
+
+    def pod_gone(self, name: str, uid: str, at_s: float) -> None:
+        known = self._pods.get(name)
+        if known is None or known.state.uid != uid:
+            return
+        self._lose(known, words.end_of(known.state))
+        del self._pods[name]
+        self._evict_at_s.pop(name, None)
+        self._doubts.forget(name)
+
+    def saw_node(self, node: NodeState, at_s: float) -> None:
+        self._nodes[node.name] = node
+        mine = [pod.state.name for pod in self._pods.values() if pod.state.node == node.name]
+        if not mine:
+            return
+        fault = words.fault_of(node)
+        if fault and self._noted_nodes.get(node.name) != fault:
+            self._news.append(EngineNote(text=f"{fault}; pods there: {', '.join(mine[:4])}"))
+        self._noted_nodes[node.name] = fault
+
+    def saw_owner(self, owner: OwnerState, at_s: float) -> None:
+        before, self._owner = self._owner, owner
+        new = of_platform(owner.annotations)
+        if before is not None and new != of_platform(before.annotations):
+            _, lines = applied(new, Policy())
+            text = "; ".join(lines) or "all removed"
+            self._news.append(
+                EngineNote(
+                    text=f"{owner.kind} {owner.name} was changed: {text}; it holds from the next start of the job on"
+                )
+            )
+
+    def owner_gone(self, at_s: float) -> None:
+        if self._owner is not None:
+            self._owner = OwnerState(kind=self._owner.kind, name=self._owner.name, deleting=True)
+
+    # Requests of the controller ---------------------------------------------------------------------------
+
+    def ask(self, name: str, at_s: float) -> None:
+        known = self._pods.get(name)
+        if known is None:
+            self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
+        elif known.down or known.state.is_over:
+            self._news.append(NodeDown(node=name, reason=words.end_of(known.state)))
+        elif self._doubts.may_probe(name, at_s):
+            self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+
+    def probed(self, name: str, *, answered: bool, at_s: float) -> None:
+        """The kubelet of the pod answered, or was silent while the server itself answered."""
+        known = self._pods.get(name)
+        if known is None or known.down:
+            return
+        self._doubts.probed(name, answered=answered, at_s=at_s)
+        if answered:
+            self._news.append(NodeAlive(node=name))
+
+    def lost(self, name: str, reason: str, at_s: float) -> None:
+        """The controller counts it as lost and uses it no more, unless it comes back."""
+        known = self._pods.get(name)
+        if known is not None and not known.removed and not known.state.deleting:
+            self._doubts.lost(name, at_s)
+
+    def returned(self, name: str) -> None:
+        self._doubts.forget(name)
+
+    def isolate(self, name: str, reason: str, at_s: float) -> None:
+        known = self._pods.get(name)
+        node = known.state.node if known is not None else ""
+        if not node:
+            self._news.append(SetAside(node=name, says=f"pod {name} is gone already"))
+            return
+        if node not in self._isolated:
+            self._isolated[node] = 0
+            if self.rules.node_rights:
+                self._acts.append(TaintNode(node=node, reason=reason))
+        self._evict_at_s[name] = at_s + ISOLATED_EVICT_S
+        says = f"its node {node} gets a taint, and it is replaced"
+        if not self.rules.node_rights:
+            says = (
+                f"without the right to taint nodes, Holdfast uses no pod on {node}, and removes pods that land there "
+                f"up to {LANDED_MAX} times; an administrator can cordon it: kubectl cordon {node}"
+            )
+        self._news.append(SetAside(node=name, says=says))
+
+    def more_nodes(self, workers: int, without: Sequence[str], at_s: float) -> None:
+        self._wants, self._waited = workers, ""
+        for name in without:
+            known = self._pods.get(name)
+            if known is not None and known.state.node in self._isolated:
+                self._evict_at_s.setdefault(name, at_s)
+
+    def wonder(self, at_s: float) -> None:
+        """Something of the job was told to end: does the cluster end all of it?"""
+        if self._wonders_s is None:
+            self._wonders_s = at_s
+
+    # Consequences -----------------------------------------------------------------------------------------
+
+    def turn(self, at_s: float) -> tuple[list[AnyNews], list[AnyClusterAct]]:
+        self._judge_job(at_s)
+        for known in self._pods.values():
+            if known.deleting_s is not None and at_s - known.deleting_s >= SETTLE_S and not self._ended:
+                self._lose(known, words.end_of(known.state))
+            self._note_wait(known, at_s)
+        self._turn_isolated(at_s)
+        self._turn_doubts(at_s)
+        self._turn_wish()
+        news, self._news = self._news, []
+        acts, self._acts = self._acts, []
+        return news, acts
+
+    def _judge_job(self, at_s: float) -> None:
+        if self._ended:
+            return
+        asked = self._end_of_job(at_s)
+        if asked is not None:
+            self._ended = True
+            self._news.append(asked)
+        elif self._wonders_s is not None and at_s - self._wonders_s >= 2 * SETTLE_S:
+            self._wonders_s = None
+            self._news.append(JobGoesOn())
+
+    def _end_of_job(self, at_s: float) -> EndAsked | None:
+        owner = self._owner
+        live = [one for one in self._pods.values() if one.announced and not one.down]
+        grace_s = float(max((one.state.grace_s for one in live), default=0))
+        if owner is None:
+            return None
+        name = f"{owner.kind} {owner.name}"
+        if owner.deleting:
+            return EndAsked(reason=f"{name} was deleted", code=TERMINATED, finish_s=grace_s)
+        if owner.suspended:
+            return EndAsked(
+                reason=f"{name} was suspended",
+                code=TERMINATED,
+                finish_s=grace_s,
+                comes_back=True,
+                for_others=True,
+            )
+        if owner.over:
+            return EndAsked(reason=f"{name} has {owner.over} ({owner.why})", code=FAILED, finish_s=grace_s)
+        return None
+
+    def _over(self, known: _Pod) -> None:
+        self._lose(known, words.end_of(known.state))
+        if not (self.rules.remakes_ended or known.removed or known.state.deleting or self._ended):
+            known.removed = True
+            self._acts.append(DeletePod(pod=known.state.name, uid=known.state.uid))
+
+    def _lose(self, known: _Pod, reason: str) -> None:
+        if known.announced and not known.down:
+            self._news.append(NodeDown(node=known.state.name, reason=reason, with_job=self._ended))
+        known.down = True
+        self._doubts.forget(known.state.name)
+
+    def _landed(self, known: _Pod, at_s: float) -> None:
+        node, name = known.state.node, known.state.name
+        if node not in self._isolated:
+            known.announced = True
+            self._news.append(NodeReady(node=name))
+            return
+        if known.removed or known.noted == node:
+            return
+        known.noted = node
+        if self._isolated[node] < LANDED_MAX:
+            self._isolated[node] += 1
+            self._evict_at_s[name] = at_s
+            return
+        self._news.append(
+            EngineNote(
+                text=f"pod {name} landed on the isolated node {node}, as {LANDED_MAX} before it: it stays there, unused; "
+                f"an administrator can keep pods off it: kubectl cordon {node}"
+            )
+        )
+
+    def _note_wait(self, known: _Pod, at_s: float) -> None:
+        why = words.wait_of(known.state)
+        if not why:
+            known.waits_s = None
+            return
+        if known.waits_s is None:
+            known.waits_s = at_s
+        if at_s - known.waits_s >= WAIT_NOTED_S and known.noted != why:
+            known.noted = why
+            self._news.append(EngineNote(text=why))
+
+    def _turn_isolated(self, at_s: float) -> None:
+        due = [name for name, evict_s in self._evict_at_s.items() if at_s >= evict_s]
+        for name in due:
+            del self._evict_at_s[name]
+            known = self._pods.get(name)
+            if known is not None:
+                self._remove(known, None)
+
+    def _turn_doubts(self, at_s: float) -> None:
+        for name in self._doubts.lost_ones:
+            known = self._pods[name]
+            node = self._nodes.get(known.state.node)
+            silent = node is not None and node.ready == "Unknown"
+            if self._doubts.is_proven(name, at_s) or (silent and not known.removed):
+                self._remove(known, 0)
+                self._lose(
+                    known, f"{words.where(known.state)} is silent, and so is its kubelet: removed by force"
+                )
+            elif self._doubts.may_probe(name, at_s):
+                self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+
+    def _remove(self, known: _Pod, grace_s: int | None) -> None:
+        if not known.removed or grace_s == 0:
+            known.removed = True
+            self._acts.append(Evict(pod=known.state.name, uid=known.state.uid, grace_s=grace_s))
+
+    def _turn_wish(self) -> None:
+        """Says why pods are missing; the owner makes them, however long it takes."""
+        if not self._wants:
+            return
+        if self._ended:
+            self._wants = 0
+            self._news.append(NoMoreNodes(reason="the cluster ends the job"))
+            return
+        if len(self.nodes) >= self._wants:
+            self._wants = 0
+            return
+        whys = [why for one in self._pods.values() if (why := words.wait_of(one.state))]
+        text = f"{self._wants} workers need a pod each, {len(self.nodes)} are there: waiting for more"
+        text += f"; {whys[0]}" if whys else ""
+        if text != self._waited:
+            self._waited = text
+            self._news.append(EngineNote(text=text))
+
+
+def _is_older(state: PodState, known: PodState) -> bool:
+    """Both of one server: versions are compared as numbers, as from Kubernetes 1.35 on they may be."""
+    if not (state.version.isdigit() and known.version.isdigit()):
+        return False
+    return int(state.version) < int(known.version)

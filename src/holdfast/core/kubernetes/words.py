@@ -1,0 +1,117 @@
+"""Says in one line what became of a pod, or why it waits, and what to do. Pure.
+
+source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions (reasons),
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/,
+https://kubernetes.io/docs/concepts/containers/images/, kubelet's pkg/kubelet/images/types.go (waiting reasons)
+"""
+
+from holdfast.model.kubernetes import NodeState, PodState
+
+DISRUPTIONS = {
+    "PreemptionByScheduler": "the scheduler preempted it for a pod of higher priority",
+    "DeletionByTaintManager": "its node has a taint that it does not tolerate",
+    "EvictionByEvictionAPI": "it was evicted (a drain of its node, or a tool)",
+    "DeletionByPodGC": "its node is gone or out of service",
+    "TerminationByKubelet": "its kubelet ended it (node pressure, shutdown, or a pod of higher priority)",
+}
+POD_REASONS = {
+    "Evicted": "its kubelet evicted it",
+    "Preempting": "its kubelet ended it for a critical pod",
+    "NodeShutdown": "its node shuts down",
+    "Terminated": "its node shuts down",
+    "NodeLost": "its node is unreachable",
+    "UnexpectedAdmissionError": "its kubelet refused it (a device it needs is gone); drain the node or restart its kubelet",
+    "NodeAffinity": "its node no longer fits its node selector",
+    "DeadlineExceeded": "it ran longer than activeDeadlineSeconds",
+}
+# By the reason for which a container waits: what it means and what to do.
+WAITING = {
+    "ErrImagePull": "its image cannot be pulled; check the image's name, and imagePullSecrets",
+    "ImagePullBackOff": "its image cannot be pulled; check the image's name, and imagePullSecrets",
+    "InvalidImageName": "its image's name is not valid; correct it",
+    "ErrImageNeverPull": "its image is not on the node, and imagePullPolicy Never forbids to pull it",
+    "RegistryUnavailable": "the image registry does not answer",
+    "CreateContainerConfigError": "it names a ConfigMap, Secret or user that does not exist",
+    "CreateContainerError": "its container cannot be created",
+    "RunContainerError": "its container cannot be started; check its command",
+    "CrashLoopBackOff": "its container ends again and again",
+}
+STARTING = ("ContainerCreating", "PodInitializing", "")
+KILLED, TERMINATED = 137, 143
+
+
+def where(pod: PodState) -> str:
+    return f"pod {pod.name} on {pod.node}" if pod.node else f"pod {pod.name}"
+
+
+def end_of(pod: PodState) -> str:
+    """Why this pod counts as lost: it has ended, or is being removed."""
+    why = _why(pod)
+    if pod.is_over or pod.ended is not None:
+        return f"{where(pod)} has ended: {why}"
+    if pod.deleting:
+        return f"{where(pod)} is being removed: {why}"
+    return f"{where(pod)} is gone"
+
+
+def _why(pod: PodState) -> str:
+    parts = [_disruption(pod), _kubelet(pod), _container(pod)]
+    said = "; ".join(dict.fromkeys(filter(None, parts)))
+    return said or ("it was deleted" if pod.deleting else "no reason is given")
+
+
+def _disruption(pod: PodState) -> str:
+    if not pod.disruption:
+        return ""
+    known = DISRUPTIONS.get(pod.disruption, "")
+    return f"{known} ({pod.disruption})" if known else f"{pod.disruption}: {pod.disruption_message}"
+
+
+def _kubelet(pod: PodState) -> str:
+    if not pod.reason:
+        return ""
+    known = POD_REASONS.get(pod.reason, pod.reason)
+    return f"{known}: {pod.message}" if pod.message else known
+
+
+def _container(pod: PodState) -> str:
+    end = pod.ended
+    if end is None:
+        return ""
+    if end.reason == "OOMKilled":
+        return (
+            "its container was killed for want of memory (OOMKilled); raise its memory limit or lower its use"
+        )
+    if end.reason == "ContainerStatusUnknown":
+        return "its kubelet lost track of its container"
+    if end.code == KILLED:
+        return "its container was killed (137, SIGKILL)"
+    if end.code == TERMINATED:
+        return "its container was ended (143, SIGTERM)"
+    code = f"its container ended with {end.code}"
+    return f"{code} ({end.reason})" if end.reason not in ("", "Error", "Completed") else code
+
+
+def wait_of(pod: PodState) -> str:
+    """Why this pod does not run yet, with what to do; empty: it runs, or nothing is wrong yet."""
+    if pod.running or pod.is_over or pod.deleting:
+        return ""
+    if pod.unscheduled and not pod.node:
+        return f"{where(pod)} waits for a node: {pod.unscheduled}"
+    if pod.waiting in STARTING:
+        return ""
+    known = WAITING.get(pod.waiting, pod.waiting)
+    return f"{where(pod)} does not start: {known}" + (
+        f" ({pod.waiting_message})" if pod.waiting_message else ""
+    )
+
+
+def fault_of(node: NodeState) -> str:
+    """What the cluster says is wrong with the node; empty: nothing."""
+    if node.ready == "Unknown":
+        return f"{node.name} is not heard by the cluster (Ready Unknown)"
+    if node.ready != "True":
+        return f"{node.name} is not ready ({node.ready_reason or 'Ready False'})"
+    if node.problems:
+        return f"{node.name} reports {', '.join(node.problems)}"
+    return ""

@@ -1,0 +1,297 @@
+"""The engine `kubernetes`: a job's nodes are its pods, each with an agent as its container's first process.
+
+Threads watch pods, nodes and the owner of the pods, and make requests; `core/kubernetes` decides what follows. If the API
+server does not answer, nothing is concluded from that: the engine notes it, and what was to be written is written later.
+"""
+
+import os
+import queue
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.engines.kubernetes import rights
+from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
+from holdfast.engines.kubernetes.kinds import OwnerKind
+from holdfast.engines.kubernetes.lease import Lease, LeaseTaken
+from holdfast.engines.kubernetes.names import (
+    CONTAINER,
+    JOB_FAILED,
+    PORT,
+    ROLE_WORKER,
+    objects_name,
+    selector,
+)
+from holdfast.engines.kubernetes.probing import Probed, Probing
+from holdfast.engines.kubernetes.watching import Seen, Watching
+from holdfast.engines.kubernetes.writing import Done, Writing
+from holdfast.engines.nodes import EngineRefused, JobPlace
+from holdfast.model.kubernetes import ProbePod
+from holdfast.model.nodes.workers import AnyNews, EngineNote
+from holdfast.parsers.kubernetes.objects import NotRead, node_of, owner_of, pod_of
+
+FIRST_LIST_S, LEASE_S, RELEASE_S = 60.0, 40.0, 3.0
+TAKEN_MAX = 512  # of what has arrived, in one turn
+SUPERSEDED = 91  # exit code of a controller whose Lease another holds
+ISOLATED = "isolated-nodes"  # in the job's folder
+PODS, NODES, OWNER = "pods", "nodes", "owner"
+_ASKED = (*rights.WATCH_PODS, rights.REMOVE_PODS, rights.EVICT_PODS, rights.READ_LOGS)
+_BETTER = (rights.WATCH_NODES, rights.PATCH_NODES, rights.LEASES)
+
+
+class Identity(NamedTuple):
+    """Of the job, and of the controller's pod. `owner`: name of the object that makes the pods. `container`: with the
+    agent."""
+
+    job: str
+    namespace: str
+    kind: OwnerKind
+    owner: str
+    address: str
+    holder: str
+    container: str = CONTAINER
+
+
+class KubernetesEngine:
+    """A NodeEngine."""
+
+    def __init__(
+        self, connection: Connection, identity: Identity, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.port = PORT
+        self._connection, self._identity, self._clock = connection, identity, clock
+        self._book = PodBook(Rules(remakes_ended=identity.kind.remakes_ended))
+        self._arrived: queue.SimpleQueue[tuple[Watching, Seen] | Done | Probed] = queue.SimpleQueue()
+        self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._lease = Lease(connection, identity.namespace, objects_name(identity.job), identity.holder)
+        self._writing = Writing(connection, identity.namespace, self._put)
+        self._probing = Probing(connection, identity.namespace, self._put)
+        self._watches: dict[str, Watching] = {}
+        self._notes: list[AnyNews] = []
+        self._noted: set[str] = set()
+        self._is_listed = False
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self._book.nodes
+
+    @property
+    def writes(self) -> int:
+        """Requests so far that change something, without renewals of the Lease."""
+        return self._writing.writes
+
+    def listen(self, folder: Path) -> Sequence[str]:
+        """The address of this pod. Waits for the Lease, and for the first list of pods."""
+        self._isolated_path = folder / ISOLATED
+        with suppress(OSError):
+            self._book.remember_isolated(self._isolated_path.read_text().split())
+        try:
+            self._learn_rights()
+            self._lease.take(LEASE_S)
+        except LeaseTaken as error:
+            raise EngineRefused(str(error)) from error
+        except (ServerAway, RequestFailed) as error:
+            raise EngineRefused(
+                f"the API server is needed to start, and does not serve this pod: {error}"
+            ) from error
+        self._start_watches()
+        until_s = self._clock() + FIRST_LIST_S
+        while not self._is_listed:
+            self._take()
+            if self._clock() > until_s:
+                raise EngineRefused(f"the pods of the job could not be listed within {FIRST_LIST_S:.0f} s")
+            time.sleep(0.05)
+        return (self._identity.address,)
+
+    def begin(self, place: JobPlace) -> None:
+        self._writing.start()
+
+    def turn(self) -> Sequence[AnyNews]:
+        self._take()
+        news, acts = self._book.turn(self._clock())
+        for act in acts:
+            if isinstance(act, ProbePod):
+                self._probing.probe(act.pod, act.uid, self._identity.container)
+            else:
+                self._writing.put(act)
+        if self._lease.lost_to:
+            self._step_down()
+        if self._lease.is_forbidden:
+            self._note(
+                "lease",
+                "the right to renew the job's Lease is missing: a second controller would not be noticed",
+            )
+        notes, self._notes = self._notes, []
+        return [*news, *notes]
+
+    def channels(self) -> list[int]:
+        return [self._awake]
+
+    def agent_again(self, node: str) -> None:
+        """Nothing: the agent is its container's first process, and its end is the pod's."""
+
+    def ask(self, node: str) -> None:
+        self._book.ask(node, self._clock())
+
+    def lost(self, node: str, reason: str) -> None:
+        self._book.lost(node, reason, self._clock())
+
+    def returned(self, node: str) -> None:
+        self._book.returned(node)
+
+    def isolate(self, node: str, reason: str) -> None:
+        self._book.isolate(node, reason, self._clock())
+        with suppress(OSError):  # a controller that is restarted would use the node again
+            self._isolated_path.write_text("\n".join(self._book.isolated))
+
+    def more_nodes(self, workers: int, without: Sequence[str]) -> None:
+        self._book.more_nodes(workers, without, self._clock())
+
+    def is_to_end(self) -> bool:
+        self._book.wonder(self._clock())
+        return True
+
+    def signalled(self, number: int) -> bool:
+        self._book.wonder(self._clock())
+        return True
+
+    def agents_end_with(self, code: int) -> int:
+        """The owner of the pods makes others for any other code that is not 0."""
+        return JOB_FAILED if code else 0
+
+    def end(self, code: int) -> None:
+        for watch in self._watches.values():
+            watch.stop()
+        self._writing.stop()
+        self._probing.stop()
+        self._lease.release()
+
+    # Start ------------------------------------------------------------------------------------------------
+
+    def _learn_rights(self) -> None:
+        """raises: EngineRefused, ServerAway, RequestFailed"""
+        found = rights.allowed(self._connection, self._identity.namespace, (*_ASKED, *_BETTER))
+        missing = [right for right in rights.WATCH_PODS if not found[right]]
+        if missing:
+            raise EngineRefused(
+                f"the service account of this pod may not {' or '.join(right.verb for right in missing)} pods in the namespace "
+                f"{self._identity.namespace}: apply the Role that `holdfast run --engine kubernetes` writes"
+            )
+        has_nodes = found[rights.WATCH_NODES] and found[rights.PATCH_NODES]
+        self._book.rules = Rules(node_rights=has_nodes, remakes_ended=self._identity.kind.remakes_ended)
+        if not found[rights.REMOVE_PODS] and not found[rights.EVICT_PODS]:
+            self._note(
+                "remove",
+                "the right to delete pods is missing: a pod on a dead node is replaced by its owner only",
+            )
+        if not found[rights.READ_LOGS]:
+            self._note(
+                "logs",
+                "the right to read pods/log is missing: only nodes' own states can prove that a pod is dead",
+            )
+        self._has_nodes = has_nodes
+
+    def _start_watches(self) -> None:
+        space, kind = self._identity.namespace, self._identity.kind
+        pods = {"labelSelector": selector(self._identity.job, ROLE_WORKER)}
+        self._watch(PODS, f"/api/v1/namespaces/{space}/pods", pods)
+        self._watch(OWNER, kind.path(space), {"fieldSelector": f"metadata.name={self._identity.owner}"})
+        if self._has_nodes:
+            self._watch(NODES, "/api/v1/nodes", {})
+
+    def _watch(self, name: str, path: str, params: dict[str, str]) -> None:
+        watch = self._watches[name] = Watching(
+            self._connection, path, params, lambda watching, seen: self._put((watching, seen)), name
+        )
+        watch.start()
+
+    # What arrives -----------------------------------------------------------------------------------------
+
+    def _put(self, one: tuple[Watching, Seen] | Done | Probed) -> None:
+        """Called from any thread."""
+        self._arrived.put(one)
+        with suppress(BlockingIOError, OSError):
+            os.write(self._wake, b"1")
+
+    def _take(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._awake, 4096)
+        for _ in range(TAKEN_MAX):
+            try:
+                one = self._arrived.get_nowait()
+            except queue.Empty:
+                return
+            match one:
+                case Done():
+                    self._done(one)
+                case Probed(answered=answered) if answered is not None:
+                    self._book.probed(one.pod, answered=answered, at_s=self._clock())
+                case Probed():
+                    pass
+                case (watching, seen):
+                    self._seen(watching.name, seen)
+        with suppress(BlockingIOError, OSError):
+            os.write(self._wake, b"1")  # there is more
+
+    def _done(self, done: Done) -> None:
+        if done.why:
+            what = type(done.act).__name__
+            self._note(f"{what}-{done.is_forbidden}", f"{done.act}: the API server refused it: {done.why}")
+
+    def _seen(self, name: str, seen: Seen) -> None:
+        if seen.kind == "away":
+            text = f"{seen.why}; the training goes on" if name == PODS else f"{name}: {seen.why}"
+            self._note(f"away-{name}", text)
+        elif seen.kind == "back":
+            self._forget_note(f"away-{name}", f"the API server answers again ({name})")
+        else:
+            for raw in self._read(name, seen):
+                self._take_object(name, seen.kind, raw)
+
+    def _read(self, name: str, seen: Seen) -> Sequence[bytes]:
+        """A whole list of pods is one fact; the other kinds are taken one by one."""
+        if seen.kind != "list" or name != PODS:
+            return seen.objects
+        pods = []
+        for raw in seen.objects:
+            with suppress(NotRead):
+                pods.append(pod_of(raw, self._identity.container))
+        self._book.listed(pods, self._clock())
+        self._is_listed = True
+        return ()
+
+    def _take_object(self, name: str, kind: str, raw: bytes) -> None:
+        at_s = self._clock()
+        try:
+            if name == PODS:
+                pod = pod_of(raw, self._identity.container)
+                if kind == "gone":
+                    self._book.pod_left(pod, at_s)
+                else:
+                    self._book.saw_pod(pod, at_s)
+            elif name == NODES:
+                self._book.saw_node(node_of(raw), at_s)
+            elif kind == "gone":
+                self._book.owner_gone(at_s)
+            else:
+                self._book.saw_owner(owner_of(raw), at_s)
+        except NotRead as error:
+            self._note("unreadable", str(error))
+
+    def _note(self, key: str, text: str) -> None:
+        """Once, until it is over."""
+        if key not in self._noted:
+            self._noted.add(key)
+            self._notes.append(EngineNote(text=text))
+
+    def _forget_note(self, key: str, text: str) -> None:
+        if key in self._noted:
+            self._noted.discard(key)
+            self._notes.append(EngineNote(text=text))
+
+    def _step_down(self) -> None:
+        """Another controller decides for the job: this one must not order anything any more, and the training goes on."""
+        os._exit(SUPERSEDED)

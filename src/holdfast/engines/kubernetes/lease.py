@@ -1,0 +1,120 @@
+"""Holds the Lease of a job in a thread, so that no two controllers decide for it.
+
+The Lease is taken at the start, after the holder's time is over, and renewed while this process lives. A server that is away
+costs nothing: the Lease is lost only where another controller holds it.
+
+source: https://kubernetes.io/docs/concepts/architecture/leases/; time is measured here, not compared with the server's clock
+"""
+
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
+
+DURATION_S, RENEW_S, LOOK_S = 15, 5.0, 1.0
+
+
+class LeaseTaken(Exception):
+    """Another controller of the job lives; the message names it."""
+
+
+class Lease:
+    """`holder`: this process, by the uid of its pod and its start."""
+
+    def __init__(self, connection: Connection, namespace: str, name: str, holder: str) -> None:
+        self._connection, self._holder = connection, holder
+        self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path, self._name = f"{self._all}/{name}", name
+        self.lost_to = ""
+        self.is_forbidden = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-lease", daemon=True)
+
+    def take(self, within_s: float) -> None:
+        """Waits until the Lease is free. raises: LeaseTaken, ServerAway, RequestFailed"""
+        until_s = time.monotonic() + within_s
+        seen, since_s = "", time.monotonic()
+        while True:
+            other, stamp, duration_s = self._try()
+            if not other:
+                break
+            if stamp != seen:
+                seen, since_s = stamp, time.monotonic()
+            elif time.monotonic() - since_s > duration_s:
+                if self._force(stamp):
+                    break
+            if time.monotonic() > until_s:
+                raise LeaseTaken(f"{other} is the controller of this job: it renews the Lease {self._name}")
+            self._over.wait(LOOK_S)
+        self._thread.start()
+
+    def release(self) -> None:
+        self._over.set()
+        if self._thread.is_alive() and not self.lost_to:
+            try:
+                body = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+                self._connection.request(
+                    "PATCH", self._path, body, kind="application/merge-patch+json", within_s=2.0
+                )
+            except (RequestFailed, ServerAway):
+                return  # it ends by itself
+
+    def _try(self) -> tuple[str, str, float]:
+        """("", "", 0): it is ours. Else its holder, when that renewed it, and for how long that holds."""
+        try:
+            found = self._connection.request("GET", self._path).json()
+        except RequestFailed as error:
+            if error.code != 404:
+                raise
+            body = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._name},
+                "spec": self._spec(),
+            }
+            self._connection.request("POST", self._all, body)
+            return "", "", 0.0
+        spec: dict[str, Any] = found.get("spec") or {}
+        other = str(spec.get("holderIdentity") or "")
+        if other in ("", self._holder) or _pod_of(other) == _pod_of(self._holder):
+            self._put(found)
+            return "", "", 0.0
+        return other, str(spec.get("renewTime")), float(spec.get("leaseDurationSeconds") or DURATION_S)
+
+    def _force(self, stamp: str) -> bool:
+        """Takes a Lease that was not renewed in time. False: it was, just now."""
+        found = self._connection.request("GET", self._path).json()
+        if str((found.get("spec") or {}).get("renewTime")) != stamp:
+            return False
+        self._put(found)
+        return True
+
+    def _put(self, found: dict[str, Any]) -> None:
+        self._connection.request(
+            "PUT", self._path, {**found, "spec": {**(found.get("spec") or {}), **self._spec()}}
+        )
+
+    def _spec(self) -> dict[str, Any]:
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {"holderIdentity": self._holder, "leaseDurationSeconds": DURATION_S, "renewTime": at}
+
+    def _run(self) -> None:
+        while not self._over.wait(RENEW_S):
+            try:
+                found = self._connection.request("GET", self._path).json()
+                other = str((found.get("spec") or {}).get("holderIdentity") or "")
+                if other not in ("", self._holder):
+                    self.lost_to = other
+                    return
+                self._put(found)
+            except RequestFailed as error:
+                self.is_forbidden = error.is_forbidden
+            except ServerAway:
+                continue
+
+
+def _pod_of(holder: str) -> str:
+    """A controller that was restarted in its pod is the same one's successor: the former process is gone."""
+    return holder.rpartition("/")[0]

@@ -1,0 +1,321 @@
+"""Writes the objects of a job on Kubernetes as documents: its pods' owner, its controller, its rights, its secret. Pure.
+
+source: https://kubernetes.io/docs/reference/kubernetes-api/, https://kubernetes.io/docs/concepts/workloads/controllers/job/,
+https://kubernetes.io/docs/concepts/security/pod-security-standards/ (restricted)
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.engines.kubernetes import names
+from holdfast.engines.kubernetes.kinds import KINDS
+
+Document = dict[str, Any]
+STATE, SECRET = "/holdfast/state", "/holdfast/secret"
+# Every pod that ends by itself counts as a failure of the Job; Holdfast's own budgets limit restarts.
+PODS_LOST_MAX = 10_000
+GPU = "nvidia.com/gpu"
+GRACE_S = 60  # for the last checkpoint of a pod that is removed
+TOLERATED_S = 30  # of a node that is not ready; by then its worker runs elsewhere
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """What the job needs. `run`: the words of `holdfast` in the controller's pod. `gpus`: of each pod. `kind`: of KINDS."""
+
+    job: str
+    namespace: str
+    image: str
+    pods: int
+    run: tuple[str, ...]
+    secret: str
+    gpus: int = 0
+    gpu_resource: str = GPU
+    kind: str = "job"
+    env: tuple[tuple[str, str], ...] = ()
+
+
+def labels(job: str, role: str = "") -> dict[str, str]:
+    found = {names.LABEL_JOB: job}
+    return {**found, names.LABEL_ROLE: role} if role else found
+
+
+def owned_by(made: Document) -> list[Document]:
+    """References that let the owner's removal remove the rest."""
+    meta = made["metadata"]
+    return [
+        {
+            "apiVersion": made["apiVersion"],
+            "kind": made["kind"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+        }
+    ]
+
+
+def owner(wanted: Wanted) -> Document:
+    """The object that makes all pods; suspended until the rest exists, where its kind can be."""
+    kind = KINDS[wanted.kind]
+    meta = {"name": wanted.job, "namespace": wanted.namespace, "labels": labels(wanted.job)}
+    spec = {
+        "job": worker_job_spec,
+        "jobset": jobset_spec,
+        "trainjob": train_job_spec,
+        "volcano": volcano_spec,
+    }[wanted.kind](wanted)
+    suspend = {"suspend": True} if kind.suspends else {}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": {**spec, **suspend}}
+
+
+def jobset_spec(wanted: Wanted) -> Document:
+    """One Indexed Job of all pods. Without a failurePolicy its failure is the JobSet's."""
+    template = {"spec": worker_job_spec(wanted)}
+    return {"replicatedJobs": [{"name": names.ROLE_WORKER, "replicas": 1, "template": template}]}
+
+
+def train_job_spec(wanted: Wanted) -> Document:
+    """Everything else is in the runtime, as Trainer v2 wants it."""
+    reference = {
+        "apiGroup": "trainer.kubeflow.org",
+        "kind": "TrainingRuntime",
+        "name": names.objects_name(wanted.job),
+    }
+    return {"runtimeRef": reference, "trainer": {"numNodes": wanted.pods, "image": wanted.image}}
+
+
+def training_runtime(wanted: Wanted) -> Document:
+    """The runtime of one TrainJob: a JobSet's template with the pods."""
+    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template = {"metadata": {"labels": step}, "spec": worker_job_spec(wanted)}
+    jobs = [{"name": "node", "replicas": 1, "template": template}]
+    return {
+        **_of(wanted, "trainer.kubeflow.org/v1alpha1", "TrainingRuntime"),
+        "spec": {"mlPolicy": {"numNodes": wanted.pods}, "template": {"spec": {"replicatedJobs": jobs}}},
+    }
+
+
+def volcano_spec(wanted: Wanted) -> Document:
+    """Done once one agent ended with 0; aborted once one said that the job has failed. Pods that end are Holdfast's matter."""
+    return {
+        "schedulerName": "volcano",
+        "minAvailable": wanted.pods,
+        "minSuccess": 1,
+        "policies": [{"exitCode": names.JOB_FAILED, "action": "AbortJob"}],
+        "tasks": [{"name": names.ROLE_WORKER, "replicas": wanted.pods, "template": worker_template(wanted)}],
+    }
+
+
+def worker_job_spec(wanted: Wanted) -> Document:
+    """Ends well once one agent ended with 0, which it does when the job has; fails once one said that the job has failed."""
+    return {
+        "completions": wanted.pods,
+        "parallelism": wanted.pods,
+        "completionMode": "Indexed",
+        "backoffLimit": PODS_LOST_MAX,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "FailJob",
+                    "onExitCodes": {
+                        "containerName": KINDS[wanted.kind].container,
+                        "operator": "In",
+                        "values": [names.JOB_FAILED],
+                    },
+                },
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            ]
+        },
+        "successPolicy": {"rules": [{"succeededCount": 1}]},
+        "template": worker_template(wanted),
+    }
+
+
+def worker_template(wanted: Wanted) -> Document:
+    """Equal pods, each on a node of its own, with the agent as first process."""
+    selector = {"matchLabels": labels(wanted.job, names.ROLE_WORKER)}
+    resources = {"resources": {"limits": {wanted.gpu_resource: wanted.gpus}}} if wanted.gpus else {}
+    container = {
+        "name": KINDS[wanted.kind].container,
+        "image": wanted.image,
+        "command": ["holdfast", "agent"],
+        "env": agent_environment(wanted),
+        "volumeMounts": [
+            {"name": "holdfast-state", "mountPath": STATE},
+            {"name": "holdfast-secret", "mountPath": SECRET, "readOnly": True},
+        ],
+        **resources,
+    }
+    return {
+        "metadata": {"labels": labels(wanted.job, names.ROLE_WORKER)},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": GRACE_S,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "tolerations": [
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED_S}
+                for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+            ],
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "DoNotSchedule" if wanted.gpus else "ScheduleAnyway",
+                    "labelSelector": selector,
+                }
+            ],
+            "containers": [container],
+            "volumes": _volumes(wanted.job),
+        },
+    }
+
+
+def agent_environment(wanted: Wanted) -> list[Document]:
+    """By which an agent finds its controller. Its node's name is its pod's."""
+    service = f"{names.controller_name(wanted.job)}.{wanted.namespace}.svc"
+    return [
+        {"name": "HOLDFAST_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "HOLDFAST_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HOLDFAST_STATE_DIR", "value": STATE},
+        {"name": "HOLDFAST_JOB_FOLDER", "value": f"{STATE}/jobs/{wanted.job}"},
+        {"name": "HOLDFAST_CONTROLLER", "value": f"{service}:{names.PORT}"},
+        {"name": "HOLDFAST_SECRET_FILE", "value": f"{SECRET}/secret"},
+        *({"name": key, "value": value} for key, value in wanted.env),
+    ]
+
+
+def controller_job(wanted: Wanted) -> Document:
+    """One pod, whose container is started again in place, so that its emptyDir keeps the journal."""
+    container = {
+        "name": names.ROLE_CONTROLLER,
+        "image": wanted.image,
+        "command": ["holdfast", *wanted.run],
+        "env": [
+            *controller_environment(wanted),
+            *({"name": key, "value": value} for key, value in wanted.env),
+        ],
+        "volumeMounts": [
+            {"name": "holdfast-state", "mountPath": STATE},
+            {"name": "holdfast-secret", "mountPath": SECRET, "readOnly": True},
+        ],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.controller_name(wanted.job),
+            "namespace": wanted.namespace,
+            "labels": labels(wanted.job),
+        },
+        "spec": {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": PODS_LOST_MAX,
+            "template": {
+                "metadata": {"labels": labels(wanted.job, names.ROLE_CONTROLLER)},
+                "spec": {
+                    "restartPolicy": "OnFailure",
+                    "serviceAccountName": names.objects_name(wanted.job),
+                    "enableServiceLinks": False,
+                    "containers": [container],
+                    "volumes": _volumes(wanted.job),
+                },
+            },
+        },
+    }
+
+
+def controller_environment(wanted: Wanted) -> list[Document]:
+    fields = {
+        names.POD_ENV: "metadata.name",
+        names.POD_UID_ENV: "metadata.uid",
+        names.POD_IP_ENV: "status.podIP",
+        names.NAMESPACE_ENV: "metadata.namespace",
+    }
+    values = {
+        names.ROLE_ENV: names.ROLE_CONTROLLER,
+        names.JOB_ENV: wanted.job,
+        names.KIND_ENV: wanted.kind,
+        names.SECRET_ENV: f"{SECRET}/secret",
+        names.TERMINATION_ENV: names.TERMINATION_LOG,
+        "HOLDFAST_STATE_DIR": STATE,
+    }
+    return [
+        *({"name": name, "value": value} for name, value in values.items()),
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+    ]
+
+
+def service(wanted: Wanted) -> Document:
+    """Gives the controller's pod a name that agents can resolve, also before it is ready."""
+    name = names.controller_name(wanted.job)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": wanted.namespace, "labels": labels(wanted.job)},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": labels(wanted.job, names.ROLE_CONTROLLER),
+            "ports": [{"name": "holdfast", "port": names.PORT, "protocol": "TCP"}],
+        },
+    }
+
+
+def secret(wanted: Wanted) -> Document:
+    """By which agents and controller authenticate each other."""
+    text = base64.b64encode(wanted.secret.encode()).decode()
+    return {**_of(wanted, "v1", "Secret"), "type": "Opaque", "data": {"secret": text}}
+
+
+def access(wanted: Wanted) -> list[Document]:
+    """The service account of the controller, with rights in this namespace only."""
+    name, kind = names.objects_name(wanted.job), KINDS[wanted.kind]
+    rules = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["get", "list", "watch"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "verbs": ["get", "create", "update", "patch"],
+        },
+    ]
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": wanted.namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    rbac = "rbac.authorization.k8s.io/v1"
+    return [
+        _of(wanted, "v1", "ServiceAccount"),
+        {**_of(wanted, rbac, "Role"), "rules": rules},
+        {**_of(wanted, rbac, "RoleBinding"), "subjects": [subject], "roleRef": reference},
+    ]
+
+
+def the_rest(wanted: Wanted, made: Document) -> Sequence[Document]:
+    """All objects besides the owner of the pods, which removes them with itself; the controller is the last."""
+    runtime = [training_runtime(wanted)] if wanted.kind == "trainjob" else []
+    found = [secret(wanted), *runtime, *access(wanted), service(wanted), controller_job(wanted)]
+    for one in found:
+        one["metadata"]["ownerReferences"] = owned_by(made)
+    return found
+
+
+def _of(wanted: Wanted, api_version: str, kind: str) -> Document:
+    meta = {
+        "name": names.objects_name(wanted.job),
+        "namespace": wanted.namespace,
+        "labels": labels(wanted.job),
+    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta}
+
+
+def _volumes(job: str) -> list[Document]:
+    return [
+        {"name": "holdfast-state", "emptyDir": {}},
+        {"name": "holdfast-secret", "secret": {"secretName": names.objects_name(job), "defaultMode": 0o440}},
+    ]

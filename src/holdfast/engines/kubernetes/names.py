@@ -1,0 +1,37 @@
+"""Names that Holdfast gives to objects, labels and variables on a cluster."""
+
+LABEL_JOB = "holdfast.dev/job"
+LABEL_ROLE = "holdfast.dev/role"
+ROLE_CONTROLLER, ROLE_WORKER = "controller", "worker"
+TAINT = "holdfast.dev/isolated"
+CONTAINER = "training"  # that holds the agent
+
+# Environment of the controller's pod.
+ROLE_ENV = "HOLDFAST_KUBERNETES_ROLE"
+JOB_ENV = "HOLDFAST_KUBERNETES_JOB"
+KIND_ENV = "HOLDFAST_KUBERNETES_KIND"
+NAMESPACE_ENV = "HOLDFAST_KUBERNETES_NAMESPACE"
+POD_ENV = "HOLDFAST_KUBERNETES_POD"
+POD_UID_ENV = "HOLDFAST_KUBERNETES_POD_UID"
+POD_IP_ENV = "HOLDFAST_KUBERNETES_POD_IP"
+SECRET_ENV = "HOLDFAST_KUBERNETES_SECRET"
+TERMINATION_ENV = "HOLDFAST_KUBERNETES_TERMINATION"
+TERMINATION_LOG = "/dev/termination-log"
+
+PORT = 29_470  # at which the controller listens, in its own pod
+# The exit code of an agent when the whole job has failed: the owner then makes no other pod. The training's own code is
+# in the controller's termination message.
+JOB_FAILED = 90
+
+
+def controller_name(job: str) -> str:
+    return f"{job}-controller"
+
+
+def objects_name(job: str) -> str:
+    """Of the Secret, the Role, the Lease and what else belongs to the job."""
+    return f"{job}-holdfast"
+
+
+def selector(job: str, role: str) -> str:
+    return f"{LABEL_JOB}={job},{LABEL_ROLE}={role}"

@@ -1,0 +1,48 @@
+"""Asks the API server what this process may do, before it is needed.
+
+source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.engines.kubernetes.connection import Connection
+
+
+class Right(NamedTuple):
+    """`namespaced`: asked for the namespace of the job; else for the whole cluster."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+    namespaced: bool = True
+
+
+WATCH_PODS = (Right("list", "pods"), Right("watch", "pods"))
+REMOVE_PODS = Right("delete", "pods")
+EVICT_PODS = Right("create", "pods", subresource="eviction")
+READ_LOGS = Right("get", "pods", subresource="log")
+WATCH_NODES = Right("watch", "nodes", namespaced=False)
+PATCH_NODES = Right("patch", "nodes", namespaced=False)
+LEASES = Right("update", "leases", "coordination.k8s.io")
+
+
+def allowed(connection: Connection, namespace: str, rights: Sequence[Right]) -> dict[Right, bool]:
+    """Of each right, whether it is there. raises: ServerAway, RequestFailed"""
+    return {right: _is_allowed(connection, namespace, right) for right in rights}
+
+
+def _is_allowed(connection: Connection, namespace: str, right: Right) -> bool:
+    attributes = {"verb": right.verb, "resource": right.resource, "group": right.group}
+    if right.namespaced:
+        attributes["namespace"] = namespace
+    if right.subresource:
+        attributes["subresource"] = right.subresource
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = connection.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body).json()
+    return bool((answer.get("status") or {}).get("allowed"))

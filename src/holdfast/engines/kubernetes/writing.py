@@ -1,0 +1,152 @@
+"""Makes the engine's requests in a thread, in their order, until the server has answered each.
+
+A server that is away delays them; what it refuses is reported once. Every request may be made twice without harm.
+"""
+
+import queue
+import random
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from holdfast.engines.kubernetes.connection import (
+    JSON_PATCH,
+    Connection,
+    RequestFailed,
+    ServerAway,
+)
+from holdfast.engines.kubernetes.names import TAINT
+from holdfast.model.kubernetes import AnyClusterAct, DeletePod, Evict, TaintNode
+
+WAITING_MAX = 4096
+TRIES_REFUSED_MAX = 5  # of an answer that may pass, such as 429 or 500, to one request
+AGAIN_S, AGAIN_S_MAX = 0.2, 5.0
+GONE = (404, 409)  # the pod is gone, or its name is another pod's
+
+
+class Done(NamedTuple):
+    """`why`: it failed for good; empty: it was done, or there was nothing left to do."""
+
+    act: AnyClusterAct
+    why: str = ""
+    is_forbidden: bool = False
+
+
+class Writing:
+    """`hear` is called from the thread. `writes`: how many requests that change something were made."""
+
+    def __init__(self, connection: Connection, namespace: str, hear: Callable[[Done], None]) -> None:
+        self._connection, self._hear = connection, hear
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._acts: queue.Queue[AnyClusterAct] = queue.Queue(WAITING_MAX)
+        self._over = threading.Event()
+        self.writes = 0
+        self._may_evict = True
+        self._thread = threading.Thread(target=self._run, name="holdfast-cluster-writes", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, act: AnyClusterAct) -> None:
+        """Never blocks: where thousands wait already, the server is away and the act is dropped with a report."""
+        try:
+            self._acts.put_nowait(act)
+        except queue.Full:
+            self._hear(Done(act, "too many requests wait for the API server"))
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                act = self._acts.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            self._until_answered(act)
+
+    def _until_answered(self, act: AnyClusterAct) -> None:
+        wait_s, refused = AGAIN_S, 0
+        while not self._over.is_set():
+            try:
+                self.writes += 1
+                self._make(act)
+                self._hear(Done(act))
+                return
+            except ServerAway:
+                pass
+            except RequestFailed as error:
+                if error.code in GONE and not isinstance(act, TaintNode):
+                    self._hear(Done(act))
+                    return
+                refused += 1
+                if not error.may_pass or refused >= TRIES_REFUSED_MAX:
+                    self._hear(Done(act, str(error), error.is_forbidden))
+                    return
+                wait_s = max(wait_s, error.again_s or 0.0)
+            self._over.wait(wait_s * random.uniform(0.7, 1.3))
+            wait_s = min(AGAIN_S_MAX, 2 * wait_s)
+
+    def _make(self, act: AnyClusterAct) -> None:
+        """raises: ServerAway, RequestFailed"""
+        match act:
+            case Evict():
+                self._evict(act)
+            case DeletePod():
+                self._delete(act.pod, act.uid, None)
+            case TaintNode(node=node):
+                self._taint(node, TAINT, "true", "NoSchedule")
+            case _:
+                raise TypeError(f"{act} is no write")
+
+    def _evict(self, act: Evict) -> None:
+        """By the eviction API, which marks the pod as disrupted: a Job can ignore that end, and makes another at once."""
+        if not self._may_evict:
+            self._delete(act.pod, act.uid, act.grace_s)
+            return
+        options = {"preconditions": {"uid": act.uid}}
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": act.pod},
+            "deleteOptions": options
+            if act.grace_s is None
+            else {**options, "gracePeriodSeconds": act.grace_s},
+        }
+        try:
+            self._connection.request("POST", f"{self._pods}/{act.pod}/eviction", body)
+        except RequestFailed as error:
+            # A disruption budget must not keep a pod whose node is dead.
+            by_force = act.grace_s == 0 and error.code == 429
+            if not (error.is_forbidden or error.code == 405 or by_force):
+                raise
+            self._may_evict = by_force
+            self.writes += 1
+            self._delete(act.pod, act.uid, act.grace_s)
+
+    def _delete(self, pod: str, uid: str, grace_s: int | None) -> None:
+        body: dict[str, object] = {"preconditions": {"uid": uid}}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        self._connection.request("DELETE", f"{self._pods}/{pod}", body)
+
+    def _taint(self, node: str, key: str, value: str, effect: str) -> None:
+        """A list of taints has no merge by key and effect on every server, so it is read and tested first."""
+        path = f"/api/v1/nodes/{node}"
+        found = self._connection.request("GET", path).json()
+        taints = list((found.get("spec") or {}).get("taints") or ())
+        new = {"key": key, "value": value, "effect": effect}
+        if any((one.get("key"), one.get("effect")) == (key, effect) for one in taints):
+            return
+        version = {
+            "op": "test",
+            "path": "/metadata/resourceVersion",
+            "value": found["metadata"]["resourceVersion"],
+        }
+        add = {"op": "add", "path": "/spec/taints", "value": [*taints, new]}
+        try:
+            self._connection.request("PATCH", path, [version, add], kind=JSON_PATCH)
+        except RequestFailed as error:
+            if error.code not in (409, 422):
+                raise
+            raise RequestFailed(503, error.reason, "the node was changed meanwhile") from error

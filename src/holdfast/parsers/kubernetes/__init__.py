@@ -1,0 +1,1 @@
+"""Parsers of objects of the Kubernetes API."""

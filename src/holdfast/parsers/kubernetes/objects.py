@@ -1,0 +1,380 @@
+"""Parses objects and watch events of the Kubernetes API into what Holdfast uses of them. Pure.
+
+Only the fields that are used are decoded: a controller reads thousands of pods, of several kilobytes each.
+
+source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/, …/cluster-resources/node-v1/,
+…/using-api/api-concepts/#efficient-detection-of-changes
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.model.kubernetes import ClusterEvent, ContainerEnd, NodeState, OwnerState, PodState
+
+MESSAGE_MAX = 400
+INDEX = "batch.kubernetes.io/job-completion-index"
+VOLCANO_INDEX = "volcano.sh/task-index"
+# Conditions of a node that are no fault when True.
+_GOOD_CONDITIONS = ("Ready", "SriovReady", "GpuReady")
+_WANTED_TRUE = "True"
+
+
+class NotRead(ValueError):
+    """The bytes are no such object."""
+
+
+class _Meta(Struct, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    continue_: str = msgspec.field(name="continue", default="")
+
+
+class _Condition(Struct, rename="camel"):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Terminated(Struct, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    signal: int = 0
+
+
+class _Waiting(Struct, rename="camel"):
+    reason: str = ""
+    message: str = ""
+
+
+class _ContainerState(Struct, rename="camel"):
+    running: dict[str, Any] | None = None
+    terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
+
+
+class _DeviceHealth(Struct, rename="camel"):
+    resource_id: str = msgspec.field(name="resourceID", default="")
+    health: str = ""
+
+
+class _DeviceStatus(Struct, rename="camel"):
+    name: str = ""
+    resources: list[_DeviceHealth] | None = None
+
+
+class _ContainerStatus(Struct, rename="camel"):
+    name: str = ""
+    restart_count: int = 0
+    state: _ContainerState = msgspec.field(default_factory=_ContainerState)
+    last_state: _ContainerState | None = None
+    allocated_resources_status: list[_DeviceStatus] | None = None
+
+
+class _PodSpec(Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _PodStatus(Struct, rename="camel"):
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Pod(Struct, rename="camel"):
+    metadata: _Meta
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _Taint(Struct, rename="camel"):
+    key: str
+    effect: str = ""
+
+
+class _NodeSpec(Struct, rename="camel"):
+    unschedulable: bool = False
+    taints: list[_Taint] | None = None
+
+
+class _NodeStatus(Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+
+
+class _Node(Struct, rename="camel"):
+    metadata: _Meta
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+class _OwnerSpec(Struct, rename="camel"):
+    suspend: bool | None = None
+
+
+class _VolcanoState(Struct, rename="camel"):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _OwnerStatus(Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+    state: _VolcanoState | None = None
+
+
+class _Owner(Struct, rename="camel"):
+    metadata: _Meta
+    kind: str = ""
+    api_version: str = ""
+    spec: _OwnerSpec = msgspec.field(default_factory=_OwnerSpec)
+    status: _OwnerStatus = msgspec.field(default_factory=_OwnerStatus)
+
+
+class _Involved(Struct):
+    name: str = ""
+    kind: str = ""
+
+
+class _Event(Struct, rename="camel"):
+    metadata: _Meta
+    involved_object: _Involved = msgspec.field(default_factory=_Involved)
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+
+
+class WatchLine(Struct):
+    """One line of a watch. `object`: undecoded."""
+
+    type: str
+    object: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
+
+
+class Page(Struct):
+    """One page of a list. `items`: undecoded."""
+
+    metadata: _Meta
+    items: list[Raw] | None = None
+
+    @property
+    def version(self) -> str:
+        return self.metadata.resource_version
+
+    @property
+    def more(self) -> str:
+        """The token of the next page; empty: this is the last."""
+        return self.metadata.continue_
+
+
+class StatusBody(Struct, rename="camel"):
+    """A Status, as errors have it."""
+
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+
+
+_PODS = msgspec.json.Decoder(_Pod)
+_NODES = msgspec.json.Decoder(_Node)
+_OWNERS = msgspec.json.Decoder(_Owner)
+_EVENTS = msgspec.json.Decoder(_Event)
+_LINES = msgspec.json.Decoder(WatchLine)
+_PAGES = msgspec.json.Decoder(Page)
+_STATUSES = msgspec.json.Decoder(StatusBody)
+
+
+def watch_line(line: bytes) -> WatchLine:
+    """raises: NotRead"""
+    try:
+        return _LINES.decode(line)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"a watch sent no event: {error}") from error
+
+
+def page(body: bytes) -> Page:
+    """raises: NotRead"""
+    try:
+        return _PAGES.decode(body)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"the answer is no list: {error}") from error
+
+
+def status_body(body: bytes) -> StatusBody:
+    """An empty one where the body is none."""
+    try:
+        return _STATUSES.decode(body)
+    except msgspec.MsgspecError:
+        return StatusBody()
+
+
+def version_of(raw: bytes) -> str:
+    """The resource version of any object, such as a bookmark's."""
+    try:
+        return _PODS.decode(raw).metadata.resource_version
+    except msgspec.MsgspecError:
+        return ""
+
+
+def pod_of(raw: bytes, container: str = "") -> PodState:
+    """`container`: the training's, by name; empty: the first. raises: NotRead"""
+    try:
+        pod = _PODS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"a pod cannot be read: {error}") from error
+    meta, status = pod.metadata, pod.status
+    conditions = {one.type: one for one in status.conditions or ()}
+    target = conditions.get("DisruptionTarget")
+    disrupted = target is not None and target.status == _WANTED_TRUE
+    scheduled = conditions.get("PodScheduled")
+    ours = _of_name(status.container_statuses, container)
+    stuck = _stuck(status.init_container_statuses) or (ours.state.waiting if ours else None)
+    ended = ours.state.terminated if ours else None
+    return PodState(
+        name=meta.name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        index=_index(meta),
+        node=pod.spec.node_name,
+        phase=status.phase,
+        reason=status.reason,
+        message=_short(status.message),
+        deleting=meta.deletion_timestamp is not None,
+        grace_s=meta.deletion_grace_period_seconds or 0,
+        running=ours is not None and ours.state.running is not None,
+        restarts=ours.restart_count if ours else 0,
+        ended=_end(ended) if ended is not None else None,
+        waiting=stuck.reason if stuck else "",
+        waiting_message=_short(stuck.message) if stuck else "",
+        disruption=target.reason if target is not None and disrupted else "",
+        disruption_message=_short(target.message) if target is not None and disrupted else "",
+        unscheduled=_short(scheduled.message)
+        if scheduled is not None and scheduled.status == "False"
+        else "",
+        sick_devices=_sick(ours),
+    )
+
+
+def node_of(raw: bytes) -> NodeState:
+    """raises: NotRead"""
+    try:
+        node = _NODES.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"a node cannot be read: {error}") from error
+    conditions = node.status.conditions or []
+    ready = next((one for one in conditions if one.type == "Ready"), None)
+    problems = [
+        one.type for one in conditions if one.status == _WANTED_TRUE and one.type not in _GOOD_CONDITIONS
+    ]
+    return NodeState(
+        name=node.metadata.name,
+        version=node.metadata.resource_version,
+        ready=ready.status if ready is not None else "Unknown",
+        ready_reason=ready.reason if ready is not None else "",
+        cordoned=node.spec.unschedulable,
+        taints=tuple((one.key, one.effect) for one in node.spec.taints or ()),
+        problems=tuple(problems),
+    )
+
+
+def owner_of(raw: bytes) -> OwnerState:
+    """raises: NotRead"""
+    try:
+        owner = _OWNERS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"the job's object cannot be read: {error}") from error
+    over, why = _outcome(owner.status)
+    return OwnerState(
+        kind=owner.kind,
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        version=owner.metadata.resource_version,
+        suspended=bool(owner.spec.suspend),
+        deleting=owner.metadata.deletion_timestamp is not None,
+        over=over,
+        why=why,
+        annotations=owner.metadata.annotations or {},
+    )
+
+
+def event_of(raw: bytes) -> ClusterEvent:
+    """raises: NotRead"""
+    try:
+        event = _EVENTS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"an Event cannot be read: {error}") from error
+    return ClusterEvent(
+        about=event.involved_object.name,
+        reason=event.reason,
+        message=_short(event.message),
+        is_warning=event.type == "Warning",
+        version=event.metadata.resource_version,
+    )
+
+
+def _outcome(status: _OwnerStatus) -> tuple[str, str]:
+    """("succeeded" or "failed", why) of a Job, JobSet, TrainJob or Volcano Job; ("", "") while it runs."""
+    for one in status.conditions or ():
+        if one.status != _WANTED_TRUE:
+            continue
+        if one.type in ("Complete", "Completed", "SuccessCriteriaMet"):
+            return "succeeded", one.reason
+        if one.type in ("Failed", "FailureTarget"):
+            return "failed", f"{one.reason}: {_short(one.message)}" if one.message else one.reason
+    state = status.state
+    if state is not None and state.phase in ("Completed", "Completing"):
+        return "succeeded", state.phase
+    if state is not None and state.phase in ("Failed", "Aborted", "Aborting", "Terminated", "Terminating"):
+        return "failed", _short(f"{state.phase} {state.reason} {state.message}")
+    return "", ""
+
+
+def _index(meta: _Meta) -> int | None:
+    for holder in (meta.annotations or {}, meta.labels or {}):
+        text = holder.get(INDEX) or holder.get(VOLCANO_INDEX) or ""
+        if text.isdigit():
+            return int(text)
+    return None
+
+
+def _of_name(statuses: list[_ContainerStatus] | None, name: str) -> _ContainerStatus | None:
+    found = statuses or []
+    return next((one for one in found if not name or one.name == name), None)
+
+
+def _stuck(statuses: list[_ContainerStatus] | None) -> _Waiting | None:
+    """Of an init container that cannot start."""
+    for one in statuses or ():
+        waiting = one.state.waiting
+        if waiting is not None and waiting.reason not in ("", "PodInitializing"):
+            return waiting
+    return None
+
+
+def _end(one: _Terminated) -> ContainerEnd:
+    return ContainerEnd(code=one.exit_code, reason=one.reason, message=_short(one.message), signal=one.signal)
+
+
+def _sick(one: _ContainerStatus | None) -> tuple[str, ...]:
+    """source: https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-health-monitoring"""
+    devices = [
+        f"{status.name} {device.resource_id}".strip()
+        for status in (one.allocated_resources_status or () if one is not None else ())
+        for device in status.resources or ()
+        if device.health == "Unhealthy"
+    ]
+    return tuple(devices)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:MESSAGE_MAX]

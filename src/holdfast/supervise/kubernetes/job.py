@@ -1,0 +1,174 @@
+"""Supervises a job on Kubernetes: from outside it submits and follows; in the controller's pod it runs the job."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.controller.loop import replay
+from holdfast.core.kubernetes.annotations import applied
+from holdfast.core.plurals import counted
+from holdfast.engines.kubernetes import names
+from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
+from holdfast.engines.kubernetes.engine import Identity, KubernetesEngine
+from holdfast.engines.kubernetes.kinds import KINDS
+from holdfast.jobs.agent_place import SECRET
+from holdfast.journal.jobdir import JobDir, JobInUse, NoSuchJob, StateDir, StateUnwritable
+from holdfast.model.settings import RunSettings
+from holdfast.model.state import Ended
+from holdfast.parsers.kubernetes.objects import NotRead, owner_of
+from holdfast.supervise.kubernetes.follow import Follower, Outcome
+from holdfast.supervise.kubernetes.submission import NotSubmitted, PodFlags, submission, submit
+from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
+from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, recorded, taken_up
+from holdfast.views.console import Console
+
+DONE = 0  # of a controller's container whose job has ended: it is not started again
+
+
+class _Engine(KubernetesEngine):
+    """Puts the job's secret, which its pods have from the cluster, into its folder."""
+
+    def __init__(self, connection: Connection, identity: Identity, secret: Path) -> None:
+        super().__init__(connection, identity)
+        self._secret = secret
+
+    def listen(self, folder: Path) -> Sequence[str]:
+        there = folder / SECRET
+        if not there.exists():
+            descriptor = os.open(there, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(self._secret.read_text())
+        return super().listen(folder)
+
+
+def run_kubernetes(settings: RunSettings, env: Mapping[str, str], given: Mapping[str, object]) -> int:
+    """Runs the job on Kubernetes to its end. `given`: the fields of PodFlags. Returns the training's own exit code."""
+    console = Console(quiet=settings.quiet)
+    flags = msgspec.convert(given, PodFlags)
+    if env.get(names.ROLE_ENV) == names.ROLE_CONTROLLER:
+        return _control(settings, env, console)
+    try:
+        connection = connect(env, flags.context, flags.namespace)
+        one = submit(connection, settings, flags, sys.argv[sys.argv.index("run") :], env)
+    except (NoCluster, NotSubmitted) as error:
+        console.tell(str(error))
+        return USAGE
+    pods = counted(settings.nnodes, "pod")
+    console.tell(
+        f"job {one.name} in namespace {one.namespace}: {pods} and {counted(settings.spares, 'spare')}"
+    )
+    if settings.detach:
+        console.tell(f"it goes on by itself; holdfast attach {one.name} follows it")
+        return 0
+    return Follower(connection, one, console).follow()
+
+
+def follow_job(
+    state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
+) -> int | None:
+    """Follows a job that was submitted from here; None: there is none of that name."""
+    one = submission(state_dir, name)
+    if one is None:
+        return None
+    console = Console(quiet=quiet)
+    try:
+        connection = connect(env, one.context, one.namespace)
+    except NoCluster as error:
+        console.tell(str(error))
+        return USAGE
+    console.tell(f"following job {one.name} in namespace {one.namespace}")
+    return Follower(connection, one, console).follow()
+
+
+# In the controller's pod --------------------------------------------------------------------------------------------
+
+
+def _control(settings: RunSettings, env: Mapping[str, str], console: Console) -> int:
+    """Runs or resumes the job. The container ends with 0 once the job has ended, and its message has the code."""
+    job = _job_of(settings)
+    if job is not None and (code := _ended_code(job)) is not None:
+        return _say_outcome(settings, env, code)
+    try:
+        connection = connect(env, namespace=env.get(names.NAMESPACE_ENV, ""))
+    except NoCluster as error:
+        console.tell(str(error))
+        return USAGE
+    engine = _Engine(connection, _identity(settings, env), Path(env[names.SECRET_ENV]))
+    if job is None:
+        code = run_nodes(_with_annotations(settings, connection, env, console), engine)
+    else:
+        code = _resume(job, engine, env, console)
+    job = _job_of(settings)
+    if job is None or _ended_code(job) is None:
+        return code or USAGE  # the cluster starts it again
+    return _say_outcome(settings, env, code)
+
+
+def _with_annotations(
+    settings: RunSettings, connection: Connection, env: Mapping[str, str], console: Console
+) -> RunSettings:
+    """What a platform wrote to the owner of the pods comes before the flags. Unchanged where the server is away."""
+    one = _identity(settings, env)
+    try:
+        owner = owner_of(connection.request("GET", one.kind.path(one.namespace, one.owner)).content)
+    except (ServerAway, RequestFailed, NotRead):
+        return settings
+    policy, lines = applied(owner.annotations, settings.policy)
+    for line in lines:
+        console.tell(f"{owner.kind} {owner.name}: {line}")
+    return msgspec.structs.replace(settings, policy=policy)
+
+
+def _identity(settings: RunSettings, env: Mapping[str, str]) -> Identity:
+    name, kind = env.get(names.JOB_ENV) or settings.job or "", KINDS[env.get(names.KIND_ENV, "job")]
+    return Identity(
+        job=name,
+        namespace=env[names.NAMESPACE_ENV],
+        kind=kind,
+        owner=name,
+        container=kind.container,
+        address=env[names.POD_IP_ENV],
+        holder=f"{env[names.POD_ENV]}.{env[names.POD_UID_ENV]}/{os.getpid()}",
+    )
+
+
+def _resume(job: JobDir, engine: _Engine, env: Mapping[str, str], console: Console) -> int:
+    try:
+        lock = job.lock()
+    except (JobInUse, StateUnwritable) as error:
+        console.tell(str(error))
+        return USAGE
+    with lock:
+        found = taken_up(job, console)
+        if isinstance(found, NotTakenUp):
+            return found.code
+        return attach_nodes(job, found.settings, found.cwd, env, found.rows, engine)
+
+
+def _job_of(settings: RunSettings) -> JobDir | None:
+    try:
+        return StateDir(Path(settings.state_dir)).job(settings.job or "")
+    except (NoSuchJob, OSError, ValueError):
+        return None
+
+
+def _ended_code(job: JobDir) -> int | None:
+    try:
+        found, _, rows = recorded(job)
+        phase = replay(rows, found.policy).phase
+    except NO_RECORD:
+        return None
+    return phase.code if isinstance(phase, Ended) else None
+
+
+def _say_outcome(settings: RunSettings, env: Mapping[str, str], code: int) -> int:
+    """For followers: what `holdfast run` is to exit with, where no one can read the record."""
+    said = Outcome(holdfast=settings.job or "", code=code, outcome="failed" if code else "succeeded")
+    path = env.get(names.TERMINATION_ENV, names.TERMINATION_LOG)
+    with contextlib.suppress(OSError):
+        Path(path).write_bytes(msgspec.json.encode(said))
+    return DONE

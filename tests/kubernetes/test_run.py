@@ -1,0 +1,154 @@
+"""holdfast run on Kubernetes: pods as real processes, through killed ranks and pods, frozen nodes, and a server that is away."""
+
+import signal
+
+import pytest
+
+from kubernetes.whole_job import KubernetesJob
+from many.whole_job import LONG_S
+from run.place import wait_for
+
+pytestmark = pytest.mark.timeout(280)
+
+
+def other_than_first(job, attempt=1):
+    """A worker that is not the first, and its pod."""
+    return 2, job.placed(attempt)[2]
+
+
+def test_a_rank_that_is_killed_costs_no_write_to_the_cluster(job):
+    run = job.submit()
+    pods = set(job.placed())
+    job.trains()
+    job.writes()
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert job.writes() == []
+    assert set(job.placed(2)) == pods
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert "step 3 " in run.out
+    job.has_ended_as("Complete")
+
+
+def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(job):
+    run = job.submit()
+    spare = (job.given_to(), job.spare())[1]
+    job.trains()
+    job.writes()
+    _, pod = other_than_first(job)
+    job.server.control("kill-pod", pod=pod)
+    job.trains(attempt=2)
+    assert spare in job.placed(2)
+    assert pod not in job.placed(2)
+    lost = job.waits_for("node-lost")
+    assert "killed (137, SIGKILL)" in lost["reason"]
+    assert len(job.writes()) <= 5
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_too(job):
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    job.writes()
+    _, pod = other_than_first(job)
+    job.server.control("freeze", node=job.node_of(pod))
+    job.trains(attempt=2)
+    assert pod not in job.placed(2)
+    wait_for(lambda: f"a pod instead of {pod}:\n{job.said()}", lambda: pod not in job.pods(), LONG_S)
+    wait_for(lambda: f"five pods:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
+    assert 1 <= len(job.writes()) <= 5
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job):
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    job.server.control("faults", away=True)
+    job.trains(more=20)
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    job.server.control("faults", away=False)
+    job.trains(attempt=2, more=20)
+    assert len(job.pods()) == 5
+    assert not job.events("node-lost")
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_list(job):
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    run.kill()  # who follows the job lists its pods
+    lists = job.server.control("counts")["list pods"]
+    for _ in range(3):
+        before = job.watches()
+        job.server.control("drop")
+        wait_for("another watch", lambda before=before: job.watches() > before)
+    assert job.server.control("counts")["list pods"] == lists
+    job.server.control("faults", watch_s=0.5, doubled=True, shuffled=True)
+    job.server.control("compact")
+    job.server.control("drop")
+    job.trains(more=30)
+    job.server.control("faults", watch_s=0.0, doubled=False, shuffled=False)
+    assert job.server.control("counts")["list pods"] - lists <= 2
+    assert not job.events("node-lost")
+    _, pod = other_than_first(job)
+    job.server.control("kill-pod", pod=pod)
+    job.trains(attempt=2)
+    job.go()
+    job.has_ended_as("Complete")
+
+
+def test_a_controller_that_is_killed_goes_on_from_its_journal(job):
+    run = job.submit()
+    ranks = (job.given_to(), job.ranks())[1]
+    job.trains()
+    job.server.control("kill-pod", pod=job.controller())
+    job.trains(more=20)
+    job.waits_for("controller-resumed")
+    assert job.ranks() == ranks
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+    assert len(job.events("attempt-started")) == 2
+
+
+def test_the_code_of_the_training_is_that_of_run_and_the_job_has_failed(job):
+    run = job.submit(restarts=())
+    job.given_to()
+    job.trains().kill(job.rank(1))
+    assert run.code(LONG_S) == 1, job.said()
+    job.has_ended_as("Failed")
+    assert not job.pods()
+
+
+def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
+    assert job.submit("--detach").code(LONG_S) == 0
+    job.given_to()
+    job.trains()
+    run = job.start("attach", "t")
+    run.prints("step 3 ", LONG_S)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home):
+    job = KubernetesJob(tmp_path, cache_home, nodes=3)
+    try:
+        job.server.control("bad-image", image="no-such-image")
+        job.image = "no-such-image"
+        run = job.submit("--gpus", 8, workers=4)
+        run.says("its image cannot be pulled; check the image's name, and imagePullSecrets", LONG_S)
+        run.says("waits for a node: 0/3 nodes are available", LONG_S)
+        run.signal(signal.SIGINT)
+        assert run.code(LONG_S) == 130
+        wait_for("the job's objects to be gone", lambda: job.owner() is None and not job.pods("controller"))
+    finally:
+        job.end()

@@ -1,0 +1,115 @@
+"""A whole job on Kubernetes, seen from outside: the real command line against the API server of tests, with pods as processes."""
+
+import json
+import os
+import signal
+
+from holdfast.engines.kubernetes.kinds import KINDS
+from holdfast.parsers.kubernetes.objects import owner_of
+from kubernetes.server import Server
+from many.whole_job import LONG_S, WholeJob, words_of
+from run.place import wait_for
+
+NODES = 7  # four workers, a spare, the controller, and one more
+RESTARTS = ("--max-restarts", 100, "--unconditional-restart", "--replace-workers", 100)
+
+
+class KubernetesJob(WholeJob):
+    """`server`: its own API server, with `NODES` nodes."""
+
+    def __init__(self, path, cache, nodes=NODES, node_grace_s=50.0, kind="job"):
+        super().__init__(path, cache)
+        self.kind = kind
+        self.server = Server(path / "cluster", nodes, node_grace_s)
+        self.env |= {"KUBECONFIG": str(self.server.kubeconfig)}
+        self.image = "test-image"
+
+    def submit(self, *flags, workers=4, spares=1, restarts=RESTARTS, **more):
+        """`holdfast run` of the small training, under way."""
+        passed = {**self.marks, "NOTES": self.path, "XDG_CACHE_HOME": self.env["XDG_CACHE_HOME"]}
+        env = [word for key, value in passed.items() for word in ("--env", f"{key}={value}")]
+        words = (
+            "--engine",
+            "kubernetes",
+            "--image",
+            self.image,
+            "--kind",
+            self.kind,
+            *env,
+            *restarts,
+            *flags,
+        )
+        return self.train(*words, workers=workers, spares=spares, **more)
+
+    # The cluster ------------------------------------------------------------------------------------------
+
+    def pods(self, role="worker"):
+        """The pods of the job that have not ended, by name."""
+        found = self.server.items("pods", f"holdfast.dev/job=t,holdfast.dev/role={role}")
+        alive = [pod for pod in found if pod["status"]["phase"] in ("Pending", "Running")]
+        return {pod["metadata"]["name"]: pod for pod in alive if "deletionTimestamp" not in pod["metadata"]}
+
+    def node_of(self, pod):
+        return self.pods()[pod]["spec"]["nodeName"]
+
+    def controller(self):
+        (name,) = self.pods("controller")
+        return name
+
+    def controller_pid(self):
+        """The process of the controller in its pod."""
+        return next(
+            pid
+            for pid in self.left()
+            if b"kubernetes" in words_of(pid, "cmdline") and self._is_controller(pid)
+        )
+
+    def _is_controller(self, pid):
+        return b"HOLDFAST_KUBERNETES_ROLE=controller" in words_of(pid, "environ")
+
+    def owner(self):
+        return self.server.get(KINDS[self.kind].path("default", "t"))
+
+    def has_ended_as(self, condition):
+        """Waits for this condition of the Job."""
+
+        def found():
+            conditions = self.owner()["status"].get("conditions", ())
+            return any(one["type"] == condition and one["status"] == "True" for one in conditions)
+
+        wait_for(lambda: f"{condition} of {self.owner()['status']}", found, LONG_S)
+
+    def owner_says(self):
+        """How the owner has ended, by the parser of the engine."""
+        return owner_of(json.dumps(self.owner()).encode()).over
+
+    def job(self, name="t"):
+        """Its folder, in the controller's pod."""
+        found = sorted(
+            (self.path / "cluster" / "pods").glob(f"{name}-controller-*/volumes/holdfast-state/jobs/{name}")
+        )
+        return found[-1] if found else self.path / "nothing"
+
+    def watches(self):
+        return self.server.control("counts")["watch pods"]
+
+    def writes(self):
+        """What was written to the cluster since the last call, without Leases."""
+        return [one for one in self.server.control("writes") if one[1] != "leases"]
+
+    def spare(self):
+        (one,) = set(self.pods()) - set(self.placed())
+        return one
+
+    def said(self):
+        logs = sorted((self.path / "cluster" / "pods").glob("*/log"))
+        parts = [f"--- {log.parent.name}\n{log.read_text(errors='replace')[-4000:]}" for log in logs]
+        return "\n".join([*(f"--- {run._err.name}\n{run.err}" for run in self.runs), *parts])
+
+    def end(self):
+        try:
+            self.server.close()
+            for pid in self.left():
+                os.kill(pid, signal.SIGCONT)
+        finally:
+            super(WholeJob, self).end()
