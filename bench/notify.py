@@ -216,15 +216,23 @@ def placed() -> Iterator[tuple[Job, Receiver, Callable[[], "subprocess.Popen[byt
             '[[rule]]\nchannels = ["a"]\n'
         )
 
+        started: list[subprocess.Popen[bytes]] = []
+
         def start() -> "subprocess.Popen[bytes]":
             with (job.dir.path / "notify.log").open("ab") as log:
                 words = [sys.executable, "-m", "holdfast.notify", str(job.dir.path), str(config)]
-                return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            started.append(process)
+            return process
 
-        with job.dir.lock():
-            yield job, receiver, start
-        job.store.close()
-        receiver.server.shutdown()
+        try:
+            with job.dir.lock():
+                yield job, receiver, start
+        finally:
+            for process in started:
+                end(process)
+            job.store.close()
+            receiver.server.shutdown()
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
