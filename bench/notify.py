@@ -47,6 +47,7 @@ from holdfast.model.verdicts import Verdict
 OPENED_LIMIT_S, VERDICT_LIMIT_S = 2.0, 1.0
 BUG = Verdict(category="python_exception", class_="training", title="KeyError: 'x'", confidence=0.9)
 SETTLES_S = 120.0
+AT_WORK = 0.7  # of the kills: while it delivers
 Key = tuple[str, int]
 
 
@@ -179,7 +180,10 @@ def report_kills(incidents: int, kills: int, dice: random.Random) -> bool:
             job.give_verdict(number)
             job.recover(number)
             if number in at:
-                time.sleep(dice.uniform(0.0, 1.0))  # some of them while it starts
+                if dice.random() < AT_WORK:  # else while it starts, or reads what it missed
+                    before = receiver.count.total()
+                    until("a delivery", lambda before=before: receiver.count.total() > before)
+                time.sleep(dice.uniform(0.0, 0.5))
                 end(process)
                 process = start()
         names = {f"{job.name}/incident-{number}" for number in range(1, incidents + 1)}
@@ -212,15 +216,23 @@ def placed() -> Iterator[tuple[Job, Receiver, Callable[[], "subprocess.Popen[byt
             '[[rule]]\nchannels = ["a"]\n'
         )
 
+        started: list[subprocess.Popen[bytes]] = []
+
         def start() -> "subprocess.Popen[bytes]":
             with (job.dir.path / "notify.log").open("ab") as log:
                 words = [sys.executable, "-m", "holdfast.notify", str(job.dir.path), str(config)]
-                return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            started.append(process)
+            return process
 
-        with job.dir.lock():
-            yield job, receiver, start
-        job.store.close()
-        receiver.server.shutdown()
+        try:
+            with job.dir.lock():
+                yield job, receiver, start
+        finally:
+            for process in started:
+                end(process)
+            job.store.close()
+            receiver.server.shutdown()
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
