@@ -43,6 +43,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.cli.agent_main": "python -m holdfast agent, by its name: an agent is small",
     "holdfast.cli.checking.pairs": "cli.check_asking, by its name: memory that most checks do not need",
     "holdfast.cli.device_metrics": "cli.diagnose, by its name: HTTP for those who ask a Prometheus",
+    "holdfast.archive.checkpoint_advice": "supervise.companions, as a process beside the job",
     "holdfast.supervise.monitoring.job": "monitoring.choice, by its name: most jobs export none",
     "holdfast.supervise.monitoring.many_nodes": "the same",
     "holdfast.supervise.monitoring.node": "the same",

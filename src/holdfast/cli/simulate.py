@@ -40,7 +40,7 @@ def simulate(
     ] = None,
     plot: Annotated[
         str | None,
-        Option("--plot", metavar="FILE", help="With --fleet: a picture, into FILE.html or FILE.png."),
+        Option("--plot", metavar="FILE", help="A picture of the fleet, into FILE.html or FILE.png."),
     ] = None,
     json: Annotated[bool, Option("--json", help="The answer as one JSON document.")] = False,
 ) -> None:
