@@ -88,7 +88,7 @@ def test_another_policy_decides_otherwise(state: StateDir) -> None:
     )
     assert "was: reschedule-unconditional" in other and "fail" in other.splitlines()[2]
     assert same.splitlines()[1].removeprefix("was: ") == same.splitlines()[2].partition(": ")[2]
-    assert "max_restarts" in wrong and "not JSON" in unread
+    assert "max_restarts" in wrong and "not valid JSON" in unread
 
 
 def test_every_answer_is_short_and_mistakes_are_explained(state: StateDir) -> None:

@@ -194,7 +194,7 @@ def test_an_address_that_is_none_is_one_line(loop, address):
 def test_addresses():
     assert parsed(":9755") == ("0.0.0.0", 9755)
     assert parsed("[::1]:1") == ("::1", 1)
-    with pytest.raises(ValueError, match="no HOST:PORT"):
+    with pytest.raises(ValueError, match="not HOST:PORT"):
         parsed("9755")
 
 

@@ -56,7 +56,7 @@ def test_what_a_default_exporter_allows(tools, started, tmp_path, capsys, names)
         assert told[rule]["can_fire"], told[rule]
     assert "commented out in default-counters.csv" in why(told, "GpuBusyWithoutWork")
     assert "add field 153" in why(told, "GpuTemperatureMarginGone")
-    assert "no series of node_exporter: it does not run" in why(told, "RdmaPortDown")
+    assert "no series of node_exporter: it is not running" in why(told, "RdmaPortDown")
     assert "no series of Holdfast: run jobs with --metrics-address" in why(told, "JobHangs")
     assert told["GpuXid"]["can_fire"]
     assert any("the rule does not detect a repeated Xid" in note for note in told["GpuXid"]["notes"])
@@ -129,5 +129,5 @@ def test_a_series_that_is_scraped_too_rarely():
 
 def test_a_prometheus_that_is_not_there(capsys):
     assert exit_code(["rules", "lint", "--prometheus", f"http://127.0.0.1:{free_port()}"]) == 2
-    assert "cannot be asked" in capsys.readouterr().err
+    assert "cannot be reached" in capsys.readouterr().err
     assert exit_code(["rules", "lint"]) == 2

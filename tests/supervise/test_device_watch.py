@@ -76,5 +76,5 @@ def test_a_prometheus_that_is_away_is_one_note():
     heard(watch, time.time() - 150.0)
     wait_for("news", lambda: news(watch, told))
     assert len(told) == 1
-    assert "cannot be asked" in told[0][1]
+    assert "cannot be reached" in told[0][1]
     watch.close()

@@ -145,7 +145,7 @@ def opened(root: Path, begin: Begin, clock: Callable[[], float]) -> RemoteJob:
     """Opens the folder of this job below `root`, and creates it if needed. raises: NotTaken; JournalUnusable; OSError"""
     if begin.protocol != PROTOCOL:
         raise NotTaken(
-            f"the job uses protocol {begin.protocol} and this server uses protocol {PROTOCOL}:  "
+            f"the job uses protocol {begin.protocol} and this server uses protocol {PROTOCOL}: "
             "install the same version of Holdfast on both sides"
         )
     if not SOURCE.fullmatch(begin.source) or not JOB.fullmatch(begin.job):

@@ -94,7 +94,7 @@ class Prometheus:
         told = self._data(path, parameters, _Result)
         if told.resultType not in ("vector", "matrix"):
             raise PrometheusUnavailable(
-                f"{self.url} answered {path} with {told.resultType or 'nothing'}instead of series"
+                f"{self.url} answered {path} with {told.resultType or 'nothing'} instead of series"
             )
         try:
             found = msgspec.json.decode(told.result, type=list[_Series])
@@ -110,7 +110,7 @@ class Prometheus:
             told = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
             status = msgspec.json.decode(told.get("status", b'""'))
             if status != "success":
-                why = msgspec.json.decode(told.get("error", b'"an error that it does not name"'))
+                why = msgspec.json.decode(told.get("error", b'"unknown error"'))
                 raise PrometheusUnavailable(f"{self.url} rejected {path}: {str(why)[:WORDS_MAX]}")
             return msgspec.json.decode(told.get("data", b"null"), type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

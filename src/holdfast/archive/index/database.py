@@ -157,7 +157,7 @@ def _bring_up_to_date(database: Database, *, may_change: bool) -> None:
     if version is not None and version > SCHEMA:
         raise NewerIndex(
             f"the index {database.name} has version {version}, this version of Holdfast supports versions up to {SCHEMA}: "
-            "use the newer Holdfast, or name another database with --database"
+            "use the newer Holdfast, or choose another database with --database"
         )
     if not may_change:
         raise OlderIndex(f"the index {database.name} has version {version or 'none'}, not {SCHEMA} yet")

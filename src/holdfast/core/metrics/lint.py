@@ -103,7 +103,7 @@ def _one(rule: AlertRule, series: Mapping[str, Series], has: Has) -> Judged:
     if rule.name not in has.loaded:
         notes.append("this Prometheus has not loaded it")
     elif error := has.loaded[rule.name]:
-        why = (*why, f"its evaluation fails on this Prometheus:  {error}")
+        why = (*why, f"its evaluation fails on this Prometheus: {error}")
     return Judged(rule=rule.name, why=why, notes=tuple(notes))
 
 
