@@ -74,7 +74,7 @@ def test_a_port_in_use_does_not_keep_the_training_from_its_end(place):
 def test_an_address_that_is_none_is_refused(place):
     run = place.shell("true", "--metrics-address", "nonsense")
     assert run.code() == 2
-    assert "--metrics-address cannot be 'nonsense': HOST:PORT, or none is allowed" in run.err
+    assert "--metrics-address cannot be 'nonsense'; allowed: HOST:PORT, or none" in run.err
 
 
 def test_without_the_setting_nothing_listens(place):

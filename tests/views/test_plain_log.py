@@ -3,6 +3,7 @@
 import os
 
 from holdfast.core.job.decide import decide
+from holdfast.core.job.story import Line
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStopped,
@@ -16,7 +17,7 @@ from holdfast.model.events import (
 from holdfast.model.policy import Policy
 from holdfast.model.state import State
 from holdfast.model.verdicts import Verdict
-from holdfast.views.log import NAME, PlainLog
+from holdfast.views.log import NAME, PlainLog, printed, restarts_allowed
 
 POLICY = Policy(max_restarts=3, unconditional_restart=True)
 KILLED = Verdict(category="process_killed", class_="process", title="rank 2 was killed", confidence=0.9)
@@ -62,3 +63,17 @@ def test_a_process_that_takes_a_job_up_writes_nothing_twice(tmp_path):
 def test_a_folder_that_is_gone_costs_nothing(tmp_path):
     told(PlainLog(tmp_path / "gone", POLICY))
     assert not (tmp_path / "gone").exists()
+
+
+def test_the_environment_is_one_short_line():
+    given = "environment given: A_B=1 FLAGS=--x_y=1 --z=2 C=; left as you set them: PATH"
+    line = Line(at_s=1000.0, attempt=1, incident=None, kind="finding", text=given, finding="environment")
+    assert printed(line).endswith(
+        " environment: 3 variables set (holdfast log --json lists them); left as you set them: PATH"
+    )
+
+
+def test_no_automatic_restarts_only_where_no_other_setting_restarts_either():
+    assert restarts_allowed(POLICY) == "3"
+    assert restarts_allowed(Policy()) == "none (no automatic restarts)"
+    assert restarts_allowed(Policy(hang_restart=True)) == "none"

@@ -36,8 +36,8 @@ _SOURCE = Words(en="Source", zh="来源")
 _NEAR = Words(en="Near", zh="相近")
 _ACTION = Words(en="action", zh="动作")
 _NOTHING = Words(
-    en="not known; holdfast diagnose reads whole logs, which say more than a few words",
-    zh="未收录;holdfast diagnose 可读取完整日志,信息更充分",
+    en="no known code and no known message is like it; if you have the log: holdfast diagnose FILE",
+    zh="没有与之相近的已知代码或信息;若有日志:holdfast diagnose FILE",
 )
 
 app = App()

@@ -42,6 +42,9 @@ StateFolder = Annotated[
     str | None,
     Option("--state-dir", metavar="DIR", help="Folder of all jobs; the book is in its `fleet`."),
 ]
+# The same before a subcommand: for `holdfast nodes` alone, which lists.
+EarlyFleetDir = Annotated[str | None, Option("--fleet-dir", metavar="DIR", hidden=True)]
+EarlyStateDir = Annotated[str | None, Option("--state-dir", metavar="DIR", hidden=True)]
 Days = Annotated[
     float, Option("--days", metavar="N", min=1, max=120, help="Time span in which failures count.")
 ]
@@ -63,10 +66,16 @@ IsolatedNode = Annotated[str, Argument("NODE", completed=_complete_isolated)]
 
 
 @app.callback(invoke_without_command=True)
-def nodes(context: Context) -> None:
+def nodes(context: Context, fleet_dir: EarlyFleetDir = None, state_dir: EarlyStateDir = None) -> None:
     """Lists nodes over all jobs. Subcommands: list, show, isolate, release, lemons."""
     if context.invoked_subcommand is None:
-        list_()
+        list_(fleet_dir=fleet_dir, state_dir=state_dir)
+    elif fleet_dir is not None or state_dir is not None:
+        flag = "--fleet-dir" if fleet_dir is not None else "--state-dir"
+        command = context.invoked_subcommand
+        raise BadParameter(
+            f"give it after the subcommand: holdfast nodes {command} {flag} DIR", param_hint=flag
+        )
 
 
 @app.command("list")

@@ -256,7 +256,7 @@ def _refuse_odd_options(found: _Found) -> None:
     for option in options:
         name, has_value, _ = option.partition("=")
         if not has_value or "." not in name:
-            raise SettingsRefused(f"check-options cannot be {option!r}: CHECK.KEY=VALUE is allowed")
+            raise SettingsRefused(f"check-options cannot be {option!r}; allowed: CHECK.KEY=VALUE")
 
 
 def _preset(named: _Found | None) -> Preset | None:

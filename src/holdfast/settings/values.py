@@ -57,7 +57,7 @@ def read_foreign(setting: Setting, raw: str) -> Value:
     if low <= number <= high:
         return number * foreign.unit_s / setting.scale
     nothing = f", or {foreign.nothing:g}" if foreign.nothing is not None else ""
-    raise BadValue(f"cannot be {raw!r}: {low:g} to {high:g}{nothing} is allowed")
+    raise BadValue(f"cannot be {raw!r}; allowed: {low:g} to {high:g}{nothing}")
 
 
 def spelled(setting: Setting, value: Value) -> str:
@@ -92,7 +92,7 @@ def allowed(setting: Setting) -> str:
 
 
 def _bad(setting: Setting, raw: object) -> BadValue:
-    return BadValue(f"cannot be {raw!r}: {allowed(setting)} is allowed")
+    return BadValue(f"cannot be {raw!r}; allowed: {allowed(setting)}")
 
 
 def _yes(setting: Setting, raw: object) -> bool:
@@ -125,7 +125,7 @@ def _length(setting: Setting, raw: object) -> float:
     try:
         value_s = seconds(str(raw))
     except NotATime as error:
-        raise BadValue(f"cannot be read: {error}; {allowed(setting)} is allowed") from error
+        raise BadValue(f"cannot be read: {error}; allowed: {allowed(setting)}") from error
     if not setting.low <= value_s <= setting.high:
         raise _bad(setting, raw)
     return value_s / setting.scale

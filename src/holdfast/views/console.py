@@ -15,16 +15,17 @@ from holdfast.core.checks.answers import key_of
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.repeated_warnings import Repeats
 from holdfast.core.job.story_lines import RECORD_ONLY
-from holdfast.core.job.wording import check_lines, check_name, check_words
+from holdfast.core.job.wording import check_lines, check_name, check_words, phase_words
 from holdfast.core.plurals import counted
 from holdfast.model.events import AnyEvent, FindingNoted, NodesChecked, VerdictReached
-from holdfast.model.state import Ended
+from holdfast.model.state import Checking, Ended
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.logs.follow import Chunk
 
 PIECE_BYTES = 4096  # what a pipe that poll() calls writable takes without waiting (PIPE_BUF)
 BACKLOG_BYTES_MAX = 4 << 20
 STALLED_S = 1.0
+CHECK_NAMED_S = 1.0  # a boot check that takes longer is named while it runs
 CLOSE_S_MAX = 20.0
 CLOSE_LOOK_S = 0.01
 OFTEN, OFTEN_S = "platform-slowdown", 60.0  # every five slow steps: here, one a minute is enough
@@ -36,6 +37,7 @@ class Console:
         self._output = _Sink(output_fd)
         self._words = _Sink(words_fd)
         self._often_s = float("-inf")
+        self._check_named_s = float("-inf")
         self._seen: set[tuple[str, str]] = set()  # what checks found wrong on a node
         self._repeats = Repeats()
 
@@ -57,6 +59,7 @@ class Console:
         if isinstance(event, FindingNoted):
             self._noted(event, decision)
             return
+        self._waiting_for_checks(event, decision)
         if isinstance(event, NodesChecked):
             self._checked(event, is_named=len(decision.state.job.workers) > 1)
         if isinstance(event, VerdictReached):
@@ -70,6 +73,15 @@ class Console:
                 self.tell(f"{ended.outcome}: {ended.reason}")
         elif decision.why:
             self.tell(decision.why)
+
+    def _waiting_for_checks(self, event: AnyEvent, decision: Decision) -> None:
+        """Says that a boot check runs, once for each and only if it takes a while."""
+        phase = decision.state.phase
+        if not isinstance(phase, Checking):
+            return
+        if event.at_s - phase.since_s >= CHECK_NAMED_S and phase.since_s != self._check_named_s:
+            self._check_named_s = phase.since_s
+            self.tell(f"{phase_words(decision.state.job, phase)} (boot check)")
 
     def _noted(self, event: FindingNoted, decision: Decision) -> None:
         if self._is_only_for_the_record(event):

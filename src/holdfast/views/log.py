@@ -12,17 +12,21 @@ from holdfast.core.job.decision import Decision
 from holdfast.core.job.repeated_warnings import Repeats
 from holdfast.core.job.story import Line, Story
 from holdfast.core.job.wording import LOOK_AT
+from holdfast.core.plurals import counted
+from holdfast.late_pattern import late
 from holdfast.model.events import AnyEvent
 from holdfast.model.policy import Policy
 from holdfast.settings.times import stamp
 
 NAME = "fault-tolerance.log"
+VARIABLE = late(r"(?:^| )[A-Za-z_]\w*=")
 COUNTED = ("job", "rung")  # after these the counters are worth a line
 
 
 class PlainLog:
     def __init__(self, folder: Path, policy: Policy) -> None:
         self._path = folder / NAME
+        self._policy = policy
         self._story = Story(policy)
         self._repeats = Repeats()
 
@@ -45,9 +49,8 @@ class PlainLog:
 
     def _counters(self) -> str:
         summary = self._story.summary()
-        allowed = "none" if summary.max_restarts is None else str(summary.max_restarts)
         return (
-            f"maximum restarts: {allowed}; restarts so far: {summary.restarts}; "
+            f"maximum restarts: {restarts_allowed(self._policy)}; restarts so far: {summary.restarts}; "
             f"reschedules caused by hardware: {summary.hardware_reschedules}"
         )
 
@@ -64,4 +67,20 @@ def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
 
 def printed(line: Line) -> str:
     """One line, without control characters."""
-    return f"{stamp(line.at_s)} {' '.join(line.text.split())}"
+    text = _environment(line.text) if line.finding == "environment" else line.text
+    return f"{stamp(line.at_s)} {' '.join(text.split())}"
+
+
+def restarts_allowed(policy: Policy) -> str:
+    """`8`, or that there are none."""
+    if policy.max_restarts is not None:
+        return str(policy.max_restarts)
+    is_sure = not policy.hang_restart and policy.replace_workers is None
+    return "none (no automatic restarts)" if is_sure else "none"
+
+
+def _environment(text: str) -> str:
+    """The number of variables in place of their names and values, which fill a screen."""
+    given, semicolon, kept = text.partition("; left as you set them: ")
+    count = len(VARIABLE.findall(given))
+    return f"environment: {counted(count, 'variable')} set (holdfast log --json lists them){semicolon}{kept}"

@@ -7,13 +7,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, tzinfo
 
 from holdfast.core.plurals import counted
+from holdfast.core.verdict.sentences import FOLLOWED
 from holdfast.model.documents.incidents import EvidenceRow, IncidentDocument, RungRow
 from holdfast.model.documents.jobs import JobDocument
 from holdfast.model.documents.parts import Cost, LinePlace, Who
 from holdfast.model.signatures import Words
 from holdfast.views.jobs.incident import kept_evidence
+from holdfast.views.jobs.phase import at_step
+from holdfast.views.jobs.rungs import AWAY, NO_DEVICE, NO_HANG, NO_NODE, OWN_RUNG
 from holdfast.views.languages import Language, said
 from holdfast.views.lines import Line
+from holdfast.views.phase_zh import phase_zh, reason_zh
 from holdfast.views.sentence import clock, span
 from holdfast.views.wrapping import cut, cut_left, shown, wrapped
 
@@ -22,6 +26,7 @@ DONE_LINES = 2  # per rung; its cause is shown above
 LABEL = 12
 INDENT = " " * LABEL
 CLOCK_COLUMNS = 14
+SAYS_MIN = 24  # columns for the meaning of a line; where fewer are left, it is not shown
 
 _JOB = Words(en="job", zh="作业")
 _VERDICT = Words(en="verdict", zh="结论")
@@ -44,6 +49,9 @@ _INCIDENT = Words(
 _NONE = Words(en="no incident so far", zh="目前没有故障")
 _SURE = Words(en="{n:.0%} sure", zh="置信度 {n:.0%}")
 _NO_VERDICT = Words(en="none yet: the evidence is being gathered", zh="尚无:正在收集证据")
+_FAILED = Words(en="the job failed: ", zh="作业失败:")
+# What a reader sees without being told: the fault was none of those that these rungs are for.
+_PLAIN = frozenset(words.en for words in (NO_DEVICE, NO_HANG, NO_NODE, AWAY, OWN_RUNG))
 _SHADOW = Words(en="shadow, nothing was done: ", zh="仅记录,未执行:")
 _DEVICES = Words(
     en=" x {devices} devices = {hours:.2f} device-hours", zh=" x {devices} 个设备 = {hours:.2f} 卡时"
@@ -122,9 +130,12 @@ class _Page:
                 attempt=incident.row.attempt,
             )
         yield from self.row(_JOB, f"{row.name}: {told}")
-        yield from self.row(
-            _STATE, f"{row.state}: {job.phase_words}" if row.state not in job.phase_words else job.phase_words
-        )
+        words = at_step(job.phase_words, row.step)
+        if self._language == "zh":
+            words = phase_zh(words, incident.title if incident is not None else None)
+        elif row.state not in words:
+            words = f"{row.state}: {words}"
+        yield from self.row(_STATE, words)
 
     def verdict(self, incident: IncidentDocument) -> Iterator[Line]:
         row = incident.row
@@ -162,10 +173,14 @@ class _Page:
     def done(self, incident: IncidentDocument) -> Iterator[Line]:
         for rung in incident.rungs:
             if rung.chosen:
-                yield from self.row(_DONE, cut(shown(self._rung(rung)), DONE_LINES * (self._width - LABEL)))
-        others = [f"{rung.rung}: {self._why(rung)}" for rung in incident.rungs if not rung.chosen]
+                yield from self.row(
+                    _DONE, cut(shown(self._rung(rung, incident.title)), DONE_LINES * (self._width - LABEL))
+                )
+        if any(rung.chosen and rung.rung == "fail" for rung in incident.rungs):
+            return  # its reason says already why nothing else was done
+        others = [self._why(rung) for rung in incident.rungs if not rung.chosen and rung.why not in _PLAIN]
         if others:
-            yield from self.row(_NOT_DONE, "; ".join(others))
+            yield from self.row(_NOT_DONE, "; ".join(dict.fromkeys(others)))
 
     def cost(self, cost: Cost | None) -> Iterator[Line]:
         if cost is None or not cost.lost_s:
@@ -206,20 +221,25 @@ class _Page:
 
     def _evidence(self, row: EvidenceRow) -> Line:
         says = said(row.says, self._language) if row.says is not None else ""
-        text = shown(row.text) + (f"  [{shown(says)}]" if says and says != row.text else "")
+        text = shown(row.text)
         many = f" x{row.count}" if row.count > 1 else ""
         place = ""
         if row.place is not None:
             where = place_words(row.place)
             place = f"  {cut_left(where, max(12, self._width // 3))}"
         room = max(20, self._width - len("  ") - CLOCK_COLUMNS - len(place) - len(many))
+        if _says_more(row) and (left := room - len(text) - len("  []")) >= SAYS_MIN:
+            text += f"  [{cut(shown(says), left)}]"
         line = f"  {self._moment(row):<{CLOCK_COLUMNS}}{cut(text, room)}{many}{place}"
         return Line(line, "error" if row.first_error else "")
 
-    def _rung(self, rung: RungRow) -> str:
+    def _rung(self, rung: RungRow, title: Words) -> str:
         before = said(_SHADOW, self._language) if rung.shadow else ""
         at = f"{clock(rung.at_s, self._zone)} " if rung.at_s is not None else ""
-        return f"{at}{before}{rung.rung}: {self._why(rung)}"
+        if rung.rung != "fail":
+            return f"{at}{before}{self._why(rung)}"
+        why = reason_zh(rung.why, title) if self._language == "zh" else rung.why
+        return f"{at}{before}{said(_FAILED, self._language)}{why}"
 
     def _why(self, rung: RungRow) -> str:
         return said(rung.says, self._language) if rung.says is not None else rung.why
@@ -232,6 +252,13 @@ class _Page:
 
     def _stamp(self, at_s: float) -> str:
         return f"{datetime.fromtimestamp(at_s, self._zone):%Y-%m-%d %H:%M:%S}"
+
+
+def _says_more(row: EvidenceRow) -> bool:
+    """True if the meaning of a line is more than the line itself in other words."""
+    if row.says is None or row.says.en in ("", FOLLOWED):
+        return False
+    return row.says.en not in row.text and row.text not in row.says.en
 
 
 def place_words(place: LinePlace) -> str:

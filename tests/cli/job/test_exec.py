@@ -108,7 +108,7 @@ def test_commands_that_never_end_and_print_for_ever(holdfast, nodes):
         (["--timeout", "30", "--", "x"], "--timeout: '30' has no unit: write 30s or 30min"),
         (["--timeout", "0s", "--", "x"], "--timeout: '0s' is not between"),
         (["--timeout", "2d", "--", "x"], "--timeout: '2d' is not between"),
-        ([], "there is no command: holdfast exec llama -- COMMAND"),
+        ([], "there is only 'llama': holdfast exec JOB -- COMMAND"),
     ],
 )
 def test_what_cannot_be_asked(holdfast, words, says):

@@ -64,7 +64,10 @@ def exec_(
     limit_s = _limit(timeout)
     language = chosen_language(lang, os.environ, json=json)
     if not command:
-        raise BadParameter(f"there is no command: holdfast exec {job} -- COMMAND", param_hint="COMMAND")
+        raise BadParameter(
+            f"the job or the command is missing, there is only {job!r}: holdfast exec JOB -- COMMAND",
+            param_hint="COMMAND",
+        )
     try:
         line = open_line(named_job(job, state_dir))
     except (RecordUnreadable, NoLine) as error:

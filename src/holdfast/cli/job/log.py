@@ -10,7 +10,8 @@ from holdfast.cli.line.output import put, put_json, put_json_line, say
 from holdfast.core.job.repeated_warnings import Repeats
 from holdfast.core.job.story import Summary
 from holdfast.jobs.record import Record, RecordUnreadable, supervisor
-from holdfast.views.log import printed, without_repeats
+from holdfast.model.policy import Policy
+from holdfast.views.log import printed, restarts_allowed, without_repeats
 
 Follow = Annotated[bool, Option("--follow", "-f", help="Follow the job as it runs.")]
 
@@ -32,7 +33,7 @@ def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, 
             put_json({"summary": summary, "lines": lines, "state": truth.state})
             return
         shown = without_repeats(lines, Repeats())
-        for text in (*header(summary), *map(printed, shown)):
+        for text in (*header(summary, record.policy), *map(printed, shown)):
             put(text)
         if warning := unsupervised(record):
             put(warning)
@@ -43,11 +44,10 @@ def log(job: Job = None, state_dir: StateFolder = None, follow: Follow = False, 
         record.close()
 
 
-def header(summary: Summary) -> list[str]:
-    allowed = "none" if summary.max_restarts is None else str(summary.max_restarts)
+def header(summary: Summary, policy: Policy) -> list[str]:
     return [
         f"job {summary.job or 'without a name'}: {summary.phase_words}",
-        f"maximum restarts: {allowed}",
+        f"maximum restarts: {restarts_allowed(policy)}",
         f"restarts so far: {summary.restarts}",
         f"reschedules caused by hardware: {summary.hardware_reschedules}",
         "",

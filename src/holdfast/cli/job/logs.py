@@ -85,6 +85,11 @@ class Wanted:
             rank=self._rank,
         )
 
+    @property
+    def _is_everything(self) -> bool:
+        chosen = (self._attempt, self._workers, self._rank, self.since_s, self._until_s, self._grep)
+        return all(one is None for one in chosen)
+
     def why_none(self, job: JobDir) -> str:
         """Lists existing workers and attempts, if one that does not exist was requested."""
         there = [(attempt, worker) for attempt, worker, _ in Wanted().folders(job)]
@@ -93,7 +98,9 @@ class Wanted:
             return f"job {job.name} has output of workers {ranges(workers)} only"
         if there and self._attempt is not None and self._attempt not in attempts:
             return f"job {job.name} has output of attempts {ranges(attempts)} only"
-        return f"job {job.name} has no such line of output"
+        if self._is_everything:
+            return f"job {job.name} has printed nothing"
+        return f"job {job.name} has no line of output that these filters select"
 
     def folders(self, job: JobDir) -> Iterator[tuple[int, int, Path]]:
         for path in job.path.glob("attempt-*/worker-*"):

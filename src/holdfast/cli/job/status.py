@@ -28,7 +28,7 @@ from holdfast.core.job.wording import verdict_words
 from holdfast.core.plurals import counted
 from holdfast.jobs.record import Record, RecordUnreadable, supervisor
 from holdfast.settings.times import length, stamp
-from holdfast.views.jobs.phase import true_words
+from holdfast.views.jobs.phase import at_step, true_words
 from holdfast.views.status import NoTerminal, Seen, refuse_without_terminal, watch
 from holdfast.views.steps.rows import step_rows, steps_of
 
@@ -79,12 +79,16 @@ def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, l
 
 def rows(record: Record, summary: Summary, truth: Truth) -> list[tuple[str, str]]:
     since = stamp(truth.since_s) if truth.since_s is not None else ""
-    phase = true_words(summary, truth.state, is_being_ended=truth.is_being_ended, since=since)
+    steps = steps_now(steps_of(record.job, summary), truth)
+    # The file of the steps is newer than the journal: one screen names one step.
+    step = steps.now.step if steps is not None and steps.now.step is not None else summary.step
+    known = true_words(summary, truth.state, is_being_ended=truth.is_being_ended, since=since)
+    phase = at_step(known, step)
     found = [
         ("job", f"{record.job.name}: {record.command}" if record.command else record.job.name),
         ("phase", phase),
         ("attempt", _attempt(summary)),
-        *step_rows(summary, steps_now(steps_of(record.job, summary), truth)),
+        *step_rows(summary, steps),
         ("restarts", _counters(summary)),
         ("incident", _open_incident(summary)),
         ("verdict", _last_verdict(summary)),

@@ -21,11 +21,8 @@ from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 EVIDENCE_MAX = 16
-
-
 RANKS_NAMED_MAX = 8
-
-
+FOLLOWED = "followed"  # what the evidence says of a failure after the first
 LAUNCHER_WORDS_MAX = 4  # in the evidence
 
 
@@ -157,7 +154,7 @@ def _evidence(
 ) -> tuple[Evidence, ...]:
     oom = [Evidence(text=cut(sentence), says="the kernel killed for memory") for sentence in failure.oom]
     after = [
-        Evidence(text=_other_words(trouble), says="followed", at_s=trouble.at_s)
+        Evidence(text=_other_words(trouble), says=FOLLOWED, at_s=trouble.at_s)
         for trouble in sorted(others, key=lambda trouble: (trouble.at_s is None, trouble.at_s or 0.0))
     ]
     return (seen, *oom, *_launchers_evidence(failure, seen, alike), *after)[:EVIDENCE_MAX]

@@ -35,9 +35,10 @@ _BETWEEN = " · "
 
 _NOTHING = Words(en="No steps found", zh="未找到训练步")
 _HINT = Words(
-    en="It contains no known form of step lines. --step-pattern reads others: see docs/steps.md.",
+    en="No line has a known form of step lines. --step-pattern reads others: see docs/steps.md.",
     zh="其中没有任何已知格式的训练步日志行。可用 --step-pattern 读取其他格式,见 docs/steps.md。",
 )
+_EMPTY = Words(en="What was read is empty.", zh="所读内容为空。")
 _STEADY = Words(en="Steady: {time} a step", zh="平稳:每步 {time}")
 _FEW = Words(en="{n} steps found, too few to judge", zh="仅找到 {n} 步,不足以判断")
 _ONE = Words(en="1 step found, too few to judge", zh="仅找到 1 步,不足以判断")
@@ -115,7 +116,7 @@ def report(
     in full.
     """
     page = _Page(language, max(WIDTH_MIN, min(width, WIDTH_MAX)))
-    lines = list(page.training(trainings[0], chart=chart)) if trainings else list(page.nothing())
+    lines = list(page.training(trainings[0], chart=chart)) if trainings else list(page.nothing(read))
     return [
         *lines,
         *page.others(trainings[1:]),
@@ -149,9 +150,9 @@ class _Page:
     def __init__(self, language: Language, width: int) -> None:
         self._language, self._width = language, width
 
-    def nothing(self) -> Iterator[Line]:
+    def nothing(self, read: Scanned) -> Iterator[Line]:
         yield Line(self._say(_NOTHING), "strong")
-        yield from self._text(self._say(_HINT))
+        yield from self._text(self._say(_HINT if read.size_bytes else _EMPTY))
 
     def training(self, one: Training, *, chart: bool) -> Iterator[Line]:
         yield from self._head(one)

@@ -37,15 +37,18 @@ def step_rows(summary: Summary, file: StepFile | None) -> list[tuple[str, str]]:
     if file is None:
         return [("step", _step(summary.step, None))]
     now = file.now
-    found = [("step", _step(now.step if now.step is not None else summary.step, now.total, now.phase))]
     is_over = bool(summary.outcome)
+    phase = "" if is_over else now.phase
+    found = [("step", _step(now.step if now.step is not None else summary.step, now.total, phase))]
     if times := _times(now, is_over):
         found.append(("step time", times))
     if now.eta_s is not None and not is_over:
         found.append(("eta", f"{length(round(now.eta_s))} at this pace"))
     if times:
-        found.append(("slowdown", shown(now.slowdown) or _finding(file, "slowdown") or NONE_FOUND))
-        found.append(("straggler", shown(now.straggler) or _finding(file, "straggler") or NONE_FOUND))
+        none = "" if is_over else NONE_FOUND
+        slow = shown(now.slowdown) or _finding(file, "slowdown") or none
+        late = shown(now.straggler) or _finding(file, "straggler") or none
+        found += [(name, text) for name, text in (("slowdown", slow), ("straggler", late)) if text]
     if loss := _loss(file):
         found.append(("loss", loss))
     if stands := _finding(file, "step-stands"):
