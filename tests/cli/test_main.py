@@ -72,7 +72,7 @@ def test_every_command_has_help_with_its_flags_in_the_docs(holdfast, name):
     assert out.startswith(f"Usage: holdfast {name} ")
     page = PAGE.read_text()
     for word in out.split():
-        flag = word.strip("[],").partition("/")[0]
+        flag = word.strip("[],.:").partition("/")[0]
         if flag.startswith("--") and flag not in ("--", "--help"):
             assert f"`{flag}" in page, f"{flag} of {name} is not in docs/settings.md"
 

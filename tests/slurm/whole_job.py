@@ -101,6 +101,16 @@ class SlurmJob(WholeJob):
         ]
         return "\n".join([super().said(), *(f"--- {log}\n{log.read_text()}" for log in logs if log.exists())])
 
+    def trains_again(self):
+        """The first attempt after attempt 1 that trains.
+
+        Where one of two nodes is seen to be lost after the other, an attempt may have begun to start there.
+        """
+        found = (2, 3, 4)
+        return wait_for(
+            self.said, lambda: next((number for number in found if self.steps(number) > 0), None), LONG_S
+        )
+
     def agents_said(self, word):
         """How many nodes' agents have said it."""
         logs = (self.job() / "nodes").glob("*/agent.log")

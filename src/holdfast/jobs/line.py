@@ -58,6 +58,7 @@ class JobLine:
         self._name = f"client-{secrets.token_hex(6)}"
         self._place = AgentPlace(job_folder=job.path, node=self._name, secret=secret)
         self._refused = ""
+        self._lost = ""
         self._early: list[AnyCallWord] = []
         self._link = AgentLink(
             name=self._name,
@@ -92,8 +93,10 @@ class JobLine:
     def words(self, within_s: float, *others: int) -> list[AnyCallWord]:
         """Returns messages as soon as some have arrived; `others`: further descriptors to wait for.
 
-        raises: LineLost
+        raises: LineLost, once all that arrived before has been returned
         """
+        if self._lost:
+            raise LineLost(self._lost)
         found, self._early = self._early, []
         if not found:
             self._wait(max(0.0, min(within_s, BEAT_S)), others)
@@ -102,10 +105,13 @@ class JobLine:
                 case Said(body=body):
                     found += [word] if (word := decode(body)) else []
                 case Lost(why=why) | Refused(why=why):
-                    text = f"the connection to the controller of job {self.job.name} was lost: {why}"
-                    raise LineLost(text)
+                    self._lost = f"the connection to the controller of job {self.job.name} was lost: {why}"
+                    break
                 case Connected():  # not the connection that the call was made over
-                    raise LineLost(f"the connection to the controller of job {self.job.name} was lost")
+                    self._lost = f"the connection to the controller of job {self.job.name} was lost"
+                    break
+        if self._lost and not found:  # what came before it is the answer, often of a controller that ends
+            raise LineLost(self._lost)
         return found
 
     def close(self) -> None:

@@ -220,7 +220,7 @@ def test_an_agent_that_cannot_reach_its_controller_says_why_once(bench):
     bench.away()
     (bench.folder / "controller.json").unlink()
     agent = bench.agent("n0")
-    bench.until("the reason", lambda: "not reached" in agent.err)
+    bench.until("the reason", lambda: "cannot be reached" in agent.err)
     assert f"the controller cannot be reached ({addresses}: Connection refused)" in agent.err
     tries = time.monotonic() + 3
     bench.until("some more tries", lambda: time.monotonic() > tries)
