@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from holdfast.core.kubernetes.pods import LANDED_MAX, PodBook, Rules
 from holdfast.model.kubernetes import (
+    ClusterEvent,
     ContainerEnd,
     DeletePod,
     Evict,
@@ -254,3 +255,31 @@ def test_missing_pods_are_waited_for_with_the_schedulers_words_each_once(book):
 def test_an_unknown_pod_is_down(book):
     book.ask("t-9-z", 0.0)
     assert book.turn(0.0)[0] == [NodeDown(node="t-9-z", reason="pod t-9-z is gone")]
+
+
+def test_warnings_that_say_why_no_pod_comes_are_noted_once_with_what_to_do(book):
+    book.listed([pod(), pod("t-1-b", running=False, phase="Pending")], 0.0)
+    book.turn(0.0)
+    mount = ClusterEvent(about="t-1-b", reason="FailedMount", message="secret not found", is_warning=True)
+    quota = ClusterEvent(about="t", reason="FailedCreate", message="exceeded quota: gpus", is_warning=True)
+    for at_s in (1.0, 2.0):
+        for event in (
+            mount,
+            quota,
+            replace(mount, about="other"),
+            replace(mount, about="t-0-a", message="late"),
+        ):
+            book.saw_event(event, at_s)
+    book.saw_event(replace(mount, reason="Unhealthy", message="probe"), 3.0)
+    notes = [one.text for one in book.turn(3.0)[0]]
+    assert len(notes) == 2
+    assert "exists in this namespace" in notes[0] and "exceeded quota: gpus" in notes[1]
+
+
+def test_an_unhealthy_device_is_noted_once(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    for version in ("11", "12"):
+        book.saw_pod(pod(sick_devices=("nvidia.com/gpu GPU-1",), version=version), 1.0)
+    (note,), _ = book.turn(1.0)
+    assert "nvidia.com/gpu GPU-1" in note.text

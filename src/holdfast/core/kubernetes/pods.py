@@ -27,6 +27,7 @@ from holdfast.core.kubernetes.annotations import applied, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
 from holdfast.model.kubernetes import (
     AnyClusterAct,
+    ClusterEvent,
     DeletePod,
     Evict,
     NodeState,
@@ -52,6 +53,7 @@ SETTLE_S = 0.5  # between the removal of one pod and those of the others, if the
 ISOLATED_EVICT_S = 10.0  # for the agent of an isolated node to send its evidence
 LANDED_MAX = 5  # evictions of pods that land on an isolated node; then one stays there, unused
 WAIT_NOTED_S = 5.0  # a trouble that is over sooner is not noted
+EVENTS_MAX = 64  # different messages of Events that are noted
 TERMINATED = 143
 FAILED = 1
 
@@ -95,6 +97,7 @@ class PodBook:
         self._wants = 0
         self._waited = ""
         self._noted_nodes: dict[str, str] = {}
+        self._told_events: set[str] = set()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -138,6 +141,9 @@ class PodBook:
             known = self._pods[state.name] = _Pod(state)
         elif _is_older(state, known.state):
             return
+        if state.sick_devices != known.state.sick_devices and state.sick_devices:
+            text = f"{words.where(state)}: its kubelet reports an unhealthy device: {', '.join(state.sick_devices)}"
+            self._news.append(EngineNote(text=text))
         known.state = state
         if state.deleting and known.deleting_s is None:
             known.deleting_s = at_s
@@ -171,6 +177,29 @@ class PodBook:
         if fault and self._noted_nodes.get(node.name) != fault:
             self._news.append(EngineNote(text=f"{fault}; pods there: {', '.join(mine[:4])}"))
         self._noted_nodes[node.name] = fault
+
+    def saw_event(self, event: ClusterEvent, at_s: float) -> None:
+        """Of the job's own pods, and of what makes them: why no pod comes."""
+        known = self._pods.get(event.about)
+        is_owner = self._owner is not None and self._is_of_owner(event.about)
+        if (
+            not event.is_warning
+            or (known is None and not is_owner)
+            or (known is not None and known.state.running)
+        ):
+            return
+        if (
+            words.advice_of(event)
+            and event.message not in self._told_events
+            and len(self._told_events) < EVENTS_MAX
+        ):
+            self._told_events.add(event.message)
+            self._news.append(EngineNote(text=words.event_line(event)))
+
+    def _is_of_owner(self, name: str) -> bool:
+        """The owner, or a Job that it made."""
+        assert self._owner is not None
+        return name == self._owner.name or name.startswith(f"{self._owner.name}-")
 
     def saw_owner(self, owner: OwnerState, at_s: float) -> None:
         before, self._owner = self._owner, owner

@@ -31,13 +31,13 @@ from holdfast.engines.kubernetes.writing import Done, Writing
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.model.kubernetes import ProbePod
 from holdfast.model.nodes.workers import AnyNews, EngineNote
-from holdfast.parsers.kubernetes.objects import NotRead, node_of, owner_of, pod_of
+from holdfast.parsers.kubernetes.objects import NotRead, event_of, node_of, owner_of, pod_of
 
 FIRST_LIST_S, LEASE_S, RELEASE_S = 60.0, 40.0, 3.0
 TAKEN_MAX = 512  # of what has arrived, in one turn
 SUPERSEDED = 91  # exit code of a controller whose Lease another holds
 ISOLATED = "isolated-nodes"  # in the job's folder
-PODS, NODES, OWNER = "pods", "nodes", "owner"
+PODS, NODES, OWNER, EVENTS = "pods", "nodes", "owner", "events"
 _ASKED = (*rights.WATCH_PODS, rights.REMOVE_PODS, rights.EVICT_PODS, rights.READ_LOGS)
 _BETTER = (rights.WATCH_NODES, rights.PATCH_NODES, rights.LEASES)
 
@@ -199,6 +199,7 @@ class KubernetesEngine:
         pods = {"labelSelector": selector(self._identity.job, ROLE_WORKER)}
         self._watch(PODS, f"/api/v1/namespaces/{space}/pods", pods)
         self._watch(OWNER, kind.path(space), {"fieldSelector": f"metadata.name={self._identity.owner}"})
+        self._watch(EVENTS, f"/api/v1/namespaces/{space}/events", {"fieldSelector": "type=Warning"})
         if self._has_nodes:
             self._watch(NODES, "/api/v1/nodes", {})
 
@@ -274,6 +275,8 @@ class KubernetesEngine:
                     self._book.saw_pod(pod, at_s)
             elif name == NODES:
                 self._book.saw_node(node_of(raw), at_s)
+            elif name == EVENTS:
+                self._book.saw_event(event_of(raw), at_s)
             elif kind == "gone":
                 self._book.owner_gone(at_s)
             else:
