@@ -179,3 +179,20 @@ def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
     assert run.code(LONG_S) == 143, job.said()
     wait_for(lambda: f"no pod: {job.pods()}", lambda: not job.pods() and not job.pods("controller"), LONG_S)
     job.nothing_left()
+
+
+def test_a_controller_whose_pod_is_lost_begins_the_job_again(job):
+    """Its journal is lost with it; agents end what they run for a controller that does not know it."""
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    (controller,) = job.pods("controller")
+    job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
+    wait_for(
+        lambda: f"another controller:\n{job.said()}",
+        lambda: set(job.pods("controller")) - {controller},
+        LONG_S,
+    )
+    wait_for(lambda: f"another start:\n{job.said()}", lambda: len(job.notes("given-0")) > 1, LONG_S)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()

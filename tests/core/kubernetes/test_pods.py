@@ -283,3 +283,24 @@ def test_an_unhealthy_device_is_noted_once(book):
         book.saw_pod(pod(sick_devices=("nvidia.com/gpu GPU-1",), version=version), 1.0)
     (note,), _ = book.turn(1.0)
     assert "nvidia.com/gpu GPU-1" in note.text
+
+
+def test_a_job_that_begins_again_uses_none_of_the_pods_of_before(book):
+    book.listed([pod(), pod("t-1-b")], 0.0)
+    book.begin_anew()
+    news, acts = book.turn(0.0)
+    assert [type(one) for one in news] == [EngineNote] and "begins again" in news[0].text
+    assert {act.pod for act in acts} == {"t-0-a", "t-1-b"} and book.nodes == ()
+    book.saw_pod(pod(version="11"), 1.0)
+    book.saw_pod(pod("t-0-c", version="12"), 1.0)
+    assert book.turn(1.0)[0] == [NodeReady(node="t-0-c")]
+
+
+def test_a_removal_that_was_refused_is_asked_for_again_later():
+    book = PodBook(Rules(remakes_ended=False))
+    book.listed([pod("t-worker-0")], 0.0)
+    book.saw_pod(ended("t-worker-0"), 1.0)
+    act = DeletePod(pod="t-worker-0", uid="uid-t-worker-0")
+    assert book.turn(1.0)[1] == [act]
+    book.not_done(act, 2.0)
+    assert turns(book, 60.0, from_s=2.0)[1] == [act]

@@ -56,11 +56,17 @@ class Identity(NamedTuple):
 
 
 class KubernetesEngine:
-    """A NodeEngine."""
+    """A NodeEngine. `has_no_record`: this controller begins the job."""
 
     def __init__(
-        self, connection: Connection, identity: Identity, clock: Callable[[], float] = time.monotonic
+        self,
+        connection: Connection,
+        identity: Identity,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        has_no_record: bool = False,
     ) -> None:
+        self._has_no_record = has_no_record
         self.port = PORT
         self._connection, self._identity, self._clock = connection, identity, clock
         self._book = PodBook(Rules(remakes_ended=identity.kind.remakes_ended))
@@ -90,7 +96,7 @@ class KubernetesEngine:
             self._book.remember_isolated(self._isolated_path.read_text().split())
         try:
             self._learn_rights()
-            self._lease.take(LEASE_S)
+            is_first = self._lease.take(LEASE_S)
         except LeaseTaken as error:
             raise EngineRefused(str(error)) from error
         except (ServerAway, RequestFailed) as error:
@@ -104,6 +110,8 @@ class KubernetesEngine:
             if self._clock() > until_s:
                 raise EngineRefused(f"the pods of the job could not be listed within {FIRST_LIST_S:.0f} s")
             time.sleep(0.05)
+        if self._has_no_record and not is_first:
+            self._book.begin_anew()
         return (self._identity.address,)
 
     def begin(self, place: JobPlace) -> None:
@@ -239,6 +247,7 @@ class KubernetesEngine:
 
     def _done(self, done: Done) -> None:
         if done.why:
+            self._book.not_done(done.act, self._clock())
             what = type(done.act).__name__
             self._note(f"{what}-{done.is_forbidden}", f"{done.act}: the API server refused it: {done.why}")
 
