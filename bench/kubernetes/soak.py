@@ -35,7 +35,17 @@ class Soak:
         self.frozen = ""
 
     def victim(self) -> tuple[int, str]:
-        return self.job.rank(self.chance.randrange(RANKS))
+        """The process of a rank, and its pod."""
+        rank = self.chance.randrange(RANKS)
+        self.job.wait_for(f"rank {rank}", lambda: self._runs(rank), AGAIN_S)
+        return self.job.rank(rank)
+
+    def _runs(self, rank: int) -> bool:
+        """Between two attempts it does not, and that may be just now."""
+        try:
+            return bool(self.job.rank(rank))
+        except LookupError:
+            return False
 
     def kill_rank(self) -> None:
         os.kill(self.victim()[0], signal.SIGKILL)

@@ -83,7 +83,10 @@ def test_every_command_has_help_with_its_flags_in_the_docs(holdfast, name):
         (["rnu"], "holdfast: no such command 'rnu'. Did you mean 'run'?"),
         (["--verison"], "did you mean --version?"),
         (["run", "--max-restart", "3", "--", "true"], "did you mean --max-restarts?"),
-        (["run", "--max-restarts", "0", "--", "true"], "--max-restarts cannot be '0'; allowed: 1 to 128, or none"),
+        (
+            ["run", "--max-restarts", "0", "--", "true"],
+            "--max-restarts cannot be '0'; allowed: 1 to 128, or none",
+        ),
         (["run", "--grace", "90", "--", "true"], "'90' has no unit: write 90s"),
         (["run"], "holdfast run [FLAGS] -- "),
         (["run", "--policy", "modelart", "--", "true"], "did you mean modelarts?"),

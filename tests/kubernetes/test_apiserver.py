@@ -175,12 +175,24 @@ def test_an_indexed_job_makes_a_pod_for_each_index_and_is_complete_when_all_have
     assert job_status(server)["completedIndexes"] == "0,1"
 
 
-def test_a_disrupted_pod_is_replaced_at_once_and_counts_no_failure(server):
+def test_a_disrupted_pod_counts_no_failure_and_one_removed_by_force_is_replaced_at_once(server):
     server.create(JOB)
-    first = job_pods(server)[0]
+    first, second = job_pods(server)
     finished(server, first, "Failed", 137, [{"type": "DisruptionTarget", "status": "True"}])
-    assert first not in job_pods(server)
-    assert job_status(server)["failed"] == 0
+    server.delete(f"{PODS}/{second}", gracePeriodSeconds=0)
+    server.wait_for(lambda: server.get(f"{PODS}/{second}") is None)
+    server.wait_for(lambda: [one for one in server.items("pods") if one["status"]["phase"] == "Pending"])
+    assert job_status(server)["failed"] <= 1
+
+
+def test_each_index_has_a_back_off_of_its_own_where_it_has_a_limit(server):
+    spec = {**JOB["spec"], "backoffLimitPerIndex": 5}
+    server.create({**JOB, "spec": spec})
+    first, second = job_pods(server)
+    finished(server, first, "Failed", 1)
+    finished(server, second, "Succeeded", 0)
+    server.wait_for(lambda: job_status(server)["failed"] == 1)
+    server.wait_for(lambda: [one for one in server.items("pods") if one["status"]["phase"] == "Pending"])
 
 
 def test_an_exit_code_of_the_failure_policy_fails_the_job_and_ends_the_other_pods(server):

@@ -152,3 +152,47 @@ def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home
         wait_for("the job's objects to be gone", lambda: job.owner() is None and not job.pods("controller"))
     finally:
         job.end()
+
+
+def test_a_drained_node_moves_its_worker_before_its_pod_is_gone(job):
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    _, pod = other_than_first(job)
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    assert (
+        job.server.client.post(f"/api/v1/namespaces/default/pods/{pod}/eviction", json=body).status_code
+        == 201
+    )
+    job.trains(attempt=2)
+    assert pod not in job.placed(2)
+    assert "it was evicted (a drain of its node, or a tool)" in job.waits_for("node-lost")["reason"]
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    job.server.delete("/apis/batch/v1/namespaces/default/jobs/t")
+    assert run.code(LONG_S) == 143, job.said()
+    wait_for(lambda: f"no pod: {job.pods()}", lambda: not job.pods() and not job.pods("controller"), LONG_S)
+    job.nothing_left()
+
+
+def test_a_controller_whose_pod_is_lost_begins_the_job_again(job):
+    """Its journal is lost with it; agents end what they run for a controller that does not know it."""
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    (controller,) = job.pods("controller")
+    job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
+    wait_for(
+        lambda: f"another controller:\n{job.said()}",
+        lambda: set(job.pods("controller")) - {controller},
+        LONG_S,
+    )
+    wait_for(lambda: f"another start:\n{job.said()}", lambda: len(job.notes("given-0")) > 1, LONG_S)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()

@@ -1,1 +1,1 @@
-"""Engines execute the core's orders: local, slurm. Each provides nodes and places workers."""
+"""Engines execute the core's orders: local, slurm, kubernetes. Each provides nodes and places workers."""

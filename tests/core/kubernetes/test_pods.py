@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from holdfast.core.kubernetes.pods import LANDED_MAX, PodBook, Rules
 from holdfast.model.kubernetes import (
+    ClusterEvent,
     ContainerEnd,
     DeletePod,
     Evict,
@@ -254,3 +255,52 @@ def test_missing_pods_are_waited_for_with_the_schedulers_words_each_once(book):
 def test_an_unknown_pod_is_down(book):
     book.ask("t-9-z", 0.0)
     assert book.turn(0.0)[0] == [NodeDown(node="t-9-z", reason="pod t-9-z is gone")]
+
+
+def test_warnings_that_say_why_no_pod_comes_are_noted_once_with_what_to_do(book):
+    book.listed([pod(), pod("t-1-b", running=False, phase="Pending")], 0.0)
+    book.turn(0.0)
+    mount = ClusterEvent(about="t-1-b", reason="FailedMount", message="secret not found", is_warning=True)
+    quota = ClusterEvent(about="t", reason="FailedCreate", message="exceeded quota: gpus", is_warning=True)
+    for at_s in (1.0, 2.0):
+        for event in (
+            mount,
+            quota,
+            replace(mount, about="other"),
+            replace(mount, about="t-0-a", message="late"),
+        ):
+            book.saw_event(event, at_s)
+    book.saw_event(replace(mount, reason="Unhealthy", message="probe"), 3.0)
+    notes = [one.text for one in book.turn(3.0)[0]]
+    assert len(notes) == 2
+    assert "exists in this namespace" in notes[0] and "exceeded quota: gpus" in notes[1]
+
+
+def test_an_unhealthy_device_is_noted_once(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    for version in ("11", "12"):
+        book.saw_pod(pod(sick_devices=("nvidia.com/gpu GPU-1",), version=version), 1.0)
+    (note,), _ = book.turn(1.0)
+    assert "nvidia.com/gpu GPU-1" in note.text
+
+
+def test_a_job_that_begins_again_uses_none_of_the_pods_of_before(book):
+    book.listed([pod(), pod("t-1-b")], 0.0)
+    book.begin_anew()
+    news, acts = book.turn(0.0)
+    assert [type(one) for one in news] == [EngineNote] and "begins again" in news[0].text
+    assert {act.pod for act in acts} == {"t-0-a", "t-1-b"} and book.nodes == ()
+    book.saw_pod(pod(version="11"), 1.0)
+    book.saw_pod(pod("t-0-c", version="12"), 1.0)
+    assert book.turn(1.0)[0] == [NodeReady(node="t-0-c")]
+
+
+def test_a_removal_that_was_refused_is_asked_for_again_later():
+    book = PodBook(Rules(remakes_ended=False))
+    book.listed([pod("t-worker-0")], 0.0)
+    book.saw_pod(ended("t-worker-0"), 1.0)
+    act = DeletePod(pod="t-worker-0", uid="uid-t-worker-0")
+    assert book.turn(1.0)[1] == [act]
+    book.not_done(act, 2.0)
+    assert turns(book, 60.0, from_s=2.0)[1] == [act]

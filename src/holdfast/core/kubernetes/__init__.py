@@ -1,1 +1,1 @@
-"""Decisions about the pods of a job on Kubernetes."""
+"""Decides what follows from the states of a job's pods, nodes and owner on Kubernetes. Pure."""

@@ -27,6 +27,7 @@ from holdfast.core.kubernetes.annotations import applied, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
 from holdfast.model.kubernetes import (
     AnyClusterAct,
+    ClusterEvent,
     DeletePod,
     Evict,
     NodeState,
@@ -50,8 +51,11 @@ from holdfast.model.policy import Policy
 
 SETTLE_S = 0.5  # between the removal of one pod and those of the others, if the whole job is ended
 ISOLATED_EVICT_S = 10.0  # for the agent of an isolated node to send its evidence
+ANEW_GRACE_S = 5
+AGAIN_S = 20.0
 LANDED_MAX = 5  # evictions of pods that land on an isolated node; then one stays there, unused
 WAIT_NOTED_S = 5.0  # a trouble that is over sooner is not noted
+EVENTS_MAX = 64  # different messages of Events that are noted
 TERMINATED = 143
 FAILED = 1
 
@@ -74,6 +78,7 @@ class _Pod(Struct):
     removed: bool = False
     deleting_s: float | None = None
     waits_s: float | None = None
+    again_s: float = 0.0  # before which a refused removal is not asked for again
     noted: str = ""
 
 
@@ -95,6 +100,7 @@ class PodBook:
         self._wants = 0
         self._waited = ""
         self._noted_nodes: dict[str, str] = {}
+        self._told_events: set[str] = set()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -138,12 +144,15 @@ class PodBook:
             known = self._pods[state.name] = _Pod(state)
         elif _is_older(state, known.state):
             return
+        if state.sick_devices != known.state.sick_devices and state.sick_devices:
+            text = f"{words.where(state)}: its kubelet reports an unhealthy device: {', '.join(state.sick_devices)}"
+            self._news.append(EngineNote(text=text))
         known.state = state
         if state.deleting and known.deleting_s is None:
             known.deleting_s = at_s
         if state.is_over:
             self._over(known)
-        elif state.node and not known.announced and not state.deleting:
+        elif state.node and not (known.announced or known.down or state.deleting):
             self._landed(known, at_s)
 
     def pod_left(self, last: PodState, at_s: float) -> None:
@@ -172,6 +181,29 @@ class PodBook:
             self._news.append(EngineNote(text=f"{fault}; pods there: {', '.join(mine[:4])}"))
         self._noted_nodes[node.name] = fault
 
+    def saw_event(self, event: ClusterEvent, at_s: float) -> None:
+        """Of the job's own pods, and of what makes them: why no pod comes."""
+        known = self._pods.get(event.about)
+        is_owner = self._owner is not None and self._is_of_owner(event.about)
+        if (
+            not event.is_warning
+            or (known is None and not is_owner)
+            or (known is not None and known.state.running)
+        ):
+            return
+        if (
+            words.advice_of(event)
+            and event.message not in self._told_events
+            and len(self._told_events) < EVENTS_MAX
+        ):
+            self._told_events.add(event.message)
+            self._news.append(EngineNote(text=words.event_line(event)))
+
+    def _is_of_owner(self, name: str) -> bool:
+        """The owner, or a Job that it made."""
+        assert self._owner is not None
+        return name == self._owner.name or name.startswith(f"{self._owner.name}-")
+
     def saw_owner(self, owner: OwnerState, at_s: float) -> None:
         before, self._owner = self._owner, owner
         new = of_platform(owner.annotations)
@@ -187,6 +219,16 @@ class PodBook:
     def owner_gone(self, at_s: float) -> None:
         if self._owner is not None:
             self._owner = OwnerState(kind=self._owner.kind, name=self._owner.name, deleting=True)
+
+    def begin_anew(self) -> None:
+        """Removes all pods there are: their agents run a job whose record is lost, and know orders of the same names."""
+        for known in self._pods.values():
+            if not known.state.is_over:
+                known.announced, known.down = False, True
+                self._remove(known, ANEW_GRACE_S)
+        if self._pods:
+            text = "the record of this job was lost with its controller's pod: it begins again, from its checkpoint, in new pods"
+            self._news = [EngineNote(text=text)]
 
     # Requests of the controller ---------------------------------------------------------------------------
 
@@ -256,6 +298,7 @@ class PodBook:
             if known.deleting_s is not None and at_s - known.deleting_s >= SETTLE_S and not self._ended:
                 self._lose(known, words.end_of(known.state))
             self._note_wait(known, at_s)
+            self._clear_ended(known, at_s)
         self._turn_isolated(at_s)
         self._turn_doubts(at_s)
         self._turn_wish()
@@ -297,9 +340,22 @@ class PodBook:
 
     def _over(self, known: _Pod) -> None:
         self._lose(known, words.end_of(known.state))
-        if not (self.rules.remakes_ended or known.removed or known.state.deleting or self._ended):
+
+    def _clear_ended(self, known: _Pod, at_s: float) -> None:
+        """Where the owner makes another pod only then."""
+        wanted = known.state.is_over and not (self.rules.remakes_ended or known.state.deleting or self._ended)
+        if wanted and not known.removed and at_s >= known.again_s:
             known.removed = True
             self._acts.append(DeletePod(pod=known.state.name, uid=known.state.uid))
+
+    def not_done(self, act: AnyClusterAct, at_s: float) -> None:
+        """The server refused it, perhaps for a while."""
+        known = self._pods.get(act.pod) if isinstance(act, Evict | DeletePod) else None
+        if known is None or known.state.uid != getattr(act, "uid", ""):
+            return
+        known.removed, known.again_s = False, at_s + AGAIN_S
+        if isinstance(act, Evict) and act.grace_s is None:
+            self._evict_at_s[known.state.name] = known.again_s
 
     def _lose(self, known: _Pod, reason: str) -> None:
         if known.announced and not known.down:

@@ -5,7 +5,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/,
 https://kubernetes.io/docs/concepts/containers/images/, kubelet's pkg/kubelet/images/types.go (waiting reasons)
 """
 
-from holdfast.model.kubernetes import NodeState, PodState
+from holdfast.model.kubernetes import ClusterEvent, NodeState, PodState
 
 DISRUPTIONS = {
     "PreemptionByScheduler": "the scheduler preempted it for a pod of higher priority",
@@ -35,6 +35,17 @@ WAITING = {
     "CreateContainerError": "its container cannot be created",
     "RunContainerError": "its container cannot be started; check its command",
     "CrashLoopBackOff": "its container ends again and again",
+}
+# By the reason of a Warning: what to do about it. Others are not told: most pass by themselves.
+EVENTS = {
+    "FailedMount": "check that the volume's Secret, ConfigMap or claim exists in this namespace",
+    "FailedAttachVolume": "the volume may still be attached to a node that is lost",
+    "FailedCreatePodSandBox": "the node's container runtime or network is at fault; another node may do",
+    "FailedCreate": "its owner may not make pods: a quota, a limit range or an admission rule; raise it or ask for less",
+    "FailedBinding": "no volume fits the claim",
+    "InspectFailed": "the image's name is not valid; correct it",
+    "FailedPreStopHook": "its preStop hook failed",
+    "EvictionThresholdMet": "the node runs out of memory or disk",
 }
 STARTING = ("ContainerCreating", "PodInitializing", "")
 KILLED, TERMINATED = 137, 143
@@ -104,6 +115,15 @@ def wait_of(pod: PodState) -> str:
     return f"{where(pod)} does not start: {known}" + (
         f" ({pod.waiting_message})" if pod.waiting_message else ""
     )
+
+
+def advice_of(event: ClusterEvent) -> str:
+    """What to do about it; empty: it is not worth a line."""
+    return EVENTS.get(event.reason, "")
+
+
+def event_line(event: ClusterEvent) -> str:
+    return f"{event.about}: {event.reason}: {event.message} ({advice_of(event)})"
 
 
 def fault_of(node: NodeState) -> str:

@@ -31,13 +31,13 @@ from holdfast.engines.kubernetes.writing import Done, Writing
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.model.kubernetes import ProbePod
 from holdfast.model.nodes.workers import AnyNews, EngineNote
-from holdfast.parsers.kubernetes.objects import NotRead, node_of, owner_of, pod_of
+from holdfast.parsers.kubernetes.objects import NotRead, event_of, node_of, owner_of, pod_of
 
 FIRST_LIST_S, LEASE_S, RELEASE_S = 60.0, 40.0, 3.0
 TAKEN_MAX = 512  # of what has arrived, in one turn
 SUPERSEDED = 91  # exit code of a controller whose Lease another holds
 ISOLATED = "isolated-nodes"  # in the job's folder
-PODS, NODES, OWNER = "pods", "nodes", "owner"
+PODS, NODES, OWNER, EVENTS = "pods", "nodes", "owner", "events"
 _ASKED = (*rights.WATCH_PODS, rights.REMOVE_PODS, rights.EVICT_PODS, rights.READ_LOGS)
 _BETTER = (rights.WATCH_NODES, rights.PATCH_NODES, rights.LEASES)
 
@@ -56,11 +56,17 @@ class Identity(NamedTuple):
 
 
 class KubernetesEngine:
-    """A NodeEngine."""
+    """A NodeEngine. `has_no_record`: this controller begins the job."""
 
     def __init__(
-        self, connection: Connection, identity: Identity, clock: Callable[[], float] = time.monotonic
+        self,
+        connection: Connection,
+        identity: Identity,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        has_no_record: bool = False,
     ) -> None:
+        self._has_no_record = has_no_record
         self.port = PORT
         self._connection, self._identity, self._clock = connection, identity, clock
         self._book = PodBook(Rules(remakes_ended=identity.kind.remakes_ended))
@@ -90,7 +96,7 @@ class KubernetesEngine:
             self._book.remember_isolated(self._isolated_path.read_text().split())
         try:
             self._learn_rights()
-            self._lease.take(LEASE_S)
+            is_first = self._lease.take(LEASE_S)
         except LeaseTaken as error:
             raise EngineRefused(str(error)) from error
         except (ServerAway, RequestFailed) as error:
@@ -104,6 +110,8 @@ class KubernetesEngine:
             if self._clock() > until_s:
                 raise EngineRefused(f"the pods of the job could not be listed within {FIRST_LIST_S:.0f} s")
             time.sleep(0.05)
+        if self._has_no_record and not is_first:
+            self._book.begin_anew()
         return (self._identity.address,)
 
     def begin(self, place: JobPlace) -> None:
@@ -199,6 +207,7 @@ class KubernetesEngine:
         pods = {"labelSelector": selector(self._identity.job, ROLE_WORKER)}
         self._watch(PODS, f"/api/v1/namespaces/{space}/pods", pods)
         self._watch(OWNER, kind.path(space), {"fieldSelector": f"metadata.name={self._identity.owner}"})
+        self._watch(EVENTS, f"/api/v1/namespaces/{space}/events", {"fieldSelector": "type=Warning"})
         if self._has_nodes:
             self._watch(NODES, "/api/v1/nodes", {})
 
@@ -238,6 +247,7 @@ class KubernetesEngine:
 
     def _done(self, done: Done) -> None:
         if done.why:
+            self._book.not_done(done.act, self._clock())
             what = type(done.act).__name__
             self._note(f"{what}-{done.is_forbidden}", f"{done.act}: the API server refused it: {done.why}")
 
@@ -274,6 +284,8 @@ class KubernetesEngine:
                     self._book.saw_pod(pod, at_s)
             elif name == NODES:
                 self._book.saw_node(node_of(raw), at_s)
+            elif name == EVENTS:
+                self._book.saw_event(event_of(raw), at_s)
             elif kind == "gone":
                 self._book.owner_gone(at_s)
             else:

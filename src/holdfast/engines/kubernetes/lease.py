@@ -29,11 +29,12 @@ class Lease:
         self._path, self._name = f"{self._all}/{name}", name
         self.lost_to = ""
         self.is_forbidden = False
+        self._is_first = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-lease", daemon=True)
 
-    def take(self, within_s: float) -> None:
-        """Waits until the Lease is free. raises: LeaseTaken, ServerAway, RequestFailed"""
+    def take(self, within_s: float) -> bool:
+        """Waits until the Lease is free. False: another pod had it before. raises: LeaseTaken, ServerAway, RequestFailed"""
         until_s = time.monotonic() + within_s
         seen, since_s = "", time.monotonic()
         while True:
@@ -49,6 +50,7 @@ class Lease:
                 raise LeaseTaken(f"{other} is the controller of this job: it renews the Lease {self._name}")
             self._over.wait(LOOK_S)
         self._thread.start()
+        return self._is_first
 
     def release(self) -> None:
         self._over.set()
@@ -75,6 +77,7 @@ class Lease:
                 "spec": self._spec(),
             }
             self._connection.request("POST", self._all, body)
+            self._is_first = True
             return "", "", 0.0
         spec: dict[str, Any] = found.get("spec") or {}
         other = str(spec.get("holderIdentity") or "")

@@ -113,7 +113,9 @@ def worker_job_spec(wanted: Wanted) -> Document:
         "completions": wanted.pods,
         "parallelism": wanted.pods,
         "completionMode": "Indexed",
-        "backoffLimit": PODS_LOST_MAX,
+        # Of each index by itself: else the back-off before another pod (10 s, doubling to 6 min) grew with every pod that the
+        # whole job ever lost.
+        "backoffLimitPerIndex": PODS_LOST_MAX,
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {
             "rules": [

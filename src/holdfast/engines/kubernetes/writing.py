@@ -76,16 +76,30 @@ class Writing:
             except ServerAway:
                 pass
             except RequestFailed as error:
-                if error.code in GONE and not isinstance(act, TaintNode):
+                if self._is_gone(act, error):
                     self._hear(Done(act))
                     return
                 refused += 1
-                if not error.may_pass or refused >= TRIES_REFUSED_MAX:
+                if not (error.may_pass or error.code == 409) or refused >= TRIES_REFUSED_MAX:
                     self._hear(Done(act, str(error), error.is_forbidden))
                     return
                 wait_s = max(wait_s, error.again_s or 0.0)
             self._over.wait(wait_s * random.uniform(0.7, 1.3))
             wait_s = min(AGAIN_S_MAX, 2 * wait_s)
+
+    def _is_gone(self, act: AnyClusterAct, error: RequestFailed) -> bool:
+        """The pod of this uid is not there any more: 404, or 409 where its name is another pod's."""
+        if error.code not in GONE or not isinstance(act, Evict | DeletePod):
+            return False
+        if error.code == 404:
+            return True
+        try:
+            found = self._connection.request("GET", f"{self._pods}/{act.pod}").json()
+        except RequestFailed as failed:
+            return failed.code == 404
+        except ServerAway:
+            return False
+        return bool(found["metadata"]["uid"] != act.uid)
 
     def _make(self, act: AnyClusterAct) -> None:
         """raises: ServerAway, RequestFailed"""

@@ -1,1 +1,1 @@
-"""Parsers of objects of the Kubernetes API."""
+"""Reads objects and watch events of the Kubernetes API. Pure."""

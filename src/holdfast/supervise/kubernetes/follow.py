@@ -25,7 +25,7 @@ from holdfast.parsers.kubernetes.objects import NotRead, owner_of, page, pod_of
 from holdfast.supervise.kubernetes.submission import Submission, remove
 from holdfast.views.console import Console
 
-LOOK_S, TURN_S = 2.0, 0.1
+LOOK_S, LOOK_SOON_S, TURN_S = 2.0, 0.5, 0.1
 LOG_QUIET_S = 300.0  # a log connection without a line for longer is opened anew
 AGAIN_S = 0.5
 GONE_LOOKS_MAX = 3
@@ -122,6 +122,7 @@ class Follower:
         self._signals = 0
         self._said: dict[str, str] = {}
         self._cancelled = False
+        self._is_deleted = False
 
     def follow(self) -> int:
         """Follows until the job is over. Returns the training's exit code."""
@@ -132,9 +133,8 @@ class Follower:
         try:
             while self._outcome is None and self._gone < GONE_LOOKS_MAX:
                 self._print()
-                if time.monotonic() - looked_s >= LOOK_S or (
-                    self._log is not None and self._log.is_over.is_set()
-                ):
+                log_ended = self._log is not None and self._log.is_over.is_set()
+                if time.monotonic() - looked_s >= (LOOK_SOON_S if log_ended else LOOK_S):
                     looked_s = time.monotonic()
                     self._look()
                 time.sleep(TURN_S)
@@ -166,6 +166,7 @@ class Follower:
         for pod in controllers:
             self._outcome = self._outcome or outcome_of(pod)
         self._attach_log(controllers)
+        self._is_deleted = owner is None or owner.deleting
         is_over = owner is None or owner.over or owner.deleting
         alive = [pod for pod in controllers if not pod.is_over and not pod.deleting]
         self._gone = self._gone + 1 if is_over and not alive else 0
@@ -242,5 +243,8 @@ class Follower:
             return self._outcome.code
         if self._cancelled:
             return INTERRUPTED + signal.SIGINT
+        if self._is_deleted:
+            self._console.tell(f"job {self._one.name} was deleted")
+            return INTERRUPTED + signal.SIGTERM
         self._console.tell(f"job {self._one.name} is over, and its controller left no record of the end")
         return UNKNOWN

@@ -32,8 +32,10 @@ DONE = 0  # of a controller's container whose job has ended: it is not started a
 class _Engine(KubernetesEngine):
     """Puts the job's secret, which its pods have from the cluster, into its folder."""
 
-    def __init__(self, connection: Connection, identity: Identity, secret: Path) -> None:
-        super().__init__(connection, identity)
+    def __init__(
+        self, connection: Connection, identity: Identity, secret: Path, *, has_no_record: bool
+    ) -> None:
+        super().__init__(connection, identity, has_no_record=has_no_record)
         self._secret = secret
 
     def listen(self, folder: Path) -> Sequence[str]:
@@ -97,7 +99,9 @@ def _control(settings: RunSettings, env: Mapping[str, str], console: Console) ->
     except NoCluster as error:
         console.tell(str(error))
         return USAGE
-    engine = _Engine(connection, _identity(settings, env), Path(env[names.SECRET_ENV]))
+    engine = _Engine(
+        connection, _identity(settings, env), Path(env[names.SECRET_ENV]), has_no_record=job is None
+    )
     if job is None:
         code = run_nodes(_with_annotations(settings, connection, env, console), engine)
     else:

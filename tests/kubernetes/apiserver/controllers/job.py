@@ -4,7 +4,9 @@
 |---|---|
 | one pod for each index, named JOB-INDEX-xxxxx; its index in an annotation, a label and JOB_COMPLETION_INDEX | kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode |
 | failed pods are made again with a back-off of 10 s, doubling to 6 min; backoffLimit fails the Job | …/job/#pod-backoff-failure-policy |
-| podFailurePolicy: FailJob, Ignore (no retry counted, no back-off), Count | …/job/#pod-failure-policy |
+| the back-off counts every pod with phase Failed since the last success, ignored ones too | pkg/controller/job/backoff_utils.go |
+| backoffLimitPerIndex: each index has a count and a back-off of its own | …/job/#backoff-limit-per-index, indexed_job_utils.go |
+| podFailurePolicy: FailJob, Ignore (no failure counted), Count | …/job/#pod-failure-policy |
 | podReplacementPolicy Failed: a terminating pod is replaced once it has failed or is gone | …/job/#pod-replacement-policy |
 | a pod deleted with grace 0 is replaced at once, whatever its node | seen on a 1.36 server |
 | successPolicy: the rest of the pods is ended | …/job/#success-policy |
@@ -42,8 +44,7 @@ class _Counts:
         self.counted = set()  # uids of finished pods
         self.done = set()  # indexes
         self.failed = 0
-        self.last_failed_s = 0.0
-        self.in_a_row = 0
+        self.waits = {}  # by index, or None for all: how many failures in a row, and when the last was
         self.fails_with = None  # the condition with which the Job fails once its pods have ended
         self.succeeds = False
         self.synced_s = 0.0
@@ -77,7 +78,7 @@ class Jobs:
         pods = owned(self._store, job)
         active = [pod for pod in pods if not is_over(pod) and not is_ending(pod)]
         ending = [pod for pod in pods if not is_over(pod) and is_ending(pod)]
-        if counts.fails_with is None and counts.failed > job["spec"]["backoffLimit"]:
+        if counts.fails_with is None and counts.failed > job["spec"]["backoffLimit"] and not _per_index(job):
             counts.fails_with = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         if job["spec"].get("suspend") or counts.fails_with or counts.succeeds:
             for pod in active:
@@ -101,10 +102,13 @@ class Jobs:
             index = meta["annotations"].get(INDEX)
             if phase(pod) == "Succeeded":
                 counts.done.add(int(index or len(counts.done)))
-                counts.in_a_row = 0
+                counts.waits.clear()
                 self._judge_success(job, counts)
             elif not (job["spec"].get("suspend") or over or counts.succeeds):
-                self._judge_failure(job, pod, counts, now_s)
+                if phase(pod) == "Failed":
+                    which = index if _per_index(job) else None
+                    counts.waits[which] = (counts.waits.get(which, (0, 0.0))[0] + 1, now_s)
+                self._judge_failure(job, pod, counts)
         left = [name for name in meta["finalizers"] if name != TRACKED]
         self._store.change(PODS, pod, metadata={**meta, "finalizers": left})
 
@@ -117,7 +121,7 @@ class Jobs:
             if len(counts.done & among) >= rule.get("succeededCount", len(among)):
                 counts.succeeds = True
 
-    def _judge_failure(self, job, pod, counts, now_s):
+    def _judge_failure(self, job, pod, counts):
         for rule in (job["spec"].get("podFailurePolicy") or {}).get("rules", ()):
             if not _fits(rule, pod):
                 continue
@@ -131,8 +135,6 @@ class Jobs:
                 )
             break
         counts.failed += 1
-        counts.in_a_row += 1
-        counts.last_failed_s = now_s
 
     def _untrack_orphans(self):
         """Of Jobs that are gone."""
@@ -149,16 +151,17 @@ class Jobs:
 
     def _make(self, job, counts, pods, now_s):
         spec = job["spec"]
-        if counts.in_a_row:
-            wait_s = min(BACKOFF_S * 2.0 ** (counts.in_a_row - 1), BACKOFF_S_MAX)
-            if now_s - counts.last_failed_s < wait_s:
-                return
         waits = spec["podReplacementPolicy"] == "Failed"
         held = [
             pod for pod in pods if not is_over(pod) and (waits or not is_ending(pod)) and not _is_forced(pod)
         ]
         taken = {int(pod["metadata"]["annotations"].get(INDEX, -1)) for pod in held}
-        wanted = [index for index in range(spec.get("completions") or 1) if index not in counts.done | taken]
+        wanted = [
+            index
+            for index in range(spec.get("completions") or 1)
+            if index not in counts.done | taken
+            and not _waits(counts, str(index) if _per_index(job) else None, now_s)
+        ]
         for index in wanted[: max(0, spec["parallelism"] - len(held))]:
             self._make_one(job, index)
         for pod in held:  # after the Job has been made smaller
@@ -232,6 +235,15 @@ class Jobs:
                 conditions if not _same_kinds(conditions, job) else job["status"]["conditions"]
             )
         self._store.change(KEY, job, status=state)
+
+
+def _per_index(job):
+    return job["spec"].get("backoffLimitPerIndex") is not None
+
+
+def _waits(counts, which, now_s):
+    failures, last_s = counts.waits.get(which, (0, 0.0))
+    return failures > 0 and now_s - last_s < min(BACKOFF_S * 2.0 ** (failures - 1), BACKOFF_S_MAX)
 
 
 def _same_kinds(conditions, job):
