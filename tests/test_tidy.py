@@ -69,7 +69,6 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.checks.training_python.burn.__main__": "holdfast.checks.training_python.bench, by its path",
     "holdfast.checks.training_python.burn.works": "burn.__main__, as a package off sys.path: in the Python of the run",
     "holdfast.sim.fleet": "bench/many_nodes/lemons.py, and the tests of the lemon score",
-    "holdfast.archive.checkpoint_advice": "supervise/companions.py: a process of its own",
     "holdfast.web.job_page": "supervise/companions.py: a process of its own",
     "holdfast.web.main": "cli/services/serve.py, by its name: it is in an extra",
     "holdfast.archive.index.migrate": "archive.index.database, by its name: most servers need no migration",
