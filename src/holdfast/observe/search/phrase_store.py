@@ -3,6 +3,7 @@
 Building the index takes a second; the build stores it beside the tables (ready_made.py).
 """
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -165,6 +166,12 @@ def _key() -> bytes:
 def _load(path: Traversable, key: bytes) -> PhraseIndex | None:
     kept = signature_cache.content(path, key)
     try:
-        return None if kept is None else _DECODER.decode(kept)
+        return None if kept is None else _decoded(kept)
     except msgspec.MsgspecError:
         return None
+
+
+@functools.lru_cache(maxsize=1)  # decoding takes longer than comparing: a process may diagnose many texts
+def _decoded(kept: bytes) -> PhraseIndex:
+    """raises: MsgspecError"""
+    return _DECODER.decode(kept)
