@@ -19,7 +19,7 @@ NAME_CHARACTERS_MAX = 200
 
 
 class Join(Struct, frozen=True, array_like=True):
-    """The first sealed frame of an agent. `instance`: of its process."""
+    """The first authenticated frame of an agent. `instance`: identifies its process; a restarted agent has another."""
 
     name: str
     role: str

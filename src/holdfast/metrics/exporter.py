@@ -50,7 +50,7 @@ Collect = Callable[[], Callable[[], Sequence[AnySample]]]
 
 
 class Own(Struct, frozen=True, kw_only=True):
-    """Facts about the main loop itself."""
+    """Holdfast's own metrics: the state of its main loop."""
 
     faults: int = 0
     journal: bool | None = None

@@ -103,7 +103,7 @@ def error_in(text: str) -> str:
 def main_first(threads: list[ThreadStack], pid: int | None) -> tuple[ThreadStack, ...]:
     """The threads, oldest first, with the main one moved to the front.
 
-    The main thread has the process's own id, else the name; else it is the oldest.
+    The main thread is the one with the process's own id, else the one named MainThread, else the oldest.
     """
     tests = (
         lambda one: pid is not None and one.thread_id == pid,

@@ -1,6 +1,6 @@
 """Formats the answers of many workers for people and machines. Prints nothing.
 
-Quotations cannot control the terminal.
+Control characters in quoted output are escaped, so that they cannot affect the terminal.
 """
 
 import shlex

@@ -51,7 +51,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> Path:
-        """What the server keeps of its own."""
+        """Folder for the server's own data (tokens, audit log, index), apart from the jobs' state folders."""
         return self.state_dirs[0] / "server"
 
     @property

@@ -223,7 +223,7 @@ def host_training_step(scene: Scene) -> Iterator[Seen]:
 def judged_training(
     scene: Scene, answer: Mapping[str, Any], key: str, model: str, shape: str
 ) -> Iterator[Seen]:
-    """Findings from `burn.train`. Pure."""
+    """Judges the result of the training benchmark (`burn.train`) and returns the findings. Pure."""
     yield from no_number(answer, "")
     yield from judged(
         [

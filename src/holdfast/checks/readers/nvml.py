@@ -2,7 +2,7 @@
 
 Each failure is an `Answer` with its trouble: a function missing in the driver or in nvidia-ml-py, one that the device
 does not support, a missing permission, a lost GPU, a library that does not fit the driver, a driver that was reloaded
-between two calls. A driver that does not return from opening is waited for in a thread.
+between two calls. Opening the library can hang, so it runs in a thread with a time limit.
 
 source: NVML API reference; nvidia-ml-py (module pynvml)
 """
@@ -284,5 +284,5 @@ def _text(value: Any) -> str:
 
 
 def first_trouble(answers: Iterable[Answer]) -> str:
-    """The first reason of failed answers; empty if all succeeded."""
+    """The error of the first failed answer; empty if all succeeded."""
     return next((answer.why for answer in answers if answer.trouble), "")

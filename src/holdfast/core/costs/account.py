@@ -111,7 +111,7 @@ class Account:
         self._begin(event.at_s)
 
     def cost(self, gpus: int = 0, gpus_from: str = "") -> JobCost:
-        """`gpus`: of the job, where it is known from elsewhere; else its ranks are counted."""
+        """Returns the job's cost by class. `gpus`: number of its GPUs, if known; else its ranks are counted."""
         job = self.state.job
         if not gpus:
             gpus, gpus_from = (

@@ -125,7 +125,7 @@ class Roster:
         return base if count == 1 and not self.epoch else f"{base}/{self.epoch}.{count}"
 
     def expect(self, worker: int, name: str, at_s: float, *, runs: bool) -> None:
-        """After the controller resumes: a worker was placed there, and its agent should connect soon."""
+        """Marks a node as expected to connect: called after the controller resumes, for each node that has a worker."""
         node = self[name]
         node.contact = node_watch.Contact(
             silent_since_s=at_s, allowed_s=self._settings.watch.resumed_s, noted=True

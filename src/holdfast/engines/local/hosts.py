@@ -74,7 +74,7 @@ class _Kept(Struct, frozen=True):
 
 
 class Hosts:
-    """Nodes that are plain processes, each with a loopback address. They cannot be cut off."""
+    """Simulated nodes: plain processes, each with a loopback address. A network partition cannot be simulated."""
 
     kind = "processes"
 

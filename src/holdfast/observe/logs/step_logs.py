@@ -101,7 +101,9 @@ def read_job(
 
 
 def part_of(name: str, names: frozenset[str]) -> Part:
-    """names: of all files. `train.log.2.gz` is a part of train.log if that exists; else it is its own log."""
+    """Returns the name of the log that this file is a rotated part of, else the file's own name. `names`: of all files.
+
+    `train.log.2.gz` belongs to `train.log` if that exists."""
     rotation = 0
     match = ROTATED.fullmatch(name)
     if match and match["base"] in names:

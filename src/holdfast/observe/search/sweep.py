@@ -116,7 +116,7 @@ class Seen(Struct):
 
 
 class Knowledge:
-    """The signatures as a sweep needs them, shared by all sweeps."""
+    """The signatures compiled for search, shared by all sweeps. A sweep is one search over a log."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.signatures = signatures

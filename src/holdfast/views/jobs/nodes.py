@@ -39,7 +39,7 @@ def check_rows(lines: Iterable[AnyLine]) -> tuple[CheckRow, ...]:
 
 
 def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
-    """Returns the row of a device. `lines`: all lines of this device, in any order."""
+    """Returns the row of a device. `lines`: all lines of the node book about this device, in any order."""
     found = sorted(lines, key=lambda line: line.at_s, reverse=True)
     newest = found[0]
     return DeviceRow(

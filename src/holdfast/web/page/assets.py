@@ -14,7 +14,7 @@ TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf
 
 
 class Asset(Struct, frozen=True, kw_only=True):
-    """`zipped`: the same with gzip."""
+    """A static file of the page. `zipped`: its content, compressed with gzip."""
 
     name: str
     media: str
