@@ -11,7 +11,7 @@ READY := .venv/ready
 # Installed first, at a fixed version, so that its dependencies decide the versions of shared packages.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test tests pure browser slurm postgresql monitoring launchers demo bench golden
+.PHONY: setup check test tests signatures pure browser slurm postgresql monitoring launchers demo bench golden
 
 setup: $(READY)
 
@@ -28,8 +28,12 @@ unexport PYTHONDONTWRITEBYTECODE
 test: $(READY) browser slurm postgresql monitoring
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
-tests: $(READY)
+tests: $(READY) signatures
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+# What the installation makes of the signatures, again: after a change of them each process would do it by itself.
+signatures: $(READY)
+	PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m holdfast.observe.search.ready_made src/holdfast/signatures
 
 # Only the tests of the packages without I/O: the fastest feedback.
 pure: $(READY)

@@ -34,6 +34,7 @@ class Loop:
         )
         self._is_turning = threading.Event()
         self._is_ending = threading.Event()
+        self._turns = threading.Lock()
         self._thread = threading.Thread(target=self._turn)
         self._thread.start()
         self.go()
@@ -46,12 +47,16 @@ class Loop:
         self._is_turning.set()
 
     def hold(self):
-        self._is_turning.clear()
+        """No turn begins after it, and none is under way."""
+        with self._turns:
+            self._is_turning.clear()
 
     def _turn(self):
         while not self._is_ending.is_set():
             if self._is_turning.wait(0.05):
-                self.exporter.turn()
+                with self._turns:
+                    if self._is_turning.is_set():
+                        self.exporter.turn()
                 self._is_ending.wait(0.005)
 
     @property

@@ -56,15 +56,15 @@ class Postgres:
                 assert alive, (self.folder / "log").read_text()
                 time.sleep(0.02)  # the server tells nobody when it is ready
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Also in the middle of a test, as a server that goes away does."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(how)
             self._process.wait()
             self._process = None
 
     def remove(self) -> None:
-        self.stop()
+        self.stop(signal.SIGQUIT)  # it need not write down what is removed
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def new_database(self) -> str:

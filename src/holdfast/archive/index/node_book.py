@@ -30,7 +30,8 @@ class BookWatch:
     def __init__(self, folder: Path, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._folder, self._clock, self._wall = folder, clock, wall
         self._stamp = ""
-        self._next_s = self._began_s = 0.0
+        self._next_s = 0.0
+        self._took_s = 0.0  # the last reading
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="node-book")
         self._reading: Future[list[NodeRow]] | None = None
         self.trouble = ""
@@ -45,16 +46,24 @@ class BookWatch:
         self._next_s = now_s + LOOK_S
         stamp = _stamp(self._folder / FILE)
         if stamp != self._stamp:
-            self._stamp, self._began_s = stamp, now_s
-            self._reading = self._thread.submit(_read_rows, self._folder, self._wall())
+            self._stamp = stamp
+            self._reading = self._thread.submit(self._timed_rows)
         return None
 
     def close(self) -> None:
         self._thread.shutdown()
 
+    def _timed_rows(self) -> list[NodeRow]:
+        """In the thread, which alone sees how long it takes. raises: NodeBookUnusable"""
+        began_s = self._clock()
+        try:
+            return _read_rows(self._folder, self._wall())
+        finally:
+            self._took_s = self._clock() - began_s
+
     def _read(self, reading: "Future[list[NodeRow]]", now_s: float) -> list[NodeRow] | None:
         self._reading = None
-        self._next_s = now_s + max(LOOK_S, (now_s - self._began_s) / SHARE_MAX)
+        self._next_s = now_s + max(LOOK_S, self._took_s / SHARE_MAX)
         try:
             found = reading.result()
         except NodeBookUnusable as error:
