@@ -1,6 +1,6 @@
 """Sends a real server requests made from its own OpenAPI document, valid and invalid ones, and counts the answers.
 
-    .venv/bin/python bench/page/fuzz.py [REQUESTS]      # 20,000 by default
+    .venv/bin/python -m bench.page.fuzz [REQUESTS]      # 20,000 by default
 
 Prints how many of each status there were, and every request that got a server error (5xx but 503).
 """

@@ -1,8 +1,8 @@
 """Measures a real server with the data of a large fleet: documents, live viewers, memory. Prints a table.
 
-    bench/page/server.py                              10,000 jobs, 2,000 nodes, 5,000,000 events
-    bench/page/server.py --jobs 500 --events 100000   smaller
-    bench/page/server.py --data DIR                   keeps the data there, or uses what is there
+    python -m bench.page.server                              10,000 jobs, 2,000 nodes, 5,000,000 events
+    python -m bench.page.server --jobs 500 --events 100000   smaller
+    python -m bench.page.server --data DIR                   keeps the data there, or uses what is there
 
 Documents: each kind is asked many times over one connection, of random jobs. Viewers: so many event streams stay open
 while one job changes several times a second; an event counts from before its row is written to its arrival.
@@ -22,8 +22,7 @@ import msgspec
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from data import job_name, write_fleet
-
+from bench.page.data import job_name, write_fleet
 from holdfast.client import ApiError
 from holdfast.controller.loop import row_of
 from holdfast.core.job.decide import decide

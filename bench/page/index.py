@@ -1,9 +1,9 @@
 """Measures the index of the server with the data of a large fleet, and prints a table.
 
-    bench/page.py                                        10,000 jobs, 2,000 nodes, 5,000,000 events, SQLite
-    bench/page.py --jobs 500 --events 200000             smaller
-    bench/page.py --database postgresql://USER@HOST/NAME
-    bench/page.py --data DIR                             keeps the data there, or uses what is there
+    python -m bench.page.index                                        10,000 jobs, 2,000 nodes, 5,000,000 events, SQLite
+    python -m bench.page.index --jobs 500 --events 200000             smaller
+    python -m bench.page.index --database postgresql://USER@HOST/NAME
+    python -m bench.page.index --data DIR                             keeps the data there, or uses what is there
 
 Rebuild: all journals are read, replayed and written. Each query is asked many times, with other words each time.
 """
@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from page_data import FAILURES, RESTARTS, begun, job_name, write_fleet
 from sqlalchemy import func, select
 
+from bench.page.data import FAILURES, RESTARTS, begun, job_name, write_fleet
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.node_queries import node_incidents, node_jobs, nodes_page
 from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incidents
@@ -68,7 +68,7 @@ def main() -> None:
                 f"{time.perf_counter() - began_s:.0f} s",
             )
         # A process of its own: its memory is not that of who wrote the data.
-        words = [sys.executable, __file__, "--serve", root, "--database", asked.database]
+        words = [sys.executable, "-m", "bench.page.index", "--serve", root, "--database", asked.database]
         sys.exit(subprocess.call([*map(str, words), "--times", str(asked.times)]))
 
 
