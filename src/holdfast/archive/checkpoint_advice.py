@@ -4,7 +4,6 @@ The supervisor starts this process beside a job; it runs independently of the su
 record grows, and the next attempt reads the interval from its environment. The process ends with the job.
 """
 
-import fcntl
 import logging
 import os
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from holdfast.archive.advice import Given, published, record_of
 from holdfast.archive.costs import read_cost, read_fleet
 from holdfast.core.reliability.advice import advise
+from holdfast.jobs.only_one import is_only_one
 from holdfast.jobs.record import RecordUnreadable, supervisor
 from holdfast.journal.jobdir import JobDir, StateDir
 
@@ -33,17 +33,12 @@ def main(arguments: list[str]) -> int:
         return USAGE
     job = JobDir(Path(arguments[0]))
     os.nice(10)
-    descriptor = os.open(job.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return 0  # another process already runs for this job
+    if not is_only_one(job.path / LOCK):
+        return 0
     try:
         return _keep(job)
     except KeyboardInterrupt:
         return 130
-    finally:
-        os.close(descriptor)
 
 
 def _keep(job: JobDir) -> int:

@@ -97,7 +97,7 @@ class JobDir:
         except OSError as error:
             raise StateUnwritable(f"job {self.name} cannot be locked in {self.path}: {error}") from error
         try:
-            held = _flocked(descriptor)
+            held = flocked(descriptor)
         except BlockingIOError:
             pid = _pid_in(descriptor)
             os.close(descriptor)
@@ -225,7 +225,7 @@ def check_name(name: str) -> None:
     raise BadJobName(f"{name!r} cannot be the name of a job: {reason}")
 
 
-def _flocked(descriptor: int) -> bool:
+def flocked(descriptor: int) -> bool:
     """Locks the file. False if the disk supports no locks, which must not fail a run. raises: BlockingIOError"""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from holdfast.jobs.only_one import is_only_one
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
 from holdfast.notify import companion, fleet
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
 def _of_one(job: JobDir, path: Path) -> int:
     config = read_config(path, os.environ)
-    if companion.is_alone(job.path / companion.LOCK):
+    if is_only_one(job.path / companion.LOCK):
         companion.tell_of(job, config)
     return 0
 
@@ -49,7 +50,7 @@ def _of_all(path: Path, roots: list[Path]) -> int:
     config = read_config(path, os.environ)
     folder = roots[0] / fleet.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    if not companion.is_alone(folder / fleet.LOCK):
+    if not is_only_one(folder / fleet.LOCK):
         _log.error("another server tells of the jobs in %s already", roots[0])
         return FAILED
     parent = os.getppid()

@@ -1,8 +1,6 @@
 """Tells people of one job, beside its supervisor, until everything about it is delivered."""
 
-import fcntl
 import logging
-import os
 import random
 import time
 from collections.abc import Callable
@@ -68,17 +66,6 @@ def say_unsure(post: Post) -> None:
         _log.warning(
             "%d deliveries were under way when an earlier process ended: they may arrive twice", post.unsure
         )
-
-
-def is_alone(lock: Path) -> bool:
-    """Whether no other process tells of the same. The lock lives as long as this process. raises: OSError"""
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return False
-    return True
 
 
 def _follow(watch: JobWatch, post: Post) -> None:

@@ -5,7 +5,6 @@ own log. The token comes from the environment, so that no process list shows it.
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import random
@@ -13,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+from holdfast.jobs.only_one import is_only_one
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
 from holdfast.link.uplink_messages import MESSAGE_BYTES_MAX, Alive
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         _log.error("the package websockets is missing: pip install 'holdfast[client]'")
         return USAGE
     job = JobDir(Path(arguments[0]))
-    if not _is_alone(job):
+    if not is_only_one(job.path / LOCK):
         return 0
     try:
         return asyncio.run(_report(job, arguments[1], os.environ.get(TOKEN_ENV, "")))
@@ -104,17 +104,6 @@ def _alive(source: Source) -> Alive:
 def _address(url: str) -> str:
     """Returns ws://HOST/…/link for an http:// URL."""
     return url.replace("http", "ws", 1).rstrip("/") + "/api/v1/link"
-
-
-def _is_alone(job: JobDir) -> bool:
-    """True if no other uplink of this job runs. The lock lasts as long as this process."""
-    descriptor = os.open(job.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        return False
-    return True
 
 
 if __name__ == "__main__":
