@@ -101,15 +101,12 @@ class Tools:
     def compare(self, job: Job) -> str:
         """Compares a job with the last successful run of the same script."""
         reading = self._read(job)
-        others = [
-            other for one in self._state.jobs()[:JOBS_MAX] if (other := self._try_read(one)) is not None
-        ]
-        good = comparing.last_good(reading.row(), [other.row() for other in others])
+        readings = (self._try_read(one) for one in self._state.jobs()[:JOBS_MAX])
+        good = comparing.last_good(reading.row(), [one.row() for one in readings if one is not None])
         if good is None:
             script = comparing.script_of(reading.row().command)
             return f"No earlier job ran {script or 'the same command'} successfully."
-        there = next(other for other in others if other.row().id == good.id).document()
-        here = reading.document()
+        here, there = reading.document(), self._read(good.name).document()
         return texts.compared_text(here, there, comparing.differences(here, there))
 
     def what_if(

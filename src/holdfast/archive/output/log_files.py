@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.output import OutputFile
-from holdfast.observe.logs.index import CLOCK_NOTE, FAR_S, SOURCE, ClockNote, Index, rank_of_source
+from holdfast.observe.logs.index import SOURCE, Index, clock_ahead_s, rank_of_source
 
 ATTEMPT_DIR = re.compile(r"attempt-(\d{1,6})")
 WORKER_DIR = re.compile(r"worker-(\d{1,6})")
@@ -90,7 +89,7 @@ def _found(job: JobDir, selection: Selection) -> Iterator[LogFile]:
 def _of_worker(
     job: JobDir, folder: Path, attempt: int, worker: int, selection: Selection
 ) -> Iterator[LogFile]:
-    ahead_s = _ahead_s(folder)
+    ahead_s = clock_ahead_s(folder)
     for entry in _entries(folder):
         if not SOURCE.fullmatch(entry.name) or not entry.is_file():
             continue
@@ -114,11 +113,3 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     with suppress(OSError), os.scandir(folder) as found:
         return list(found)
     return []
-
-
-def _ahead_s(folder: Path) -> float:
-    try:
-        note = msgspec.json.decode((folder / CLOCK_NOTE).read_bytes(), type=ClockNote)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return 0.0
-    return note.ahead_s if abs(note.ahead_s) < FAR_S else 0.0

@@ -226,11 +226,12 @@ def read_lines(
     files = []
     for attempt, worker, folder, source in named:
         log = _Log(folder / source, attempt, worker, source, block_bytes)
-        files.append(log.lines(since_s, until_s, grep, rank, _ahead_s(folder)))
+        files.append(log.lines(since_s, until_s, grep, rank, clock_ahead_s(folder)))
     return heapq.merge(*files, key=attrgetter("at_s"))
 
 
-def _ahead_s(folder: Path) -> float:
+def clock_ahead_s(folder: Path) -> float:
+    """Returns how far the clock that stamped a worker's logs is ahead of the job's; 0 if no note says."""
     try:
         note = msgspec.json.decode((folder / CLOCK_NOTE).read_bytes(), type=ClockNote)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
