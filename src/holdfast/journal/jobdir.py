@@ -132,12 +132,18 @@ class StateDir:
 
     def jobs(self) -> list[JobDir]:
         """All jobs, newest first; none if the folder is missing or cannot be read."""
-        found = []
+        return sorted(self._found(), key=lambda job: (job.created_at_s(), job.name), reverse=True)
+
+    def count(self) -> int:
+        """The number of jobs, without reading anything of theirs."""
+        return len(self._found())
+
+    def _found(self) -> list[JobDir]:
         with suppress(OSError):
-            found = [
+            return [
                 JobDir(path) for path in self._jobs.iterdir() if NAME.fullmatch(path.name) and path.is_dir()
             ]
-        return sorted(found, key=lambda job: (job.created_at_s(), job.name), reverse=True)
+        return []
 
     def job(self, name: str) -> JobDir:
         """The folder of an existing job. raises: BadJobName, NoSuchJob"""

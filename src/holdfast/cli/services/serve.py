@@ -150,7 +150,7 @@ def _say_folders(folders: Iterable[Path]) -> None:
     """What is served, so that a wrong folder is noticed."""
     for folder in folders:
         if folder.is_dir():
-            say(f"state folder {folder}: {counted(len(StateDir(folder).jobs()), 'job')}")
+            say(f"state folder {folder}: {counted(StateDir(folder).count(), 'job')}")
         else:
             say(
                 f"state folder {folder} does not exist yet: it is empty until a job runs with --state-dir {folder}"
