@@ -31,7 +31,8 @@ from msgspec import Struct
 from bench.job.trial import Trial
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from slurm.cluster import Cluster, can_have_namespaces, missing
+from slurm.cluster import Cluster
+from slurm.machine import can_have_namespaces, missing
 
 SCRIPTS = Path(__file__).with_name("scripts")
 LIMIT_S = 150.0
