@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.agent.environment import Given
+from holdfast.agent.environment import DETERMINISTIC, Given
 from holdfast.model.events import FindingNoted, Numbers
 from holdfast.parsers.log_lines.secrets import masked
 
@@ -19,6 +19,10 @@ SHAPING = re.compile(
 LIBRARIES = re.compile(
     r"(torch|numpy|triton|transformers|accelerate|deepspeed|datasets|lightning|pytorch_lightning|flash_attn"
     r"|transformer_engine|apex|torchvision|jax|nvidia_(?:nccl|cudnn|cublas|cuda_runtime)_cu\d+)-([^-]+)\.dist-info"
+)
+NOT_SET = (
+    "not set: other seeds in the script, operations without a deterministic form (PyTorch warns of each), custom "
+    "kernels, the number of ranks, the order of nodes, the model of the GPU, versions of libraries"
 )
 VARIABLES_MAX, VALUE_CHARACTERS_MAX = 200, 400
 VARIABLE, VERSION = "env ", "version "  # before the names in the finding's numbers
@@ -36,6 +40,17 @@ def start_facts(given: Given, base: Mapping[str, str], program: str, at_s: float
     }
     numbers |= {VERSION + name: version for name, version in versions(program).items()}
     return FindingNoted(at_s=at_s, finding="environment", text=text, attempt=1, numbers=numbers)
+
+
+def determinism(given: Given, at_s: float, *, shim: bool) -> FindingNoted:
+    """Returns the finding that says what a deterministic run sets, what the user had set, and what cannot be set."""
+    kept = [key for key in given.kept if key in DETERMINISTIC]
+    text = "deterministic: seeds 0 + rank, deterministic algorithms of PyTorch and cuDNN, cuBLAS, NCCL"
+    if not shim:
+        text = "deterministic: variables of cuBLAS, NCCL and Python only, because the shim is off"
+    if kept:
+        text += f"; left as you set them: {' '.join(kept)}"
+    return FindingNoted(at_s=at_s, finding="deterministic", text=f"{text}; {NOT_SET}", attempt=1)
 
 
 def versions(program: str) -> dict[str, str]:

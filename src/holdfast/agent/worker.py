@@ -29,7 +29,7 @@ from holdfast.agent.nodes.fitness import Fitness
 from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.part import Part
 from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby
-from holdfast.agent.start_facts import start_facts
+from holdfast.agent.start_facts import determinism, start_facts
 from holdfast.agent.watch.logs import LogWatch, Signatures
 from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.watch.steps import StepWatching
@@ -186,6 +186,8 @@ class WorkerAgent:
             return
         if number == 1 and part.worker == 0:  # the others differ in their place alone
             self._emit(start_facts(given, self._base_env, self._program, self._clock()))
+            if self._settings.deterministic:
+                self._emit(determinism(given, self._clock(), shim=self._settings.shim))
         self._take_up(number, part, running)
         if (
             self._alone and len(os.sched_getaffinity(0)) > 1
@@ -283,6 +285,7 @@ class WorkerAgent:
             },
             shim=self._settings.shim,
             old_torch=self._old_torch,
+            deterministic=self._settings.deterministic,
         )
 
     def worker_dir(self, number: int, worker: int) -> Path:
