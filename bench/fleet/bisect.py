@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from bench.job.trial import HOLDFAST
 
-KINDS = {"slow": "step_s>0.03", "loss": "loss>2@12", "crash": "exit!=0"}
+KINDS = {"slow": "step_s>0.03", "loss": "loss>4.5@12", "crash": "exit!=0"}
 SIDE_EVERY, SIDE_COMMITS = 25, 4
 LIMIT_S = 600.0
 PROGRAM = """import time
