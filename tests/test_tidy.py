@@ -62,6 +62,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.holdfast_shim_gate": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_errors": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_join": "sitecustomize, by its path",
+    "holdfast.shim.holdfast_shim_deterministic": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_mpi": "sitecustomize, by its path",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.calls.process: a process of its own",

@@ -21,6 +21,7 @@ BROKEN = 'def inner():\n    raise ValueError("no such batch")\n\n\ninner()\n'
 def test_it_is_written_in_the_language_of_old_pythons():
     files = sorted(path for path in SHIM.iterdir() if path.name != "__pycache__")
     assert [path.name for path in files] == [
+        "holdfast_shim_deterministic.py",
         "holdfast_shim_errors.py",
         "holdfast_shim_gate.py",
         "holdfast_shim_imports.py",

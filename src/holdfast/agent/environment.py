@@ -28,9 +28,21 @@ OWN = (
     "HOLDFAST_PRELOAD",
     "HOLDFAST_RANKS",
     "HOLDFAST_HELD",
+    "HOLDFAST_DETERMINISTIC_SEED",
     "HOLDFAST_CHECKPOINT_EVERY_S",
     "HOLDFAST_CHECKPOINT_FILE",
 )
+SEED = "0"  # of a deterministic run; ranks add their number
+# Variables of a deterministic run, read before the training could set them.
+# source: PyTorch notes on reproducibility; cuBLAS and NCCL documentation; Transformer Engine; HCCL
+DETERMINISTIC = {
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    "PYTHONHASHSEED": SEED,
+    "NCCL_ALGO": "Ring",
+    "NCCL_PROTO": "Simple",
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0",
+    "HCCL_DETERMINISTIC": "true",
+}
 ADVICE = "checkpoint-every-s"  # in the job's folder: seconds, as `holdfast advise` computes them
 
 
@@ -61,14 +73,21 @@ def environment(
     counters: Mapping[str, str],
     shim: bool,
     old_torch: bool = False,
+    deterministic: bool = False,
 ) -> Given:
-    """Returns `base` plus what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT."""
+    """Returns `base` plus what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT.
+
+    `deterministic`: also what makes a run repeatable.
+    """
     ours = _names(names) | dict(counters)
     if names.node and "SLURM_JOB_ID" in base and names.part.workers > 1:
         ours |= _as_slurm_step(names.part)
     if shim:
         ours |= {"HOLDFAST_SHIM": "1", "PYTHONPATH": _first(str(SHIM), base.get("PYTHONPATH", ""))}
     wishes = _address(names.part) | _diagnostics(names.worker_dir, old_torch=old_torch)
+    if deterministic:
+        wishes |= DETERMINISTIC
+        ours |= {"HOLDFAST_DETERMINISTIC_SEED": SEED}
     if launcher.is_torchrun:
         wishes |= _for_torchrun(names.part, launcher.rendezvous)
         if launcher.restarts:

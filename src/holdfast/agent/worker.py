@@ -29,6 +29,7 @@ from holdfast.agent.nodes.fitness import Fitness
 from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.part import Part
 from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby
+from holdfast.agent.start_facts import determinism, start_facts
 from holdfast.agent.watch.logs import LogWatch, Signatures
 from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.watch.steps import StepWatching
@@ -112,6 +113,7 @@ class WorkerAgent:
         self._told_to_people: deque[str] = deque()  # by other threads
         self._launcher = recognise(settings.command, base_env)
         program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
+        self._program = program or ""
         self._old_torch = is_old_torch(program) if program else False
         self._ranks_return = self._launcher.restarts > 0
         self._learned: hang.Learned | None = None
@@ -183,7 +185,9 @@ class WorkerAgent:
             self._emit(failed)
             return
         if number == 1 and part.worker == 0:  # the others differ in their place alone
-            self._note_environment(given)
+            self._emit(start_facts(given, self._base_env, self._program, self._clock()))
+            if self._settings.deterministic:
+                self._emit(determinism(given, self._clock(), shim=self._settings.shim))
         self._take_up(number, part, running)
         if (
             self._alone and len(os.sched_getaffinity(0)) > 1
@@ -281,18 +285,11 @@ class WorkerAgent:
             },
             shim=self._settings.shim,
             old_torch=self._old_torch,
+            deterministic=self._settings.deterministic,
         )
 
     def worker_dir(self, number: int, worker: int) -> Path:
         return self._folder / f"attempt-{number:03d}" / f"worker-{worker}"
-
-    def _note_environment(self, given: Given) -> None:
-        text = "environment given: " + " ".join(
-            f"{key}={value}" for key, value in sorted(given.added.items())
-        )
-        if given.kept:
-            text += "; left as you set them: " + " ".join(given.kept)
-        self._emit(FindingNoted(at_s=self._clock(), finding="environment", text=text, attempt=1))
 
     def _stop(self, order: StopAttempt) -> None:
         attempt = self.attempt

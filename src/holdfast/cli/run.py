@@ -129,6 +129,7 @@ def run(
     metrics_address: Annotated[str | None, _flag("metrics-address")] = None,
     metrics_textfile: Annotated[str | None, _flag("metrics-textfile")] = None,
     prometheus: Annotated[str | None, _flag("prometheus")] = None,
+    deterministic: Annotated[bool | None, _flag("deterministic")] = None,
     checkpoint_advice: Annotated[bool | None, _flag("checkpoint-advice")] = None,
     nproc_per_node: Annotated[
         str | None,

@@ -80,7 +80,7 @@ def steps(
     started_s = time.monotonic()
     places, job, stdin = _places(logs or [], state_dir)
     settings = ReadSettings(
-        forms=_forms(step_pattern), steps=StepSettings(ranks=ranks), rule=rule is not None
+        forms=forms_of(step_pattern), steps=StepSettings(ranks=ranks), rule=rule is not None
     )
     progress = Progress(started_s)
     flights = SceneReader()
@@ -145,7 +145,7 @@ def _check(rule: str | None, plot: str | None) -> None:
         raise BadParameter(f"{plot!r} ends neither in .html nor in .png", param_hint="--plot")
 
 
-def _forms(step_pattern: str | None) -> tuple[StepForm, ...]:
+def forms_of(step_pattern: str | None) -> tuple[StepForm, ...]:
     """All known forms, and the user's own before them. raises: Exit"""
     try:
         if step_pattern is None:

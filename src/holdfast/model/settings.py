@@ -47,6 +47,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     # HOST:PORT at which metrics are served, an agent of many nodes at the next free port; None: they are not.
     metrics_address: str | None = None
     metrics_textfile: str | None = None  # a file ending with .prom, for node-exporter; None: there is none
+    deterministic: bool = False  # set what makes a PyTorch run repeatable
     checkpoint_advice: bool = False  # compute the best interval, and pass it to each attempt
     prometheus: str | None = None  # URL of the Prometheus that has the metrics of the nodes' devices
 

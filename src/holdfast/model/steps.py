@@ -28,6 +28,10 @@ class StepRecord(Struct, frozen=True, gc=False):
     sequence: int | None = None  # sequence length, as printed
     data_s: float | None = None  # the part of printed_s that was spent waiting for data
     rank: int | None = None  # who wrote the line, where it says so
+    # Read only by a reader of details (parsers/steps/details.py):
+    grad_norm: float | None = None  # may be nan or infinite
+    learning_rate: float | None = None
+    data: str | None = None  # what names the samples of the step: a hash, ids, a count of consumed samples
 
 
 class RankStep(Struct, frozen=True, gc=False, array_like=True):

@@ -322,6 +322,13 @@ SETTINGS = (
         help="Prometheus that has the metrics of the nodes' devices: what they showed around an incident is evidence.",
     ),
     Setting(
+        key="deterministic",
+        kind="yes",
+        field="deterministic",
+        flag=True,
+        help="Set what makes a PyTorch run repeatable: seeds, deterministic algorithms, cuBLAS, cuDNN, NCCL.",
+    ),
+    Setting(
         key="checkpoint-advice",
         kind="yes",
         field="checkpoint_advice",

@@ -4,6 +4,7 @@ In the process that owns a rank it gives the rank its own log, records uncaught 
 stacks on a signal, records imports of torch and other large packages, keeps a standby waiting at its gate
 (`holdfast_shim_gate.py`), and once torch.distributed is imported loads `holdfast_shim_torch.py`, which reports the
 rank's progress. The launcher of a multi-node job is held at a gate when it stands by (`holdfast_shim_launcher.py`).
+With `--deterministic`, `holdfast_shim_deterministic.py` sets what makes a run repeatable.
 Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and registers with the reaper.
 
 It never imports holdfast, never raises, never starts a process: if a part fails, the script runs as if there were no
@@ -386,6 +387,8 @@ def _set_up() -> None:
     rank = _attempt(_rank)
     if _is_watched():
         sys.meta_path.insert(0, Joins())
+        if os.environ.get("HOLDFAST_DETERMINISTIC_SEED"):
+            _attempt(_deterministic)
     if rank is None:
         _attempt(_stand_by_as_launcher)
         return
@@ -403,6 +406,10 @@ def _set_up() -> None:
         _attempt(_reach, rank, Tools())
     else:
         sys.meta_path.insert(0, Reach(rank, Tools()))
+
+
+def _deterministic() -> None:
+    _beside("holdfast_shim_deterministic").install(_attempt)
 
 
 def _load_hidden() -> None:

@@ -53,6 +53,10 @@ COMMANDS = {
     ),
     "explain": Place("holdfast.cli.explain", "app", "Explains a code or a few words of a message."),
     "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
+    "compare": Place(
+        "holdfast.cli.compare", "app", "Says where runs of one training part, and what differs."
+    ),
+    "bisect": Place("holdfast.cli.bisect", "app", "Finds the commit, node or variable that makes a run bad."),
     "cost": Place("holdfast.cli.job.cost", "app", "Says what a job's time went to, in GPU-hours and money."),
     "advise": Place(
         "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to take out."

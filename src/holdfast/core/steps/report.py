@@ -39,6 +39,7 @@ from holdfast.model.steps import (
 RANKS_MAX = 1 << 20
 PLATFORM_LINES_MAX = 200_000
 NOTES_MAX = 50
+RECORDS_MAX = 2_000_000  # kept of one log on request
 LOOK_STEPS = 32  # after so many it is asked who is a straggler
 OVER_MAX = 50  # of stragglers that are none any more
 # Where two sorts of logs of one training lie beside each other, those that come first tell more.
@@ -116,8 +117,11 @@ class LogSteps:
         rule: bool = False,
         kept_steps: int = 4096,
         is_watched: bool = True,
+        keeps_records: bool = False,
     ) -> None:
-        """`is_watched`: whether it may be the log that counts; for others only the ranks' own times are kept."""
+        """`is_watched`: whether it may be the log that counts; for others only the ranks' own times are kept.
+        `keeps_records`: keep all records, at most RECORDS_MAX.
+        """
         self.name, self.writer, self.view, self.is_watched = name, writer, view, is_watched
         self.framework: str | None = None
         self.iteration_lines = 0
@@ -136,6 +140,8 @@ class LogSteps:
         self._kept_steps = kept_steps
         self._has_writer = writer != NOBODY
         self._run_first = 0
+        self._keeps_records = keeps_records
+        self.records: list[StepRecord] = []
 
     def begin_attempt(self) -> None:
         """Marks that a restarted process writes what follows."""
@@ -172,6 +178,8 @@ class LogSteps:
 
     def _take(self, record: StepRecord) -> None:
         self.runs = max(self.runs, record.run + 1)
+        if self._keeps_records and len(self.records) < RECORDS_MAX:
+            self.records.append(record)
         if record.at_s is not None:
             self.last_s = record.at_s
             if self.begin_s is None:

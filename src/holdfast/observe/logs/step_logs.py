@@ -47,11 +47,14 @@ WORKER_FOLDER = re.compile(r"attempt-(\d{1,9})/worker-(\d{1,9})")
 
 
 class ReadSettings(Struct, frozen=True, kw_only=True):
-    """How logs are read. `rule`: evaluate the platform's rule too."""
+    """How logs are read. `rule`: evaluate the platform's rule too. `details`: keep all records, with gradient norm,
+    learning rate and data.
+    """
 
     forms: tuple[StepForm, ...]
     steps: StepSettings
     rule: bool = False
+    details: bool = False
 
 
 class FoundLogs(Struct, kw_only=True):
@@ -229,7 +232,12 @@ class _Reading:
         name = files[0].name if len(files) == 1 else f"{folder or '.'}/events.out.tfevents.*"
         log = _OpenEvents(
             LogSteps(
-                name, self._settings.steps, view="events", rule=self._settings.rule, kept_steps=self._kept
+                name,
+                self._settings.steps,
+                view="events",
+                rule=self._settings.rule,
+                kept_steps=self._kept,
+                keeps_records=self._settings.details,
             )
         )
         for file in files:
@@ -289,9 +297,11 @@ class _OpenLog:
             rule=settings.rule,
             kept_steps=kept_steps,
             is_watched=is_watched or writer == NOBODY,
+            keeps_records=settings.details,
         )
         self.steps.written_s = time.time()  # of what has no such time: it is being written
         self._forms = settings.forms
+        self._details = settings.details
         self._rank = writer.rank
         self._attempt: int | None = None
         self._lines: StepLines | None = None
@@ -303,7 +313,7 @@ class _OpenLog:
             self.finish()
             self.steps.begin_attempt()
         if self._lines is None:
-            self._lines = StepLines(self._forms, rank=self._rank)
+            self._lines = StepLines(self._forms, rank=self._rank, details=self._details)
         self._attempt = attempt
 
     def feed(self, block: bytes) -> None:

@@ -13,6 +13,7 @@ from holdfast.model.step_forms import SPECIFIC, WORDS, MarkForm, StepForm
 from holdfast.model.steps import FirstLast, PhaseMark, StepRecord
 from holdfast.parsers.steps import columns as step_columns
 from holdfast.parsers.steps.blocks import LINE_BYTES_MAX, MARK_BYTES, TextCutter, lines_with_marks
+from holdfast.parsers.steps.details import Details
 from holdfast.parsers.steps.heads import HEAD_BYTES_MAX, Heads
 from holdfast.parsers.steps.progress import COLOUR
 from holdfast.parsers.steps.reading import STEM_WORDS, FormReader, Found
@@ -79,10 +80,14 @@ class Rival:
 
 
 class StepLines:
-    """Parses one log, or one stream in which several ranks print. `rank`: the writer, if the log does not name it."""
+    """Parses one log, or one stream in which several ranks print. `rank`: the writer, if the log does not name it.
 
-    def __init__(self, forms: Sequence[StepForm], *, rank: int | None = None) -> None:
+    `details`: records also have gradient norm, learning rate and data, which takes longer.
+    """
+
+    def __init__(self, forms: Sequence[StepForm], *, rank: int | None = None, details: bool = False) -> None:
         self._rank = rank
+        self._details = Details() if details else None
         readers = sorted(
             (FormReader(form) for form in forms),
             key=lambda reader: (-reader.form.trust, -len(reader.form.literal), -len(reader.form.pattern)),
@@ -175,7 +180,7 @@ class StepLines:
     def _is_settled(self) -> bool:
         """Whether lines may be read many at once: nothing is held, and nothing else is looked for."""
         reader = self._reader
-        if reader is None or not reader.form.separator or self._joined or self._is_wrapped:
+        if reader is None or not reader.form.separator or self._joined or self._is_wrapped or self._details:
             return False
         return not self._is_watching(reader)
 
@@ -305,7 +310,7 @@ class StepLines:
         stamp = (found.stamp_s, found.stamp_is_fine) if found.stamp_s is not None else self._stamp(head, line)
         record = self._line.add(found, at_s, self._rank if rank is None else rank, stamp)
         if record is not None:
-            items.append(record)
+            items.append(record if self._details is None else self._details.added(record, line))
 
     def _stamp(self, head: bytes, line: bytes) -> tuple[float, bool] | None:
         return self._heads.stamp_s(head) if head and not head.isspace() else None
@@ -317,6 +322,8 @@ class StepLines:
                 self._beside = reader.form.framework
                 if found.loss is not None and self._line is not None:
                     self._line.carry_loss(found.loss)
+                if self._details is not None:
+                    self._details.carry(line)
                 return True
         return False
 

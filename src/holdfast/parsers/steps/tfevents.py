@@ -43,6 +43,8 @@ NOT_TRAINING = late(
     r"(?i)(?<![a-z])(?:e?val|valid|validation|evaluation|test|dev|hp_metric|hparams?)(?![a-z])"
 )
 OTHER_AXIS = late(r"(?i) vs\.? |by[_-]samples")  # Megatron writes such tags with samples for steps
+GRAD_NORM = late(r"(?i)(?:^|[/_. -])(?:grad(?:ient)?[_ -]?norm|gnorm)$")
+LEARNING_RATE = late(r"(?i)(?:^|[/_. -])(?:learning[_ -]?rate|lr)$")
 LOSS = late(r"(?i)(?<![a-z])(?:lm[ _-])?loss(?:[_/-]?(?:step|train|training|total|iter))?$")
 STEP_TIME = late(
     r"(?i)(?:^|/)(?:iteration[-_ ]time|step[-_ ]time|train[-_ ]step[-_ ]timing|timing_s/step|time[-_/ ](?:per[-_ ])?(?:step|iter(?:ation)?))(?:[-_ ]?(?P<ms>ms)|[-_ ]in[-_ ]s| in s|[-_ ]?s)?$"
@@ -329,6 +331,8 @@ class EventSteps:
             record,
             throughput=self._beside.get("throughput"),
             loss=self._beside.get("loss") if record.loss is None else record.loss,
+            grad_norm=self._beside.get("grad_norm"),
+            learning_rate=self._beside.get("learning_rate"),
         )
 
     def _kind(self, tag: str) -> str:
@@ -338,12 +342,20 @@ class EventSteps:
 
 
 def _kind(tag: str) -> str:
-    """What a tag contains besides the step: s or ms, throughput, loss; "" for anything else."""
+    """What a tag contains besides the step: s or ms, throughput, loss, gradient norm, learning rate; "" for anything
+    else.
+    """
     if not _is_training(tag):
         return ""
     if time := STEP_TIME.search(tag):
         return "ms" if time["ms"] else "s"
-    return "throughput" if THROUGHPUT.search(tag) else "loss" if LOSS.search(tag) else ""
+    kinds = (
+        ("throughput", THROUGHPUT),
+        ("loss", LOSS),
+        ("grad_norm", GRAD_NORM),
+        ("learning_rate", LEARNING_RATE),
+    )
+    return next((kind for kind, pattern in kinds if pattern.search(tag)), "")
 
 
 def _is_training(tag: str) -> bool:

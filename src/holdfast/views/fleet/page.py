@@ -6,7 +6,8 @@ from html import escape
 
 from holdfast import __version__
 from holdfast.views.checks.page import ASSETS, STYLES
-from holdfast.views.fleet.picture import Bar, BarsPicture, CurvePicture, Picture, colour_of
+from holdfast.views.fleet.panels import panels
+from holdfast.views.fleet.picture import Bar, BarsPicture, CurvePicture, LinesPicture, Picture, colour_of
 
 WIDE, HIGH, LEFT, RIGHT, ROW = 900, 320, 70, 30, 34
 LABEL, NOTE = 140, 150
@@ -15,7 +16,7 @@ TICKS = 5
 
 def html_page(drawn: Picture) -> str:
     style = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in STYLES)
-    body = _curve(drawn) if isinstance(drawn, CurvePicture) else _bars(drawn)
+    body = _body(drawn)
     head = "".join(f"<p>{escape(line)}</p>" for line in drawn.said)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -25,6 +26,12 @@ def html_page(drawn: Picture) -> str:
         f"<header><h1>{escape(drawn.title)}</h1>{head}</header>\n{body}\n</main>\n"
         f"<footer>holdfast {escape(__version__)}. This file loads nothing and sends nothing.</footer>\n</body>\n</html>\n"
     )
+
+
+def _body(drawn: Picture) -> str:
+    if isinstance(drawn, CurvePicture):
+        return _curve(drawn)
+    return panels(drawn) if isinstance(drawn, LinesPicture) else _bars(drawn)
 
 
 def _svg(high: float, title: str, parts: Sequence[str]) -> str:

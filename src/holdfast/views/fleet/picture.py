@@ -1,4 +1,6 @@
-"""Describes the two pictures of this room: a curve over a logarithmic scale, and bars divided into classes. Data only."""
+"""Describes the pictures of this room: a curve over a logarithmic scale, bars divided into classes, and lines of several
+runs in panels. Data only.
+"""
 
 from msgspec import Struct
 
@@ -14,6 +16,7 @@ COLOURS = {  # by cost class; others share the last
     "waiting": "#5b6270",
 }
 OTHER_COLOUR = "#b9bdc6"
+LINE_COLOURS = ("#1f5fc4", "#c2410c", "#0b7a5e", "#7a4fd0", "#8a6200", "#b0208f", "#00788f", "#5b6270")
 
 
 class Mark(Struct, frozen=True):
@@ -54,7 +57,40 @@ class BarsPicture(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for bar in self.bars for name, share in bar.parts if share > 0.0))
 
 
-Picture = CurvePicture | BarsPicture
+class PanelLine(Struct, frozen=True):
+    """The line of one run: (step, value), by step."""
+
+    colour: str
+    points: tuple[tuple[float, float], ...]
+
+
+class Panel(Struct, frozen=True):
+    """One measure of all runs, on an axis of its own."""
+
+    name: str
+    lines: tuple[PanelLine, ...]
+
+
+class LinesPicture(Struct, frozen=True, kw_only=True):
+    """Panels below each other over the same steps. `names`: of the runs, in the order of each panel's lines.
+    `marks`: steps at which a vertical line stands.
+    """
+
+    title: str
+    said: tuple[str, ...]
+    names: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    marks: tuple[int, ...]
+    x_name: str
+
+    @property
+    def steps(self) -> tuple[float, float]:
+        """The first and the last step of all lines."""
+        found = [point[0] for panel in self.panels for line in panel.lines for point in line.points]
+        return (min(found), max(found)) if found else (0.0, 1.0)
+
+
+Picture = CurvePicture | BarsPicture | LinesPicture
 
 
 def colour_of(name: str) -> str:

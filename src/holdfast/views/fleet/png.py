@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast import __version__
 from holdfast.views.fleet.page import html_page
-from holdfast.views.fleet.picture import BarsPicture, CurvePicture, Picture, colour_of
+from holdfast.views.fleet.picture import BarsPicture, CurvePicture, LinesPicture, Picture, colour_of
 from holdfast.views.steps.png import PlotUnavailable
 
 PLOTS = (".html", ".png")
@@ -27,7 +27,7 @@ def draw(path: Path, drawn: Picture) -> None:
     """raises: NotDrawn"""
     try:
         if path.suffix.lower() == ".png":
-            figure = _curve(drawn) if isinstance(drawn, CurvePicture) else _bars(drawn)
+            figure = _drawn(drawn)
             figure.savefig(path, format="png", metadata={"Software": f"holdfast {__version__}"})
         else:
             path.write_text(html_page(drawn), encoding="utf-8")
@@ -35,6 +35,12 @@ def draw(path: Path, drawn: Picture) -> None:
         raise NotDrawn(str(error)) from error
     except OSError as error:
         raise NotDrawn(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _drawn(drawn: Picture) -> Any:
+    if isinstance(drawn, CurvePicture):
+        return _curve(drawn)
+    return _lines(drawn) if isinstance(drawn, LinesPicture) else _bars(drawn)
 
 
 def _figure(high_in: float, drawn: Picture, left: float, below_in: float) -> tuple[Any, Any]:
@@ -88,4 +94,34 @@ def _bars(drawn: BarsPicture) -> Any:
     axes.legend(
         frameon=False, fontsize=8, labelcolor=QUIET, loc="upper center", bbox_to_anchor=(0.4, -0.08), ncols=6
     )
+    return figure
+
+
+def _lines(drawn: LinesPicture) -> Any:
+    count = max(1, len(drawn.panels))
+    high_in = 1.6 + 1.9 * count
+    figure, axes = _figure(high_in, drawn, 0.1, 0.7)
+    axes.set_axis_off()
+    low, high = drawn.steps
+    room = 1 - 1.6 / high_in
+    for place, panel in enumerate(drawn.panels):
+        top = 1 - 0.9 / high_in - room * place / count
+        panel_axes = figure.add_axes((0.1, top - 0.8 * room / count, 0.86, 0.72 * room / count))
+        panel_axes.grid(True, color=GRID, lw=0.8)
+        panel_axes.tick_params(colors=QUIET, labelsize=8, length=0)
+        for name, line in zip(drawn.names, panel.lines, strict=True):
+            panel_axes.plot(
+                [x for x, _ in line.points],
+                [y for _, y in line.points],
+                color=line.colour,
+                lw=1.2,
+                label=name,
+            )
+        for mark in drawn.marks:
+            panel_axes.axvline(mark, color="#a01030", lw=1.0, ls="--")
+        panel_axes.set_xlim(low, max(high, low + 1))
+        panel_axes.set_title(panel.name, fontsize=9, color=QUIET, loc="left", parse_math=False)
+        if not place:
+            panel_axes.legend(frameon=False, fontsize=8, labelcolor=QUIET)
+    figure.text(0.5, 0.12 / high_in, drawn.x_name, fontsize=9, color=QUIET)
     return figure

@@ -1,0 +1,233 @@
+"""`holdfast bisect`: finds the commit, the node or the variable that makes a run bad, by short judged runs."""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
+from holdfast.cli.line.output import put, put_json, say
+from holdfast.cli.steps import forms_of
+from holdfast.core.bisect.condition import BadCondition, parsed
+from holdfast.journal.jobdir import BadJobName, JobExists, JobInUse, StateUnwritable
+from holdfast.journal.store import JournalUnusable
+from holdfast.parsers.env_files import BadEnvFile, env_file
+from holdfast.settings.read import SettingsRefused, state_root
+from holdfast.settings.times import NotATime, seconds
+from holdfast.supervise.bisect.record import BisectRecord, OtherPlan, opened
+from holdfast.supervise.bisect.search import (
+    Plan,
+    Result,
+    Runner,
+    search_commit,
+    search_nodes,
+    search_settings,
+)
+from holdfast.supervise.bisect.worktree import GitFailed, Worktree
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+REPEATS_MAX = 100
+TREE = "tree"  # folder of the worktree, in the job's folder
+
+app = App()
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def bisect(
+    command: Annotated[list[str] | None, Argument("-- COMMAND", help="The short run that is judged.")] = None,
+    until: Annotated[
+        str | None,
+        Option(
+            "--until",
+            metavar="CONDITION",
+            help="What makes a run bad: exit!=0, nan, timeout, loss>2.3@50, step_s>0.2; several with or.",
+        ),
+    ] = None,
+    good: Annotated[
+        str | None,
+        Option("--good", metavar="REV|FILE", help="A good revision; with --settings a file of variables."),
+    ] = None,
+    bad: Annotated[
+        str | None,
+        Option("--bad", metavar="REV|FILE", help="A bad revision; with --settings a file of variables."),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        Option(
+            "--nodes",
+            metavar="A,B,...",
+            help="Search these nodes; COMMAND has {nodes}, or reads HOLDFAST_BISECT_NODES.",
+        ),
+    ] = None,
+    min_nodes: Annotated[
+        int, Option("--min-nodes", min=1, max=1024, help="The smallest number of nodes that COMMAND can use.")
+    ] = 1,
+    settings: Annotated[
+        bool,
+        Option("--settings", help="Search the variables that differ between the files --good and --bad."),
+    ] = False,
+    repeats: Annotated[
+        int,
+        Option(
+            "--repeats",
+            min=1,
+            max=REPEATS_MAX,
+            help="Runs of each place, for failures that come now and then.",
+        ),
+    ] = 1,
+    timeout: Annotated[
+        str, Option("--timeout", metavar="TIME", help="The longest that one run may take.")
+    ] = "30min",
+    step_pattern: Annotated[
+        str | None,
+        Option(
+            "--step-pattern",
+            metavar="REGEX|FILE.toml",
+            help="Your own form of step lines, as of holdfast steps.",
+        ),
+    ] = None,
+    job: Annotated[
+        str | None,
+        Option("--job", metavar="NAME", help="Name of the record; that of an interrupted one resumes it."),
+    ] = None,
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
+) -> None:
+    """Finds the commit, the node or the variable that makes a run bad."""
+    plan = _plan(command or [], until, repeats, timeout, step_pattern)
+    kind = _kind(nodes, good, bad, settings=settings)
+    described: dict[str, object] = {
+        "kind": kind,
+        "until": plan.condition.text,
+        "good": good,
+        "bad": bad,
+        "nodes": nodes,
+        "min_nodes": min_nodes,
+        "repeats": repeats,
+        "cwd": os.getcwd(),
+        "command": list(plan.command),
+    }
+    record = _record(state_dir, job, described, plan.command)
+    say(
+        f"job {record.job.name}; if it is interrupted, the same command with --job {record.job.name} resumes it"
+    )
+    runner = Runner(plan, record, say)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        if kind == "commit":
+            result = _commit(runner, str(good), str(bad))
+        elif kind == "nodes":
+            result = search_nodes(runner, _names(nodes or ""), min_nodes, Path.cwd())
+        else:
+            result = search_settings(runner, _variables(str(good)), _variables(str(bad)), Path.cwd())
+    except KeyboardInterrupt:
+        record.close()
+        say(f"interrupted after {len(record.runs)} runs; --job {record.job.name} resumes it")
+        raise Exit(INTERRUPTED) from None
+    except GitFailed as error:
+        record.close()
+        say(str(error))
+        raise Exit(FAILED) from error
+    record.end(result.lines[0], result.code)
+    _print(result, record, json=json)
+    raise Exit(result.code)
+
+
+def _print(result: Result, record: BisectRecord, *, json: bool) -> None:
+    if not json:
+        for line in result.lines:
+            put(line)
+        put(f"{len(record.runs)} runs; holdfast log {record.job.name} has each")
+        return
+    put_json(
+        {
+            "job": record.job.name,
+            "found": list(result.found) if result.code == 0 else [],
+            "candidates": list(result.found),
+            "text": list(result.lines),
+            "runs": [{"place": one.place, "judgement": one.judgement, "why": one.why} for one in record.runs],
+        }
+    )
+
+
+def _plan(
+    command: Sequence[str], until: str | None, repeats: int, timeout: str, step_pattern: str | None
+) -> Plan:
+    """raises: BadParameter"""
+    if not command:
+        raise BadParameter("give the command after --", param_hint="COMMAND")
+    if until is None:
+        raise BadParameter("say what makes a run bad, such as --until 'exit!=0'", param_hint="--until")
+    try:
+        return Plan(
+            condition=parsed(until),
+            command=tuple(command),
+            repeats=repeats,
+            limit_s=seconds(timeout),
+            forms=forms_of(step_pattern),
+        )
+    except BadCondition as error:
+        raise BadParameter(str(error), param_hint="--until") from error
+    except NotATime as error:
+        raise BadParameter(str(error), param_hint="--timeout") from error
+
+
+def _kind(nodes: str | None, good: str | None, bad: str | None, *, settings: bool) -> str:
+    """raises: BadParameter"""
+    if nodes is not None:
+        if settings or good is not None or bad is not None:
+            raise BadParameter(
+                "--nodes has no --good, --bad or --settings: all nodes are the bad end", param_hint="--nodes"
+            )
+        if len(_names(nodes)) < 2:
+            raise BadParameter("name at least two nodes, with commas between", param_hint="--nodes")
+        return "nodes"
+    if good is None or bad is None:
+        raise BadParameter("give both ends: --good and --bad", param_hint="--good")
+    return "settings" if settings else "commit"
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(filter(None, (name.strip() for name in text.split(",")))))
+
+
+def _variables(path: str) -> dict[str, str | None]:
+    """raises: BadParameter"""
+    try:
+        return dict(env_file(Path(path).read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, BadEnvFile) as error:
+        raise BadParameter(f"{path}: {error}", param_hint="--settings") from error
+
+
+def _record(
+    state_dir: str | None, job: str | None, plan: dict[str, object], command: Sequence[str]
+) -> BisectRecord:
+    """raises: BadParameter, Exit"""
+    try:
+        return opened(state_root(state_dir, os.environ), job, plan, command)
+    except (BadJobName, SettingsRefused) as error:
+        raise BadParameter(str(error), param_hint="--job") from error
+    except (OtherPlan, JobExists, JobInUse, StateUnwritable, JournalUnusable) as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+
+
+def _commit(runner: Runner, good: str, bad: str) -> Result:
+    """raises: GitFailed"""
+    tree = Worktree(Path.cwd(), runner.record.job.path / TREE)
+    ends = {}
+    for name, revision in (("good", good), ("bad", bad)):
+        try:
+            ends[name] = tree.commit_of(revision)
+        except GitFailed as error:
+            raise GitFailed(f"the {name} end {revision!r} is no commit of {Path.cwd()}") from error
+    if not tree.is_ancestor(ends["good"], ends["bad"]):
+        why = f"{good} is no ancestor of {bad}: give a good commit from which the bad one descends"
+        if tree.is_ancestor(ends["bad"], ends["good"]):
+            why = f"{bad} is older than {good}: exchange them and turn the condition around, to find what mended it"
+        raise GitFailed(why)
+    try:
+        return search_commit(runner, tree, ends["good"], ends["bad"])
+    finally:
+        tree.remove()

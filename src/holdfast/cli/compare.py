@@ -1,0 +1,100 @@
+"""`holdfast compare`: compares runs of one training step by step, and says where they part. Only reads."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from holdfast.archive.compared_runs import NoSuchRun, read_compared
+from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
+from holdfast.cli.line.languages import Lang, chosen_language, put_plain
+from holdfast.cli.line.output import put_json, say
+from holdfast.cli.steps import forms_of
+from holdfast.core.compare.compare import compare as compared
+from holdfast.core.compare.series import RunValues
+from holdfast.jobs.record import RecordUnreadable
+from holdfast.model.comparison import Comparison
+from holdfast.model.step_forms import StepForm
+from holdfast.views.comparison.curves import curves
+from holdfast.views.comparison.report import document, report
+from holdfast.views.fleet.png import NotDrawn, draw, refused_plot
+from holdfast.views.lines import for_terminal
+
+FAILED = 1
+RUNS_MAX = 64
+
+app = App()
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str] | None,
+        Argument(
+            "RUN RUN...", help="Logs, folders of logs, or names of jobs; others are compared with the first."
+        ),
+    ] = None,
+    repeat: Annotated[
+        list[str] | None,
+        Option(
+            "--repeat",
+            metavar="RUN",
+            help="Another run like the first one: differences between repeats are noise.",
+        ),
+    ] = None,
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+    plot: Annotated[
+        str | None, Option("--plot", metavar="FILE", help="Also draw the runs, into FILE.html or FILE.png.")
+    ] = None,
+    step_pattern: Annotated[
+        str | None,
+        Option(
+            "--step-pattern",
+            metavar="REGEX|FILE.toml",
+            help="Your own form of step lines, as of holdfast steps.",
+        ),
+    ] = None,
+    lang: Lang = None,
+    state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
+) -> None:
+    """Says at which step runs of one training part, which ranks part first, and what differs between them."""
+    language = chosen_language(lang, os.environ, json=json)
+    words = runs or []
+    if len(words) < 2:
+        raise BadParameter("name at least two runs", param_hint="RUN")
+    if len(words) + len(repeat or []) > RUNS_MAX:
+        raise BadParameter(f"at most {RUNS_MAX} runs are compared", param_hint="RUN")
+    if plot is not None and (why := refused_plot(plot)):
+        raise BadParameter(why, param_hint="--plot")
+    forms = forms_of(step_pattern)
+    read = [_read(word, state_dir, forms) for word in words]
+    again = [_read(word, state_dir, forms) for word in repeat or []]
+    found = compared(read, again)
+    if plot is not None:
+        _draw(Path(plot), read, found)
+    if json:
+        put_json(document(found))
+    else:
+        for text in for_terminal(report(found, language)):
+            put_plain(text)
+    if not any(one.common for one in found.others):
+        raise Exit(FAILED)
+
+
+def _read(word: str, state_dir: str | None, forms: tuple[StepForm, ...]) -> RunValues:
+    """raises: BadParameter, Exit"""
+    try:
+        return read_compared(word, state_dir, forms)
+    except NoSuchRun as error:
+        raise BadParameter(str(error), param_hint="RUN") from error
+    except RecordUnreadable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
+
+
+def _draw(path: Path, runs: list[RunValues], found: Comparison) -> None:
+    """raises: Exit"""
+    try:
+        draw(path, curves(runs, found))
+    except NotDrawn as error:
+        say(str(error))
+        raise Exit(FAILED) from error

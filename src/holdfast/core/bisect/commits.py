@@ -1,0 +1,61 @@
+"""Chooses the next commit of a bisection, from git's order of candidates and the judged runs. Pure."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.bisect.condition import Judgement
+
+
+class Ends(Struct, frozen=True, kw_only=True):
+    """What is known: the oldest bad commit, good commits, commits that could not be judged."""
+
+    bad: str
+    good: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
+
+
+class FoundCommit(Struct, frozen=True):
+    """`commits`: the first bad one; several where those between could not be judged."""
+
+    commits: tuple[str, ...]
+
+
+class RefusedEnd(Struct, frozen=True):
+    """An end was judged otherwise than the user says."""
+
+    end: str
+    commit: str
+    judgement: Judgement
+
+
+def next_end(bad: str, good: str, judged: Mapping[str, Judgement]) -> str | RefusedEnd | None:
+    """Returns the end to run next, why the search cannot begin, or None: both ends are as the user says."""
+    for end, commit, expected in (("bad", bad, "bad"), ("good", good, "good")):
+        if commit not in judged:
+            return commit
+        if judged[commit] != expected:
+            return RefusedEnd(end, commit, judged[commit])
+    return None
+
+
+def ends(bad: str, good: str, order: Sequence[str], judged: Mapping[str, Judgement]) -> Ends:
+    """Returns what the judged runs leave. `order`: commits in the order in which they were run."""
+    goods, skipped = [good], list[str]()
+    for commit in order:
+        match judged[commit]:
+            case "bad":
+                bad = commit  # candidates are ancestors of the bad commit before: each bad one is older
+            case "good":
+                goods.append(commit)
+            case _:
+                skipped.append(commit)
+    return Ends(bad=bad, good=tuple(dict.fromkeys(goods)), skipped=tuple(skipped))
+
+
+def next_commit(known: Ends, candidates: Sequence[str]) -> str | FoundCommit:
+    """Returns the next commit to run, or the result. `candidates`: from `git rev-list --bisect-all`, the best first."""
+    open_ = [commit for commit in candidates if commit != known.bad and commit not in known.skipped]
+    if open_:
+        return open_[0]
+    return FoundCommit((known.bad, *(commit for commit in candidates if commit in known.skipped)))

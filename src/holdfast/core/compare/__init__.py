@@ -1,0 +1,1 @@
+"""Compares runs of one training with each other: values step by step, and settings."""

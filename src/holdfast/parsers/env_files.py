@@ -1,0 +1,28 @@
+"""Parses files of environment variables: one NAME=VALUE a line, `export` and quotes allowed, # begins a comment. Pure."""
+
+import re
+import shlex
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class BadEnvFile(ValueError):
+    """A line is no variable; the message names the line."""
+
+
+def env_file(text: str) -> dict[str, str]:
+    """Returns the variables; the last value of a name counts. raises: BadEnvFile"""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip().removeprefix("export ").strip()
+        if not words or words.startswith("#"):
+            continue
+        name, equals, value = words.partition("=")
+        if not equals or not NAME.fullmatch(name.strip()):
+            raise BadEnvFile(f"line {number} is no NAME=VALUE: {line.strip()[:80]!r}")
+        try:
+            parts = shlex.split(value, comments=True)
+        except ValueError as error:
+            raise BadEnvFile(f"line {number}: {error}") from error
+        found[name.strip()] = " ".join(parts)
+    return found

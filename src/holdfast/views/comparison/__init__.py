@@ -1,0 +1,1 @@
+"""Formats comparisons of runs: report, document, curves."""
