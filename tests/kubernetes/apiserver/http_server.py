@@ -26,6 +26,7 @@ class Request:
     query: dict
     headers: dict
     body: bytes
+    connection: object = None  # by which it came
 
     @property
     def json(self):
@@ -57,15 +58,17 @@ class HttpServer:
         self._server = await asyncio.start_server(self._connection, "127.0.0.1", port, limit=HEAD_BYTES_MAX)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def drop_all(self):
-        """Cuts every open connection."""
+    def drop_all(self, without=None):
+        """Cuts every open connection but one."""
         for writer in list(self._open):
-            writer.transport.abort()
+            if writer is not without:
+                writer.transport.abort()
 
     async def _connection(self, reader, writer):
         self._open.add(writer)
         try:
             while (request := await _read(reader)) is not None:
+                request.connection = writer
                 answer = await self._answer(request)
                 await _write(writer, answer)
                 if request.headers.get("connection", "").lower() == "close":
