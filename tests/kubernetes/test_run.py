@@ -80,6 +80,25 @@ def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job
     assert run.code(LONG_S) == 0, job.said()
 
 
+def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(job):
+    """Its agent's connection is closed and its port refuses: that needs no API server."""
+    run = job.submit()
+    spare = (job.given_to(), job.spare())[1]
+    job.trains()
+    _, pod = other_than_first(job)
+    job.server.control("faults", away=True)
+    job.server.control("kill-pod", pod=pod)
+    job.trains(attempt=2)
+    assert spare in job.placed(2)
+    lost = job.waits_for("node-lost")
+    assert "its agent is gone, and the agent's port refuses connections" in lost["reason"]
+    job.server.control("faults", away=False)
+    wait_for(lambda: f"five pods:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
+    assert len(job.events("node-lost")) == 1
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
 def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_list(job):
     run = job.submit()
     job.given_to()

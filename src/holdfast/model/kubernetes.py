@@ -17,7 +17,7 @@ class PodState(Struct, frozen=True, kw_only=True):
 
     `running`: its container runs. `ended`: of the training's container. `waiting`: why that cannot start.
     `disruption`: reason of the condition DisruptionTarget. `unscheduled`: the scheduler's message. `sick_devices`: names
-    of devices whose health is Unhealthy.
+    of devices whose health is Unhealthy. `address`: of the pod; empty until it has one.
     """
 
     name: str
@@ -39,6 +39,7 @@ class PodState(Struct, frozen=True, kw_only=True):
     disruption_message: str = ""
     unscheduled: str = ""
     sick_devices: tuple[str, ...] = ()
+    address: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -120,4 +121,12 @@ class ProbePod(ClusterAct, frozen=True):
     uid: str
 
 
-AnyClusterAct = Evict | DeletePod | TaintNode | ProbePod
+class KnockAgent(ClusterAct, frozen=True):
+    """Connects to the port of the pod's agent, past the API server. A read."""
+
+    pod: str
+    uid: str
+    address: str
+
+
+AnyClusterAct = Evict | DeletePod | TaintNode | ProbePod | KnockAgent

@@ -12,6 +12,8 @@ A pod is a node of the job. The rules:
 | the controller counts a pod as lost that looks healthy    | its kubelet is asked; with a second proof (a silent       |
 |                                                           | kubelet twice, or its node not ready) it is removed by   |
 |                                                           | force; without, it may come back                          |
+| the controller has no contact with an agent, and the      | NodeDown, also while the API server is away; comes back  |
+| agent's port refuses connections (`knocks.py`)            | if the port accepts one again                            |
 | a node is to be isolated                                  | taint, if the right is there; the pod is evicted later,  |
 |                                                           | and pods that land there again are, `LANDED_MAX` times   |
 
@@ -25,11 +27,13 @@ from msgspec import Struct
 from holdfast.core.kubernetes import words
 from holdfast.core.kubernetes.annotations import applied, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
+from holdfast.core.kubernetes.knocks import Answer, Knocks
 from holdfast.model.kubernetes import (
     AnyClusterAct,
     ClusterEvent,
     DeletePod,
     Evict,
+    KnockAgent,
     NodeState,
     OwnerState,
     PodState,
@@ -93,6 +97,7 @@ class PodBook:
         self._isolated: dict[str, int] = {}  # nodes, and how many pods were evicted there since
         self._evict_at_s: dict[str, float] = {}  # pods of isolated nodes
         self._doubts = Doubts()
+        self._knocks = Knocks()
         self._news: list[AnyNews] = []
         self._acts: list[AnyClusterAct] = []
         self._wonders_s: float | None = None
@@ -170,6 +175,7 @@ class PodBook:
         del self._pods[name]
         self._evict_at_s.pop(name, None)
         self._doubts.forget(name)
+        self._knocks.forget(name)
 
     def saw_node(self, node: NodeState, at_s: float) -> None:
         self._nodes[node.name] = node
@@ -238,8 +244,17 @@ class PodBook:
             self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
         elif known.down or known.state.is_over:
             self._news.append(NodeDown(node=name, reason=words.end_of(known.state)))
-        elif self._doubts.may_probe(name, at_s):
-            self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+        else:
+            self._knocks.ask(name, at_s)
+            if self._doubts.may_probe(name, at_s):
+                self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+
+    def knocked(self, name: str, uid: str, answer: Answer, at_s: float) -> None:
+        """What became of a connection to the port of the pod's agent."""
+        known = self._pods.get(name)
+        if known is not None and known.state.uid == uid and not known.down:
+            if self._knocks.answered(name, answer, at_s):
+                self._news.append(NodeAlive(node=name))
 
     def probed(self, name: str, *, answered: bool, at_s: float) -> None:
         """The kubelet of the pod answered, or was silent while the server itself answered."""
@@ -300,6 +315,7 @@ class PodBook:
             self._note_wait(known, at_s)
             self._clear_ended(known, at_s)
         self._turn_isolated(at_s)
+        self._turn_knocks(at_s)
         self._turn_doubts(at_s)
         self._turn_wish()
         news, self._news = self._news, []
@@ -401,6 +417,20 @@ class PodBook:
             known = self._pods.get(name)
             if known is not None:
                 self._remove(known, None)
+
+    def _turn_knocks(self, at_s: float) -> None:
+        alive = {
+            name: one.state
+            for name, one in self._pods.items()
+            if one.announced and not one.down and one.state.running and one.state.address
+        }
+        for name in self._knocks.due(alive, at_s):
+            state = alive[name]
+            self._acts.append(KnockAgent(pod=name, uid=state.uid, address=state.address))
+        for name in alive:
+            if self._knocks.presume(name, at_s):
+                reason = f"{words.where(alive[name])} has ended: its agent is gone, and the agent's port refuses connections"
+                self._news.append(NodeDown(node=name, reason=reason, with_job=self._ended))
 
     def _turn_doubts(self, at_s: float) -> None:
         for name in self._doubts.lost_ones:

@@ -20,16 +20,17 @@ from holdfast.engines.kubernetes.lease import Lease, LeaseTaken
 from holdfast.engines.kubernetes.names import (
     CONTAINER,
     JOB_FAILED,
+    LIFE_PORT,
     PORT,
     ROLE_WORKER,
     objects_name,
     selector,
 )
-from holdfast.engines.kubernetes.probing import Probed, Probing
+from holdfast.engines.kubernetes.probing import Knocked, Probed, Probing
 from holdfast.engines.kubernetes.watching import Seen, Watching
 from holdfast.engines.kubernetes.writing import Done, Writing
 from holdfast.engines.nodes import EngineRefused, JobPlace
-from holdfast.model.kubernetes import ProbePod
+from holdfast.model.kubernetes import KnockAgent, ProbePod
 from holdfast.model.nodes.workers import AnyNews, EngineNote
 from holdfast.parsers.kubernetes.objects import NotRead, event_of, node_of, owner_of, pod_of
 
@@ -70,7 +71,9 @@ class KubernetesEngine:
         self.port = PORT
         self._connection, self._identity, self._clock = connection, identity, clock
         self._book = PodBook(Rules(remakes_ended=identity.kind.remakes_ended))
-        self._arrived: queue.SimpleQueue[tuple[Watching, Seen] | Done | Probed] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[tuple[Watching, Seen] | Done | Probed | Knocked] = (
+            queue.SimpleQueue()
+        )
         self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._lease = Lease(connection, identity.namespace, objects_name(identity.job), identity.holder)
         self._writing = Writing(connection, identity.namespace, self._put)
@@ -123,6 +126,8 @@ class KubernetesEngine:
         for act in acts:
             if isinstance(act, ProbePod):
                 self._probing.probe(act.pod, act.uid, self._identity.container)
+            elif isinstance(act, KnockAgent):
+                self._probing.knock(act.pod, act.uid, act.address, LIFE_PORT)
             else:
                 self._writing.put(act)
         if self._lease.lost_to:
@@ -219,7 +224,7 @@ class KubernetesEngine:
 
     # What arrives -----------------------------------------------------------------------------------------
 
-    def _put(self, one: tuple[Watching, Seen] | Done | Probed) -> None:
+    def _put(self, one: tuple[Watching, Seen] | Done | Probed | Knocked) -> None:
         """Called from any thread."""
         self._arrived.put(one)
         with suppress(BlockingIOError, OSError):
@@ -240,6 +245,8 @@ class KubernetesEngine:
                     self._book.probed(one.pod, answered=answered, at_s=self._clock())
                 case Probed():
                     pass
+                case Knocked():
+                    self._book.knocked(one.pod, one.uid, one.answer, self._clock())
                 case (watching, seen):
                     self._seen(watching.name, seen)
         with suppress(BlockingIOError, OSError):

@@ -181,6 +181,7 @@ def agent_environment(wanted: Wanted) -> list[Document]:
     return [
         {"name": "HOLDFAST_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "HOLDFAST_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HOLDFAST_LIFE_PORT", "value": str(names.LIFE_PORT)},
         {"name": "HOLDFAST_STATE_DIR", "value": STATE},
         {"name": "HOLDFAST_JOB_FOLDER", "value": f"{STATE}/jobs/{wanted.job}"},
         {"name": "HOLDFAST_CONTROLLER", "value": f"{service}:{names.PORT}"},

@@ -87,6 +87,7 @@ class _PodStatus(Struct, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
     conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
@@ -262,6 +263,7 @@ def pod_of(raw: bytes, container: str = "") -> PodState:
         if scheduled is not None and scheduled.status == "False"
         else "",
         sick_devices=_sick(ours),
+        address=status.pod_ip,
     )
 
 
