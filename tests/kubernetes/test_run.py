@@ -158,6 +158,26 @@ def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
     assert run.code(LONG_S) == 0, job.said()
 
 
+def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
+    run = job.submit(restarts=())
+    job.given_to()
+    job.trains()
+    path = "/apis/batch/v1/namespaces/default/jobs/t"
+    job.server.merge(path, {"metadata": {"annotations": {"fault-tolerance/job-retry-num": "500"}}})
+    wait_for(lambda: f"the refusal:\n{job.said()}", lambda: "job-retry-num is refused" in job.said(), LONG_S)
+    wanted = {"fault-tolerance/job-retry-num": "4", "fault-tolerance/job-unconditional-retry": "true"}
+    job.server.merge(path, {"metadata": {"annotations": wanted}})
+    changed = job.waits_for("policy-changed")
+    assert changed["fields"] == {"max_restarts": 4, "unconditional_restart": True}
+    job.server.control("kill-pod", pod=job.controller())
+    job.waits_for("controller-resumed")
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert len(job.events("policy-changed")) == 1
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
 def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home):
     job = KubernetesJob(tmp_path, cache_home, nodes=3)
     try:

@@ -48,6 +48,7 @@ from holdfast.model.nodes.workers import (
     EngineNote,
     JobGoesOn,
     Looked,
+    PolicyAsked,
     PortFound,
     RecordsTold,
     Sampled,
@@ -192,6 +193,7 @@ class WorkerGroupEngine:
         self.link = link
         self.ended: EndJob | None = None
         self.end_asked: EndAsked | None = None
+        self.policy_asked: PolicyAsked | None = None
         self.goes_on = False  # the engine's answer that the job goes on
         self.connected: set[str] = set()  # agents
         self.emit = emit
@@ -299,16 +301,14 @@ class WorkerGroupEngine:
     def _tick(self, at_s: float) -> None:
         for name in self.connected:
             node = self.worker_group.roster.nodes.get(name)
-            if node is not None and node.contact.silent_since_s is not None and self._is_heard(name):
+            was_silent = node is not None and node.contact.silent_since_s is not None
+            if was_silent and self.link.silent_s(name) < TICK_S:
                 self._do(self.worker_group.heard(name, at_s))
         self._do(self.worker_group.tick(at_s))
         self._do(self.parts.hangs.tick(at_s))
         if self.parts.stragglers is not None:
             self._do(self.parts.stragglers.tick(at_s))
         self.parts.calls.turn()
-
-    def _is_heard(self, peer: str) -> bool:
-        return self.link.silent_s(peer) < TICK_S
 
     def _one(self, arrived: Arrived) -> None:
         at_s = self._clock()
@@ -411,6 +411,8 @@ class WorkerGroupEngine:
                 self.note("engine", text, key=text)
             case EndAsked():
                 self.end_asked = news
+            case PolicyAsked():
+                self.policy_asked = news
             case JobGoesOn():
                 self.goes_on = True
             case _:

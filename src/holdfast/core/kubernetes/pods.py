@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from holdfast.core.kubernetes import words
-from holdfast.core.kubernetes.annotations import applied, of_platform
+from holdfast.core.kubernetes.annotations import asked, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
 from holdfast.core.kubernetes.knocks import Answer, Knocks
 from holdfast.model.kubernetes import (
@@ -51,7 +51,6 @@ from holdfast.model.nodes.workers import (
     NoMoreNodes,
     SetAside,
 )
-from holdfast.model.policy import Policy
 
 SETTLE_S = 0.5  # between the removal of one pod and those of the others, if the whole job is ended
 ISOLATED_EVICT_S = 10.0  # for the agent of an isolated node to send its evidence
@@ -212,15 +211,8 @@ class PodBook:
 
     def saw_owner(self, owner: OwnerState, at_s: float) -> None:
         before, self._owner = self._owner, owner
-        new = of_platform(owner.annotations)
-        if before is not None and new != of_platform(before.annotations):
-            _, lines = applied(new, Policy())
-            text = "; ".join(lines) or "all removed"
-            self._news.append(
-                EngineNote(
-                    text=f"{owner.kind} {owner.name} was changed: {text}; it holds from the next start of the job on"
-                )
-            )
+        if before is None or of_platform(owner.annotations) != of_platform(before.annotations):
+            self._news.append(asked(owner.annotations, f"{owner.kind} {owner.name}"))
 
     def owner_gone(self, at_s: float) -> None:
         if self._owner is not None:

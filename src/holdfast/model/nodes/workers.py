@@ -13,6 +13,7 @@ from holdfast.model.flight.digests import Digest, RankLife
 from holdfast.model.flight.records import Entered
 from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.matches import Search
+from holdfast.model.policy import PolicyFields
 from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import RankStep
@@ -366,6 +367,17 @@ class EngineNote(News, frozen=True):
     text: str
 
 
+class PolicyAsked(News, frozen=True):
+    """The limits of the recovery that the job's platform asks for now. `refused`: fields whose values are out of range;
+    they stay as they are. `text`: what it says, for the log.
+    """
+
+    fields: PolicyFields
+    refused: tuple[str, ...] = ()
+    text: str = ""
+    by: str = ""
+
+
 class NoMoreNodes(News, frozen=True):
     """The answer to `more_nodes`: none will come."""
 
@@ -373,5 +385,14 @@ class NoMoreNodes(News, frozen=True):
 
 
 AnyNews = (
-    NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | EndAsked | JobGoesOn | EngineNote | NoMoreNodes
+    NodeReady
+    | NodeDown
+    | NodeAlive
+    | AgentEnded
+    | SetAside
+    | EndAsked
+    | JobGoesOn
+    | EngineNote
+    | PolicyAsked
+    | NoMoreNodes
 )
