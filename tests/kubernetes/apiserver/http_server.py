@@ -26,6 +26,7 @@ class Request:
     query: dict
     headers: dict
     body: bytes
+    pairs: tuple = ()  # of the query, which may name one thing several times
     connection: object = None  # by which it came
 
     @property
@@ -38,13 +39,16 @@ class Request:
 
 @dataclass
 class Answer:
-    """`stream`: an async iterator of bytes, instead of `body`."""
+    """`stream`: an async iterator of bytes, instead of `body`. `upgrade`: lines of the head, and what then speaks on the
+    connection.
+    """
 
     code: int = 200
     body: object = None
     stream: object = None
     type: str = JSON
     headers: tuple = ()
+    upgrade: object = None
 
 
 class HttpServer:
@@ -70,6 +74,11 @@ class HttpServer:
             while (request := await _read(reader)) is not None:
                 request.connection = writer
                 answer = await self._answer(request)
+                if answer.upgrade is not None:
+                    head, speak = answer.upgrade
+                    writer.write("\r\n".join([*head, "", ""]).encode())
+                    await speak(reader, writer)
+                    break
                 await _write(writer, answer)
                 if request.headers.get("connection", "").lower() == "close":
                     break
@@ -113,9 +122,8 @@ async def _read(reader):
             return None
         body = await reader.readexactly(length)
     url = urlsplit(target)
-    return Request(
-        method, unquote(url.path), dict(parse_qsl(url.query, keep_blank_values=True)), headers, body
-    )
+    pairs = tuple(parse_qsl(url.query, keep_blank_values=True))
+    return Request(method, unquote(url.path), dict(pairs), headers, body, pairs)
 
 
 async def _write(writer, answer):

@@ -79,8 +79,21 @@ class _ContainerStatus(Struct, rename="camel"):
     allocated_resources_status: list[_DeviceStatus] | None = None
 
 
+class _Container(Struct):
+    name: str = ""
+    command: list[str] | None = None
+
+
 class _PodSpec(Struct, rename="camel"):
     node_name: str = ""
+
+
+class _PodCommands(Struct):
+    containers: list[_Container] | None = None
+
+
+class _PodWithCommands(Struct):
+    spec: _PodCommands = msgspec.field(default_factory=_PodCommands)
 
 
 class _PodStatus(Struct, rename="camel"):
@@ -187,6 +200,7 @@ class StatusBody(Struct, rename="camel"):
 
 
 _PODS = msgspec.json.Decoder(_Pod)
+_COMMANDS = msgspec.json.Decoder(_PodWithCommands)
 _NODES = msgspec.json.Decoder(_Node)
 _OWNERS = msgspec.json.Decoder(_Owner)
 _EVENTS = msgspec.json.Decoder(_Event)
@@ -265,6 +279,16 @@ def pod_of(raw: bytes, container: str = "") -> PodState:
         sick_devices=_sick(ours),
         address=status.pod_ip,
     )
+
+
+def command_of(raw: bytes, container: str) -> str:
+    """The program of a pod's container; empty: its image's. raises: NotRead"""
+    try:
+        pod = _COMMANDS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"a pod cannot be read: {error}") from error
+    found = next((one for one in pod.spec.containers or () if one.name == container), None)
+    return found.command[0] if found is not None and found.command else ""
 
 
 def node_of(raw: bytes) -> NodeState:
