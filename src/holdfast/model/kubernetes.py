@@ -1,6 +1,10 @@
 """Describes what is read of a Kubernetes cluster about one job, and what is written to it."""
 
+from typing import Literal
+
 from msgspec import Struct
+
+RemakeWay = Literal["suspend", "restart-job", "evict"]
 
 
 class ContainerEnd(Struct, frozen=True, kw_only=True):
@@ -62,17 +66,22 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
 
 class OwnerState(Struct, frozen=True, kw_only=True):
-    """The object that makes the pods: a Job, JobSet, TrainJob or Volcano Job. `over`: empty, "succeeded" or "failed"."""
+    """The object that makes the pods: a Job, JobSet, TrainJob or Volcano Job. `over`: empty, "succeeded" or "failed".
+
+    `suspended`: it is to be; `is_suspended`: its controller says that it is.
+    """
 
     kind: str
     name: str
     uid: str = ""
     version: str = ""
     suspended: bool = False
+    is_suspended: bool = False
     deleting: bool = False
     over: str = ""
     why: str = ""
     annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
 
 class ClusterEvent(Struct, frozen=True, kw_only=True):
@@ -114,6 +123,13 @@ class TaintNode(ClusterAct, frozen=True):
     reason: str
 
 
+class RemakePods(ClusterAct, frozen=True):
+    """Ends all pods of the job, so that their owner makes them anew for this attempt."""
+
+    way: RemakeWay
+    attempt: int
+
+
 class ProbePod(ClusterAct, frozen=True):
     """Asks the pod's kubelet for a byte of its log: only a living kubelet can answer. A read."""
 
@@ -129,4 +145,4 @@ class KnockAgent(ClusterAct, frozen=True):
     address: str
 
 
-AnyClusterAct = Evict | DeletePod | TaintNode | ProbePod | KnockAgent
+AnyClusterAct = Evict | DeletePod | TaintNode | RemakePods | ProbePod | KnockAgent

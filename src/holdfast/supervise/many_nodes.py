@@ -15,10 +15,11 @@ from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
+from holdfast.controller.parts import Parts
 from holdfast.controller.requests import Requests
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
-from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.controller.worker_group import WorkerGroupEngine
 from holdfast.core.job import policy_change
 from holdfast.core.job.decision import Decision
 from holdfast.core.nodes import watch as node_watch
@@ -319,7 +320,8 @@ class NodesSupervisor:
         """The last output is shown, the agents end, then what the engine holds is given back."""
         ended = self.machine.ended
         code = ended.code if ended is not None else self._moves.code if self._moves is not None else 1
-        leave = self._engine.agents_end_with(code) if ended is not None else 0
+        leave = self._moves.leave_code if self._moves is not None else 0
+        leave = self._engine.agents_end_with(code) if ended is not None else leave
         fenced = self._wheel.fenced
         fenced(lambda: self._echo.finish(self.clock()))
         fenced(lambda: self._relay.close("the job has ended"))

@@ -38,6 +38,8 @@ from holdfast.model.kubernetes import (
     OwnerState,
     PodState,
     ProbePod,
+    RemakePods,
+    RemakeWay,
     TaintNode,
 )
 from holdfast.model.nodes.workers import (
@@ -49,6 +51,7 @@ from holdfast.model.nodes.workers import (
     NodeDown,
     NodeReady,
     NoMoreNodes,
+    NotRemade,
     SetAside,
 )
 
@@ -101,6 +104,7 @@ class PodBook:
         self._acts: list[AnyClusterAct] = []
         self._wonders_s: float | None = None
         self._ended = False
+        self._remaking: RemakeWay | None = None
         self._wants = 0
         self._waited = ""
         self._noted_nodes: dict[str, str] = {}
@@ -119,6 +123,10 @@ class PodBook:
     def isolated(self) -> tuple[str, ...]:
         """Nodes of the cluster that this job does not use any more."""
         return tuple(self._isolated)
+
+    @property
+    def owner(self) -> OwnerState | None:
+        return self._owner
 
     def remember_isolated(self, nodes: Iterable[str]) -> None:
         """By a controller before this one."""
@@ -292,6 +300,16 @@ class PodBook:
             if known is not None and known.state.node in self._isolated:
                 self._evict_at_s.setdefault(name, at_s)
 
+    def remake(self, way: RemakeWay, attempt: int) -> None:
+        """Has all pods made anew; EndAsked follows, or NotRemade."""
+        self._remaking = way
+        if way != "evict":
+            self._acts.append(RemakePods(way=way, attempt=attempt))
+            return
+        for known in self._pods.values():
+            if not (known.state.is_over or known.state.deleting):
+                self._remove(known, None)
+
     def wonder(self, at_s: float) -> None:
         """Something of the job was told to end: does the cluster end all of it?"""
         if self._wonders_s is None:
@@ -334,13 +352,15 @@ class PodBook:
         name = f"{owner.kind} {owner.name}"
         if owner.deleting:
             return EndAsked(reason=f"{name} was deleted", code=TERMINATED, finish_s=grace_s)
-        if owner.suspended:
+        anew = self._remaking is not None
+        if owner.suspended or (self._remaking == "evict" and all(map(_ends, self._pods.values()))):
             return EndAsked(
-                reason=f"{name} was suspended",
+                reason="all pods of the job are made anew" if anew else f"{name} was suspended",
                 code=TERMINATED,
                 finish_s=grace_s,
                 comes_back=True,
-                for_others=True,
+                for_others=not anew,
+                leave_code=TERMINATED,
             )
         if owner.over:
             return EndAsked(reason=f"{name} has {owner.over} ({owner.why})", code=FAILED, finish_s=grace_s)
@@ -356,8 +376,12 @@ class PodBook:
             known.removed = True
             self._acts.append(DeletePod(pod=known.state.name, uid=known.state.uid))
 
-    def not_done(self, act: AnyClusterAct, at_s: float) -> None:
+    def not_done(self, act: AnyClusterAct, why: str, at_s: float) -> None:
         """The server refused it, perhaps for a while."""
+        if isinstance(act, RemakePods):
+            self._remaking = None
+            self._news.append(NotRemade(reason=why))
+            return
         known = self._pods.get(act.pod) if isinstance(act, Evict | DeletePod) else None
         if known is None or known.state.uid != getattr(act, "uid", ""):
             return
@@ -459,6 +483,10 @@ class PodBook:
         if text != self._waited:
             self._waited = text
             self._news.append(EngineNote(text=text))
+
+
+def _ends(pod: _Pod) -> bool:
+    return pod.down or pod.state.deleting or pod.state.is_over
 
 
 def _is_older(state: PodState, known: PodState) -> bool:

@@ -102,6 +102,7 @@ def volcano_spec(wanted: Wanted) -> Document:
         "schedulerName": "volcano",
         "minAvailable": wanted.pods,
         "minSuccess": 1,
+        "maxRetry": PODS_LOST_MAX,  # of RestartJob: Holdfast's own budgets limit it
         "policies": [{"exitCode": names.JOB_FAILED, "action": "AbortJob"}],
         "tasks": [{"name": names.ROLE_WORKER, "replicas": wanted.pods, "template": worker_template(wanted)}],
     }
@@ -282,13 +283,15 @@ def access(wanted: Wanted) -> list[Document]:
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["get", "list", "watch", "patch"]},
         {
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
             "verbs": ["get", "create", "update", "patch"],
         },
     ]
+    if not kind.suspends:
+        rules.append({"apiGroups": ["bus.volcano.sh"], "resources": ["commands"], "verbs": ["create"]})
     subject = {"kind": "ServiceAccount", "name": name, "namespace": wanted.namespace}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     rbac = "rbac.authorization.k8s.io/v1"

@@ -4,6 +4,7 @@ LABEL_JOB = "holdfast.dev/job"
 LABEL_ROLE = "holdfast.dev/role"
 ROLE_CONTROLLER, ROLE_WORKER = "controller", "worker"
 TAINT = "holdfast.dev/isolated"
+REMAKE = "holdfast.dev/remake"  # annotation of the owner: it is suspended to make all pods anew
 CONTAINER = "training"  # that holds the agent
 
 # Environment of the controller's pod.

@@ -347,7 +347,7 @@ class EndAsked(News, frozen=True):
     time.
 
     `comes_back`: it will restart the job by itself, and its record continues. `for_others`: other jobs may use the
-    nodes meanwhile.
+    nodes meanwhile. `leave_code`: exit code of the agents, if it comes back.
     """
 
     reason: str
@@ -355,6 +355,7 @@ class EndAsked(News, frozen=True):
     finish_s: float
     comes_back: bool = False
     for_others: bool = False
+    leave_code: int = 0
 
 
 class JobGoesOn(News, frozen=True):
@@ -365,6 +366,12 @@ class EngineNote(News, frozen=True):
     """A note for the log: a scheduler that does not answer, a missing permission."""
 
     text: str
+
+
+class NotRemade(News, frozen=True):
+    """The nodes of the job cannot be made anew: its workers are placed on those that are there."""
+
+    reason: str
 
 
 class PolicyAsked(News, frozen=True):
@@ -393,6 +400,7 @@ AnyNews = (
     | EndAsked
     | JobGoesOn
     | EngineNote
+    | NotRemade
     | PolicyAsked
     | NoMoreNodes
 )

@@ -325,11 +325,15 @@ def owner_of(raw: bytes) -> OwnerState:
         name=owner.metadata.name,
         uid=owner.metadata.uid,
         version=owner.metadata.resource_version,
-        suspended=bool(owner.spec.suspend),
+        suspended=bool(owner.spec.suspend) or _is_restarting(owner.status),
+        is_suspended=any(
+            (one.type, one.status) == ("Suspended", _WANTED_TRUE) for one in owner.status.conditions or ()
+        ),
         deleting=owner.metadata.deletion_timestamp is not None,
         over=over,
         why=why,
         annotations=owner.metadata.annotations or {},
+        labels=owner.metadata.labels or {},
     )
 
 
@@ -363,6 +367,11 @@ def _outcome(status: _OwnerStatus) -> tuple[str, str]:
     if state is not None and state.phase in ("Failed", "Aborted", "Aborting", "Terminated", "Terminating"):
         return "failed", _short(f"{state.phase} {state.reason} {state.message}")
     return "", ""
+
+
+def _is_restarting(status: _OwnerStatus) -> bool:
+    """A Volcano Job that ends all its pods, to make them anew."""
+    return status.state is not None and status.state.phase == "Restarting"
 
 
 def _index(meta: _Meta) -> int | None:

@@ -53,7 +53,7 @@ class NotSubmitted(Exception):
 
 
 class PodFlags(Struct, frozen=True, kw_only=True):
-    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each."""
+    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each. `reschedule_pods`: a reschedule makes all pods anew."""
 
     image: str = ""
     gpus: int = 0
@@ -61,6 +61,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     context: str = ""
     env: tuple[str, ...] = ()
+    reschedule_pods: bool = False
 
 
 class Submission(Struct, frozen=True, kw_only=True):
