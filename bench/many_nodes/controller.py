@@ -24,9 +24,10 @@ from bench.many_nodes.simulated_node import RANKS, VERSION, Hung, name_of
 from holdfast.controller.conclusion import Concluding
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
+from holdfast.controller.parts import Parts
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
-from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.controller.worker_group import WorkerGroupEngine
 from holdfast.core.job.decision import Decision
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import Memory
@@ -81,6 +82,9 @@ class Nodes:
     def lost(self, node: str, reason: str) -> None: ...
 
     def returned(self, node: str) -> None: ...
+
+    def remake(self, attempt: int) -> bool:
+        return False
 
     def more_nodes(self, workers: int, without: object) -> None: ...
 

@@ -1,7 +1,8 @@
 """Isolation between a job and its fleet: held back by the limit, shunned by others' word, given back."""
 
 from core.workers.worker_group_kit import World
-from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.controller.parts import Parts
+from holdfast.controller.worker_group import WorkerGroupEngine
 from holdfast.model.events import AnyEvent, FindingNoted, NodeIsolated, NodeReleased
 from holdfast.model.nodes.workers import SetUp
 from holdfast.model.orders import IsolateNode, PlaceWorkers

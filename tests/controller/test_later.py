@@ -5,7 +5,8 @@ import os
 import msgspec
 
 from holdfast.controller.later import BYTES_MAX, Later
-from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.controller.parts import Parts
+from holdfast.controller.worker_group import WorkerGroupEngine
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.roster import Settings
 from holdfast.link.arrived import Entry, Left

@@ -13,9 +13,10 @@ import msgspec
 from holdfast.controller.conclusion import Case, Concluding
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
+from holdfast.controller.parts import Parts
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
-from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.controller.worker_group import WorkerGroupEngine
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import Memory
 from holdfast.core.workers.roster import Settings
@@ -99,6 +100,9 @@ class PlayedNodes:
     def lost(self, node: str, reason: str) -> None: ...
 
     def returned(self, node: str) -> None: ...
+
+    def remake(self, attempt: int) -> bool:
+        return False
 
     def more_nodes(self, workers: int, without: object) -> None: ...
 

@@ -80,6 +80,25 @@ def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job
     assert run.code(LONG_S) == 0, job.said()
 
 
+def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(job):
+    """Its agent's connection is closed and its port refuses: that needs no API server."""
+    run = job.submit()
+    spare = (job.given_to(), job.spare())[1]
+    job.trains()
+    _, pod = other_than_first(job)
+    job.server.control("faults", away=True)
+    job.server.control("kill-pod", pod=pod)
+    job.trains(attempt=2)
+    assert spare in job.placed(2)
+    lost = job.waits_for("node-lost")
+    assert "its agent is gone, and the agent's port refuses connections" in lost["reason"]
+    job.server.control("faults", away=False)
+    wait_for(lambda: f"five pods:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
+    assert len(job.events("node-lost")) == 1
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
 def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_list(job):
     run = job.submit()
     job.given_to()
@@ -135,6 +154,26 @@ def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
     job.trains()
     run = job.start("attach", "t")
     run.prints("step 3 ", LONG_S)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
+    run = job.submit(restarts=())
+    job.given_to()
+    job.trains()
+    path = "/apis/batch/v1/namespaces/default/jobs/t"
+    job.server.merge(path, {"metadata": {"annotations": {"fault-tolerance/job-retry-num": "500"}}})
+    wait_for(lambda: f"the refusal:\n{job.said()}", lambda: "job-retry-num is refused" in job.said(), LONG_S)
+    wanted = {"fault-tolerance/job-retry-num": "4", "fault-tolerance/job-unconditional-retry": "true"}
+    job.server.merge(path, {"metadata": {"annotations": wanted}})
+    changed = job.waits_for("policy-changed")
+    assert changed["fields"] == {"max_restarts": 4, "unconditional_restart": True}
+    job.server.control("kill-pod", pod=job.controller())
+    job.waits_for("controller-resumed")
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert len(job.events("policy-changed")) == 1
     job.go()
     assert run.code(LONG_S) == 0, job.said()
 

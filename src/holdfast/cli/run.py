@@ -78,7 +78,9 @@ def _pod_flags(context: Context) -> dict[str, object]:
     env = tuple(context.params.get("env") or ())
     given["kind"] = context.params.get("kind") or "job"
     given["context"] = context.params.get("kube_context")
-    return {**{key: value or "" for key, value in given.items()}, "gpus": int(gpus), "env": env}
+    anew = bool(context.params.get("reschedule_pods"))
+    flags = {"gpus": int(gpus), "env": env, "reschedule_pods": anew}
+    return {**{key: value or "" for key, value in given.items()}, **flags}
 
 
 def _range(setting: Setting) -> str:
@@ -152,6 +154,9 @@ def run(
     ] = None,
     gpus: Annotated[str | None, _of_pods("--gpus", "GPUs of each pod (nvidia.com/gpu).")] = None,
     kind: Annotated[str | None, _of_pods("--kind", "what owns them: job, jobset, trainjob, volcano.")] = None,
+    reschedule_pods: Annotated[
+        bool, Option("--reschedule-pods", help="For pods: a reschedule of the job makes all of them anew.")
+    ] = False,
     namespace: Annotated[str | None, _of_pods("--namespace", "where they are created.")] = None,
     kube_context: Annotated[str | None, _of_pods("--context", "of the kubeconfig.")] = None,
     env: Annotated[

@@ -6,14 +6,13 @@ once its outcome is in the journal: until then its agent keeps it.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.controller.later import Later, is_readable
 from holdfast.controller.node_times import NodeTimes
+from holdfast.controller.parts import Link, Parts
 from holdfast.core.workers.acts import (
     Act,
     AskEngine,
@@ -48,6 +47,8 @@ from holdfast.model.nodes.workers import (
     EngineNote,
     JobGoesOn,
     Looked,
+    NotRemade,
+    PolicyAsked,
     PortFound,
     RecordsTold,
     Sampled,
@@ -84,96 +85,6 @@ _REPORTS: msgspec.msgpack.Decoder[AnyReport] = msgspec.msgpack.Decoder(AnyReport
 _HELLOS = msgspec.msgpack.Decoder(AgentHello)
 
 
-class Link(Protocol):
-    """The methods of the hub that are used here."""
-
-    def turn(self) -> Sequence[Arrived]: ...
-
-    def fileno(self) -> int: ...
-
-    def recorded(self, stream: str, seq: int) -> None: ...
-
-    def order(self, peer: str, order_id: str, body: bytes) -> None: ...
-
-    def forget_orders(self, peer: str, prefix: str = "") -> None: ...
-
-    def say(self, peer: str, body: bytes) -> bool: ...
-
-    def offset_s(self, peer: str) -> float | None: ...
-
-    def silent_s(self, peer: str) -> float: ...
-
-    def drop(self, peer: str, why: str) -> None: ...
-
-
-class Looking(Protocol):
-    """A detector. `tick` may begin a long computation; `go_on` does one piece of it while it `is_busy`."""
-
-    @property
-    def is_busy(self) -> bool: ...
-
-    def tick(self, at_s: float) -> list[Act]: ...
-
-    def go_on(self, at_s: float) -> list[Act]: ...
-
-
-class HangWatch(Looking, Protocol):
-    """Central hang detection (controller/hang_watch.py)."""
-
-    def sampled(self, node: str, report: Sampled) -> None: ...
-
-    def looked(self, node: str, report: Looked) -> None: ...
-
-
-class StragglerWatch(Looking, Protocol):
-    """Central detection of slow ranks and nodes (controller/straggler_watch.py)."""
-
-    def sampled(self, node: str, report: Sampled) -> None: ...
-
-    def records(self, node: str, report: RecordsTold) -> None: ...
-
-
-class Conclusion(Protocol):
-    """Central diagnosis (controller/conclusion.py)."""
-
-    def diagnose(self, order: Diagnose, at_s: float) -> list[Act]: ...
-
-    def evidence(self, node: str, report: WorkerEvidence) -> None: ...
-
-    def heard(self, event: AnyEvent) -> None: ...
-
-    def turn(self, at_s: float) -> list[Act]: ...
-
-
-class Calls(Protocol):
-    """Calls of users on nodes (controller/calls.py)."""
-
-    def hear(self, peer: str, body: bytes) -> bool: ...
-
-    def left(self, peer: str) -> None: ...
-
-    def turn(self) -> None: ...
-
-
-class Files(Protocol):
-    """Copies of the workers' files, if the job's folder is not shared (controller/shipped.py)."""
-
-    def take(self, report: Shipped) -> str: ...
-
-
-class Parts(Struct):
-    """The parts that process reports besides the worker group."""
-
-    hangs: HangWatch
-    conclusion: Conclusion
-    calls: Calls
-    files: Files
-    stragglers: StragglerWatch | None = None
-    shunned: Callable[[], frozenset[str]] = frozenset  # nodes that the node book excludes
-    # Isolates the node for all jobs; or returns why it may not (node, reason -> why not).
-    why_not_isolate: Callable[[str, str], str] = lambda node, reason: ""
-
-
 class WorkerGroupEngine:
     """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True if all is written."""
 
@@ -192,6 +103,9 @@ class WorkerGroupEngine:
         self.link = link
         self.ended: EndJob | None = None
         self.end_asked: EndAsked | None = None
+        self.policy_asked: PolicyAsked | None = None
+        self._waiting: PlaceWorkers | None = None  # for nodes that are made anew
+        self._is_anew = False  # all nodes are, and no attempt has started there
         self.goes_on = False  # the engine's answer that the job goes on
         self.connected: set[str] = set()  # agents
         self.emit = emit
@@ -215,9 +129,11 @@ class WorkerGroupEngine:
         at_s = self._clock()
         match order:
             case PlaceWorkers():
-                self._heed_others(at_s)
+                self._place(order, at_s)
+            case StartAttempt():
+                self._is_anew = False
                 self._do(self.worker_group.order(order, at_s))
-            case CheckNodes() | StartAttempt() | StopAttempt() | IsolateNode() | HealDevice():
+            case CheckNodes() | StopAttempt() | IsolateNode() | HealDevice():
                 self._do(self.worker_group.order(order, at_s))
             case Diagnose():
                 self._do(self.parts.conclusion.diagnose(order, at_s))
@@ -226,8 +142,19 @@ class WorkerGroupEngine:
             case EndJob():
                 self.ended = order
 
+    def _place(self, order: PlaceWorkers, at_s: float) -> None:
+        """If the whole job is rescheduled, the engine may make all nodes anew first."""
+        is_whole = order.attempt > 1 and not order.keep_nodes and not self._is_anew
+        if is_whole and self._engine.remake(order.attempt):
+            self._waiting = order
+            return
+        self._waiting = None
+        self._heed_others(at_s)
+        self._do(self.worker_group.order(order, at_s))
+
     def resume(self, job: Job) -> None:
         """Resumes from the journal's state `job`: the core repeats the orders that are under way."""
+        self._is_anew = self.worker_group.is_moved
         acts = self.worker_group.resume(job, self._clock())
         self.emit(ControllerResumed(at_s=self._clock()))
         self._do(acts)
@@ -299,16 +226,14 @@ class WorkerGroupEngine:
     def _tick(self, at_s: float) -> None:
         for name in self.connected:
             node = self.worker_group.roster.nodes.get(name)
-            if node is not None and node.contact.silent_since_s is not None and self._is_heard(name):
+            was_silent = node is not None and node.contact.silent_since_s is not None
+            if was_silent and self.link.silent_s(name) < TICK_S:
                 self._do(self.worker_group.heard(name, at_s))
         self._do(self.worker_group.tick(at_s))
         self._do(self.parts.hangs.tick(at_s))
         if self.parts.stragglers is not None:
             self._do(self.parts.stragglers.tick(at_s))
         self.parts.calls.turn()
-
-    def _is_heard(self, peer: str) -> bool:
-        return self.link.silent_s(peer) < TICK_S
 
     def _one(self, arrived: Arrived) -> None:
         at_s = self._clock()
@@ -411,6 +336,13 @@ class WorkerGroupEngine:
                 self.note("engine", text, key=text)
             case EndAsked():
                 self.end_asked = news
+            case NotRemade(reason=reason):
+                self.note("engine", f"{reason}; the workers restart on the nodes that are there", key=reason)
+                if self._waiting is not None:
+                    self._is_anew = True
+                    self._place(self._waiting, at_s)
+            case PolicyAsked():
+                self.policy_asked = news
             case JobGoesOn():
                 self.goes_on = True
             case _:

@@ -81,6 +81,11 @@ class NodeEngine(Protocol):
         Answers: NodeReady for each new node, EndAsked if the whole job moves, or NoMoreNodes.
         """
 
+    def remake(self, attempt: int) -> bool:
+        """The whole job is rescheduled, for this attempt. Returns True if the engine makes all its nodes anew first:
+        EndAsked or NotRemade follows. False: workers are placed on the nodes that are there.
+        """
+
     def signalled(self, number: int) -> bool:
         """Handles a signal to the controller's process. Returns True if the engine can say why: EndAsked then
         follows within 3 s.

@@ -1,7 +1,7 @@
 """Finds the controller of an agent from the agent's environment. Starts nothing.
 
 HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FINGERPRINT, HOLDFAST_NODE,
-HOLDFAST_ADDRESS: see docs/settings.md.
+HOLDFAST_ADDRESS, HOLDFAST_LIFE_PORT: see docs/settings.md.
 """
 
 import socket
@@ -18,6 +18,7 @@ CONTROLLER, SECRET, TOKEN = "controller.json", "secret", "shared-token"
 WANTED = "line-wanted"  # requests that a single-machine job listens (supervise/line_on_demand.py)
 FOLDER_ENV, CONTROLLER_ENV, SECRET_ENV = "HOLDFAST_JOB_FOLDER", "HOLDFAST_CONTROLLER", "HOLDFAST_SECRET_FILE"
 NODE_ENV, ADDRESS_ENV = "HOLDFAST_NODE", "HOLDFAST_ADDRESS"
+LIFE_PORT_ENV = "HOLDFAST_LIFE_PORT"
 FINGERPRINT_ENV = "HOLDFAST_LINK_FINGERPRINT"
 TOKEN_BYTES_MAX = 256
 
@@ -29,7 +30,8 @@ class AgentRefused(Exception):
 class AgentPlace(Struct, frozen=True, kw_only=True):
     """`job_folder`: the job's, if visible on this node, else a local one. `controllers`: addresses of the controller
     when the agent was started. `address`: of this node for other nodes; empty if not given. `fingerprint`: of the
-    controller's certificate, as given at the start.
+    controller's certificate, as given at the start. `life_port`: at which the agent accepts connections, by which the
+    controller sees that it exists; 0: none.
     """
 
     job_folder: Path
@@ -38,6 +40,7 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
     controllers: tuple[str, ...] = ()
     address: str = ""
     fingerprint: str = ""
+    life_port: int = 0
 
     def where(self) -> list[tuple[str, int]]:
         """Possible addresses of the controller, likeliest first: it may have moved."""
@@ -80,6 +83,7 @@ def agent_place(env: Mapping[str, str]) -> AgentPlace:
         controllers=controllers,
         address=env.get(ADDRESS_ENV, ""),
         fingerprint=env.get(FINGERPRINT_ENV, ""),
+        life_port=int(port) if (port := env.get(LIFE_PORT_ENV, "")).isdigit() else 0,
     )
 
 

@@ -18,6 +18,7 @@ import psutil
 
 from holdfast.controller.loop import decisions
 from holdfast.core.job.story import Line, Story
+from holdfast.jobs.elsewhere import JobElsewhere, is_elsewhere
 from holdfast.jobs.places import found_job
 from holdfast.journal.jobdir import BadJobName, JobDir, NoSuchJob, StateDir
 from holdfast.journal.rows import RawEntry
@@ -92,13 +93,20 @@ class Record:
 
 
 def named_job(name: str | None, state_dir: str | None) -> JobDir:
-    """The job of this name; without a name the newest. raises: RecordUnreadable"""
+    """The job of this name; without a name the newest. raises: RecordUnreadable, JobElsewhere"""
     try:
         root = state_root(state_dir, os.environ)
         found = found_job(name, root)
-    except (NoSuchJob, BadJobName, SettingsRefused) as error:
+    except NoSuchJob as error:
+        why = _with_near_name(str(error), name, state_dir)
+        if is_elsewhere(name, root, os.environ):
+            raise JobElsewhere(name, root, why) from error
+        raise RecordUnreadable(why) from error
+    except (BadJobName, SettingsRefused) as error:
         raise RecordUnreadable(_with_near_name(str(error), name, state_dir)) from error
     if found is None:
+        if is_elsewhere(name, root, os.environ):
+            raise JobElsewhere(name, root, f"there is no job in {root}")
         raise RecordUnreadable(f"there is no job in {root} yet: start one with holdfast run -- COMMAND")
     return found
 

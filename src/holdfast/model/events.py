@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
+from holdfast.model.policy import PolicyFields
 from holdfast.model.verdicts import Verdict
 
 Numbers: TypeAlias = dict[str, float | int | str | list[float]]
@@ -255,6 +256,17 @@ class FindingNoted(Event, frozen=True, tag="finding-noted"):
     numbers: Numbers = {}
 
 
+class PolicyChanged(Event, frozen=True, tag="policy-changed"):
+    """The limits of the recovery were changed while the job runs. `fields`: all changes since the start of the job.
+
+    `by`: what changed them, such as an annotation of the job's object.
+    """
+
+    fields: PolicyFields
+    text: str
+    by: str = ""
+
+
 class IncidentAcknowledged(Event, frozen=True, tag="incident-acknowledged"):
     """A person has seen the incident. Changes nothing in the job. `by`: who, in their own name."""
 
@@ -301,6 +313,7 @@ AnyEvent = (
     | StopRequested
     | RestartRequested
     | FindingNoted
+    | PolicyChanged
     | IncidentAcknowledged
     | VerdictCorrected
 )

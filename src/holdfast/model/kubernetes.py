@@ -1,6 +1,10 @@
 """Describes what is read of a Kubernetes cluster about one job, and what is written to it."""
 
+from typing import Literal
+
 from msgspec import Struct
+
+RemakeWay = Literal["suspend", "restart-job", "evict"]
 
 
 class ContainerEnd(Struct, frozen=True, kw_only=True):
@@ -17,7 +21,7 @@ class PodState(Struct, frozen=True, kw_only=True):
 
     `running`: its container runs. `ended`: of the training's container. `waiting`: why that cannot start.
     `disruption`: reason of the condition DisruptionTarget. `unscheduled`: the scheduler's message. `sick_devices`: names
-    of devices whose health is Unhealthy.
+    of devices whose health is Unhealthy. `address`: of the pod; empty until it has one.
     """
 
     name: str
@@ -39,6 +43,7 @@ class PodState(Struct, frozen=True, kw_only=True):
     disruption_message: str = ""
     unscheduled: str = ""
     sick_devices: tuple[str, ...] = ()
+    address: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -61,17 +66,22 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
 
 class OwnerState(Struct, frozen=True, kw_only=True):
-    """The object that makes the pods: a Job, JobSet, TrainJob or Volcano Job. `over`: empty, "succeeded" or "failed"."""
+    """The object that makes the pods: a Job, JobSet, TrainJob or Volcano Job. `over`: empty, "succeeded" or "failed".
+
+    `suspended`: it is to be; `is_suspended`: its controller says that it is.
+    """
 
     kind: str
     name: str
     uid: str = ""
     version: str = ""
     suspended: bool = False
+    is_suspended: bool = False
     deleting: bool = False
     over: str = ""
     why: str = ""
     annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
 
 class ClusterEvent(Struct, frozen=True, kw_only=True):
@@ -113,6 +123,13 @@ class TaintNode(ClusterAct, frozen=True):
     reason: str
 
 
+class RemakePods(ClusterAct, frozen=True):
+    """Ends all pods of the job, so that their owner makes them anew for this attempt."""
+
+    way: RemakeWay
+    attempt: int
+
+
 class ProbePod(ClusterAct, frozen=True):
     """Asks the pod's kubelet for a byte of its log: only a living kubelet can answer. A read."""
 
@@ -120,4 +137,12 @@ class ProbePod(ClusterAct, frozen=True):
     uid: str
 
 
-AnyClusterAct = Evict | DeletePod | TaintNode | ProbePod
+class KnockAgent(ClusterAct, frozen=True):
+    """Connects to the port of the pod's agent, past the API server. A read."""
+
+    pod: str
+    uid: str
+    address: str
+
+
+AnyClusterAct = Evict | DeletePod | TaintNode | RemakePods | ProbePod | KnockAgent

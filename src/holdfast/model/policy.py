@@ -2,10 +2,19 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 MaxRestarts = Annotated[int, Meta(ge=1, le=128)]
 Seconds = Annotated[float, Meta(ge=0)]
+
+
+class PolicyFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The settings of the policy that a platform may change while the job runs. UNSET: as at the start of the job."""
+
+    max_restarts: MaxRestarts | UnsetType = UNSET
+    unconditional_restart: bool | UnsetType = UNSET
+    hang_restart: bool | UnsetType = UNSET
+    replace_workers: MaxRestarts | UnsetType = UNSET
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from holdfast.model.policy import PolicyFields
 from holdfast.model.verdicts import Verdict
 
 
@@ -125,6 +126,7 @@ class Job(Struct, frozen=True):
     bar_step: int = 0  # the best step of the attempts before
     boot: BootChecked | None = None
     passed: tuple[NodePassed, ...] = ()  # the latest last; no node twice
+    policy_fields: PolicyFields | None = None  # changed since the start
 
 
 class New(Struct, frozen=True, tag="new"):

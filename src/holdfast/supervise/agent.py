@@ -29,6 +29,7 @@ from holdfast.engines.nodes import IN_USE
 from holdfast.jobs.agent_place import AgentPlace
 from holdfast.link.agent_link import AgentLink
 from holdfast.link.heard import Connected, Lost, Noted, Ordered, Refused, Said
+from holdfast.link.life_port import LifePort
 from holdfast.link.messages import UNREADABLE
 from holdfast.link.spool import Spool, SpoolInUse
 from holdfast.model.events import FindingNoted
@@ -113,6 +114,7 @@ class AgentWheel:
             tls=place.tls(),
         )
         self._calls = Calls(self._scene, self._link.say)
+        self._life = LifePort(place.address or ANY_ADDRESS, place.life_port)
 
     def turn(self) -> int:
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -177,13 +179,15 @@ class AgentWheel:
     def _once(self, woken: int) -> None:
         agent = self._agent
         channels = agent.channels() if agent else []
-        self._watch([self._link.fileno(), *channels, *self._calls.channels(), *self._metrics.channels()])
+        own = [*self._calls.channels(), *self._metrics.channels(), *self._life.channels()]
+        self._watch([self._link.fileno(), *channels, *own])
         self._selector.select(LOOK_S)
         _drain(woken)
         self._fenced(self._take_signals)
         self._fenced(self._hear_controller)
         self._fenced(self._calls.turn)
         self._fenced(self._metrics.turn)
+        self._fenced(self._life.turn)
         if agent is not None:
             self._fenced(agent.hear)
         at_s = self._clock()
@@ -298,6 +302,7 @@ class AgentWheel:
     def _finish(self, code: int) -> int:
         self._fenced(self._calls.close)
         self._fenced(self._metrics.close)
+        self._fenced(self._life.close)
         if self._agent is not None:
             self._fenced(self._agent.close)
         self._link.close(GOODBYE_S)

@@ -15,10 +15,12 @@ from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
 from holdfast.controller.hang_watch import HangWatching
 from holdfast.controller.loop import Controller, decisions
+from holdfast.controller.parts import Parts
 from holdfast.controller.requests import Requests
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
-from holdfast.controller.worker_group import Parts, WorkerGroupEngine
+from holdfast.controller.worker_group import WorkerGroupEngine
+from holdfast.core.job import policy_change
 from holdfast.core.job.decision import Decision
 from holdfast.core.nodes import watch as node_watch
 from holdfast.core.plurals import counted
@@ -283,6 +285,7 @@ class NodesSupervisor:
             fenced(self._show)
             fenced(self._flush)
         fenced(self._heed_engine)
+        fenced(self._heed_policy)
         if at_s - self._ticked_s >= TICK_S:
             self._ticked_s = at_s
             fenced(lambda: self._hear(Tick(at_s=at_s)))
@@ -317,7 +320,8 @@ class NodesSupervisor:
         """The last output is shown, the agents end, then what the engine holds is given back."""
         ended = self.machine.ended
         code = ended.code if ended is not None else self._moves.code if self._moves is not None else 1
-        leave = self._engine.agents_end_with(code) if ended is not None else 0
+        leave = self._moves.leave_code if self._moves is not None else 0
+        leave = self._engine.agents_end_with(code) if ended is not None else leave
         fenced = self._wheel.fenced
         fenced(lambda: self._echo.finish(self.clock()))
         fenced(lambda: self._relay.close("the job has ended"))
@@ -423,6 +427,18 @@ class NodesSupervisor:
         )
         self.machine.signal(signal.SIGTERM)
         self.machine.carry_out(stop)
+
+    def _heed_policy(self) -> None:
+        """The platform of the job asks for other limits, such as by an annotation."""
+        asked, self.machine.policy_asked = self.machine.policy_asked, None
+        if asked is None:
+            return
+        if asked.refused:
+            self.machine.note("policy", f"{asked.by}: {asked.text}", key=asked.text)
+        job, policy = self.controller.state.job, self._settings.policy
+        changed = policy_change.wanted(job, policy, asked, self.clock())
+        if changed is not None:
+            self.controller.handle(changed)
 
     def _end_for(self, asked: EndAsked, at_s: float) -> None:
         """Once: the scheduler signals this process too, after the agents."""

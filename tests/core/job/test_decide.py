@@ -16,7 +16,7 @@ from holdfast.core.job.decision import Decision
 from holdfast.model import events as ev
 from holdfast.model import orders as od
 from holdfast.model import state as ms
-from holdfast.model.policy import Policy
+from holdfast.model.policy import Policy, PolicyFields
 from holdfast.model.verdicts import UNKNOWN
 
 POLICIES = {
@@ -154,6 +154,7 @@ EVENTS: list[ev.AnyEvent] = [
     *(ev.StopRequested(at_s=0.0, reason="asked", force=force) for force in (True, False)),
     *(ev.RestartRequested(at_s=0.0, attempt=attempt, by="ana") for attempt in (1, 2)),
     ev.FindingNoted(at_s=0.0, finding="slow", text="rank 3 is slow"),
+    ev.PolicyChanged(at_s=0.0, fields=PolicyFields(max_restarts=2), text="changed"),
     ev.IncidentAcknowledged(at_s=0.0, incident=1, by="ana"),
     ev.VerdictCorrected(at_s=0.0, incident=1, by="ana", category="data_error", text="shard 19 is torn"),
 ]

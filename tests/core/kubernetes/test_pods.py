@@ -50,6 +50,7 @@ OWNER = OwnerState(kind="Job", name="t", uid="u")
 def book():
     one = PodBook(Rules())
     one.saw_owner(OWNER, 0.0)
+    one.turn(0.0)
     return one
 
 

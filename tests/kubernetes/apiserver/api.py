@@ -32,12 +32,13 @@ class Route:
 
 
 class Api:
-    """`logs`: an object with `open(pod, query)`, an async iterator of bytes. `counts`: requests by (verb, plural)."""
+    """`logs`, `exec`: answer for the subresources of pods. `counts`: requests by (verb, plural)."""
 
     def __init__(self, faults):
         self.store, self.kinds, self.faults = Store(), Kinds(), faults
         self.rights = Rights()
         self.logs = None
+        self.exec = None
         self.counts = {}
         self.writes = []  # (verb, plural, name), of clients
 
@@ -78,6 +79,9 @@ class Api:
         if route.subresource == "log" and self.logs is not None:
             pod = self.store.get(route.kind, route.namespace, route.name)
             return await self.logs.answer(pod, request.query)
+        if route.subresource == "exec" and self.exec is not None:
+            pod = self.store.get(route.kind, route.namespace, route.name)
+            return await self.exec.answer(pod, request)
         if route.subresource == "eviction":
             return self._evict(request, route)
         one = {

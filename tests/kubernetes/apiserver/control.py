@@ -1,11 +1,7 @@
 """Serves the control requests of tests: faults, counts, nodes and pods that fail."""
 
-import asyncio
-
 from kubernetes.apiserver.answers import Failure
 from kubernetes.apiserver.http_server import Answer
-
-DROP_S = 0.1
 
 
 class Control:
@@ -21,8 +17,8 @@ class Control:
         name = request.path.removeprefix("/_test/")
         given = request.json or {}
         doing = {
-            "faults": lambda: self._set_faults(given),
-            "drop": self._drop_soon,
+            "faults": lambda: self._set_faults(given, request),
+            "drop": lambda: self._drop(request),
             "compact": lambda: self._api.store.compact(),
             "counts": lambda: self._counts(),
             "writes": lambda: self._writes(),
@@ -37,15 +33,15 @@ class Control:
             raise Failure(404, f"no control request {name}")
         return Answer(200, {"done": doing()})
 
-    def _set_faults(self, given):
+    def _set_faults(self, given, request):
         was_down = self._faults.is_down
         self._faults.set(given)
         if self._faults.away and not was_down:
-            self._drop_soon()
+            self._drop(request)
 
-    def _drop_soon(self):
-        """Once this request is answered."""
-        asyncio.get_running_loop().call_later(DROP_S, self.server.drop_all)
+    def _drop(self, request):
+        """All connections but that of this request: who asks for it knows from the answer that it is done."""
+        self.server.drop_all(without=request.connection)
 
     def _counts(self):
         return {f"{verb} {plural}": count for (verb, plural), count in self._api.counts.items()}

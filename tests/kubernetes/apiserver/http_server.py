@@ -26,6 +26,8 @@ class Request:
     query: dict
     headers: dict
     body: bytes
+    pairs: tuple = ()  # of the query, which may name one thing several times
+    connection: object = None  # by which it came
 
     @property
     def json(self):
@@ -37,13 +39,16 @@ class Request:
 
 @dataclass
 class Answer:
-    """`stream`: an async iterator of bytes, instead of `body`."""
+    """`stream`: an async iterator of bytes, instead of `body`. `upgrade`: lines of the head, and what then speaks on the
+    connection.
+    """
 
     code: int = 200
     body: object = None
     stream: object = None
     type: str = JSON
     headers: tuple = ()
+    upgrade: object = None
 
 
 class HttpServer:
@@ -57,16 +62,23 @@ class HttpServer:
         self._server = await asyncio.start_server(self._connection, "127.0.0.1", port, limit=HEAD_BYTES_MAX)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def drop_all(self):
-        """Cuts every open connection."""
+    def drop_all(self, without=None):
+        """Cuts every open connection but one."""
         for writer in list(self._open):
-            writer.transport.abort()
+            if writer is not without:
+                writer.transport.abort()
 
     async def _connection(self, reader, writer):
         self._open.add(writer)
         try:
             while (request := await _read(reader)) is not None:
+                request.connection = writer
                 answer = await self._answer(request)
+                if answer.upgrade is not None:
+                    head, speak = answer.upgrade
+                    writer.write("\r\n".join([*head, "", ""]).encode())
+                    await speak(reader, writer)
+                    break
                 await _write(writer, answer)
                 if request.headers.get("connection", "").lower() == "close":
                     break
@@ -110,9 +122,8 @@ async def _read(reader):
             return None
         body = await reader.readexactly(length)
     url = urlsplit(target)
-    return Request(
-        method, unquote(url.path), dict(parse_qsl(url.query, keep_blank_values=True)), headers, body
-    )
+    pairs = tuple(parse_qsl(url.query, keep_blank_values=True))
+    return Request(method, unquote(url.path), dict(pairs), headers, body, pairs)
 
 
 async def _write(writer, answer):

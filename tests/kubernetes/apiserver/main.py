@@ -18,6 +18,7 @@ from kubernetes.apiserver.controllers.all import Controllers
 from kubernetes.apiserver.faults import Faults
 from kubernetes.apiserver.http_server import HttpServer
 from kubernetes.apiserver.kubelet import Kubelets
+from kubernetes.apiserver.pod_exec import PodExec
 
 
 async def serve(arguments):
@@ -30,6 +31,7 @@ async def serve(arguments):
     server = HttpServer(control.handle)
     control.server = server
     api.logs = kubelets.logs
+    api.exec = PodExec(kubelets)
     await server.start(arguments.port)
     kubelets.start(arguments.nodes, f"http://127.0.0.1:{server.port}")
     over = asyncio.Event()

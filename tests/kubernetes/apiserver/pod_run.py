@@ -58,6 +58,18 @@ class PodRun:
         if is_ending(self.pod):
             self._end()
 
+    @property
+    def runs(self):
+        """Its container."""
+        return self._process is not None and self._process.poll() is None
+
+    def beside(self, words):
+        """A command for the container, with its paths and its environment."""
+        container = self.pod["spec"]["containers"][0]
+        places = self._places(container)
+        env = self._environment(container, self._all.address(self.pod), places)
+        return [_placed(word, places) for word in words], env
+
     # Start ------------------------------------------------------------------------------------------------
 
     def _begin(self):

@@ -16,6 +16,7 @@ from holdfast import __version__
 from holdfast.cli.line import completion
 from holdfast.cli.line.flags import App, BadParameter, Exit, Option
 from holdfast.cli.line.standard_streams import NotWritten, fill_standard_streams, flush
+from holdfast.jobs.elsewhere import JobElsewhere
 
 FAILED = 1
 USAGE = 2
@@ -109,6 +110,8 @@ def exit_code(words: list[str]) -> int:
         return USAGE
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except JobElsewhere as error:
+        return _run_elsewhere(error, words)
     except BrokenPipeError:
         _forget_the_rest()  # the reader closed the pipe
         return 0
@@ -116,6 +119,18 @@ def exit_code(words: list[str]) -> int:
         sys.stderr.write(f"holdfast: the result cannot be written: {error}\n")
         _forget_the_rest()
         return FAILED
+
+
+def _run_elsewhere(job: JobElsewhere, words: list[str]) -> int:
+    """Runs the same command in the pod of the job's controller."""
+    try:
+        remote = importlib.import_module("holdfast.supervise.kubernetes.remote")
+    except ModuleNotFoundError:
+        known = "" if job.name is None else f" job {job.name} may be on a cluster:"
+        sys.stderr.write(f"holdfast: {job.why_not_here};{known} pip install 'holdfast[k8s]' to ask there\n")
+        return USAGE
+    code: int = remote.run_there(job, words, os.environ)
+    return code
 
 
 def _forget_the_rest() -> None:

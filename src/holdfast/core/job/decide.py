@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core.job import boot_check, faults, hardware, ladder, progress, recovery
+from holdfast.core.job import boot_check, faults, hardware, ladder, policy_change, progress, recovery
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.wording import request_words
 from holdfast.core.nodes import passes as node_passes
@@ -31,6 +31,7 @@ from holdfast.model.events import (
     NodeReturned,
     NodesChecked,
     PlacementFailed,
+    PolicyChanged,
     RankExited,
     RankStarted,
     RestartRequested,
@@ -72,6 +73,7 @@ SIGTERM = 15  # the signal of a stop: an exit by it is no news
 
 def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
     """The only way the state changes. Total: every event has an answer in every state."""
+    policy = policy_change.in_force(state.job, policy)
     match event:
         case StepReached():
             return progress.on_step(state, event, policy)
@@ -120,6 +122,8 @@ def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: 
             return _on_moved(state, event, policy)
         case FindingNoted():
             return Decision(state, why=event.text)
+        case PolicyChanged():
+            return policy_change.on_changed(state, event)
         case IncidentAcknowledged() | VerdictCorrected():
             return Decision(state)
         case never:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.job.decision import Decision
+from holdfast.core.job.policy_change import in_force
 from holdfast.core.job.spent import KeptSpending, Part, Spending, Spent
 from holdfast.core.job.stops import asked_by
 from holdfast.core.job.story_lines import texts
@@ -281,7 +282,7 @@ class Story:
             phase_words=phase_words(job, phase),
             outcome=ended.outcome if ended else "",
             code=ended.code if ended else None,
-            max_restarts=self._policy.max_restarts,
+            max_restarts=in_force(job, self._policy).max_restarts,
             restarts=job.restarts,
             hardware_reschedules=job.hardware_reschedules,
             replacements=job.replacements,

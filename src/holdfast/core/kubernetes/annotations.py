@@ -6,12 +6,15 @@ source: https://support.huaweicloud.com/intl/en-us/usermanual-standard-modelarts
 """
 
 from collections.abc import Mapping
+from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.core.job.presets.preset import BadPreset
 from holdfast.core.job.presets.translate import translate
-from holdfast.model.policy import Policy
+from holdfast.model.nodes.workers import PolicyAsked
+from holdfast.model.policy import Policy, PolicyFields
 
 PREFIX = "fault-tolerance/"
 FIELDS = {
@@ -29,7 +32,22 @@ def of_platform(annotations: Mapping[str, str]) -> dict[str, str]:
 
 def applied(annotations: Mapping[str, str], policy: Policy) -> tuple[Policy, tuple[str, ...]]:
     """The policy with what the annotations say, and a line for each that was taken or refused."""
-    lines = []
+    values, _, lines = _read(annotations)
+    return replace(policy, **values), lines
+
+
+def asked(annotations: Mapping[str, str], by: str) -> PolicyAsked:
+    """What the annotations of a running job ask for. `by`: the object that has them."""
+    values, refused, lines = _read(annotations)
+    fields = PolicyFields(**{name: UNSET if value is None else value for name, value in values.items()})
+    text = "; ".join(lines) or "no annotation of fault tolerance any more"
+    return PolicyAsked(fields=fields, refused=refused, text=text, by=by)
+
+
+def _read(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Values by field of the policy, fields whose annotation is refused, and a line for each annotation."""
+    values: dict[str, Any] = {}
+    refused, lines = [], []
     for key, value in sorted(of_platform(annotations).items()):
         field = FIELDS.get(key)
         if field is None:
@@ -39,7 +57,8 @@ def applied(annotations: Mapping[str, str], policy: Policy) -> tuple[Policy, tup
             found = getattr(translate(f"modelarts:{key}={value.replace(',', ';')}").policy, field)
         except BadPreset as error:
             lines.append(f"annotation {key} is refused: {error}")
+            refused.append(field)
             continue
-        policy = replace(policy, **{field: found})
+        values[field] = found
         lines.append(f"annotation {key}: {value}")
-    return policy, tuple(lines)
+    return values, tuple(refused), tuple(lines)

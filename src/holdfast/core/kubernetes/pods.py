@@ -12,6 +12,8 @@ A pod is a node of the job. The rules:
 | the controller counts a pod as lost that looks healthy    | its kubelet is asked; with a second proof (a silent       |
 |                                                           | kubelet twice, or its node not ready) it is removed by   |
 |                                                           | force; without, it may come back                          |
+| the controller has no contact with an agent, and the      | NodeDown, also while the API server is away; comes back  |
+| agent's port refuses connections (`knocks.py`)            | if the port accepts one again                            |
 | a node is to be isolated                                  | taint, if the right is there; the pod is evicted later,  |
 |                                                           | and pods that land there again are, `LANDED_MAX` times   |
 
@@ -23,17 +25,21 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from holdfast.core.kubernetes import words
-from holdfast.core.kubernetes.annotations import applied, of_platform
+from holdfast.core.kubernetes.annotations import asked, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
+from holdfast.core.kubernetes.knocks import Answer, Knocks
 from holdfast.model.kubernetes import (
     AnyClusterAct,
     ClusterEvent,
     DeletePod,
     Evict,
+    KnockAgent,
     NodeState,
     OwnerState,
     PodState,
     ProbePod,
+    RemakePods,
+    RemakeWay,
     TaintNode,
 )
 from holdfast.model.nodes.workers import (
@@ -45,9 +51,9 @@ from holdfast.model.nodes.workers import (
     NodeDown,
     NodeReady,
     NoMoreNodes,
+    NotRemade,
     SetAside,
 )
-from holdfast.model.policy import Policy
 
 SETTLE_S = 0.5  # between the removal of one pod and those of the others, if the whole job is ended
 ISOLATED_EVICT_S = 10.0  # for the agent of an isolated node to send its evidence
@@ -93,10 +99,12 @@ class PodBook:
         self._isolated: dict[str, int] = {}  # nodes, and how many pods were evicted there since
         self._evict_at_s: dict[str, float] = {}  # pods of isolated nodes
         self._doubts = Doubts()
+        self._knocks = Knocks()
         self._news: list[AnyNews] = []
         self._acts: list[AnyClusterAct] = []
         self._wonders_s: float | None = None
         self._ended = False
+        self._remaking: RemakeWay | None = None
         self._wants = 0
         self._waited = ""
         self._noted_nodes: dict[str, str] = {}
@@ -115,6 +123,10 @@ class PodBook:
     def isolated(self) -> tuple[str, ...]:
         """Nodes of the cluster that this job does not use any more."""
         return tuple(self._isolated)
+
+    @property
+    def owner(self) -> OwnerState | None:
+        return self._owner
 
     def remember_isolated(self, nodes: Iterable[str]) -> None:
         """By a controller before this one."""
@@ -170,6 +182,7 @@ class PodBook:
         del self._pods[name]
         self._evict_at_s.pop(name, None)
         self._doubts.forget(name)
+        self._knocks.forget(name)
 
     def saw_node(self, node: NodeState, at_s: float) -> None:
         self._nodes[node.name] = node
@@ -206,15 +219,8 @@ class PodBook:
 
     def saw_owner(self, owner: OwnerState, at_s: float) -> None:
         before, self._owner = self._owner, owner
-        new = of_platform(owner.annotations)
-        if before is not None and new != of_platform(before.annotations):
-            _, lines = applied(new, Policy())
-            text = "; ".join(lines) or "all removed"
-            self._news.append(
-                EngineNote(
-                    text=f"{owner.kind} {owner.name} was changed: {text}; it holds from the next start of the job on"
-                )
-            )
+        if before is None or of_platform(owner.annotations) != of_platform(before.annotations):
+            self._news.append(asked(owner.annotations, f"{owner.kind} {owner.name}"))
 
     def owner_gone(self, at_s: float) -> None:
         if self._owner is not None:
@@ -238,8 +244,17 @@ class PodBook:
             self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
         elif known.down or known.state.is_over:
             self._news.append(NodeDown(node=name, reason=words.end_of(known.state)))
-        elif self._doubts.may_probe(name, at_s):
-            self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+        else:
+            self._knocks.ask(name, at_s)
+            if self._doubts.may_probe(name, at_s):
+                self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+
+    def knocked(self, name: str, uid: str, answer: Answer, at_s: float) -> None:
+        """What became of a connection to the port of the pod's agent."""
+        known = self._pods.get(name)
+        if known is not None and known.state.uid == uid and not known.down:
+            if self._knocks.answered(name, answer, at_s):
+                self._news.append(NodeAlive(node=name))
 
     def probed(self, name: str, *, answered: bool, at_s: float) -> None:
         """The kubelet of the pod answered, or was silent while the server itself answered."""
@@ -285,6 +300,16 @@ class PodBook:
             if known is not None and known.state.node in self._isolated:
                 self._evict_at_s.setdefault(name, at_s)
 
+    def remake(self, way: RemakeWay, attempt: int) -> None:
+        """Has all pods made anew; EndAsked follows, or NotRemade."""
+        self._remaking = way
+        if way != "evict":
+            self._acts.append(RemakePods(way=way, attempt=attempt))
+            return
+        for known in self._pods.values():
+            if not (known.state.is_over or known.state.deleting):
+                self._remove(known, None)
+
     def wonder(self, at_s: float) -> None:
         """Something of the job was told to end: does the cluster end all of it?"""
         if self._wonders_s is None:
@@ -300,6 +325,7 @@ class PodBook:
             self._note_wait(known, at_s)
             self._clear_ended(known, at_s)
         self._turn_isolated(at_s)
+        self._turn_knocks(at_s)
         self._turn_doubts(at_s)
         self._turn_wish()
         news, self._news = self._news, []
@@ -326,13 +352,15 @@ class PodBook:
         name = f"{owner.kind} {owner.name}"
         if owner.deleting:
             return EndAsked(reason=f"{name} was deleted", code=TERMINATED, finish_s=grace_s)
-        if owner.suspended:
+        anew = self._remaking is not None
+        if owner.suspended or (self._remaking == "evict" and all(map(_ends, self._pods.values()))):
             return EndAsked(
-                reason=f"{name} was suspended",
+                reason="all pods of the job are made anew" if anew else f"{name} was suspended",
                 code=TERMINATED,
                 finish_s=grace_s,
                 comes_back=True,
-                for_others=True,
+                for_others=not anew,
+                leave_code=TERMINATED,
             )
         if owner.over:
             return EndAsked(reason=f"{name} has {owner.over} ({owner.why})", code=FAILED, finish_s=grace_s)
@@ -348,8 +376,12 @@ class PodBook:
             known.removed = True
             self._acts.append(DeletePod(pod=known.state.name, uid=known.state.uid))
 
-    def not_done(self, act: AnyClusterAct, at_s: float) -> None:
+    def not_done(self, act: AnyClusterAct, why: str, at_s: float) -> None:
         """The server refused it, perhaps for a while."""
+        if isinstance(act, RemakePods):
+            self._remaking = None
+            self._news.append(NotRemade(reason=why))
+            return
         known = self._pods.get(act.pod) if isinstance(act, Evict | DeletePod) else None
         if known is None or known.state.uid != getattr(act, "uid", ""):
             return
@@ -402,6 +434,20 @@ class PodBook:
             if known is not None:
                 self._remove(known, None)
 
+    def _turn_knocks(self, at_s: float) -> None:
+        alive = {
+            name: one.state
+            for name, one in self._pods.items()
+            if one.announced and not one.down and one.state.running and one.state.address
+        }
+        for name in self._knocks.due(alive, at_s):
+            state = alive[name]
+            self._acts.append(KnockAgent(pod=name, uid=state.uid, address=state.address))
+        for name in alive:
+            if self._knocks.presume(name, at_s):
+                reason = f"{words.where(alive[name])} has ended: its agent is gone, and the agent's port refuses connections"
+                self._news.append(NodeDown(node=name, reason=reason, with_job=self._ended))
+
     def _turn_doubts(self, at_s: float) -> None:
         for name in self._doubts.lost_ones:
             known = self._pods[name]
@@ -437,6 +483,10 @@ class PodBook:
         if text != self._waited:
             self._waited = text
             self._news.append(EngineNote(text=text))
+
+
+def _ends(pod: _Pod) -> bool:
+    return pod.down or pod.state.deleting or pod.state.is_over
 
 
 def _is_older(state: PodState, known: PodState) -> bool:

@@ -173,6 +173,11 @@ class WorkerGroup:
         return acts
 
     @property
+    def is_moved(self) -> bool:
+        """The scheduler has ended all processes of the job and started it again since the last controller."""
+        return self._memory.moved
+
+    @property
     def is_gone(self) -> bool:
         """No agent is connected."""
         return not any(node.joined for node in self.roster.nodes.values())

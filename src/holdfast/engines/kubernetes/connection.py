@@ -52,8 +52,8 @@ class RequestFailed(Exception):
 class Connection:
     """`namespace`: of the configuration, where the caller gives none. Safe to use from several threads."""
 
-    def __init__(self, client: httpx2.Client, namespace: str) -> None:
-        self.client, self.namespace = client, namespace
+    def __init__(self, client: httpx2.Client, namespace: str, config: SingleConfig) -> None:
+        self.client, self.namespace, self.config = client, namespace, config
 
     def request(
         self,
@@ -101,7 +101,7 @@ def connect(env: Mapping[str, str], context: str = "", namespace: str = "") -> C
         raise NoCluster(
             f"no Kubernetes cluster is configured: {' '.join(str(error).split())}. Set KUBECONFIG to a file that kubectl can use, or run this in a pod"
         ) from error
-    return Connection(client, namespace or found.namespace)
+    return Connection(client, namespace or found.namespace, found)
 
 
 def _configuration(env: Mapping[str, str], context: str) -> SingleConfig:

@@ -20,23 +20,26 @@ from holdfast.engines.kubernetes.lease import Lease, LeaseTaken
 from holdfast.engines.kubernetes.names import (
     CONTAINER,
     JOB_FAILED,
+    LIFE_PORT,
     PORT,
     ROLE_WORKER,
     objects_name,
     selector,
 )
-from holdfast.engines.kubernetes.probing import Probed, Probing
+from holdfast.engines.kubernetes.probing import Knocked, Probed, Probing
+from holdfast.engines.kubernetes.remaking import Owner, way_of
 from holdfast.engines.kubernetes.watching import Seen, Watching
 from holdfast.engines.kubernetes.writing import Done, Writing
 from holdfast.engines.nodes import EngineRefused, JobPlace
-from holdfast.model.kubernetes import ProbePod
-from holdfast.model.nodes.workers import AnyNews, EngineNote
+from holdfast.model.kubernetes import KnockAgent, ProbePod
+from holdfast.model.nodes.workers import AnyNews, EndAsked, EngineNote
 from holdfast.parsers.kubernetes.objects import NotRead, event_of, node_of, owner_of, pod_of
 
 FIRST_LIST_S, LEASE_S, RELEASE_S = 60.0, 40.0, 3.0
 TAKEN_MAX = 512  # of what has arrived, in one turn
 SUPERSEDED = 91  # exit code of a controller whose Lease another holds
 ISOLATED = "isolated-nodes"  # in the job's folder
+REMADE = "remade-for-attempt"  # the same: the last attempt for which all pods were made anew
 PODS, NODES, OWNER, EVENTS = "pods", "nodes", "owner", "events"
 _ASKED = (*rights.WATCH_PODS, rights.REMOVE_PODS, rights.EVICT_PODS, rights.READ_LOGS)
 _BETTER = (rights.WATCH_NODES, rights.PATCH_NODES, rights.LEASES)
@@ -54,9 +57,21 @@ class Identity(NamedTuple):
     holder: str
     container: str = CONTAINER
 
+    @property
+    def owns(self) -> Owner:
+        return Owner(self.job, self.namespace, self.kind, self.owner)
+
+
+def isolated_in(folder: Path) -> tuple[str, ...]:
+    """The nodes of the cluster that the job with this folder has isolated."""
+    try:
+        return tuple((folder / ISOLATED).read_text().split())
+    except OSError:
+        return ()
+
 
 class KubernetesEngine:
-    """A NodeEngine. `has_no_record`: this controller begins the job."""
+    """A NodeEngine. `has_no_record`: this controller begins the job. `remakes`: a reschedule makes all pods anew."""
 
     def __init__(
         self,
@@ -65,15 +80,19 @@ class KubernetesEngine:
         clock: Callable[[], float] = time.monotonic,
         *,
         has_no_record: bool = False,
+        remakes: bool = False,
     ) -> None:
-        self._has_no_record = has_no_record
+        self._has_no_record, self._remakes = has_no_record, remakes
+        self.is_moved = False  # the job's pods are ended, and its record continues
         self.port = PORT
         self._connection, self._identity, self._clock = connection, identity, clock
         self._book = PodBook(Rules(remakes_ended=identity.kind.remakes_ended))
-        self._arrived: queue.SimpleQueue[tuple[Watching, Seen] | Done | Probed] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[tuple[Watching, Seen] | Done | Probed | Knocked] = (
+            queue.SimpleQueue()
+        )
         self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._lease = Lease(connection, identity.namespace, objects_name(identity.job), identity.holder)
-        self._writing = Writing(connection, identity.namespace, self._put)
+        self._writing = Writing(connection, identity.namespace, self._put, identity.owns)
         self._probing = Probing(connection, identity.namespace, self._put)
         self._watches: dict[str, Watching] = {}
         self._notes: list[AnyNews] = []
@@ -91,9 +110,9 @@ class KubernetesEngine:
 
     def listen(self, folder: Path) -> Sequence[str]:
         """The address of this pod. Waits for the Lease, and for the first list of pods."""
+        self._folder = folder
         self._isolated_path = folder / ISOLATED
-        with suppress(OSError):
-            self._book.remember_isolated(self._isolated_path.read_text().split())
+        self._book.remember_isolated(isolated_in(folder))
         try:
             self._learn_rights()
             is_first = self._lease.take(LEASE_S)
@@ -123,6 +142,8 @@ class KubernetesEngine:
         for act in acts:
             if isinstance(act, ProbePod):
                 self._probing.probe(act.pod, act.uid, self._identity.container)
+            elif isinstance(act, KnockAgent):
+                self._probing.knock(act.pod, act.uid, act.address, LIFE_PORT)
             else:
                 self._writing.put(act)
         if self._lease.lost_to:
@@ -132,6 +153,7 @@ class KubernetesEngine:
                 "lease",
                 "the right to renew the job's Lease is missing: a second controller would not be noticed",
             )
+        self.is_moved = self.is_moved or any(isinstance(one, EndAsked) and one.comes_back for one in news)
         notes, self._notes = self._notes, []
         return [*news, *notes]
 
@@ -157,6 +179,23 @@ class KubernetesEngine:
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
         self._book.more_nodes(workers, without, self._clock())
+
+    def remake(self, attempt: int) -> bool:
+        if not self._remakes or self._remade() >= attempt:
+            return False
+        if f"away-{PODS}" in self._noted:
+            self._note("remake", "the API server is away: the job restarts in the pods that are there")
+            return False
+        with suppress(OSError):
+            (self._folder / REMADE).write_text(str(attempt))
+        self._book.remake(way_of(self._identity.kind, self._book.owner), attempt)
+        return True
+
+    def _remade(self) -> int:
+        try:
+            return int((self._folder / REMADE).read_text())
+        except (OSError, ValueError):
+            return 0
 
     def is_to_end(self) -> bool:
         self._book.wonder(self._clock())
@@ -219,7 +258,7 @@ class KubernetesEngine:
 
     # What arrives -----------------------------------------------------------------------------------------
 
-    def _put(self, one: tuple[Watching, Seen] | Done | Probed) -> None:
+    def _put(self, one: tuple[Watching, Seen] | Done | Probed | Knocked) -> None:
         """Called from any thread."""
         self._arrived.put(one)
         with suppress(BlockingIOError, OSError):
@@ -240,6 +279,8 @@ class KubernetesEngine:
                     self._book.probed(one.pod, answered=answered, at_s=self._clock())
                 case Probed():
                     pass
+                case Knocked():
+                    self._book.knocked(one.pod, one.uid, one.answer, self._clock())
                 case (watching, seen):
                     self._seen(watching.name, seen)
         with suppress(BlockingIOError, OSError):
@@ -247,7 +288,7 @@ class KubernetesEngine:
 
     def _done(self, done: Done) -> None:
         if done.why:
-            self._book.not_done(done.act, self._clock())
+            self._book.not_done(done.act, done.why, self._clock())
             what = type(done.act).__name__
             self._note(f"{what}-{done.is_forbidden}", f"{done.act}: the API server refused it: {done.why}")
 

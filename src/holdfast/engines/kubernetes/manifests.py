@@ -102,6 +102,7 @@ def volcano_spec(wanted: Wanted) -> Document:
         "schedulerName": "volcano",
         "minAvailable": wanted.pods,
         "minSuccess": 1,
+        "maxRetry": PODS_LOST_MAX,  # of RestartJob: Holdfast's own budgets limit it
         "policies": [{"exitCode": names.JOB_FAILED, "action": "AbortJob"}],
         "tasks": [{"name": names.ROLE_WORKER, "replicas": wanted.pods, "template": worker_template(wanted)}],
     }
@@ -181,6 +182,7 @@ def agent_environment(wanted: Wanted) -> list[Document]:
     return [
         {"name": "HOLDFAST_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "HOLDFAST_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HOLDFAST_LIFE_PORT", "value": str(names.LIFE_PORT)},
         {"name": "HOLDFAST_STATE_DIR", "value": STATE},
         {"name": "HOLDFAST_JOB_FOLDER", "value": f"{STATE}/jobs/{wanted.job}"},
         {"name": "HOLDFAST_CONTROLLER", "value": f"{service}:{names.PORT}"},
@@ -281,13 +283,15 @@ def access(wanted: Wanted) -> list[Document]:
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["events"], "verbs": ["get", "list", "watch"]},
-        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["get", "list", "watch", "patch"]},
         {
             "apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"],
             "verbs": ["get", "create", "update", "patch"],
         },
     ]
+    if not kind.suspends:
+        rules.append({"apiGroups": ["bus.volcano.sh"], "resources": ["commands"], "verbs": ["create"]})
     subject = {"kind": "ServiceAccount", "name": name, "namespace": wanted.namespace}
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     rbac = "rbac.authorization.k8s.io/v1"

@@ -4,6 +4,7 @@ LABEL_JOB = "holdfast.dev/job"
 LABEL_ROLE = "holdfast.dev/role"
 ROLE_CONTROLLER, ROLE_WORKER = "controller", "worker"
 TAINT = "holdfast.dev/isolated"
+REMAKE = "holdfast.dev/remake"  # annotation of the owner: it is suspended to make all pods anew
 CONTAINER = "training"  # that holds the agent
 
 # Environment of the controller's pod.
@@ -18,7 +19,7 @@ SECRET_ENV = "HOLDFAST_KUBERNETES_SECRET"
 TERMINATION_ENV = "HOLDFAST_KUBERNETES_TERMINATION"
 TERMINATION_LOG = "/dev/termination-log"
 
-PORT = 29_470  # at which the controller listens, in its own pod
+PORT, LIFE_PORT = 29_470, 29_471  # at which the controller listens in its pod, and each agent in its own
 # The exit code of an agent when the whole job has failed: the owner then makes no other pod. The training's own code is
 # in the controller's termination message.
 JOB_FAILED = 90

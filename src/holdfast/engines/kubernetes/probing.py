@@ -1,13 +1,19 @@
-"""Asks kubelets for a byte of a pod's log, in threads: the API server fetches it from the node, so only a living one answers."""
+"""Asks kubelets and agents for signs of life, in threads.
 
+A kubelet: for a byte of a pod's log, which the API server fetches from the node, so only a living one answers. An agent: by
+a connection to its port, past the API server.
+"""
+
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from holdfast.core.kubernetes.knocks import Answer
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
 
 AT_ONCE = 8
-KUBELET_S, SERVER_S = 4.0, 2.0
+KUBELET_S, SERVER_S, KNOCK_S = 4.0, 2.0, 1.5
 BY_KUBELET = (500, 502, 503, 504)  # of the server about a kubelet that does not answer
 
 
@@ -20,11 +26,22 @@ class Probed(NamedTuple):
     is_forbidden: bool = False
 
 
+class Knocked(NamedTuple):
+    """What became of a connection to an agent's port."""
+
+    pod: str
+    uid: str
+    answer: Answer
+
+
 class Probing:
-    def __init__(self, connection: Connection, namespace: str, hear: Callable[[Probed], None]) -> None:
+    def __init__(
+        self, connection: Connection, namespace: str, hear: Callable[[Probed | Knocked], None]
+    ) -> None:
         self._connection, self._hear = connection, hear
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-probe")
+        self._knockers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-knock")
         self._open: set[str] = set()
 
     def probe(self, pod: str, uid: str, container: str) -> None:
@@ -33,8 +50,12 @@ class Probing:
             self._open.add(pod)
             self._threads.submit(self._run, pod, uid, container)
 
+    def knock(self, pod: str, uid: str, address: str, port: int) -> None:
+        self._knockers.submit(lambda: self._hear(Knocked(pod, uid, _knocked(address, port))))
+
     def stop(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._knockers.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, pod: str, uid: str, container: str) -> None:
         try:
@@ -61,3 +82,14 @@ class Probing:
         except (RequestFailed, ServerAway):
             return None, False
         return (False if found["metadata"]["uid"] == uid else None), False
+
+
+def _knocked(address: str, port: int) -> Answer:
+    """Any other failure than a refusal says nothing of the process: a route may be missing."""
+    try:
+        socket.create_connection((address, port), timeout=KNOCK_S).close()
+    except ConnectionRefusedError:
+        return "refused"
+    except OSError:
+        return "none"
+    return "accepted"

@@ -16,7 +16,8 @@ from holdfast.engines.kubernetes.connection import (
     ServerAway,
 )
 from holdfast.engines.kubernetes.names import TAINT
-from holdfast.model.kubernetes import AnyClusterAct, DeletePod, Evict, TaintNode
+from holdfast.engines.kubernetes.remaking import Owner, order
+from holdfast.model.kubernetes import AnyClusterAct, DeletePod, Evict, RemakePods, TaintNode
 
 WAITING_MAX = 4096
 TRIES_REFUSED_MAX = 5  # of an answer that may pass, such as 429 or 500, to one request
@@ -35,8 +36,14 @@ class Done(NamedTuple):
 class Writing:
     """`hear` is called from the thread. `writes`: how many requests that change something were made."""
 
-    def __init__(self, connection: Connection, namespace: str, hear: Callable[[Done], None]) -> None:
-        self._connection, self._hear = connection, hear
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        hear: Callable[[Done], None],
+        owner: Owner | None = None,
+    ) -> None:
+        self._connection, self._hear, self._owner = connection, hear, owner
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._acts: queue.Queue[AnyClusterAct] = queue.Queue(WAITING_MAX)
         self._over = threading.Event()
@@ -110,6 +117,9 @@ class Writing:
                 self._delete(act.pod, act.uid, None)
             case TaintNode(node=node):
                 self._taint(node, TAINT, "true", "NoSchedule")
+            case RemakePods(way=way, attempt=attempt):
+                assert self._owner is not None, "the owner is known where pods are remade"
+                order(self._connection, self._owner, way, attempt)
             case _:
                 raise TypeError(f"{act} is no write")
 

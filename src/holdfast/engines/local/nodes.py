@@ -163,6 +163,9 @@ class LocalNodes:
     def is_to_end(self) -> bool:
         return False
 
+    def remake(self, attempt: int) -> bool:
+        return False
+
     def signalled(self, number: int) -> bool:
         return False
 

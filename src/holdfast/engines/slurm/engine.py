@@ -193,6 +193,9 @@ class SlurmEngine:
         self._watch.wonder()
         return True
 
+    def remake(self, attempt: int) -> bool:
+        return False
+
     def signalled(self, number: int) -> bool:
         """Returns True if Slurm can say why the controller got the signal: then EndAsked follows within 3 s."""
         if self._move is not None and self._move.is_moved:

@@ -13,6 +13,7 @@ from holdfast.model.flight.digests import Digest, RankLife
 from holdfast.model.flight.records import Entered
 from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.matches import Search
+from holdfast.model.policy import PolicyFields
 from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import RankStep
@@ -346,7 +347,7 @@ class EndAsked(News, frozen=True):
     time.
 
     `comes_back`: it will restart the job by itself, and its record continues. `for_others`: other jobs may use the
-    nodes meanwhile.
+    nodes meanwhile. `leave_code`: exit code of the agents, if it comes back.
     """
 
     reason: str
@@ -354,6 +355,7 @@ class EndAsked(News, frozen=True):
     finish_s: float
     comes_back: bool = False
     for_others: bool = False
+    leave_code: int = 0
 
 
 class JobGoesOn(News, frozen=True):
@@ -366,6 +368,23 @@ class EngineNote(News, frozen=True):
     text: str
 
 
+class NotRemade(News, frozen=True):
+    """The nodes of the job cannot be made anew: its workers are placed on those that are there."""
+
+    reason: str
+
+
+class PolicyAsked(News, frozen=True):
+    """The limits of the recovery that the job's platform asks for now. `refused`: fields whose values are out of range;
+    they stay as they are. `text`: what it says, for the log.
+    """
+
+    fields: PolicyFields
+    refused: tuple[str, ...] = ()
+    text: str = ""
+    by: str = ""
+
+
 class NoMoreNodes(News, frozen=True):
     """The answer to `more_nodes`: none will come."""
 
@@ -373,5 +392,15 @@ class NoMoreNodes(News, frozen=True):
 
 
 AnyNews = (
-    NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | EndAsked | JobGoesOn | EngineNote | NoMoreNodes
+    NodeReady
+    | NodeDown
+    | NodeAlive
+    | AgentEnded
+    | SetAside
+    | EndAsked
+    | JobGoesOn
+    | EngineNote
+    | NotRemade
+    | PolicyAsked
+    | NoMoreNodes
 )

@@ -79,14 +79,28 @@ class _ContainerStatus(Struct, rename="camel"):
     allocated_resources_status: list[_DeviceStatus] | None = None
 
 
+class _Container(Struct):
+    name: str = ""
+    command: list[str] | None = None
+
+
 class _PodSpec(Struct, rename="camel"):
     node_name: str = ""
+
+
+class _PodCommands(Struct):
+    containers: list[_Container] | None = None
+
+
+class _PodWithCommands(Struct):
+    spec: _PodCommands = msgspec.field(default_factory=_PodCommands)
 
 
 class _PodStatus(Struct, rename="camel"):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
     conditions: list[_Condition] | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
@@ -186,6 +200,7 @@ class StatusBody(Struct, rename="camel"):
 
 
 _PODS = msgspec.json.Decoder(_Pod)
+_COMMANDS = msgspec.json.Decoder(_PodWithCommands)
 _NODES = msgspec.json.Decoder(_Node)
 _OWNERS = msgspec.json.Decoder(_Owner)
 _EVENTS = msgspec.json.Decoder(_Event)
@@ -262,7 +277,18 @@ def pod_of(raw: bytes, container: str = "") -> PodState:
         if scheduled is not None and scheduled.status == "False"
         else "",
         sick_devices=_sick(ours),
+        address=status.pod_ip,
     )
+
+
+def command_of(raw: bytes, container: str) -> str:
+    """The program of a pod's container; empty: its image's. raises: NotRead"""
+    try:
+        pod = _COMMANDS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"a pod cannot be read: {error}") from error
+    found = next((one for one in pod.spec.containers or () if one.name == container), None)
+    return found.command[0] if found is not None and found.command else ""
 
 
 def node_of(raw: bytes) -> NodeState:
@@ -299,11 +325,15 @@ def owner_of(raw: bytes) -> OwnerState:
         name=owner.metadata.name,
         uid=owner.metadata.uid,
         version=owner.metadata.resource_version,
-        suspended=bool(owner.spec.suspend),
+        suspended=bool(owner.spec.suspend) or _is_restarting(owner.status),
+        is_suspended=any(
+            (one.type, one.status) == ("Suspended", _WANTED_TRUE) for one in owner.status.conditions or ()
+        ),
         deleting=owner.metadata.deletion_timestamp is not None,
         over=over,
         why=why,
         annotations=owner.metadata.annotations or {},
+        labels=owner.metadata.labels or {},
     )
 
 
@@ -337,6 +367,11 @@ def _outcome(status: _OwnerStatus) -> tuple[str, str]:
     if state is not None and state.phase in ("Failed", "Aborted", "Aborting", "Terminated", "Terminating"):
         return "failed", _short(f"{state.phase} {state.reason} {state.message}")
     return "", ""
+
+
+def _is_restarting(status: _OwnerStatus) -> bool:
+    """A Volcano Job that ends all its pods, to make them anew."""
+    return status.state is not None and status.state.phase == "Restarting"
 
 
 def _index(meta: _Meta) -> int | None:

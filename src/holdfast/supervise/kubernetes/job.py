@@ -13,8 +13,9 @@ from holdfast.core.kubernetes.annotations import applied
 from holdfast.core.plurals import counted
 from holdfast.engines.kubernetes import names
 from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
-from holdfast.engines.kubernetes.engine import Identity, KubernetesEngine
+from holdfast.engines.kubernetes.engine import Identity, KubernetesEngine, isolated_in
 from holdfast.engines.kubernetes.kinds import KINDS
+from holdfast.engines.kubernetes.remaking import Between
 from holdfast.jobs.agent_place import SECRET
 from holdfast.journal.jobdir import JobDir, JobInUse, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
@@ -33,10 +34,16 @@ class _Engine(KubernetesEngine):
     """Puts the job's secret, which its pods have from the cluster, into its folder."""
 
     def __init__(
-        self, connection: Connection, identity: Identity, secret: Path, *, has_no_record: bool
+        self,
+        connection: Connection,
+        identity: Identity,
+        secret: Path,
+        *,
+        has_no_record: bool,
+        remakes: bool,
     ) -> None:
-        super().__init__(connection, identity, has_no_record=has_no_record)
-        self._secret = secret
+        super().__init__(connection, identity, has_no_record=has_no_record, remakes=remakes)
+        self._secret, self.owns = secret, identity.owns
 
     def listen(self, folder: Path) -> Sequence[str]:
         there = folder / SECRET
@@ -52,7 +59,7 @@ def run_kubernetes(settings: RunSettings, env: Mapping[str, str], given: Mapping
     console = Console(quiet=settings.quiet)
     flags = msgspec.convert(given, PodFlags)
     if env.get(names.ROLE_ENV) == names.ROLE_CONTROLLER:
-        return _control(settings, env, console)
+        return _control(settings, flags, env, console)
     try:
         connection = connect(env, flags.context, flags.namespace)
         one = submit(connection, settings, flags, sys.argv[sys.argv.index("run") :], env)
@@ -89,7 +96,7 @@ def follow_job(
 # In the controller's pod --------------------------------------------------------------------------------------------
 
 
-def _control(settings: RunSettings, env: Mapping[str, str], console: Console) -> int:
+def _control(settings: RunSettings, flags: PodFlags, env: Mapping[str, str], console: Console) -> int:
     """Runs or resumes the job. The container ends with 0 once the job has ended, and its message has the code."""
     job = _job_of(settings)
     if job is not None and (code := _ended_code(job)) is not None:
@@ -99,17 +106,26 @@ def _control(settings: RunSettings, env: Mapping[str, str], console: Console) ->
     except NoCluster as error:
         console.tell(str(error))
         return USAGE
-    engine = _Engine(
-        connection, _identity(settings, env), Path(env[names.SECRET_ENV]), has_no_record=job is None
-    )
-    if job is None:
-        code = run_nodes(_with_annotations(settings, connection, env, console), engine)
-    else:
-        code = _resume(job, engine, env, console)
-    job = _job_of(settings)
-    if job is None or _ended_code(job) is None:
-        return code or USAGE  # the cluster starts it again
-    return _say_outcome(settings, env, code)
+    while True:
+        job = _job_of(settings)
+        engine = _Engine(
+            connection,
+            _identity(settings, env),
+            Path(env[names.SECRET_ENV]),
+            has_no_record=job is None,
+            remakes=flags.reschedule_pods,
+        )
+        if job is None:
+            Between(connection, engine.owns, (), console.tell).wait()
+            code = run_nodes(_with_annotations(settings, connection, env, console), engine)
+        else:
+            Between(connection, engine.owns, isolated_in(job.path), console.tell).wait()
+            code = _resume(job, engine, env, console)
+        job = _job_of(settings)
+        if job is not None and _ended_code(job) is not None:
+            return _say_outcome(settings, env, code)
+        if job is None or not engine.is_moved:
+            return code or USAGE  # the cluster starts it again
 
 
 def _with_annotations(

@@ -17,11 +17,11 @@ from msgspec import Struct
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
 from holdfast.engines.kubernetes.kinds import KINDS, OwnerKind
 from holdfast.engines.kubernetes.manifests import STATE, Document, Wanted, owner, the_rest
+from holdfast.jobs.elsewhere import SUBMITTED as FOLDER
 from holdfast.journal.jobdir import check_name
 from holdfast.model.settings import RunSettings
 from holdfast.settings.table import SETTINGS
 
-FOLDER = "kubernetes"
 NAME_MAX = 40  # of the job: names of its pods and labels are longer, and end at 63
 TRIES, AGAIN_S = 5, 1.0
 _LETTERS = "bcdfghjkmnpqrstvwxz23456789"
@@ -53,7 +53,7 @@ class NotSubmitted(Exception):
 
 
 class PodFlags(Struct, frozen=True, kw_only=True):
-    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each."""
+    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each. `reschedule_pods`: a reschedule makes all pods anew."""
 
     image: str = ""
     gpus: int = 0
@@ -61,6 +61,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     context: str = ""
     env: tuple[str, ...] = ()
+    reschedule_pods: bool = False
 
 
 class Submission(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@
 | child Jobs named JOBSET-PART-NUMBER, labelled with jobset.sigs.k8s.io/… | jobset.sigs.k8s.io/docs/reference/labels/ |
 | a failed child Job restarts all (Recreate), up to failurePolicy.maxRestarts; rules by the reason of the Job's failure | jobset.sigs.k8s.io/docs/tasks/simple/failure_policy_example/ |
 | success: all Jobs, or those of successPolicy, are complete | jobset.sigs.k8s.io/docs/tasks/simple/success_policy_example/ |
-| suspend is passed on to the child Jobs | jobset.sigs.k8s.io/docs/concepts/ |
+| suspend is passed on to the child Jobs, and told as the condition Suspended | jobset.sigs.k8s.io/docs/concepts/ |
 """
 
 import copy
@@ -19,6 +19,7 @@ from kubernetes.apiserver.controllers.pods import (
     owned,
     owner,
     with_condition,
+    with_suspended,
 )
 from kubernetes.apiserver.kinds import Kind
 
@@ -64,6 +65,9 @@ class JobSets:
             return
         self._make(one, jobs, restarts)
         self._pass_on_suspend(one, jobs)
+        told = with_suspended(state.get("conditions"), bool(one["spec"].get("suspend")), "JobSet")
+        if told != state.get("conditions", []):
+            self._store.change(KEY, one, status={**state, "conditions": told})
 
     def _fail(self, one, state, restarts, failed):
         policy = one["spec"].get("failurePolicy") or {}

@@ -2,6 +2,7 @@
 
 import copy
 
+from kubernetes.apiserver.answers import now
 from kubernetes.apiserver.kinds import Kind
 
 POD = Kind("", "v1", "Pod", "pods", status=True)
@@ -72,6 +73,16 @@ def condition(kind, reason="", message="", at="", status="True"):
 
 def with_condition(conditions, new):
     return [one for one in conditions or () if one["type"] != new["type"]] + [new]
+
+
+def with_suspended(conditions, wanted, kind):
+    """The conditions with Suspended, as it has to be now; unchanged where it never was."""
+    has = any((one["type"], one["status"]) == ("Suspended", "True") for one in conditions or ())
+    if has == wanted:
+        return conditions or []
+    reason = f"{kind}Suspended" if wanted else f"{kind}Resumed"
+    new = condition("Suspended", reason, reason, now(), "True" if wanted else "False")
+    return with_condition(conditions, new)
 
 
 def has_condition(one, kind):

@@ -95,6 +95,8 @@ def _why_not(pod, node, here):
     labels = node["metadata"].get("labels") or {}
     if not (pod["spec"].get("nodeSelector") or {}).items() <= labels.items():
         return "node(s) didn't match Pod's node affinity/selector"
+    if not _fits_affinity(pod, labels):
+        return "node(s) didn't match Pod's node affinity/selector"
     name = node["metadata"]["name"]
     mine = [one for one in here if one["spec"]["nodeName"] == name]
     free = int(((node.get("status") or {}).get("allocatable") or {}).get(GPU, 0)) - sum(map(_gpus, mine))
@@ -113,6 +115,22 @@ def _why_not(pod, node, here):
         if any(matches_labels(term["labelSelector"], one["metadata"].get("labels")) for one in mine):
             return "node(s) didn't match pod anti-affinity rules"
     return ""
+
+
+def _fits_affinity(pod, labels):
+    """source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity (In and NotIn)"""
+    of_node = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = of_node.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    for term in required["nodeSelectorTerms"]:
+        found = [
+            (labels.get(one["key"]) in one["values"]) == (one["operator"] == "In")
+            for one in term.get("matchExpressions", ())
+        ]
+        if found and all(found):
+            return True
+    return False
 
 
 def _tolerates(pod, taint):

@@ -16,6 +16,7 @@ from kubernetes.apiserver.controllers.pods import (
     owned,
     owner,
     with_condition,
+    with_suspended,
 )
 from kubernetes.apiserver.kinds import Kind
 
@@ -49,6 +50,9 @@ class TrainJobs:
         wanted = bool(one["spec"].get("suspend"))
         if bool(made[0]["spec"].get("suspend")) != wanted:
             self._store.change(SETS, made[0], spec={**made[0]["spec"], "suspend": wanted})
+        told = with_suspended(state.get("conditions"), wanted, "TrainJob")
+        if told != state.get("conditions", []) and not has_condition(made[0], "Completed"):
+            self._store.change(KEY, one, status={**state, "conditions": told})
 
     def _make(self, one):
         meta, spec = one["metadata"], one["spec"]

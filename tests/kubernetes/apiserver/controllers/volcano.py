@@ -44,7 +44,7 @@ class VolcanoJobs:
         action = asked or self._policy(job, pods)
         if action == "RestartJob":
             retries = (job.get("status") or {}).get("retryCount", 0)
-            over = retries >= job["spec"].get("maxRetry", 3) and not asked
+            over = retries >= job["spec"].get("maxRetry", 3)
             self._say(job, "Failed" if over else "Restarting", pods, retries + (0 if over else 1))
         elif action in ("AbortJob", "TerminateJob"):
             self._say(job, "Aborting" if action == "AbortJob" else "Terminating", pods)

@@ -1,0 +1,102 @@
+"""Defines what a worker group engine needs besides the group: the link, detectors, diagnosis, calls and files."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.core.workers.acts import Act
+from holdfast.link.arrived import Arrived
+from holdfast.model.events import AnyEvent
+from holdfast.model.nodes.workers import Looked, RecordsTold, Sampled, Shipped, WorkerEvidence
+from holdfast.model.orders import Diagnose
+
+
+class Link(Protocol):
+    """The methods of the hub that are used here."""
+
+    def turn(self) -> Sequence[Arrived]: ...
+
+    def fileno(self) -> int: ...
+
+    def recorded(self, stream: str, seq: int) -> None: ...
+
+    def order(self, peer: str, order_id: str, body: bytes) -> None: ...
+
+    def forget_orders(self, peer: str, prefix: str = "") -> None: ...
+
+    def say(self, peer: str, body: bytes) -> bool: ...
+
+    def offset_s(self, peer: str) -> float | None: ...
+
+    def silent_s(self, peer: str) -> float: ...
+
+    def drop(self, peer: str, why: str) -> None: ...
+
+
+class Looking(Protocol):
+    """A detector. `tick` may begin a long computation; `go_on` does one piece of it while it `is_busy`."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+    def tick(self, at_s: float) -> list[Act]: ...
+
+    def go_on(self, at_s: float) -> list[Act]: ...
+
+
+class HangWatch(Looking, Protocol):
+    """Central hang detection (controller/hang_watch.py)."""
+
+    def sampled(self, node: str, report: Sampled) -> None: ...
+
+    def looked(self, node: str, report: Looked) -> None: ...
+
+
+class StragglerWatch(Looking, Protocol):
+    """Central detection of slow ranks and nodes (controller/straggler_watch.py)."""
+
+    def sampled(self, node: str, report: Sampled) -> None: ...
+
+    def records(self, node: str, report: RecordsTold) -> None: ...
+
+
+class Conclusion(Protocol):
+    """Central diagnosis (controller/conclusion.py)."""
+
+    def diagnose(self, order: Diagnose, at_s: float) -> list[Act]: ...
+
+    def evidence(self, node: str, report: WorkerEvidence) -> None: ...
+
+    def heard(self, event: AnyEvent) -> None: ...
+
+    def turn(self, at_s: float) -> list[Act]: ...
+
+
+class Calls(Protocol):
+    """Calls of users on nodes (controller/calls.py)."""
+
+    def hear(self, peer: str, body: bytes) -> bool: ...
+
+    def left(self, peer: str) -> None: ...
+
+    def turn(self) -> None: ...
+
+
+class Files(Protocol):
+    """Copies of the workers' files, if the job's folder is not shared (controller/shipped.py)."""
+
+    def take(self, report: Shipped) -> str: ...
+
+
+class Parts(Struct):
+    """The parts that process reports besides the worker group."""
+
+    hangs: HangWatch
+    conclusion: Conclusion
+    calls: Calls
+    files: Files
+    stragglers: StragglerWatch | None = None
+    shunned: Callable[[], frozenset[str]] = frozenset  # nodes that the node book excludes
+    # Isolates the node for all jobs; or returns why it may not (node, reason -> why not).
+    why_not_isolate: Callable[[str, str], str] = lambda node, reason: ""

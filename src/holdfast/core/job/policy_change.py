@@ -1,0 +1,39 @@
+"""Applies a change of the policy while the job runs, such as an annotation of its platform. Pure.
+
+The change is an event of the journal, so a resumed controller decides with the same limits. Budgets already spent stay spent.
+"""
+
+from msgspec import UNSET
+from msgspec.structs import asdict, replace
+
+from holdfast.core.job.decision import Decision
+from holdfast.model.events import PolicyChanged
+from holdfast.model.nodes.workers import PolicyAsked
+from holdfast.model.policy import Policy, PolicyFields
+from holdfast.model.state import Ended, Job, State
+
+
+def in_force(job: Job, policy: Policy) -> Policy:
+    """The policy of the start, with what was changed since."""
+    return with_fields(policy, job.policy_fields) if job.policy_fields is not None else policy
+
+
+def with_fields(policy: Policy, fields: PolicyFields) -> Policy:
+    given = {name: value for name, value in asdict(fields).items() if value is not UNSET}
+    return replace(policy, **given)
+
+
+def wanted(job: Job, policy: Policy, asked: PolicyAsked, at_s: float) -> PolicyChanged | None:
+    """The event for what a platform asks for; None: it is in force already. What is refused stays as it is."""
+    kept = job.policy_fields or PolicyFields()
+    fields = replace(asked.fields, **{name: getattr(kept, name) for name in asked.refused})
+    if with_fields(policy, fields) == in_force(job, policy):
+        return None
+    return PolicyChanged(at_s=at_s, fields=fields, by=asked.by, text=f"{asked.by}: {asked.text}")
+
+
+def on_changed(state: State, event: PolicyChanged) -> Decision:
+    if isinstance(state.phase, Ended):
+        return Decision(state)
+    job = replace(state.job, policy_fields=event.fields)
+    return Decision(State(job, state.phase), why=event.text)

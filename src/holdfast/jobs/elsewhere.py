@@ -1,0 +1,33 @@
+"""Says that a job's record is on a cluster and not on this machine: the command is then run there.
+
+kubernetes/<job>.json      in the state folder: written when the job was submitted from here
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+SUBMITTED = "kubernetes"  # folder of the notes
+INSIDE_ENV = "HOLDFAST_KUBERNETES_ROLE"  # set in the pods of a job
+
+
+class JobElsewhere(Exception):
+    """The record is in the pod of the job's controller. `why_not_here`: for people, where it is not there either.
+
+    `name`: None: the newest job that was submitted from this state folder.
+    """
+
+    def __init__(self, name: str | None, root: Path, why_not_here: str) -> None:
+        super().__init__(why_not_here)
+        self.name, self.root, self.why_not_here = name, root, why_not_here
+
+
+def is_elsewhere(name: str | None, root: Path, env: Mapping[str, str]) -> bool:
+    """True if a job that is not here was submitted to a cluster, or may have been from another machine."""
+    if env.get(INSIDE_ENV):
+        return False
+    with suppress(OSError, ValueError):
+        if any((root / SUBMITTED).glob(f"{name or '*'}.json")):
+            return True
+    is_configured = bool(env.get("KUBECONFIG")) or (Path(env.get("HOME", "/")) / ".kube/config").exists()
+    return name is not None and is_configured

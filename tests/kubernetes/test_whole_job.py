@@ -1,0 +1,97 @@
+"""A whole job that is rescheduled on Kubernetes: all its pods are made anew, and its record continues."""
+
+import pytest
+
+from holdfast.engines.kubernetes.names import REMAKE
+from holdfast.engines.kubernetes.remaking import kept_off
+from kubernetes.whole_job import KubernetesJob
+from many.whole_job import LONG_S
+from run.place import wait_for
+
+pytestmark = pytest.mark.timeout(280)
+RESTARTS = ("--max-restarts", 100, "--unconditional-restart")
+
+
+def uids(job):
+    return {pod["metadata"]["uid"] for pod in job.pods().values()}
+
+
+@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano"])
+def test_a_reschedule_makes_all_pods_anew(tmp_path, cache_home, kind):
+    job = KubernetesJob(tmp_path, cache_home, kind=kind)
+    try:
+        run = job.submit("--reschedule-pods", restarts=RESTARTS)
+        job.given_to()
+        job.trains()
+        before = uids(job)
+        job.kill(job.rank(1))
+        job.trains(attempt=2)
+        assert not before & uids(job)
+        assert REMAKE not in (job.owner()["metadata"].get("annotations") or {})
+        job.waits_for("job-moved")
+        assert len(job.events("job-moved")) == 1
+        job.go()
+        assert run.code(LONG_S) == 0, job.said()
+        assert job.owner_says() == "succeeded"
+    finally:
+        job.end()
+
+
+def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(job):
+    run = job.submit(restarts=RESTARTS)
+    job.given_to()
+    job.trains()
+    path = "/apis/batch/v1/namespaces/default/jobs/t"
+    job.server.merge(path, {"spec": {"suspend": True}})
+    wait_for(lambda: f"no pod: {job.said()}", lambda: not job.pods(), LONG_S)
+    wait_for(
+        lambda: f"the wait: {job.said()}",
+        lambda: "Job t is suspended: the job continues when it is resumed" in job.said(),
+        LONG_S,
+    )
+    assert job.owner_says() == ""
+    job.server.merge(path, {"spec": {"suspend": False}})
+    job.trains(attempt=2)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(job):
+    run = job.submit("--reschedule-pods", restarts=RESTARTS)
+    job.given_to()
+    job.trains()
+    job.server.control("deny", denied=[["patch", "jobs"]])
+    before = uids(job)
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert before == uids(job)
+    assert "the workers restart on the nodes that are there" in job.said()
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_template_keeps_its_pods_off_nodes_besides_what_it_asks_for_already():
+    given = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": "pool", "operator": "In", "values": ["gpu"]},
+                            {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]},
+                        ]
+                    }
+                ]
+            }
+        },
+        "podAntiAffinity": {"a": 1},
+    }
+    found = kept_off(given, ["n2"])
+    (term,) = found["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "pool", "operator": "In", "values": ["gpu"]},
+        {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1", "n2"]},
+    ]
+    assert found["podAntiAffinity"] == {"a": 1}
+    assert kept_off(found, ["n2"]) == found
+    assert kept_off(None, ["n2"])["nodeAffinity"]
