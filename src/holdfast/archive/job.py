@@ -74,7 +74,9 @@ class Reading:
         if story is None:
             return None
         scene = read_scene(self.job, story) if with_files else NO_SCENE
-        made = incident_document(story, self.summary, self.seen, scene, zone=self.zone)
+        made = incident_document(
+            story, self.summary, self.seen, scene, findings=self.findings, zone=self.zone
+        )
         return replace(made, etag=etag_of(made))
 
     def _look(self, job_id: str, source: str) -> Seen:
