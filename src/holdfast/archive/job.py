@@ -18,6 +18,7 @@ from holdfast.archive.heard import Heard
 from holdfast.archive.incident_files import read_scene
 from holdfast.archive.state import Truth, steps_now, true_state
 from holdfast.core.job.story import IncidentStory, Summary
+from holdfast.jobs.record import labels_of
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.incidents import IncidentDocument
 from holdfast.model.documents.jobs import JobDocument, JobRow
@@ -100,6 +101,7 @@ class Reading:
             steps=steps_now(steps_of(job, summary), truth),
             worker_steps=steps,
             files=files,
+            labels=labels_of(self.facts),
             living=truth.living,
             is_being_ended=truth.is_being_ended,
             warnings=self._notes,
