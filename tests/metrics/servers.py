@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 from holdfast.metrics.prometheus import Prometheus
 from run.place import wait_for
@@ -58,15 +59,20 @@ class Tool:
         self._process.wait(30)
 
 
-def prometheus(folder: Path, targets: list[int], *, rules: str = "", alertmanager: int | None = None) -> Tool:
-    """Scrapes these ports each second. `rules`: a pattern of rule files."""
-    config = {
+def prometheus(
+    folder: Path, targets: list[int], *, rules: str = "", alertmanager: int | None = None, token: str = ""
+) -> Tool:
+    """Scrapes these ports each second. `rules`: a pattern of rule files. `token`: sent to the targets."""
+    config: dict[str, Any] = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "scrape_configs": [
             {"job_name": "played", "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in targets]}]}
         ],
         "rule_files": [rules] if rules else [],
     }
+    if token:
+        (folder / "token").write_text(token)
+        config["scrape_configs"][0]["authorization"] = {"credentials_file": str(folder / "token")}
     if alertmanager is not None:
         config["alerting"] = {
             "alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]
@@ -96,8 +102,12 @@ def with_history(folder: Path, text: str) -> None:
     )
 
 
-def alertmanager(folder: Path, webhook: str) -> Tool:
-    """Sends all alerts, at once, to this URL."""
+def alertmanager(folder: Path, webhook: str, token: str = "") -> Tool:
+    """Sends all alerts, at once, to this URL, with the token of a file."""
+    receiver: dict[str, object] = {"url": webhook, "send_resolved": True}
+    if token:
+        (folder / "token").write_text(token)
+        receiver["http_config"] = {"authorization": {"credentials_file": str(folder / "token")}}
     config = {
         "route": {
             "receiver": "it",
@@ -106,7 +116,7 @@ def alertmanager(folder: Path, webhook: str) -> Tool:
             "repeat_interval": "1h",
             "group_by": ["..."],
         },
-        "receivers": [{"name": "it", "webhook_configs": [{"url": webhook, "send_resolved": True}]}],
+        "receivers": [{"name": "it", "webhook_configs": [receiver]}],
     }
     file, port = folder / "alertmanager.yml", free_port()
     file.write_text(json.dumps(config))

@@ -5,33 +5,36 @@ import threading
 import time
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from core.metrics.test_alerts import AGAIN, FAILED, summary
 from holdfast.core.metrics.alerts import NAME
-from holdfast.metrics.alert_receiver import AlertReceiver
+from holdfast.metrics.alert_receiver import AlertReceiver, NotRecorded
 from holdfast.metrics.alertmanager import AlertmanagerSender, AlertmanagerUnavailable, post
-from holdfast.model.monitoring.alerts import Alert
+from holdfast.model.documents.actions import AlertWebhook
+from holdfast.model.monitoring.alerts import Alert, ReceivedAlert
+from holdfast.parsers.alertmanager import received
 from metrics.servers import Played, alertmanager, free_port, text
 from run.place import wait_for
 
 
-class Receiver:
-    """A server that mounts the receiver of webhooks."""
+class Webhook:
+    """A server that receives webhooks as the server of the page does: the parts behind its route."""
 
     def __init__(self, jobs):
         self.notes = []
         self.answers = []
-        self.receiver = AlertReceiver(lambda: jobs, self.notes.append)
+        self.receiver = AlertReceiver(lambda: jobs, lambda job, found: self.notes.extend(found))
         self._lock = threading.Lock()
 
     def __call__(self, handler):
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         with self._lock:
-            status, words = self.receiver.receive(body)
-        self.answers.append((status, words))
-        text(words, status)(handler)
+            alerts = received(msgspec.json.decode(body, type=AlertWebhook))
+            self.answers.append(self.receiver.record(self.receiver.new(alerts)))
+        text("", 200)(handler)
 
 
 def listed(server):
@@ -40,7 +43,7 @@ def listed(server):
 
 
 def test_an_incident_is_an_alert_that_resolves(tools, started, tmp_path):
-    webhook = Receiver({})
+    webhook = Webhook({})
     server = started(alertmanager(tmp_path, started(Played(webhook)).url))
     sender = AlertmanagerSender(server.url, page="http://page/1")
     now_s = time.time()
@@ -72,7 +75,7 @@ def shifted(job, by_s):
 
 
 def test_another_alert_is_evidence_for_the_job_on_that_node_once(tools, started, tmp_path):
-    webhook = Receiver({"pretrain": ("node-1", "node-2"), "other": ("node-3",)})
+    webhook = Webhook({"pretrain": ("node-1", "node-2"), "other": ("node-3",)})
     server = started(alertmanager(tmp_path, started(Played(webhook)).url))
     now_s = time.time()
     labels = {"alertname": "GpuXid", "Hostname": "node-2", "gpu": "3"}
@@ -88,9 +91,28 @@ def test_another_alert_is_evidence_for_the_job_on_that_node_once(tools, started,
     assert "is resolved" in webhook.notes[1].text
 
 
-def test_a_body_that_is_none_is_answered(started):
-    webhook = Receiver({})
-    assert webhook.receiver.receive(b"nonsense")[0] == 400
+def test_a_job_that_cannot_be_asked_gets_the_alert_of_the_next_webhook():
+    asked = []
+
+    def note(job, found):
+        asked.append((job, len(found)))
+        if len(asked) == 1:
+            raise NotRecorded(f"job {job} does not answer")
+
+    receiver = AlertReceiver(lambda: {"a": ("node-1",), "b": ("node-1",)}, note)
+    alert = ReceivedAlert(
+        status="firing",
+        labels={"alertname": "X", "node": "node-1"},
+        annotations={},
+        starts_s=1.0,
+        ends_s=None,
+        fingerprint="f",
+    )
+    first = receiver.record(receiver.new([alert]))
+    assert (first.new, first.failed) == (1, ("job a does not answer",))
+    assert receiver.record(receiver.new([alert])).new == 1
+    assert receiver.new([alert]) == {}
+    assert asked == [("a", 1), ("b", 1), ("a", 1)]
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,11 @@ def test_a_policy_also_sets_what_stands_beside_the_ladder():
     assert "PERF_BASELINE_STEPS: not translated" in settled.notes[0]
 
 
+def test_labels_are_pairs():
+    settled = settle({"labels": "team=vision, run=a=b,empty="}, NOWHERE)
+    assert settled.run.labels == ("team=vision", "run=a=b", "empty=")
+
+
 @pytest.mark.parametrize(
     ("flags", "environ", "says"),
     [
@@ -97,6 +102,8 @@ def test_a_policy_also_sets_what_stands_beside_the_ladder():
         ({"step-pattern": r"(?P<time>\d+)"}, {}, "it has no group (?P<step>...). For the line "),
         ({}, {"HOLDFAST_STEP_PATTERN": "gone.toml"}, "HOLDFAST_STEP_PATTERN: the step forms in "),
         ({}, {"HOLDFAST_SHADOW": "perhaps"}, "HOLDFAST_SHADOW cannot be 'perhaps'; allowed: true or false"),
+        ({"labels": "team"}, {}, "at most 64 KEY=VALUE with commas between"),
+        ({"labels": ",".join(f"k{n}=v" for n in range(65))}, {}, "at most 64 KEY=VALUE"),
         ({}, {"HOLDFAST_MAX_RESTART": "3"}, "did you mean HOLDFAST_MAX_RESTARTS?"),
         ({}, {"HOLDFAST_CONFG": "x"}, "did you mean HOLDFAST_CONFIG?"),
         ({}, {"MA_HANG_DETECT_TIME": "0"}, "MA_HANG_DETECT_TIME cannot be '0'; allowed: 1 to 10080"),

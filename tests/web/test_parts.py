@@ -96,7 +96,9 @@ def test_a_handler_that_fails_tells_no_more_than_that(tmp_path, caplog):
         raise ZeroDivisionError("the secret of the handler")
 
     settings = ServerSettings(state_dirs=(tmp_path,), fleet_dir=tmp_path)
-    guard = Guard(fails, settings, Access(settings, TokenFile(tmp_path), lambda: 0.0))
+    failures = []
+    access = Access(settings, TokenFile(tmp_path), lambda: 0.0)
+    guard = Guard(fails, settings, access, lambda: failures.append(1))
 
     async def ask():
         transport = httpx.ASGITransport(guard)
@@ -107,6 +109,7 @@ def test_a_handler_that_fails_tells_no_more_than_that(tmp_path, caplog):
     assert answer.status_code == 500 and "secret" not in answer.text
     assert answer.json()["error"]["code"] == "failed" and "server" not in answer.headers
     assert "the secret of the handler" in caplog.text
+    assert failures == [1]
 
 
 def test_a_line_becomes_the_beginning_of_a_signature():

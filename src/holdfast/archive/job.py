@@ -18,6 +18,7 @@ from holdfast.archive.heard import Heard
 from holdfast.archive.incident_files import read_scene
 from holdfast.archive.state import Truth, steps_now, true_state
 from holdfast.core.job.story import IncidentStory, Summary
+from holdfast.jobs.record import labels_of
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.incidents import IncidentDocument
 from holdfast.model.documents.jobs import JobDocument, JobRow
@@ -74,7 +75,9 @@ class Reading:
         if story is None:
             return None
         scene = read_scene(self.job, story) if with_files else NO_SCENE
-        made = incident_document(story, self.summary, self.seen, scene, zone=self.zone)
+        made = incident_document(
+            story, self.summary, self.seen, scene, findings=self.findings, zone=self.zone
+        )
         return replace(made, etag=etag_of(made))
 
     def _look(self, job_id: str, source: str) -> Seen:
@@ -98,6 +101,7 @@ class Reading:
             steps=steps_now(steps_of(job, summary), truth),
             worker_steps=steps,
             files=files,
+            labels=labels_of(self.facts),
             living=truth.living,
             is_being_ended=truth.is_being_ended,
             warnings=self._notes,

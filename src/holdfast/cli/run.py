@@ -46,6 +46,7 @@ def _flag(key: str) -> Any:
         "path": "FILE" if key in FILES else "DIR",
         "address": "HOST:PORT",
         "url": "URL",
+        "labels": "KEY=VALUE,...",
         "choice": "|".join(setting.choices),
     }.get(setting.kind, "TEXT")
     names = filter(None, (setting.flag_name, setting.also))
@@ -100,6 +101,7 @@ def run(
     config: Annotated[
         str | None, Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
     ] = None,
+    labels: Annotated[str | None, _flag("labels")] = None,
     policy: Annotated[str | None, _flag("policy")] = None,
     max_restarts: Annotated[str | None, _flag("max-restarts")] = None,
     unconditional_restart: Annotated[bool | None, _flag("unconditional-restart")] = None,

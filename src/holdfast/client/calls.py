@@ -10,6 +10,7 @@ import msgspec
 from holdfast.model.documents.actions import (
     Acknowledge,
     ActionResult,
+    AlertWebhook,
     AuditLine,
     Body,
     Correct,
@@ -175,6 +176,10 @@ def acknowledge(job: str, number: int, text: str) -> Call[ActionResult]:
 
 def correct(job: str, number: int, category: str, text: str) -> Call[ActionResult]:
     return _act(f"{_incident(job, number)}/correct", Correct(category=category, text=text))
+
+
+def alerts(webhook: AlertWebhook) -> Call[ActionResult]:
+    return _act("/alerts", webhook)
 
 
 def isolate(node: str, reason: str) -> Call[ActionResult]:

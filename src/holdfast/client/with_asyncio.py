@@ -12,7 +12,15 @@ from holdfast.client.calls import Call
 from holdfast.client.errors import ApiError
 from holdfast.client.events import RECONNECT_S, RECONNECT_S_MAX, SILENCE_S, Live, Parser
 from holdfast.client.requests import COMMAND_S, TIMEOUT_S, answer, base, built, headers, not_reached
-from holdfast.model.documents.actions import ActionResult, AuditLine, ExecCommand, ExecResult, Health, Me
+from holdfast.model.documents.actions import (
+    ActionResult,
+    AlertWebhook,
+    AuditLine,
+    ExecCommand,
+    ExecResult,
+    Health,
+    Me,
+)
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
 from holdfast.model.documents.jobs import HeatMap, JobDocument, JobRow, JobsPage, LogPage, StepSeries
 from holdfast.model.documents.live import StreamEnded
@@ -201,6 +209,10 @@ class AsyncClient:
 
     async def correct(self, job: str, number: int, category: str, text: str = "") -> ActionResult:
         return await self._call(calls.correct(job, number, category, text))
+
+    async def alerts(self, webhook: AlertWebhook) -> ActionResult:
+        """Records alerts in the running jobs on their nodes, as Alertmanager's webhook does. Needs a token."""
+        return await self._call(calls.alerts(webhook))
 
     async def isolate(self, node: str, reason: str) -> ActionResult:
         return await self._call(calls.isolate(node, reason))

@@ -20,6 +20,7 @@ from holdfast.model.calls import (
     AnyCallWord,
     AnyRequest,
     AskCall,
+    AskNotes,
     AskPlaces,
     AskRemark,
     AskRestart,
@@ -148,7 +149,7 @@ class CallRelay:
                 self._answer_places(peer, word)
             case AskCall() if call is None:
                 self._ask(peer, word)
-            case AskStop() | AskRestart() | AskRemark():
+            case AskStop() | AskRestart() | AskRemark() | AskNotes():
                 self._answer_request(peer, word)
             case CancelCall() if call is not None and call.client == peer:
                 self._cancel(word.call, call, keep=True)

@@ -1,4 +1,4 @@
-"""Carries out what people ask of a job itself: a stop, a restart, a remark on an incident. Each becomes an event.
+"""Carries out what is asked of a job itself: a stop, a restart, a remark on an incident, alerts to record. Each becomes an event.
 
 The core decides what comes of it, and the journal keeps who asked.
 """
@@ -6,9 +6,18 @@ The core decides what comes of it, and the journal keeps who asked.
 import signal
 from collections.abc import Callable
 
+from holdfast.controller.alert_notes import KEY, KEY_CHARACTERS_MAX, AlertNotes
 from holdfast.controller.loop import Controller
-from holdfast.model.calls import AnyRequest, AskRemark, AskRestart, AskStop
-from holdfast.model.events import IncidentAcknowledged, RestartRequested, StopRequested, VerdictCorrected
+from holdfast.core.job.story_lines import ALERT
+from holdfast.core.plurals import counted
+from holdfast.model.calls import NOTES_MAX, AlertNote, AnyRequest, AskNotes, AskRemark, AskRestart, AskStop
+from holdfast.model.events import (
+    FindingNoted,
+    IncidentAcknowledged,
+    RestartRequested,
+    StopRequested,
+    VerdictCorrected,
+)
 from holdfast.model.state import Ended, Finishing, Holding, Running
 
 BY_CHARACTERS_MAX = 100
@@ -16,7 +25,9 @@ TEXT_CHARACTERS_MAX = 2_000
 
 
 class Requests:
-    """`pass_on`: sends a signal to the command. `grace_s`: how long it may then take to end by itself."""
+    """`pass_on`: sends a signal to the command. `grace_s`: how long it may then take to end by itself. `notes`: the alerts
+    that the journal has already.
+    """
 
     def __init__(
         self,
@@ -24,8 +35,10 @@ class Requests:
         clock: Callable[[], float],
         grace_s: float,
         pass_on: Callable[[int], None],
+        notes: AlertNotes | None = None,
     ) -> None:
         self._controller, self._clock = controller, clock
+        self.notes = notes or AlertNotes()
         self._grace_s, self._pass_on = grace_s, pass_on
 
     def carry_out(self, word: AnyRequest) -> tuple[bool, str]:
@@ -40,6 +53,8 @@ class Requests:
                 return self._restart(by, plain(word.reason))
             case AskRemark():
                 return self._remark(by, word)
+            case AskNotes():
+                return self._note(by, word)
 
     def _stop(self, by: str, reason: str, *, force: bool) -> tuple[bool, str]:
         before = self._controller.state
@@ -77,6 +92,40 @@ class Requests:
             raise ValueError(f"job {self._controller.state.job.name} has no incident {word.incident}")
         self._controller.handle(remark(word, by, self._clock()))
         return True, remark_done(word)
+
+    def _note(self, by: str, word: AskNotes) -> tuple[bool, str]:
+        state = self._controller.state
+        if isinstance(state.phase, Ended):
+            raise ValueError(
+                f"job {state.job.name} has ended ({state.phase.outcome}): alerts are not recorded"
+            )
+        if len(word.notes) > NOTES_MAX:
+            raise ValueError(f"{len(word.notes)} alerts are too many for one request: at most {NOTES_MAX}")
+        at_s = self._clock()
+        by_key = {one.key[:KEY_CHARACTERS_MAX]: one for one in word.notes}
+        new, refused = self.notes.new(by_key, at_s)
+        for key, one in by_key.items():
+            if key in new:
+                event = noted(one, by, at_s)
+                self._controller.handle(event)
+                self.notes.remember(event)
+        text = f"{counted(len(new), 'new alert')} recorded in job {state.job.name}"
+        if refused:
+            text += f"; {refused} beyond the limit of alerts in an hour are not"
+        return bool(new), text
+
+
+def noted(note: AlertNote, by: str, at_s: float) -> FindingNoted:
+    """Returns the event that records an alert."""
+    more: dict[str, float | int | str | list[float]] = {
+        KEY: note.key[:KEY_CHARACTERS_MAX],
+        "node": plain(note.node, BY_CHARACTERS_MAX),
+        "status": plain(note.status, BY_CHARACTERS_MAX),
+        "by": by,
+    }
+    if note.since_s is not None:
+        more["since_s"] = note.since_s
+    return FindingNoted(at_s=at_s, finding=ALERT, text=plain(note.text), numbers=more)
 
 
 def remark(word: AskRemark, by: str, at_s: float) -> IncidentAcknowledged | VerdictCorrected:

@@ -92,6 +92,14 @@ class Record:
         self.reader.close()
 
 
+def labels_of(facts: dict[str, Any]) -> dict[str, str]:
+    """Returns the labels that the job was started with."""
+    settings = facts.get("settings")
+    found = settings.get("labels") if isinstance(settings, dict) else None
+    pairs = (str(one).partition("=") for one in found) if isinstance(found, list) else ()
+    return {key: value for key, _, value in pairs}
+
+
 def named_job(name: str | None, state_dir: str | None) -> JobDir:
     """The job of this name; without a name the newest. raises: RecordUnreadable, JobElsewhere"""
     try:

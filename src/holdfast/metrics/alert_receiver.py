@@ -3,47 +3,67 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct
+
 from holdfast.core.metrics.alerts import evidence
-from holdfast.model.monitoring.alerts import AlertEvidence
+from holdfast.model.monitoring.alerts import AlertEvidence, ReceivedAlert
 from holdfast.model.monitoring.metrics import Sample
-from holdfast.parsers.alertmanager import WebhookUnreadable, received
 
 KNOWN_MAX = 10_000
 STATUSES = ("firing", "resolved")
-TAKEN, BAD_REQUEST = 200, 400
+
+
+class NotRecorded(Exception):
+    """The evidence is not recorded now; the sender should try again. One line: why."""
+
+
+class Received(Struct, frozen=True, kw_only=True):
+    """What became of the alerts of a webhook. `new`: recorded alerts. `failed`: why others are not, one line per job."""
+
+    new: int
+    failed: tuple[str, ...] = ()
 
 
 class AlertReceiver:
     """Receives alerts.
 
-    `jobs`: the nodes of each running job. `note`: receives evidence, once per alert and state. Not thread-safe.
+    `jobs`: the nodes of each running job. `note`: records evidence in the journal of a job, once per alert and state;
+    raises NotRecorded. Not thread-safe.
     """
 
     def __init__(
         self,
         jobs: Callable[[], Mapping[str, Sequence[str]]],
-        note: Callable[[AlertEvidence], None],
+        note: Callable[[str, Sequence[AlertEvidence]], None],
     ) -> None:
         self._jobs, self._note = jobs, note
-        self._known: OrderedDict[str, None] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._counts = dict.fromkeys(STATUSES, 0)
 
-    def receive(self, body: bytes) -> tuple[int, str]:
-        """Handles a webhook. Returns the HTTP status and one line of text. Raises only what `note` raises."""
-        try:
-            alerts = received(body)
-        except WebhookUnreadable as error:
-            return BAD_REQUEST, str(error)
+    def new(self, alerts: Sequence[ReceivedAlert]) -> dict[str, list[AlertEvidence]]:
+        """Returns the evidence that is not recorded yet, by job. Counts the alerts. Raises what `jobs` raises."""
         for alert in alerts:
             if alert.status in self._counts:
                 self._counts[alert.status] += 1
-        found = evidence(alerts, self._jobs(), self._known)
-        for one in found:
-            self._note(one)
-            self._known[one.key] = None
+        found: dict[str, list[AlertEvidence]] = {}
+        for one in evidence(alerts, self._jobs(), self._known):
+            found.setdefault(one.job, []).append(one)
+        return found
+
+    def record(self, found: Mapping[str, Sequence[AlertEvidence]]) -> Received:
+        """Records the evidence of each job."""
+        count, failed = 0, []
+        for job, of_job in found.items():
+            try:
+                self._note(job, of_job)
+            except NotRecorded as error:
+                failed.append(str(error))
+                continue
+            count += len(of_job)
+            self._known.update(((job, one.key), None) for one in of_job)
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
-        return TAKEN, f"{len(alerts)} alerts, {len(found)} of them new about nodes of jobs"
+        return Received(new=count, failed=tuple(failed))
 
     def samples(self) -> list[Sample]:
         """Returns the number of alerts received, for /metrics."""

@@ -1,7 +1,7 @@
 """Builds the answer to GET /metrics for a server with its own HTTP stack: metrics of its jobs and its fleet."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast import __version__
 from holdfast.core.metrics.exposition import (
@@ -14,12 +14,10 @@ from holdfast.core.metrics.exposition import (
 from holdfast.core.metrics.node_samples import OwnFacts, own_samples
 from holdfast.metrics.exporter import own_facts
 from holdfast.metrics.http_endpoint import Answer
-from holdfast.model.monitoring.metrics import AnySample, Sample
+from holdfast.model.monitoring.metrics import AnySample
 
-SERVER_SERIES_MAX = (
-    # of all jobs together; a Prometheus that scrapes the jobs directly omits them here
-    20_000
-)
+SERVER_SERIES_MAX = 5_000  # of all jobs together
+JOBS_MAX = 500  # running jobs with series of their own, the newest ones
 
 
 def answered(
@@ -27,12 +25,13 @@ def answered(
     samples: Sequence[AnySample],
     own: OwnFacts,
     *,
+    age_s: float = 0.0,
     took_s: float = 0.0,
     series_max: int = SERVER_SERIES_MAX,
 ) -> Answer:
-    """Returns the answer. `accept`: the request header. `samples`: job_samples of each job, fleet_samples and others."""
+    """Returns the answer. `accept`: the request header. `age_s`: of `samples`. `took_s`: time to collect them."""
     kept, dropped = bounded(samples, series_max)
-    found = (*kept, *own_samples(own, snapshot_age_s=0.0, exposition_s=took_s, dropped=dropped))
+    found = (*kept, *own_samples(own, snapshot_age_s=age_s, exposition_s=took_s, dropped=dropped))
     is_open = wants_open_metrics(accept)
     return Answer(written(found, open_metrics=is_open), OPEN_METRICS if is_open else TEXT)
 
@@ -40,11 +39,3 @@ def answered(
 def server_facts(started_s: float, faults: int = 0) -> OwnFacts:
     """Returns facts about the server process."""
     return own_facts("server", (__version__, platform.python_version()), started_s, faults=faults)
-
-
-def fleet_samples(phases: Mapping[str, int], nodes: Mapping[str, int]) -> list[Sample]:
-    """Returns fleet samples. `phases`: jobs per phase. `nodes`: known, isolated, lemon."""
-    return [
-        *(Sample("holdfast_jobs", (phase,), count) for phase, count in phases.items()),
-        *(Sample("holdfast_fleet_nodes", (state,), count) for state, count in nodes.items()),
-    ]

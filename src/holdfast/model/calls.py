@@ -25,6 +25,7 @@ RUNAWAY_BYTES = (
 COMMAND_BYTES_MAX = 1 << 17
 LIMIT_S_DEFAULT = 30.0
 LIMIT_S_MAX = 86_400.0
+NOTES_MAX = 100  # alerts in one request
 STACKS_S = 20.0  # for the ranks of one node; more where native frames are asked for
 
 # How an answer came to its end. "exited": by itself, `code` says how. "timed-out", "ran-away": ended by the agent, it
@@ -131,6 +132,28 @@ class AskRemark(CallWord, frozen=True, tag="call-remark"):
     text: str = ""
 
 
+class AlertNote(Struct, frozen=True, kw_only=True):
+    """An alert about a node of the job. `key`: equal for the same alert in the same state. `since_s`: since when it is in
+    this state, seconds since the epoch; None: unknown.
+    """
+
+    key: str
+    node: str
+    status: str
+    text: str
+    since_s: float | None = None
+
+
+class AskNotes(CallWord, frozen=True, tag="call-notes"):
+    """Records alerts of a monitoring system in the job's journal, each once per state. Answer: RequestDone or CallRefused.
+
+    `by`: who sends them, for the record. At most NOTES_MAX in one message.
+    """
+
+    by: str
+    notes: tuple[AlertNote, ...]
+
+
 # Of either side, passed on by the controller --------------------------------------------------------------------------
 
 
@@ -223,7 +246,7 @@ class RequestDone(CallWord, frozen=True, tag="call-request-done"):
     text: str
 
 
-AnyRequest: TypeAlias = AskStop | AskRestart | AskRemark
+AnyRequest: TypeAlias = AskStop | AskRestart | AskRemark | AskNotes
 
 AnyCallWord: TypeAlias = (
     AskPlaces
@@ -231,6 +254,7 @@ AnyCallWord: TypeAlias = (
     | AskStop
     | AskRestart
     | AskRemark
+    | AskNotes
     | Typed
     | WindowSize
     | OutputTaken

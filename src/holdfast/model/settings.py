@@ -11,6 +11,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     command: tuple[str, ...]
     state_dir: str
     job: str | None = None  # None: a name is made up
+    labels: tuple[str, ...] = ()  # KEY=VALUE each
     policy: Policy = Policy(boot_check="quick", boot_check_again_s=600.0, troubleshoot_wait_s=8.0)
     grace_s: float = 30.0  # between SIGTERM and SIGKILL
     # After this long of a worker's ending a reschedule no longer waits for it; None: it waits

@@ -47,7 +47,9 @@ FEISHU: Mapping[str, Code] = {
 FEISHU_GONE = frozenset({"230011", "230031"})
 
 # source: https://open.dingtalk.com/document/orgapp/custom-robot-access (more than 20 messages a minute: limited for
-#   10 minutes), https://open.dingtalk.com/document/orgapp/server-api-error-codes-1
+#   10 minutes), https://open.dingtalk.com/document/orgapp/server-api-error-codes-1. The wordings of the answers, as several
+#   public clients record them: 130101 "send too fast, exceed 20 times per minute"; 300001 and 300005 "token is not
+#   exist"; 310000 "keywords not in content", "sign not match" or "ip ... not in whitelist"; 400102 "bot is stopped".
 DINGTALK: Mapping[str, Code] = {
     "-1": Code(True, "DingTalk is busy"),
     "130101": Code(True, "more than 20 messages within a minute", 600.0),
@@ -57,12 +59,16 @@ DINGTALK: Mapping[str, Code] = {
         False, "refused by its security settings: check `secret`, keywords, addresses, and the clock here"
     ),
     "400013": Code(False, "the group is gone"),
-    "400101": Code(False, "the robot is switched off, or its token is wrong"),
+    "400101": Code(False, "the token in the address of the robot is wrong: copy it again"),
+    "400102": Code(False, "the robot is switched off: switch it on in the settings of the group"),
+    "400105": Code(False, "the robot does not accept this kind of message"),
+    "400106": Code(False, "the robot is gone from the group: add one, and copy its address"),
     "410100": Code(True, "more messages than allowed", 600.0),
 }
 
 # source: https://developer.work.weixin.qq.com/document/path/91770 (20 messages a minute),
-#   https://developer.work.weixin.qq.com/document/path/90313 (global codes)
+#   https://developer.work.weixin.qq.com/document/path/90455 (global codes: -1, 40058, 45009, 45033),
+#   https://open.work.weixin.qq.com/devtool/query?e=93000 ("invalid webhook url")
 WECOM: Mapping[str, Code] = {
     "-1": Code(True, "WeCom is busy"),
     "45009": Code(True, "more than 20 messages within a minute", 60.0),
@@ -71,7 +77,8 @@ WECOM: Mapping[str, Code] = {
     "40058": Code(False, "the form of the message is refused"),
 }
 
-# source: https://docs.slack.dev/reference/methods/chat.postMessage, chat.update
+# source: https://docs.slack.dev/reference/methods/chat.postMessage, chat.update; the same lists, machine-readable, in
+#   github.com/slack-ruby/slack-api-ref, methods/chat
 SLACK: Mapping[str, Code] = {
     "ratelimited": Code(True, "too many messages"),
     "rate_limited": Code(True, "too many messages"),
@@ -80,7 +87,11 @@ SLACK: Mapping[str, Code] = {
     "fatal_error": Code(True, "Slack has trouble"),
     "service_unavailable": Code(True, "Slack has trouble"),
     "request_timeout": Code(True, "Slack has trouble"),
+    "update_failed": Code(True, "Slack has trouble"),
     "team_added_to_org": Code(True, "the workspace is being moved"),
+    "org_login_required": Code(True, "the workspace is being moved"),
+    "external_channel_migrating": Code(True, "the channel is being moved"),
+    "token_expired": Code(False, "the token has expired: make another one"),
     "invalid_auth": Code(False, "the token is not valid"),
     "not_authed": Code(False, "there is no token"),
     "account_inactive": Code(False, "the token belongs to an account that was removed"),

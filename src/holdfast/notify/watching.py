@@ -14,7 +14,7 @@ from holdfast.archive.state import true_state
 from holdfast.controller.loop import decisions
 from holdfast.core.job.story import Summary
 from holdfast.core.notify.happenings import Happening, happenings
-from holdfast.jobs.record import Record
+from holdfast.jobs.record import Record, labels_of
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import open_reader
@@ -139,7 +139,7 @@ class JobWatch:
             state_since_s=happening.at_s,
             facts=record.facts,
             policy=record.policy,
-            labels=settings.labels,
+            labels={**settings.labels, **labels_of(record.facts)},
         )
         link = ""
         if settings.page:

@@ -7,48 +7,21 @@
 source: prometheus.io/docs/alerting/latest/configuration, webhook_config
 """
 
-import msgspec
-from msgspec import Struct
-
+from holdfast.model.documents.actions import AlertWebhook, WebhookAlert
 from holdfast.model.monitoring.alerts import ReceivedAlert
 from holdfast.parsers.log_lines.stamps import stamp_at
 
-BODY_BYTES_MAX = 4 << 20
 ALERTS_MAX = 1_000
 LABELS_MAX = 64
 TEXT_MAX = 1_000
 
 
-class WebhookUnreadable(ValueError):
-    """The body is none of Alertmanager's; the text says why."""
+def received(webhook: AlertWebhook) -> list[ReceivedAlert]:
+    """Returns the alerts, the first ALERTS_MAX of them, with times in seconds and texts of bounded length."""
+    return [_one(alert) for alert in webhook.alerts[:ALERTS_MAX]]
 
 
-class _Alert(Struct, kw_only=True):
-    status: str
-    labels: dict[str, str]
-    annotations: dict[str, str] = {}
-    startsAt: str = ""
-    endsAt: str = ""
-    fingerprint: str = ""
-
-
-class _Webhook(Struct, kw_only=True):
-    version: str
-    alerts: list[_Alert]
-
-
-def received(body: bytes) -> list[ReceivedAlert]:
-    """The alerts, the first ALERTS_MAX of them. raises: WebhookUnreadable"""
-    if len(body) > BODY_BYTES_MAX:
-        raise WebhookUnreadable(f"the body has more than {BODY_BYTES_MAX >> 20} MiB")
-    try:
-        told = msgspec.json.decode(body, type=_Webhook)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WebhookUnreadable(f"this is no webhook of Alertmanager: {error}") from error
-    return [_one(alert) for alert in told.alerts[:ALERTS_MAX]]
-
-
-def _one(alert: _Alert) -> ReceivedAlert:
+def _one(alert: WebhookAlert) -> ReceivedAlert:
     return ReceivedAlert(
         status=alert.status,
         labels=_short(alert.labels),

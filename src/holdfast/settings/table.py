@@ -21,7 +21,7 @@ class Foreign(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """`kind`: whole, yes, length, text, choice, path, texts, address or url. `field`: in RunSettings, or policy.<field> in its policy.
+    """`kind`: whole, yes, length, text, choice, path, texts, labels, address or url. `field`: in RunSettings, or policy.<field> in its policy.
 
     `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto", "none").
     `scale`: seconds in one unit of the field. `choices`: of a choice. `also`: another name of the flag.
@@ -63,6 +63,13 @@ SETTINGS = (
         flag=True,
         word="auto",
         help="Name of the job; auto: derived from the time.",
+    ),
+    Setting(
+        key="labels",
+        kind="labels",
+        field="labels",
+        flag=True,
+        help="Labels for lists, filters and notices, such as team=vision,model=llama.",
     ),
     Setting(
         key="state-dir",

@@ -15,6 +15,10 @@ _ADDRESS = re.compile(rf"(?:{_HOST})?:(?P<port>\d{{1,5}})")
 _URL = re.compile(rf"https?://{_HOST}(?::(?P<port>\d{{1,5}}))?(?:/[\w./~%-]*)?")
 
 
+LABELS_MAX = 64
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[^\x00-\x1f]{0,255}")
+
+
 class BadValue(ValueError):
     """The value is invalid for the setting; the message says what is valid."""
 
@@ -33,6 +37,8 @@ def read(setting: Setting, raw: object) -> Value:
             return _length(setting, text)
         case "texts":
             return _texts(setting, text)
+        case "labels":
+            return _labels(setting, text)
         case "choice":
             return _choice(setting, text)
         case "address" | "url":
@@ -82,6 +88,7 @@ def allowed(setting: Setting) -> str:
         "text": "a text",
         "choice": " or ".join(filter(None, (", ".join(setting.choices[:-1]), *setting.choices[-1:]))),
         "texts": "texts with commas between",
+        "labels": f"at most {LABELS_MAX} KEY=VALUE with commas between",
         "path": "a path",
         "address": "HOST:PORT",
         "url": "http://HOST:PORT",
@@ -136,6 +143,13 @@ def _texts(setting: Setting, raw: object) -> tuple[str, ...]:
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise _bad(setting, raw)
     return tuple(part.strip() for part in parts if part.strip())
+
+
+def _labels(setting: Setting, raw: object) -> tuple[str, ...]:
+    found = _texts(setting, raw)
+    if len(found) > LABELS_MAX or not all(map(_LABEL.fullmatch, found)):
+        raise _bad(setting, raw)
+    return found
 
 
 def _place(setting: Setting, raw: object) -> str:

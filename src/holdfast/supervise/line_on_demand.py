@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.agent.worker import WorkerAgent
+from holdfast.controller.alert_notes import AlertNotes
 from holdfast.controller.loop import Controller
 from holdfast.jobs.agent_place import CONTROLLER, WANTED
 from holdfast.journal.jobdir import JobDir
@@ -27,7 +28,7 @@ class _Line(Protocol):
 
 
 class LineOnDemand:
-    """`tell`: prints a message. `env`, `cwd`: for commands while no training runs."""
+    """`tell`: prints a message. `env`, `cwd`: for commands while no training runs. `notes`: alerts that the journal has."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class LineOnDemand:
         self._job, self._controller, self._agent = job, controller, agent
         self._clock, self._tell = clock, tell
         self._env, self._cwd, self._grace_s = env, cwd, grace_s
+        self.notes = AlertNotes()
         self._line: _Line | None = None
         self._looked_s = clock()
         _is_removed(job.path / CONTROLLER)  # of a Holdfast that was killed
@@ -88,6 +90,7 @@ class LineOnDemand:
                 self._env,
                 self._cwd,
                 self._grace_s,
+                self.notes,
             )
         except OSError as error:
             self._tell(f"a user command wants to query this job, but it cannot listen: {error}")

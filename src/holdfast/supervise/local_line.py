@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.worker import WorkerAgent
+from holdfast.controller.alert_notes import AlertNotes
 from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.controller.loop import Controller
 from holdfast.controller.requests import Requests
@@ -41,6 +42,7 @@ class LocalLine:
         env: Mapping[str, str],
         cwd: str,
         grace_s: float,
+        notes: AlertNotes,
     ) -> None:
         self._job, self._controller, self._agent = job, controller, agent
         self._clock = clock
@@ -48,7 +50,7 @@ class LocalLine:
         self._node = socket.gethostname()
         self._turned_s = 0.0
         self._hub = Hub(secret=written_secret(job.path), listen=[(LOOPBACK, 0)], clock=clock)
-        requests = Requests(controller, clock, grace_s, agent.signal)
+        requests = Requests(controller, clock, grace_s, agent.signal, notes)
         self._relay = CallRelay(self._say, self._now, self._note, clock, carry_out=requests.carry_out)
         self._calls = Calls(self._scene, lambda body: self._relay.hear(self._node, body))
         self._write_where()

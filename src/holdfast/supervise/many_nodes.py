@@ -246,6 +246,7 @@ class NodesSupervisor:
             self.plain_log.remember(event, decision)
             self._fleet.remember(event, decision)
             self._metrics.hear(event, decision)
+            self.requests.notes.remember(event)
         self.controller.state = state
         self._echoes_from_end = state.job.attempt
         self._console.tell(f"reattached to {self._job.name} in attempt {state.job.attempt}")

@@ -202,6 +202,7 @@ class Supervisor:
             self.plain_log.remember(event, decision)
             self._fleet.remember(event, decision)
             self._metrics.hear(event, decision)
+            self._line.notes.remember(event)
         self.controller.state = state
         if state.job.attempt:
             self._machine.agent.resume(state.job.attempt)

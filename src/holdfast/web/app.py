@@ -13,9 +13,12 @@ from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp
 
 from holdfast.model.documents.live import Change
+from holdfast.model.monitoring.metrics import AnySample, Sample
+from holdfast.web.actions.alerts import Alerts
 from holdfast.web.api import acts, answers, openapi, reads, requests, sockets
+from holdfast.web.api.metrics import ServerMetrics
 from holdfast.web.api.queries import Query
-from holdfast.web.api.route_table import LINK_PATH, PREFIX, ROUTES, SHELL_PATH
+from holdfast.web.api.route_table import LINK_PATH, METRICS, PREFIX, ROUTES, SHELL_PATH
 from holdfast.web.api.route_table import Route as Declared
 from holdfast.web.guard import Guard
 from holdfast.web.live.pump import pump
@@ -30,17 +33,19 @@ Handler = Callable[[Request, Caller, dict[str, Any], Any, Any], Awaitable[Respon
 
 def application(parts: ServerParts) -> ASGIApp:
     """One application for one event loop."""
-    table = _handlers(parts)
+    alerts = Alerts(parts.data, parts.audit)
+    metrics = ServerMetrics(parts.data, lambda: _own_samples(parts, alerts), lambda: parts.faults)
+    table = _handlers(parts, alerts)
     routes: list[BaseRoute] = [_api_route(parts, declared, table[declared.name]) for declared in ROUTES]
     document = openapi.encoded()
+    routes.append(Route(METRICS.path, partial(_metrics, parts, metrics)))
     routes.append(Route("/openapi.json", partial(_openapi, document)))
     routes.append(WebSocketRoute(PREFIX + SHELL_PATH, partial(sockets.shell, parts)))
     routes.append(WebSocketRoute(PREFIX + LINK_PATH, partial(sockets.link, parts)))
     routes += _page_routes(parts)
     router = Router(routes, redirect_slashes=False, lifespan=partial(_lifespan, parts))
-    return Guard(
-        GZipMiddleware(router, minimum_size=GZIP_BYTES_MIN, compresslevel=5), parts.settings, parts.access
-    )
+    zipped = GZipMiddleware(router, minimum_size=GZIP_BYTES_MIN, compresslevel=5)
+    return Guard(zipped, parts.settings, parts.access, parts.failed)
 
 
 def _api_route(parts: ServerParts, declared: Declared, handler: Handler) -> Route:
@@ -57,7 +62,7 @@ def _api_route(parts: ServerParts, declared: Declared, handler: Handler) -> Rout
     return Route(PREFIX + declared.path, endpoint, methods=[declared.method], name=declared.name)
 
 
-def _handlers(parts: ServerParts) -> dict[str, Handler]:
+def _handlers(parts: ServerParts, alerts: Alerts) -> dict[str, Handler]:
     """By the names of the table."""
 
     def reading(name: str) -> Handler:
@@ -75,6 +80,7 @@ def _handlers(parts: ServerParts) -> dict[str, Handler]:
         "bundle": lambda request, asking, at, query, body: reads.bundle(parts, at),
         "events": lambda request, asking, at, query, body: reads.events(parts, request, asking, query),
         **{name: acting(name) for name in acts.ACTIONS},
+        "alerts": lambda request, asking, at, query, body: acts.record_alerts(parts, alerts, asking, body),
         "login": lambda request, asking, at, query, body: acts.log_in(parts, asking, body),
         "logout": lambda request, asking, at, query, body: acts.log_out(parts, request, asking),
         "audit": lambda request, asking, at, query, body: acts.audit(parts, query.limit),
@@ -99,6 +105,17 @@ def _page_routes(parts: ServerParts) -> list[BaseRoute]:
         Route("/assets/{version}/{path:path}", asset),
         *(Route(view.path, viewing(view), name=f"page-{view.name}") for view in pages.VIEWS),
     ]
+
+
+def _own_samples(parts: ServerParts, alerts: Alerts) -> list[AnySample]:
+    return [Sample("holdfast_server_viewers", (), parts.feed.viewers), *alerts.samples()]
+
+
+async def _metrics(parts: ServerParts, metrics: ServerMetrics, request: Request) -> Response:
+    caller(parts, request, METRICS)
+    accept = request.headers.get("accept", "")
+    found = await parts.reads.run(lambda: metrics.answer(accept))
+    return Response(found.body, media_type=found.content_type, headers={"Cache-Control": "no-store"})
 
 
 async def _openapi(document: bytes, request: Request) -> Response:

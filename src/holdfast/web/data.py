@@ -1,9 +1,10 @@
 """What the server needs of whoever reads jobs: documents, changes, and where a job lies."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.core.metrics.fleet_samples import FleetFacts
 from holdfast.jobs.line import AnyLine
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow, IncidentDocument
@@ -70,6 +71,12 @@ class Data(Protocol):
 
     def changes(self) -> Sequence[Change]:
         """What is new since the last call. Called several times a second, from one thread at a time."""
+
+    def fleet(self, jobs_max: int) -> FleetFacts:
+        """Facts for /metrics. `jobs_max`: the number of running jobs to describe, the newest ones."""
+
+    def running_nodes(self) -> Mapping[str, Sequence[str]]:
+        """The nodes of the current attempt of each running job."""
 
     def health(self) -> tuple[int, tuple[str, ...]]:
         """How many jobs there are, and what is wrong, one sentence each."""

@@ -30,10 +30,14 @@ _CODES = {404: "not-there", 405: "bad-request"}
 
 
 class Guard:
-    """`app`: gets only requests that have passed, with `seen` and `who` in the scope's state."""
+    """`app`: gets only requests that have passed, with `seen` and `who` in the scope's state. `failed`: called for each
+    request whose handler fails.
+    """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, access: Access) -> None:
-        self._app, self._settings, self._access = app, settings, access
+    def __init__(
+        self, app: ASGIApp, settings: ServerSettings, access: Access, failed: Callable[[], None]
+    ) -> None:
+        self._app, self._settings, self._access, self._failed = app, settings, access, failed
         self._proxies = Proxies(settings.trusted_proxies)
         self._hosts = Hosts(settings)
 
@@ -57,6 +61,7 @@ class Guard:
         except ClientDisconnect:
             return  # nobody waits for an answer
         except Exception as error:  # the fence: one request's fault is not another's
+            self._failed()
             LOG.exception(
                 "a request failed: %s %s", scope.get("method"), without_tokens(str(scope.get("path")))
             )

@@ -47,7 +47,13 @@ class Job:
         (self.dir.path / "created").write_text(f"{at_s!r}\n")
         self.store = Store.open(self.dir.journal_path)
         self.store.set_meta("policy", msgspec.json.encode(policy))
-        facts = {"name": name, "command": ["train", f"{name}.py"], "host": host}
+        labels = [f"team={name.partition('-')[2] or name}"]
+        facts = {
+            "name": name,
+            "command": ["train", f"{name}.py"],
+            "host": host,
+            "settings": {"labels": labels},
+        }
         self.store.set_meta("job", msgspec.json.encode(facts))
         self._held = ExitStack()
 

@@ -94,6 +94,8 @@ def test_a_cursor_of_elsewhere_is_refused(service, cursor):
         ({"search": "' OR 1=1 --"}, []),
         ({"since_s": BEGIN_S + 3.5 * DAY_S}, ["f-dead", "e-live"]),
         ({"labels": {"team": "speech"}}, []),
+        ({"labels": {"team": "oom"}}, ["c-oom", "b-oom"]),
+        ({"search": "team=disk"}, ["d-disk"]),
         ({"states": ("failed",), "search": "n0"}, ["b-oom"]),
     ],
 )

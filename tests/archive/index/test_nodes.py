@@ -38,7 +38,11 @@ def test_the_list(service):
     assert sorted(row.node for row in page.nodes) == ["n0", "n1", "n2", "n3", "n4", "n5"]
     assert (page.total, page.next) == (6, "")
     isolated = page.nodes[0]
-    assert (isolated.isolated, isolated.isolated_for, isolated.isolated_at_s) == (True, "fan (ana)", BEGIN_S)
+    assert (isolated.isolated, isolated.isolated_for, isolated.isolated_at_s) == (
+        True,
+        "fan (by ana)",
+        BEGIN_S,
+    )
     rows = {row.node: row for row in page.nodes}
     assert rows["n0"].incidents == 1
     assert {node: rows[node].jobs for node in ("n0", "n1", "n2")} == {
@@ -71,6 +75,8 @@ def test_one_node(service):
     [(job, incident)] = node_incidents(database, "n0")
     assert (job, incident.number, incident.category) == ("over", 1, "gpu_oom")
     assert node_incidents(database, "n5") == ()
+    listed = {row.node: row for row in nodes_page(database).nodes}
+    assert all(node_row(database, node) == row for node, row in listed.items())
 
 
 def test_a_change_of_the_book_is_seen(service, book):

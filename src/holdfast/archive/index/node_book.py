@@ -11,6 +11,7 @@ from holdfast.journal.nodes.book import NodeBook
 from holdfast.journal.nodes.file import FILE, NodeBookUnusable
 from holdfast.model.documents.nodes import NodeRow
 from holdfast.model.nodes.book import Isolation
+from holdfast.views.jobs.nodes import isolated_for
 from holdfast.views.nodes import NodeRow as ListedNode
 from holdfast.views.nodes import node_rows
 
@@ -96,7 +97,7 @@ def _row(listed: ListedNode, isolation: Isolation | None, score: Score | None) -
     return NodeRow(
         node=listed.node,
         isolated=isolation is not None,
-        isolated_for=f"{isolation.reason} ({isolation.by})" if isolation is not None else "",
+        isolated_for=isolated_for(isolation),
         isolated_at_s=isolation.since_s if isolation is not None else None,
         lemon=listed.named,
         lemon_score=round(listed.lemon, 4) if score is not None else None,

@@ -51,10 +51,12 @@ def nodes_page(
 
 
 def node_row(database: Database, node: str) -> NodeRow | None:
-    """Returns the row of a node; None if the index does not contain it. raises: IndexUnusable"""
+    """Returns the row of a node, as the list has it; None if the index does not contain it. raises: IndexUnusable"""
     with database.reading() as connection:
         row = connection.execute(select(NODES.c.row).where(NODES.c.node == storable(node))).scalar()
-        return _with_news(connection, [_NODE.decode(row)])[0] if row is not None else None
+        known = NodeRow(node=node) if row is None else _NODE.decode(row)
+        (found,) = _with_news(connection, [known])
+    return found if row is not None or found.incidents or found.jobs else None
 
 
 def node_jobs(database: Database, node: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, TEXT
 SCHEMA = "0001"
 # Version of the row contents. Raise it whenever the same journal yields different rows; all rows are then
 # rebuilt.
-CONTENT = 1
+CONTENT = 2
 
 METADATA = MetaData()
 _TEXT = Text().with_variant(TEXT(collation="C"), "postgresql")

@@ -15,6 +15,7 @@ from holdfast.archive.places import Place
 from holdfast.archive.state import steps_now, true_state
 from holdfast.controller.quick_replay import QuickReplay
 from holdfast.core.job.story import KeptStory, Story, Summary
+from holdfast.jobs.record import labels_of
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import Tail
 from holdfast.journal.store import JournalUnusable, Reader, open_reader
@@ -155,6 +156,7 @@ class Tracked:
             facts=self._facts,
             policy=self._replay.policy,
             user=owner(str(self.job.path)),
+            labels=labels_of(self._facts),
             steps=steps_now(steps_of(self.job, summary), truth),
             living=truth.living,
             is_being_ended=truth.is_being_ended,

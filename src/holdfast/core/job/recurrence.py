@@ -7,6 +7,13 @@ from holdfast.model.failures import ErrorRecord
 from holdfast.model.verdicts import Verdict
 
 KEY_MAX = 200
+PASSES_MAX = 4
+_RANKS = re.compile(r"\b(?:on |in |of )?ranks? \d+(?:-\d+|, \d+| and \d+)*,? ?", re.IGNORECASE)
+_UNITS = re.compile(r"# ?(?:[KMGT]i?B|bytes|%|[mun]?s|ms|min|h)\b")
+# Of texts in which numbers are "#" already: `x#k#q`, the end of a pod's name; `#, # and #-#`; `node-#, node-#`.
+_GENERATED = re.compile(r"(?<![\w#])(?=[a-z0-9#]*#[a-z0-9]*#)(?=[a-z0-9#]*[a-z])[a-z0-9#]{3,}(?![\w#])")
+_NUMBERS = re.compile(r"#(?:(?:, ?| and | or | to |[-–:x×/ ])#)+")
+_REPEATED = re.compile(r"(\b[\w.'\"#-]*#[\w.'\"#-]*)(?:(?:, ?| and )\1)+(?![\w#])")
 SURE = 0.8  # that the training code is at fault
 
 
@@ -14,6 +21,21 @@ def problem_key(verdict: Verdict) -> str:
     """Category and first error, without numbers, places and ranks: equal for the same problem in another attempt."""
     text = verdict.first_error.text if verdict.first_error else ""
     return f"{verdict.category}:{_without_numbers(text)}"[:KEY_MAX]
+
+
+def cause_key(text: str) -> str:
+    """Returns a text that is equal for the same cause in other jobs: also without lists of numbers and generated names.
+
+    `text`: a problem_key of any version, or the reason of a job's end. Idempotent.
+    """
+    text = _without_numbers(_RANKS.sub("", text))
+    for _ in range(PASSES_MAX):  # one substitution can make room for another
+        before = text
+        text = _NUMBERS.sub("#", _GENERATED.sub("#", text))
+        text = _REPEATED.sub(r"\1", _UNITS.sub("#", text))
+        if text == before:
+            break
+    return text[:KEY_MAX]
 
 
 def _without_numbers(text: str) -> str:

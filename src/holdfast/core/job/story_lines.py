@@ -41,6 +41,7 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import Verdict
 
+ALERT = "alert"  # the kind of finding for an alert of a monitoring system about a node of the job
 # Kinds of findings that are recorded but not shown: too long, or shown elsewhere.
 RECORD_ONLY = frozenset({"environment", "command-running", "rendezvous"})
 

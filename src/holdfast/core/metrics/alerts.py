@@ -1,6 +1,7 @@
 """Converts incidents to Alertmanager alerts, and alerts of other sources to evidence about nodes. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from holdfast.core.job.story import IncidentStory, Summary
 from holdfast.model.monitoring.alerts import Alert, AlertEvidence, ReceivedAlert
@@ -58,24 +59,24 @@ def _alert(job: str, one: IncidentStory, at_s: float, url: str, *, ended_s: floa
 
 
 def evidence(
-    alerts: Iterable[ReceivedAlert], jobs: Mapping[str, Sequence[str]], known: Iterable[str] = ()
+    alerts: Iterable[ReceivedAlert],
+    jobs: Mapping[str, Sequence[str]],
+    known: Collection[tuple[str, str]] = (),
 ) -> list[AlertEvidence]:
-    """Yields evidence from alerts about nodes of jobs.
+    """Returns evidence from alerts about nodes of jobs, each once per job and state of the alert.
 
-    `jobs`: the nodes of each job. `known`: keys of evidence that is already noted.
+    `jobs`: the nodes of each job. `known`: (job, key) of evidence that is already recorded.
     """
     by_node: dict[str, list[tuple[str, str]]] = {}
     for job, nodes in jobs.items():
         for node in nodes:
             by_node.setdefault(_short(node), []).append((job, node))
-    seen = set(known)
-    found = []
+    found: dict[tuple[str, str], AlertEvidence] = {}
     for alert in alerts:
         for one in _of_alert(alert, by_node):
-            if one.key not in seen:
-                seen.add(one.key)
-                found.append(one)
-    return found
+            if (one.job, one.key) not in known:
+                found.setdefault((one.job, one.key), one)
+    return list(found.values())
 
 
 def _of_alert(
@@ -96,8 +97,15 @@ def _of_alert(
             node=node,
             text=" ".join(f"alert {name or 'without a name'} {verb} for {node}: {words}".split())[:WORDS_MAX],
             at_s=at_s,
-            key=f"{job}/{alert.fingerprint or sorted(alert.labels.items())}/{alert.status}/{alert.starts_s}",
+            status=alert.status,
+            key=_key(alert),
         )
+
+
+def _key(alert: ReceivedAlert) -> str:
+    """Returns a text that is equal for the same alert in the same state."""
+    identity = f"{alert.fingerprint or sorted(alert.labels.items())}/{alert.status}/{alert.starts_s}"
+    return hashlib.blake2b(identity.encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 def _short(name: str) -> str:

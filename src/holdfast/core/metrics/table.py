@@ -11,7 +11,19 @@ NODE = ("job_name", "node")
 DEVICE = (*NODE, "device")
 PORT = (*DEVICE, "port")
 PART = ("part",)
-_OF_JOB: tuple[Exporter, ...] = ("controller", "server")
+_OF_JOB: tuple[Exporter, ...] = ("controller",)
+# The server exports only these of each running job, from its index; the others need the job's controller.
+_OF_SERVER = frozenset(
+    {
+        "job_submitted_timestamp_seconds",
+        "job_attempts_total",
+        "job_step",
+        "job_step_target",
+        "job_step_time_seconds",
+        "job_goodput_ratio",
+        "incident_open",
+    }
+)
 _AGENT: tuple[Exporter, ...] = ("agent",)
 _ALL: tuple[Exporter, ...] = ("controller", "agent", "server")
 RECOVERY_BUCKETS_S = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
@@ -27,7 +39,7 @@ def _job(name: str, help_: str, source: str, *labels: str, unit: str = "") -> Me
         type="counter" if name.endswith("_total") else "info" if name.endswith("_info") else "gauge",
         help=help_,
         source=source,
-        exported_by=_OF_JOB,
+        exported_by=(*_OF_JOB, "server") if name in _OF_SERVER else _OF_JOB,
         labels=(*JOB, *labels),
         unit=unit,
     )
@@ -238,8 +250,11 @@ def _server(name: str, help_: str, *labels: str) -> Metric:
 
 
 _SERVER_METRICS = (
-    _server("jobs", "Jobs of the server by phase", "phase"),
+    _server("jobs", "Jobs of the server by state, as on the page", "state"),
+    _server("fleet_incidents", "Recorded incidents of all jobs of the server, by category", "category"),
     _server("fleet_nodes", "Nodes of the node book by state: known, isolated, lemon", "state"),
+    _server("server_viewers", "Open event streams of the page and the API"),
+    _server("server_warnings", "Current warnings in the health document of the server"),
     _server("alerts_received_total", "Alerts received from Alertmanager as evidence, by status", "status"),
 )
 METRICS = (*_JOB_METRICS, *_AGENT_METRICS, *_OWN_METRICS, *_SERVER_METRICS)

@@ -88,6 +88,24 @@ class Login(Body, frozen=True):
     token: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
+class WebhookAlert(Struct, frozen=True, kw_only=True):
+    """One alert of Alertmanager's webhook. `status`: firing or resolved. Times: RFC 3339; other fields are ignored."""
+
+    status: str
+    labels: dict[str, str]
+    annotations: dict[str, str] = {}
+    startsAt: str = ""
+    endsAt: str = ""
+    fingerprint: str = ""
+
+
+class AlertWebhook(Body, frozen=True, forbid_unknown_fields=False):
+    """The body that Alertmanager sends to a webhook receiver. Other fields are ignored."""
+
+    version: str
+    alerts: tuple[WebhookAlert, ...]
+
+
 class ActionResult(Struct, frozen=True, kw_only=True):
     """The result of an action. `done` False: nothing was done, and `text` states why; else `text` states what was done."""
 

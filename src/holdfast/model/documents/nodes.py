@@ -6,7 +6,10 @@ from holdfast.model.documents.incidents import CheckRow
 
 
 class NodeRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node. `lemon_score`: 0..1. `numbers`: its inputs. `isolated_for`: reason and user; empty: not isolated."""
+    """One node. `lemon_score`: 0..1. `numbers`: its inputs. `isolated_for`: reason and user; empty: not isolated.
+
+    `incidents`: number of incidents, of the jobs of this server, whose verdict names the node. `jobs`: that run on it now.
+    """
 
     node: str
     isolated: bool = False
@@ -45,7 +48,10 @@ class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node. `row`: as in the list. `jobs`: that had an attempt on it, the newest first."""
+
     row: NodeRow
+    jobs: tuple[str, ...] = ()
     lines: tuple[NodeLine, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
     checks: tuple[CheckRow, ...] = ()

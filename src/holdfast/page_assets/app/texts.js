@@ -59,6 +59,8 @@ export const CHINESE = {
   "stack": "调用栈",
   "check": "检查",
   "sample": "采样",
+  "alert": "告警",
+  "device metrics": "设备指标",
   "first error": "首个错误",
   "First error": "首个错误",
   "once": "1 次",

@@ -1,5 +1,6 @@
 """Lists the evidence of an incident by time: lines, exits, checks. Marks the first error. Pure."""
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -7,8 +8,10 @@ from msgspec.structs import replace
 
 from holdfast.core.hang.stack_groups import ranges
 from holdfast.core.job.story import IncidentStory, RankEnd
+from holdfast.core.job.story_lines import ALERT
 from holdfast.core.verdict.sentences import ended_by, exit_words
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow
+from holdfast.model.documents.jobs import LogLine
 from holdfast.model.documents.parts import LinePlace, Who
 from holdfast.model.events import CheckTold
 from holdfast.model.signatures import Words
@@ -17,16 +20,37 @@ from holdfast.model.verdicts import Evidence
 from holdfast.views.sentence import told_zh
 
 TEXT_MAX = 4_096
+DEVICE_METRICS = "device-metrics"  # the kind of finding with device metrics from Prometheus
+ALERT_BEFORE_S = 1_800.0  # an alert so long before an incident is evidence
+MONITORED_MAX = 16  # of an incident, the newest
 PLACED = re.compile(r"attempt-(?P<attempt>\d+)/worker-(?P<worker>\d+)/(?:rank-(?P<rank>\d+))?")
 
 
-def evidence_rows(incident: IncidentStory) -> tuple[EvidenceRow, ...]:
-    """Returns all evidence. Items without a time follow their cause."""
-    rows = [*_faults(incident), *_exits(incident), *_lines(incident)]
-    rows = _in_time(rows)
-    return tuple(
-        replace(row, id=f"{incident.number}.{place}") for place, row in enumerate(_distinct(rows), 1)
-    )
+def evidence_rows(incident: IncidentStory, findings: Sequence[LogLine] = ()) -> tuple[EvidenceRow, ...]:
+    """Returns all evidence by time. Items without a time follow their cause.
+
+    `findings`: of the job; those of monitoring systems about the time of the incident are evidence. Their ids follow
+    all others, because they may arrive later.
+    """
+    rows = _distinct(_in_time([*_faults(incident), *_exits(incident), *_lines(incident)]))
+    rows += [_monitored(line) for line in findings if _is_about(line, incident)][-MONITORED_MAX:]
+    numbered = [replace(row, id=f"{incident.number}.{place}") for place, row in enumerate(rows, 1)]
+    return tuple(_in_time(numbered))
+
+
+def _is_about(line: LogLine, incident: IncidentStory) -> bool:
+    """True for an alert from shortly before the incident until its end, and for device metrics of the incident."""
+    if line.finding == DEVICE_METRICS:
+        return line.incident == incident.number
+    if line.finding != ALERT:
+        return False
+    end_s = incident.found_at_s + incident.took_s if incident.took_s is not None else math.inf
+    return incident.found_at_s - ALERT_BEFORE_S <= line.at_s <= end_s
+
+
+def _monitored(line: LogLine) -> EvidenceRow:
+    kind = "alert" if line.finding == ALERT else "metrics"
+    return EvidenceRow(id="", text=line.text[:TEXT_MAX], kind=kind, at_s=line.at_s)
 
 
 def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:

@@ -1,5 +1,6 @@
 """Builds the document of one incident: verdict, evidence, actions with reasons, cost. Pure."""
 
+from collections.abc import Sequence
 from datetime import tzinfo
 
 from msgspec.structs import replace
@@ -8,6 +9,7 @@ from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.diagnosis.words.verdict_zh import advice_zh, in_chinese
 from holdfast.core.job.story import IncidentStory, Summary
 from holdfast.model.documents.incidents import Correction, EvidenceRow, IncidentDocument, Similar
+from holdfast.model.documents.jobs import LogLine
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Verdict
 from holdfast.views.jobs.costs import cost_of, timeline
@@ -28,11 +30,12 @@ def incident_document(
     *,
     similar: tuple[Similar, ...] = (),
     corrections: tuple[Correction, ...] = (),
+    findings: Sequence[LogLine] = (),
     zone: tzinfo | None = None,
 ) -> IncidentDocument:
-    """Returns the document. `scene`: the contents of the incident's files, if they were read."""
+    """Returns the document. `scene`: the contents of the incident's files, if they were read. `findings`: of the job."""
     verdict = incident.verdict
-    evidence = evidence_rows(incident)
+    evidence = evidence_rows(incident, findings)
     shown = kept_evidence(evidence)
     return IncidentDocument(
         job=seen.id,

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.model.documents.incidents import CheckRow
 from holdfast.model.documents.nodes import DeviceRow, NodeLine, NodeRow
 from holdfast.model.nodes.book import (
@@ -51,21 +53,19 @@ def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
     )
 
 
-def with_isolation(row: NodeRow, jobs: tuple[str, ...], isolation: Isolation | None) -> NodeRow:
+def with_isolation(row: NodeRow, isolation: Isolation | None) -> NodeRow:
     """Sets the isolation from the node book, because the index can lag behind."""
-    return NodeRow(
-        node=row.node,
+    return replace(
+        row,
         isolated=isolation is not None,
-        isolated_for=f"{isolation.reason} (by {isolation.by})" if isolation is not None else "",
+        isolated_for=isolated_for(isolation),
         isolated_at_s=isolation.since_s if isolation is not None else None,
-        lemon=row.lemon,
-        lemon_score=row.lemon_score,
-        numbers=row.numbers,
-        incidents=row.incidents,
-        last_at_s=row.last_at_s,
-        last=row.last,
-        jobs=jobs or row.jobs,
     )
+
+
+def isolated_for(isolation: Isolation | None) -> str:
+    """Returns the reason and the user; empty if the node is not isolated."""
+    return f"{isolation.reason} (by {isolation.by})" if isolation is not None else ""
 
 
 def _line(line: AnyLine) -> NodeLine:

@@ -3,7 +3,7 @@
 import shlex
 from datetime import tzinfo
 
-from holdfast.core.job.recurrence import problem_key
+from holdfast.core.job.recurrence import cause_key, problem_key
 from holdfast.core.job.story import IncidentStory, Summary
 from holdfast.model.documents.jobs import IncidentRow, JobRow
 from holdfast.model.documents.parts import LIVE_STATES, JobState, Sentence
@@ -113,7 +113,7 @@ def cause_of(summary: Summary, state: JobState) -> str:
         return ""
     last = summary.incidents[-1] if summary.incidents else None
     if last is None or last.verdict is None or not (last.ended or not last.over):
-        return f"failed:{clean(summary.reason, CAUSE_MAX)}" if summary.reason else ""
+        return clean(f"failed:{cause_key(summary.reason)}", CAUSE_MAX) if summary.reason else ""
     return _cause_of(last)
 
 
@@ -121,7 +121,7 @@ def _cause_of(incident: IncidentStory) -> str:
     """Returns a text that is equal for incidents of the same cause; empty if it is unknown."""
     if incident.verdict is None:
         return ""
-    return clean(incident.problem or problem_key(incident.verdict), CAUSE_MAX)
+    return clean(cause_key(incident.problem or problem_key(incident.verdict)), CAUSE_MAX)
 
 
 def _told(summary: Summary, seen: Seen) -> StateTold:

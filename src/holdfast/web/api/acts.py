@@ -7,9 +7,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.model.documents.actions import ActionResult, AuditLine, ExecCommand, Login, Me
+from holdfast.model.documents.actions import ActionResult, AlertWebhook, AuditLine, ExecCommand, Login, Me
 from holdfast.web.access.access import cookie_name
 from holdfast.web.actions import command, jobs, nodes
+from holdfast.web.actions.alerts import Alerts
 from holdfast.web.actions.audit import AuditUnwritable
 from holdfast.web.actions.doing import by, doing
 from holdfast.web.api import answers
@@ -73,6 +74,12 @@ async def log_out(parts: ServerParts, request: Request, asking: Caller) -> Respo
     )
     answer.delete_cookie(name, path=asking.seen.prefix or "/", httponly=True, samesite="strict")
     return answer
+
+
+async def record_alerts(
+    parts: ServerParts, alerts: Alerts, asking: Caller, webhook: AlertWebhook
+) -> Response:
+    return answers.action(await parts.hooks.run(partial(alerts.receive, webhook, asking)))
 
 
 async def audit(parts: ServerParts, limit: int) -> Response:

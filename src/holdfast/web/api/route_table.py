@@ -20,7 +20,8 @@ Media = Literal["application/json", "text/markdown", "application/zstd", "text/e
 class Route(Struct, frozen=True, kw_only=True):
     """`name`: of the operation, and of the handler. `role` None: for everybody. `answer` None: it is no JSON.
 
-    `is_action`: it changes something: it has to be confirmed, and is audited. `statuses`: of errors besides the usual.
+    `is_action`: it changes something: it has to be confirmed, and is audited. `by_token`: for
+    programs, which send a token in the header. `statuses`: of errors besides the usual.
     """
 
     method: str
@@ -33,6 +34,7 @@ class Route(Struct, frozen=True, kw_only=True):
     answer: Any = None
     media: Media = "application/json"
     is_action: bool = False
+    by_token: bool = False
     statuses: tuple[int, ...] = ()
 
 
@@ -135,6 +137,16 @@ ROUTES: tuple[Route, ...] = (
         answer=actions.Me,
         statuses=(401,),
     ),
+    Route(
+        method="POST",
+        path="/alerts",
+        name="alerts",
+        summary="Record alerts of Alertmanager in the running jobs on their nodes",
+        role="reporter",
+        body=actions.AlertWebhook,
+        answer=ActionResult,
+        by_token=True,
+    ),
     Route(method="POST", path="/logout", name="logout", summary="End the session", answer=ActionResult),
     _act("/jobs/{job}/stop", "stop", "Stop a running job", actions.StopJob),
     _act("/jobs/{job}/restart", "restart", "End the present attempt and start the next", actions.RestartJob),
@@ -145,5 +157,7 @@ ROUTES: tuple[Route, ...] = (
     _act("/nodes/{node}/release", "release", "Give an isolated node back", actions.NodeReason),
 )
 BY_NAME = {route.name: route for route in ROUTES}
+# Not under PREFIX: the address that a scraper asks by default.
+METRICS = _get("/metrics", "metrics", "Metrics for Prometheus", None)
 SHELL_PATH = "/jobs/{job}/shell"
 LINK_PATH = "/link"  # of jobs elsewhere that report themselves

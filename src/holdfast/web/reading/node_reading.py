@@ -56,7 +56,8 @@ def _document(
 ) -> NodeDocument:
     by_serial = [one for one in moves if isinstance(one, DeviceLine)]
     return NodeDocument(
-        row=with_isolation(row or NodeRow(node=node), jobs, isolation),
+        row=with_isolation(row or NodeRow(node=node), isolation),
+        jobs=jobs,
         lines=node_lines(lines[-LINES_MAX:]),
         devices=tuple(
             device_row(one.serial, [move for move in by_serial if move.serial == one.serial])

@@ -1,7 +1,7 @@
 """Answers the server's questions from state folders: the index for lists, each job's own folder for its documents."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.archive.incident_files import bundle_of
 from holdfast.archive.index.database import Database, IndexUnusable
 from holdfast.archive.index.entry import BadCursor
+from holdfast.archive.index.fleet import fleet_facts, nodes_of_running_jobs
 from holdfast.archive.index.node_queries import nodes_page
 from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incidents
 from holdfast.archive.index.service import IndexService
@@ -21,6 +22,7 @@ from holdfast.archive.places import SEPARATOR, Place, Places
 from holdfast.archive.remote import read_remote
 from holdfast.archive.series.heat import NoSamples, heat_map
 from holdfast.archive.series.steps import StepTimes
+from holdfast.core.metrics.fleet_samples import FleetFacts
 from holdfast.jobs.line import AnyLine, open_line
 from holdfast.jobs.record import RecordUnreadable
 from holdfast.journal.jobdir import JobDir, NoSuchJob, StateDir
@@ -218,6 +220,12 @@ class StateData:
 
     def watch(self, jobs: frozenset[str]) -> None:
         self._follow.watch(jobs)
+
+    def fleet(self, jobs_max: int) -> FleetFacts:
+        return self._asked(lambda database: fleet_facts(database, jobs_max))
+
+    def running_nodes(self) -> Mapping[str, Sequence[str]]:
+        return self._asked(nodes_of_running_jobs)
 
     def health(self) -> tuple[int, tuple[str, ...]]:
         state = self._index.state

@@ -12,7 +12,7 @@ function Around({ lines }) {
 }
 
 function kindWord(row) {
-  return { kernel: t("kernel"), exit: t("exit"), stack: t("stack"), check: t("check"), sample: t("sample") }[row.kind] ?? "";
+  return { kernel: t("kernel"), exit: t("exit"), stack: t("stack"), check: t("check"), sample: t("sample"), alert: t("alert"), metrics: t("device metrics") }[row.kind] ?? "";
 }
 
 function Row({ row, job }) {

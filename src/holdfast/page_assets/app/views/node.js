@@ -65,7 +65,7 @@ export function NodeView({ doc, serial, trouble, after }) {
           [t("isolated"), row.isolated ? html`<${Time} at=${row.isolated_at_s} exact />` : null],
           [t("lemon score"), row.lemon_score === undefined ? null : percent(row.lemon_score, 0), row.lemon ? t("a lemon") : t("not a lemon")],
           ...Object.entries(row.numbers ?? {}).map(([name, value]) => [t(name), Number.isInteger(value) ? count(value) : value.toPrecision(3)]),
-          [t("jobs"), row.jobs?.length ? row.jobs.map((id, i) => html`${i ? ", " : ""}<${Link} to=${jobPath(id)}>${id}<//>`) : null],
+          [t("jobs"), doc.jobs?.length ? doc.jobs.map((id, i) => html`${i ? ", " : ""}<${Link} to=${jobPath(id)}>${id}<//>`) : null],
         ]} /><${Actions} row=${row} after=${after} /><//>
       </div></div></article>`;
 }
