@@ -92,15 +92,19 @@ def _range(setting: Setting) -> str:
     return f"{allowed(setting)}; default {default}; "
 
 
+_CONFIG = Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
+_NPROC = Option(
+    "--nproc-per-node", metavar="N", help="Short form: run the script that follows with torchrun, N ranks."
+)
+
+
 @run_app.command(context_settings={"allow_interspersed_args": False})
 def run(
     context: Context,
     command: Annotated[list[str] | None, Argument("-- COMMAND...")] = None,
     job: Annotated[str | None, _flag("job")] = None,
     state_dir: Annotated[str | None, _flag("state-dir")] = None,
-    config: Annotated[
-        str | None, Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
-    ] = None,
+    config: Annotated[str | None, _CONFIG] = None,
     labels: Annotated[str | None, _flag("labels")] = None,
     policy: Annotated[str | None, _flag("policy")] = None,
     max_restarts: Annotated[str | None, _flag("max-restarts")] = None,
@@ -135,14 +139,7 @@ def run(
     prometheus: Annotated[str | None, _flag("prometheus")] = None,
     deterministic: Annotated[bool | None, _flag("deterministic")] = None,
     checkpoint_advice: Annotated[bool | None, _flag("checkpoint-advice")] = None,
-    nproc_per_node: Annotated[
-        str | None,
-        Option(
-            "--nproc-per-node",
-            metavar="N",
-            help="Short form: run the script that follows with torchrun, N ranks.",
-        ),
-    ] = None,
+    nproc_per_node: Annotated[str | None, _NPROC] = None,
     gres: Annotated[str | None, _sbatch("--gres", "of each node, such as gpu:8.")] = None,
     partition: Annotated[str | None, _sbatch("--partition", "where the job waits.")] = None,
     account: Annotated[str | None, _sbatch("--account", "who pays.")] = None,

@@ -43,7 +43,7 @@ class Reading:
         self._arrived: tuple[int, float] | None = None  # the last step and when its line came
 
     def read(self, now_s: float) -> None:
-        for name, lines in self._lines.items():
+        for lines in self._lines.values():
             while block := self._files[name].read(READ_BYTES):
                 for item in lines.feed_block(block):
                     if isinstance(item, StepRecord):
@@ -51,7 +51,7 @@ class Reading:
 
     def finish(self, now_s: float) -> None:
         self.read(now_s)
-        for name, lines in self._lines.items():
+        for lines in self._lines.values():
             for item in lines.finish():
                 if isinstance(item, StepRecord):
                     self._take(item, now_s)
