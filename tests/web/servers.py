@@ -94,7 +94,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(30)
+            code = self.process.wait(200)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()

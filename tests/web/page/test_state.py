@@ -104,7 +104,9 @@ TYPED_AT_ONCE = """([address, letter]) => new Promise((done) => {
 })"""
 
 
-@pytest.mark.parametrize(("start", "address"), (("/nodes/gpu-03", "/sub/nodes"), ("/jobs/llama-70b", "/sub/")))
+@pytest.mark.parametrize(
+    ("start", "address"), (("/nodes/gpu-03", "/sub/nodes"), ("/jobs/llama-70b", "/sub/"))
+)
 def test_no_letter_and_no_focus_is_lost_however_early_it_is_typed(view, start, address):
     assert view(start).page.evaluate(TYPED_AT_ONCE, [address, "g"]) == ["g true"]
 
