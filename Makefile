@@ -2,8 +2,8 @@
 # (PyTorch); later runs skip the installation.
 
 PYTHON ?= python3
-# Tests in parallel: more than the two cores, because tests that start real processes mostly wait.
-JOBS ?= 3
+# Tests in parallel: more than the two cores, because tests that start real processes wait for about half of their time.
+JOBS ?= 5
 # The quick benchmarks. Run another with make bench BENCH=folder/name.
 BENCH ?= journal observe/sampling simulator
 BIN := .venv/bin

@@ -50,7 +50,7 @@ class Server:
         self.kubeconfig.write_text(KUBECONFIG.replace("URL", self.url))
         # A connection for each request: tests have the server cut those that are open.
         self.client = httpx.Client(
-            base_url=self.url, timeout=20, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+            base_url=self.url, timeout=100, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
         )
 
     def control(self, name, **given):

@@ -48,7 +48,7 @@ def events(server, path, count, **params):
     """The first events of a watch."""
     found = []
     given = {"watch": "true", "timeoutSeconds": "20", **params}
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=25) as client:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=100) as client:
         with client.stream("GET", path, params=given) as answer:
             if answer.status_code != 200:
                 return [answer.status_code]

@@ -22,7 +22,7 @@ def job(tmp_path, cache_home):
 
 def scraped(port):
     try:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             return answer.read().decode()
     except (URLError, OSError):
         return ""

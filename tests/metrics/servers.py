@@ -56,7 +56,7 @@ class Tool:
 
     def end(self) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(200)
 
 
 def prometheus(

@@ -38,7 +38,7 @@ class Webhook:
 
 
 def listed(server):
-    with urlopen(f"{server.url}/api/v2/alerts", timeout=10) as answer:
+    with urlopen(f"{server.url}/api/v2/alerts", timeout=60) as answer:
         return json.load(answer)
 
 

@@ -140,14 +140,14 @@ def test_other_questions(loop):
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 405"),
         (b"nonsense\r\n\r\n", b"HTTP/1.1 400"),
     ):
-        with socket.create_connection(("127.0.0.1", one.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", one.port), timeout=60) as client:
             client.sendall(request)
             assert client.recv(100).startswith(first)
 
 
 def test_head_has_the_length_and_no_body(loop):
     one = served(loop)
-    with socket.create_connection(("127.0.0.1", one.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", one.port), timeout=60) as client:
         client.sendall(b"HEAD /metrics HTTP/1.1\r\n\r\n")
         answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
     assert answer.startswith(b"HTTP/1.1 200")
@@ -159,7 +159,7 @@ def test_head_has_the_length_and_no_body(loop):
 )
 def test_clients_that_say_too_little_or_too_much_do_not_stay(loop, said):
     one = served(loop)
-    with socket.create_connection(("127.0.0.1", one.port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", one.port), timeout=60) as client:
         with contextlib.suppress(OSError):
             client.sendall(said)
         assert get(one.port, "/metrics")[0] == 200  # behind the one that does not go on
@@ -168,7 +168,7 @@ def test_clients_that_say_too_little_or_too_much_do_not_stay(loop, said):
 def test_a_client_that_goes_away_harms_nobody(loop):
     one = served(loop)
     for _ in range(5):
-        with socket.create_connection(("127.0.0.1", one.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", one.port), timeout=60) as client:
             client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
     assert get(one.port, "/metrics")[0] == 200
 

@@ -97,11 +97,11 @@ class Served:
             0,
             ssl=ssl_context,
         )
-        self._server = asyncio.run_coroutine_threadsafe(made, self._loop).result(10)
+        self._server = asyncio.run_coroutine_threadsafe(made, self._loop).result(100)
         self.listens_at = self._server.sockets[0].getsockname()[1]
 
     def stop(self):
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(100)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -59,7 +59,7 @@ def alertmanager(tmp_path):
 
 def alerts(url):
     try:
-        with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=60) as answer:
             return json.load(answer)
     except OSError:
         return None

@@ -15,7 +15,7 @@ OPEN = "application/openmetrics-text;version=1.0.0"
 
 def scraped(port):
     request = Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": OPEN})
-    with urlopen(request, timeout=10) as answer:
+    with urlopen(request, timeout=60) as answer:
         families = read_open(answer.read().decode())
         return {(one.name, *one.labels.values()): one for family in families for one in family.samples}
 

@@ -1,6 +1,7 @@
 """Every rule that comes with Holdfast proves itself, and is used."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -32,22 +33,26 @@ def test_each_is_well_formed_and_matches_its_texts():
     assert unknown_tags(((one.id, one.tags) for one in PACKAGE), DEFINED["tag"]) == []
 
 
-def _names(kind):
-    """The names by which the code asks for rules of this kind: the first argument of a call, as a literal."""
-    found = set()
+@functools.cache
+def _asked_by_code():
+    """The names by which the code asks for rules, by kind: the first argument of a call, as a literal."""
+    found = {kind: set() for kind in ASKED}
     for path in Path(holdfast.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args
-            if is_call and node.func.attr in ASKED[kind] and isinstance(node.args[0], ast.Constant):
-                found |= {node.args[0].value} if isinstance(node.args[0].value, str) else set()
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+                continue
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                for kind, calls in ASKED.items():
+                    found[kind] |= {first.value} if node.func.attr in calls else set()
     return found
 
 
 @pytest.mark.parametrize("kind", ASKED)
 def test_what_the_code_asks_for_is_defined_and_what_is_defined_is_asked_for(kind):
     inner = {name for one in RULES.tag for name in one.tags} if kind == "tag" else set()
-    assert DEFINED[kind] - _names(kind) - inner == set()
-    assert kind == "text" or _names(kind) - DEFINED[kind] == set()
+    assert DEFINED[kind] - _asked_by_code()[kind] - inner == set()
+    assert kind == "text" or _asked_by_code()[kind] - DEFINED[kind] == set()
 
 
 def test_parts_stand_in_patterns_and_in_parts_below_them():

@@ -34,6 +34,7 @@ CTL = "ctl"
 COMMAND_S = 100.0
 HEALED_S = 300.0  # a node that slurmctld holds for lost answers after its SlurmdTimeout and a retry or two
 YOUNG_S = 60.0
+LOG_LINES = 200
 # Private host name, host list and sysfs; the cgroups stay those of the machine, which slurmd looks for.
 ENTRANCE = """
 set -e
@@ -256,6 +257,13 @@ class Cluster:
     def state(self, node: int) -> str:
         """Empty while slurmctld does not answer."""
         return self.ctl("sinfo", "-h", "-N", "-n", f"n{node}", "-o", "%T", check=False)
+
+    def said(self) -> str:
+        """The jobs, the nodes and the last lines of slurmctld's log: for the message of a failed test."""
+        jobs = self.ctl("squeue", "--long", check=False)
+        nodes = self.ctl("sinfo", "-N", "-o", "%N %T %H %E", check=False)
+        log = (self.folder / "log" / "ctld.log").read_text(errors="replace").splitlines()[-LOG_LINES:]
+        return "\n".join(["--- squeue", jobs, "--- sinfo", nodes, "--- slurmctld", *log])
 
     def processes(self, node: int) -> list[str]:
         """The command lines on a node, but for its first process, slurmd and this question."""

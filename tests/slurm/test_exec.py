@@ -10,7 +10,7 @@ from many.whole_job import LONG_S
 from run.place import HOLDFAST
 from slurm.whole_job import SlurmJob, cache_of
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture

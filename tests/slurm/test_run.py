@@ -10,7 +10,7 @@ from many.whole_job import LONG_S, TRAINING
 from run.place import wait_for
 from slurm.whole_job import SlurmJob, cache_of
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 # A training that saves when it is told to, and never ends by itself.
 SAVES = """
 trap 'echo $NODE_RANK >> $NOTES/saved' USR1

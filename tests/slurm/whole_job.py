@@ -99,7 +99,8 @@ class SlurmJob(WholeJob):
             self.path / "own.out",
             *self.job().glob("nodes/*/deputy.log"),
         ]
-        return "\n".join([super().said(), *(f"--- {log}\n{log.read_text()}" for log in logs if log.exists())])
+        texts = [f"--- {log}\n{log.read_text()}" for log in logs if log.exists()]
+        return "\n".join([super().said(), *texts, self.cluster.said()])
 
     def trains_again(self):
         """The first attempt after attempt 1 that trains.

@@ -18,7 +18,7 @@ from holdfast.client import Client
 from holdfast.journal.jobdir import StateDir
 from holdfast.web.access.tokens import TokenFile
 
-STARTED_S = 30.0
+STARTED_S = 200.0  # a guard, as the others are
 HOUR_S = 3600.0
 
 
@@ -94,7 +94,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(30)
+            code = self.process.wait(200)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
@@ -103,7 +103,7 @@ class Server:
         return code
 
 
-def until(look, within_s: float = 20.0):
+def until(look, within_s: float = 100.0):
     """What `look` returns once it is true. Asks again and again: what is waited for happens in another process."""
     until_s = time.monotonic() + within_s
     seen = deque(maxlen=1)

@@ -184,5 +184,5 @@ def test_viewers_are_told_when_the_server_ends(place):
         began_s = time.monotonic()
         assert running.stop() == 0
         assert "server ends" in viewer.sees(lambda e: isinstance(e, StreamEnded)).why
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 100
     assert not any(isinstance(event, StreamReset) for event in viewer.seen)

@@ -84,7 +84,7 @@ class Postgres:
 
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(
-            f"host={self.folder} user={self._user} dbname=postgres connect_timeout=5", autocommit=True
+            f"host={self.folder} user={self._user} dbname=postgres connect_timeout=100", autocommit=True
         )
 
     def _as_user(self) -> list[str]:

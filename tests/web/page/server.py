@@ -41,8 +41,7 @@ class World:
     """What the server shows. Tests change it and call `tell`."""
 
     def __init__(self, now_s: float) -> None:
-        self.now_s = now_s
-        self.rows = documents.all_rows(now_s)
+        self.set_time(now_s)
         self.role = "operator"
         self.locked = False
         self.asked: list[tuple[str, dict]] = []
@@ -53,6 +52,11 @@ class World:
         self.resumed: list[str] = []
         self._changed = threading.Condition()
         self._numbers = iter(range(1, 1_000_000))
+
+    def set_time(self, now_s: float) -> None:
+        """All documents are then those of this moment."""
+        self.now_s = now_s
+        self.rows = documents.all_rows(now_s)
 
     def tell(self, kind: str, data: dict) -> None:
         for stream in list(self.streams):

@@ -1,7 +1,9 @@
 """The output: jumps to a line, a second, a pattern; several ranks on one time axis; reads on without a jump; copies bytes."""
 
 import re
+from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from playwright.sync_api import expect
 
@@ -32,19 +34,54 @@ def test_ranks_stand_on_one_time_axis(view):
     assert times == sorted(times) and len(times) == 198
 
 
-def test_the_bar_jumps_to_a_second_and_says_what_is_no_time(view, server):
+@pytest.mark.parametrize(("hour", "minute"), ((12, 0), (0, 3), (0, 12)), ids=("noon", "00:03", "00:12"))
+def test_the_bar_jumps_to_a_second_and_says_what_is_no_time(view, server, hour, minute):
+    """The line is 500 s old. Shortly after midnight it is of the day before."""
+    server.world.set_time(datetime(2026, 11, 24, hour, minute, 1, tzinfo=UTC).timestamp())
     page = view("/jobs/llama-70b/output?rank=5").page
     wanted = incidents.output_line(5, 99_000, server.world.now_s)
-    second = page.evaluate(f"new Date({wanted.at_s} * 1000).toISOString().slice(11, 19)")
+    second = f"{datetime.fromtimestamp(wanted.at_s, UTC):%H:%M:%S}"
     page.get_by_label("time").fill("half past nine")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_role("alert")).to_contain_text("half past nine is no time")
     page.get_by_label("time").fill(second)
     page.get_by_role("button", name="Show").click()
-    expect(page).to_have_url(re.compile(r"at_s=\d+&rank=5"))
+    expect(page).to_have_url(re.compile(rf"at_s={int(wanted.at_s)}&rank=5"))
     expect(page.locator(".out.target .when")).to_contain_text(second)
     page.go_back()
     expect(page.locator(".out.target")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    (
+        ("21:00", "2026-11-23T21:00:00Z"),  # not of the evening that comes
+        ("13:00:00.5", "2026-11-24T13:00:00.500Z"),
+        ("2026-11-22 3:04:05", "2026-11-22T03:04:05Z"),
+        ("1764547200", "2025-12-01T00:00:00Z"),
+    ),
+)
+def test_a_time_without_a_date_is_the_nearest_that_the_output_has(view, server, typed, found):
+    server.world.set_time(datetime(2026, 11, 24, 14, tzinfo=UTC).timestamp())
+    page = view("/jobs/llama-70b/output?rank=5").page
+    expect(page.get_by_label("Lines of the output")).to_be_visible()
+    page.get_by_label("time").fill(typed)
+    page.get_by_role("button", name="Show").click()
+    wanted = f"{datetime.fromisoformat(found).timestamp():.1f}".removesuffix(".0")
+    expect(page).to_have_url(re.compile(rf"at_s={re.escape(wanted)}&"))
+
+
+def test_what_is_typed_into_the_bar_stays_when_lines_come(view, server):
+    page = view("/jobs/llama-70b/output?rank=5").page
+    server.world.wait_for_stream()
+    for name in ("ranks", "time", "pattern"):
+        page.get_by_label(name).fill("7")
+    server.world.tell("job", {"id": "llama-70b", "row": None})
+    line = msgspec.to_builtins(incidents.output_line(5, 100_001, server.world.now_s))
+    server.world.tell("output", {"job": "llama-70b", "rank": 5, "line": line})
+    expect(page.get_by_role("button", name="1 new line")).to_be_visible()
+    for name in ("ranks", "time", "pattern"):
+        expect(page.get_by_label(name)).to_have_value("7")
 
 
 def test_a_pattern_is_searched_further_on_demand(view):

@@ -84,6 +84,48 @@ def test_keys_lead_through_rows_and_views(view):
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+# Types a letter in the moment in which the field appears; returns what the field held, frame by frame, until the rows fit.
+TYPED_AT_ONCE = """([address, letter]) => new Promise((done) => {
+  const held = new Set(), field = () => document.getElementById("search");
+  const look = () => {
+    held.add(`${field()?.value} ${document.activeElement === field()}`);
+    const settled = new URLSearchParams(location.search).get("search") && document.querySelector("main [data-row], main .empty");
+    settled ? done([...held]) : requestAnimationFrame(look);
+  };
+  new MutationObserver((_, observer) => {
+    if (!field()) return;
+    observer.disconnect();
+    document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "/", bubbles: true, cancelable: true })); // as a reader focuses it
+    field().value = letter;
+    field().dispatchEvent(new InputEvent("input", { bubbles: true }));
+    look();
+  }).observe(document.body, { childList: true, subtree: true });
+  document.querySelector(`nav a[href="${address}"]`).click();
+})"""
+
+
+@pytest.mark.parametrize(
+    ("start", "address"), (("/nodes/gpu-03", "/sub/nodes"), ("/jobs/llama-70b", "/sub/"))
+)
+def test_no_letter_and_no_focus_is_lost_however_early_it_is_typed(view, start, address):
+    assert view(start).page.evaluate(TYPED_AT_ONCE, [address, "g"]) == ["g true"]
+
+
+def test_the_search_field_follows_the_address_only_where_another_has_changed_it(view):
+    page = view("/").page
+    field = page.get_by_role("searchbox")
+    field.press_sequentially("sft ")
+    expect(page).to_have_url(re.compile(r"search=sft$"))
+    expect(field).to_have_value("sft ")
+    expect(field).to_be_focused()
+    page.keyboard.type("q")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"search=sft\+q$"))
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"search=sft$"))
+    expect(field).to_have_value("sft")
+
+
 @pytest.mark.parametrize("chinese", (False, True), ids=("en", "zh"))
 def test_language_is_the_readers_and_stays_as_chosen(view, chinese):
     page = view("/jobs/llama-70b", chinese=chinese).page

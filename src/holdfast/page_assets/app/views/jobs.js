@@ -1,6 +1,6 @@
 // Shows all jobs: one row each, with its state, its step and the sentence of what happened last.
 
-import { classes, html, useEffect, useMemo, useRef, useState } from "../ui.js";
+import { classes, html, useMemo, useState } from "../ui.js";
 import { say, t, tn } from "../language.js";
 import { count, duration, minute, percent, wholeMoment } from "../format.js";
 import { saved } from "../boot.js";
@@ -9,6 +9,7 @@ import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
 import { Empty, Link, Pending, Title, Trouble } from "../parts/pieces.js";
 import { Shape, StateMark, STATES } from "../parts/marks.js";
+import { useKept, useSearch } from "../parts/search.js";
 import { Spark } from "../parts/spark.js";
 
 const SINCE = [["", "any time"], ["3600", "last hour"], ["86400", "last 24 hours"], ["604800", "last 7 days"]];
@@ -36,21 +37,12 @@ function Summary({ states, chosen }) {
 }
 
 function Filters({ query }) {
-  const [text, set] = useState(query.get("search") ?? "");
-  const typed = useRef(null);
-  useEffect(() => set(query.get("search") ?? ""), [query.get("search")]);
-  useEffect(() => () => clearTimeout(typed.current), []);
-  const search = (value) => {
-    set(value);
-    clearTimeout(typed.current);
-    typed.current = setTimeout(() => change({ search: value.trim(), cursor: null }, true), 250);
-  };
+  const { text, type, write } = useSearch(query.get("search") ?? "");
   return html`<form class="filters" role="search" onSubmit=${(event) => {
     event.preventDefault();
-    clearTimeout(typed.current);
-    change({ search: text.trim(), cursor: null });
+    write(text, false);
   }}>
-    <label class="grow"><span class="unseen">${t("Search jobs")}</span><input id="search" type="search" autocomplete="off" value=${text} placeholder=${t("name, node, cause, user, or label:value")} onInput=${(event) => search(event.target.value)} /></label>
+    <label class="grow"><span class="unseen">${t("Search jobs")}</span><input id="search" type="search" autocomplete="off" value=${text} placeholder=${t("name, node, cause, user, or label:value")} onInput=${(event) => type(event.target.value)} /></label>
     <label><span class="unseen">${t("When")}</span><select value=${query.get("since") ?? ""} onChange=${(event) => change({ since: event.target.value, cursor: null })}>
       ${SINCE.map(([value, name]) => html`<option value=${value}>${t(name)}</option>`)}</select></label>
     <label class="check"><input type="checkbox" checked=${query.get("group") !== "no"} onChange=${(event) => change({ group: event.target.checked ? null : "no", cursor: null })} /> ${t("group equal causes")}</label>
@@ -147,9 +139,9 @@ export function JobsPage({ query }) {
   useLive({}, (kind, data) => (kind === "job" ? onRow(data.id, data.row) : kind === "reset" ? again() : undefined));
   const open = new Set(query.getAll("open"));
   const toggle = (cause) => change({ open: open.has(cause) ? [...open].filter((one) => one !== cause) : [...open, cause] }, true);
-  if (!doc) return html`<${Pending} what=${t("the list of jobs")} error=${error} retry=${reload} />`;
-  return html`<${Summary} states=${doc.states ?? {}} chosen=${query.getAll("state")} />
-    ${saved ? null : html`<${Filters} query=${query} />`}
+  const filters = useKept(doc) && !saved ? html`<${Filters} query=${query} />` : null;
+  if (!doc) return html`<${Pending} what=${t("the list of jobs")} error=${error} retry=${reload} />${filters}`;
+  return html`<${Summary} states=${doc.states ?? {}} chosen=${query.getAll("state")} />${filters}
     <${Trouble} error=${error} retry=${reload} />
     ${news ? html`<p class="offer"><button type="button" onClick=${reload}>${tn(news, "{n} new job: show it", "{n} new jobs: show them")}</button></p>` : null}
     ${doc.jobs.length ? html`<${JobsView} doc=${doc} open=${open} toggle=${toggle} />` : html`<${Nothing} query=${query} />`}

@@ -1,13 +1,14 @@
 // Shows the node book: which nodes are isolated, which are lemons and by what numbers, what happened on each last.
 
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html } from "../ui.js";
 import { t, tn } from "../language.js";
 import { count, percent } from "../format.js";
-import { change, jobPath, nodePath } from "../route.js";
+import { jobPath, nodePath } from "../route.js";
 import { useDocument } from "../load.js";
 import { useLive, useThrottled } from "../live.js";
 import { Empty, Link, Pending, Time, Title, Trouble } from "../parts/pieces.js";
 import { Shape } from "../parts/marks.js";
+import { useKept, useSearch } from "../parts/search.js";
 
 export function NodeState({ row }) {
   if (row.isolated) return html`<span class="state trouble"><${Shape} name="square" tone="trouble" /> ${t("isolated")}</span>`;
@@ -50,21 +51,19 @@ export function NodesView({ doc }) {
   </div>`;
 }
 
+function Search({ search }) {
+  const { text, type } = useSearch(search);
+  return html`<form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
+    <label class="grow"><span class="unseen">${t("Search nodes")}</span><input id="search" type="search" autocomplete="off" value=${text} placeholder=${t("name of a node, or a serial number")} onInput=${(event) => type(event.target.value)} /></label>
+  </form>`;
+}
+
 export function NodesPage({ query }) {
   const search = query.get("search") ?? "", { doc, error, reload } = useDocument("/nodes", { search, cursor: query.get("cursor"), limit: 200 });
-  const typed = useRef(null), [text, set] = useState(search), again = useThrottled(reload, 10);
-  useEffect(() => set(search), [search]);
-  useEffect(() => () => clearTimeout(typed.current), []);
+  const again = useThrottled(reload, 10), field = useKept(doc) ? html`<${Search} search=${search} />` : null;
   useLive({}, (kind) => (kind === "incident" || kind === "reset") && again());
-  if (!doc) return html`<${Pending} what=${t("the list of nodes")} error=${error} retry=${reload} />`;
-  const typing = (value) => {
-    set(value);
-    clearTimeout(typed.current);
-    typed.current = setTimeout(() => change({ search: value.trim(), cursor: null }, true), 250);
-  };
-  return html`<${Title} class="headline">${headline(doc.nodes, doc.total || doc.nodes.length)}<//>
-    <form class="filters" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <label class="grow"><span class="unseen">${t("Search nodes")}</span><input id="search" type="search" autocomplete="off" value=${text} placeholder=${t("name of a node, or a serial number")} onInput=${(event) => typing(event.target.value)} /></label></form>
+  if (!doc) return html`<${Pending} what=${t("the list of nodes")} error=${error} retry=${reload} />${field}`;
+  return html`<${Title} class="headline">${headline(doc.nodes, doc.total || doc.nodes.length)}<//>${field}
     <${Trouble} error=${error} retry=${reload} />
     ${doc.nodes.length ? html`<${NodesView} doc=${doc} />` : html`<${Empty}>${search ? t("No node fits {search}.", { search }) : t("Nodes appear here when a job has run on them, or after")} ${search ? null : html`<code>holdfast check --book</code>`}<//>`}
     <p class="pages quiet">${query.get("cursor") ? html`<${Link} to="/nodes" query=${{ search }}>${t("first page")}<//> · ` : null}${doc.next ? html`<${Link} to="/nodes" query=${{ search, cursor: doc.next }}>${t("more ›")}<//>` : null}</p>`;

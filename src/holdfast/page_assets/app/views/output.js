@@ -12,6 +12,7 @@ import { Empty, Link, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { lineKey, Lines } from "../parts/lines.js";
 
 const PAGE = 200, PAGES_MAX = 8, NEAR = 800, KEPT = 2000;
+const AHEAD_S = 3600; // how far the clock of a node may be ahead, or the document of the job behind
 const PLACE = ["file", "offset", "at_s"];
 
 // What is asked of the API, from the page's own query.
@@ -33,15 +34,24 @@ export function numbers(text) {
   return found;
 }
 
-// "03:12:07", "2026-11-24 03:12:07", or seconds since the epoch: a moment of the day that the lines are of.
-export function secondOf(text, near_s) {
+// The moment of "03:12:07", "2026-11-24 03:12:07", or seconds since the epoch. A time without a date is the one nearest to the
+// lines that are shown, which may be on the day before or after theirs; never one after `end_s`, the end of the output.
+export function secondOf(text, near_s, end_s) {
   const plain = text.trim(), whole = /^(?:(\d{4})-(\d\d?)-(\d\d?)[ T]+)?(\d\d?):(\d\d)(?::(\d\d(?:\.\d+)?))?$/.exec(plain);
   if (/^\d{9,}(\.\d+)?$/.test(plain)) return Number(plain);
   if (!whole) return null;
   const day = new Date(near_s * 1000), [, year, month, date, hours, minutes, seconds] = whole;
-  if (year) day.setFullYear(Number(year), Number(month) - 1, Number(date));
-  day.setHours(Number(hours), Number(minutes), 0, 0);
-  return day.getTime() / 1000 + Number(seconds ?? 0);
+  const at = (days) => {
+    const one = new Date(day);
+    if (year) one.setFullYear(Number(year), Number(month) - 1, Number(date));
+    else one.setDate(one.getDate() + days);
+    one.setHours(Number(hours), Number(minutes), 0, 0);
+    return one.getTime() / 1000 + Number(seconds ?? 0);
+  };
+  if (year) return at(0);
+  const three = [at(-1), at(0), at(1)], written = three.filter((moment_s) => moment_s <= end_s + AHEAD_S);
+  const nearest = (best, moment_s) => (Math.abs(moment_s - near_s) < Math.abs(best - near_s) ? moment_s : best);
+  return (written.length ? written : three).reduce(nearest);
 }
 
 function useFirstError(id, doc) {
@@ -51,22 +61,23 @@ function useFirstError(id, doc) {
   return (placed.find((row) => row.first_error) ?? placed[0])?.place;
 }
 
-function Bar({ query, id, doc, near_s }) {
+// Its fields hold what the reader types: the address fills them once, and no new line or document changes them.
+function Bar({ query, id, doc, near_s, end_s }) {
   const [trouble, set] = useState(""), first = useFirstError(id, doc);
   const none = Object.fromEntries(PLACE.map((name) => [name, null]));
   const send = (event) => {
     event.preventDefault();
-    const data = new FormData(event.target), time = data.get("time").trim(), at_s = time ? secondOf(time, near_s) : null;
+    const data = new FormData(event.target), time = data.get("time").trim(), at_s = time ? secondOf(time, near_s, end_s) : null;
     if (time && at_s === null) return set(t("{time} is no time: write 03:12:07, or 2026-11-24 03:12:07.", { time }));
     set("");
     return change({ ...none, rank: data.get("rank").trim(), pattern: data.get("pattern"), attempt: data.get("attempt"), at_s });
   };
   const attempts = (doc?.attempts ?? []).map((one) => one.number).reverse();
   return html`<form class="filters output-bar" role="search" onSubmit=${send} key=${String(query)}>
-    <label><span>${t("ranks")}</span><input name="rank" type="text" size="6" autocomplete="off" defaultValue=${query.get("rank") ?? ""} value=${query.get("rank") ?? ""} placeholder=${t("all")} /></label>
-    <label><span>${t("time")}</span><input name="time" type="text" size="9" autocomplete="off" value=${query.get("at_s") ? moment(Number(query.get("at_s")), Number(query.get("at_s"))) : ""} placeholder="03:12:07" /></label>
-    <label class="grow"><span>${t("pattern")}</span><input id="search" name="pattern" type="search" autocomplete="off" value=${query.get("pattern") ?? ""} placeholder=${t("regular expression")} /></label>
-    ${attempts.length > 1 ? html`<label><span>${t("attempt")}</span><select name="attempt" value=${query.get("attempt") ?? ""}><option value="">${t("all")}</option>${attempts.map((number) => html`<option value=${number}>${number}</option>`)}</select></label>` : html`<input type="hidden" name="attempt" value="" />`}
+    <label><span>${t("ranks")}</span><input name="rank" type="text" size="6" autocomplete="off" defaultValue=${query.get("rank") ?? ""} placeholder=${t("all")} /></label>
+    <label><span>${t("time")}</span><input name="time" type="text" size="9" autocomplete="off" defaultValue=${query.get("at_s") ? moment(Number(query.get("at_s")), Number(query.get("at_s"))) : ""} placeholder="03:12:07" /></label>
+    <label class="grow"><span>${t("pattern")}</span><input id="search" name="pattern" type="search" autocomplete="off" defaultValue=${query.get("pattern") ?? ""} placeholder=${t("regular expression")} /></label>
+    ${attempts.length > 1 ? html`<label><span>${t("attempt")}</span><select name="attempt"><option value="">${t("all")}</option>${attempts.map((number) => html`<option value=${number} selected=${String(number) === query.get("attempt")}>${number}</option>`)}</select></label>` : html`<input type="hidden" name="attempt" value=${query.get("attempt") ?? ""} />`}
     <button type="submit">${t("Show")}</button>
     ${first ? html`<${Link} class="button" to=${jobPath(id) + "/output"} query=${{ file: first.file, offset: first.offset }}>${t("First error")}<//>` : null}
     <${Link} class="button" to=${jobPath(id) + "/output"} query=${{ rank: query.get("rank"), attempt: query.get("attempt") }}>${t("End")}<//>
@@ -204,10 +215,11 @@ export function OutputPage({ args: [id], query }) {
   const { doc } = useDocument(jobPath(id)), { pages, error, loaded, more, again } = usePages(id, query);
   const lines = pages.flatMap((page) => page.lines);
   const near_s = lines.find((line) => line.at_s)?.at_s ?? doc?.row.seen_at_s ?? Date.now() / 1000;
+  const end_s = doc?.row.ended_at_s ?? doc?.row.seen_at_s ?? Infinity;
   const several = new Set(lines.map((line) => line.place.rank)).size > 1, file = query.get("file");
   return html`<article class="output-view"><div class="head"><p class="path"><${Link} to=${jobPath(id)}>‹ ${doc?.row.name ?? id}<//> <strong>${t("Output")}</strong> ${file ? html`<span class="quiet break">${file}</span>` : null}</p>
       <${Title} class="unseen">${t("Output of {name}", { name: doc?.row.name ?? id })}<//></div>
-    ${saved ? null : html`<${Bar} query=${query} id=${id} doc=${doc} near_s=${near_s} />`}
+    ${saved ? null : html`<${Bar} query=${query} id=${id} doc=${doc} near_s=${near_s} end_s=${end_s} />`}
     <${Trouble} error=${error} />
     <${Progress} pages=${pages} pattern=${query.get("pattern")} more=${more} />
     ${!loaded && !error ? html`<${Waiting} what=${t("the output")} />`
