@@ -64,7 +64,8 @@ def problems(document):
 
 @functools.cache
 def facts():
-    return {(one["apiVersion"], one["kind"]): one for one in json.loads(FACTS.read_text())}
+    found = json.loads(FACTS.read_text()) if has_facts() else []
+    return {(one["apiVersion"], one["kind"]): one for one in found}
 
 
 def model(name):

@@ -1,14 +1,16 @@
 """`holdfast k8s`: the commands for people who run training on Kubernetes. Each loads its modules only when it is used."""
 
 import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from holdfast.cli.line.flags import App, Argument, Exit, Option
-from holdfast.cli.line.output import say
+from holdfast.cli.line.output import put, put_json, say
+from holdfast.views.cluster_report import document, lines
 
-REFUSED = 2
+NOT_ENOUGH, REFUSED = 1, 2
 EXTRA = "this command needs the extra for Kubernetes: pip install 'holdfast[k8s]'"
 STDIN = "-"
 _WRAP = "holdfast.engines.kubernetes.wrap"
@@ -93,6 +95,36 @@ def wrap(
         "jobs": tuple(job or ()),
     }
     _wrap(*_split(words or []), given, shows_diff=diff)
+
+
+@app.command()
+def doctor(
+    kind: Annotated[
+        str, Option("--kind", help="Owner of the pods: job, jobset, trainjob, volcano or pytorchjob.")
+    ] = "job",
+    namespace: Annotated[str, Option("--namespace", metavar="NAME", help="Default: the kubeconfig's.")] = "",
+    context: Annotated[str, Option("--context", metavar="NAME", help="Of the kubeconfig.")] = "",
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+) -> None:
+    """Says what a cluster has and what you may do there, what is lost without the rest, and prints the roles that grant it.
+
+    Changes nothing. Exits with 1 if jobs cannot run there yet.
+    """
+    module = _loaded("holdfast.engines.kubernetes.doctor")
+    if kind not in module.OWNERS:
+        say(f"--kind {kind!r} is none of {', '.join(module.OWNERS)}")
+        raise Exit(REFUSED)
+    try:
+        report = module.examined(os.environ, context, namespace, kind)
+    except module.NoReport as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+    if json:
+        put_json(document(report))
+    else:
+        put("\n".join(lines(report)))
+    if not report.is_enough:
+        raise Exit(NOT_ENOUGH)
 
 
 def _wrap(files: list[str], flags: list[str], given: dict[str, object], *, shows_diff: bool) -> None:
