@@ -11,7 +11,7 @@ READY := .venv/ready
 # Installed first, at a fixed version, so that its dependencies decide the versions of shared packages.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test tests signatures pure browser slurm postgresql monitoring launchers demo bench golden
+.PHONY: setup check test tests signatures pure browser slurm postgresql monitoring kubectl launchers demo bench golden
 
 setup: $(READY)
 
@@ -25,7 +25,7 @@ check: $(READY)
 unexport PYTHONDONTWRITEBYTECODE
 
 # Static checks run in parallel with the tests, which wait more than they compute.
-test: $(READY) browser slurm postgresql monitoring
+test: $(READY) browser slurm postgresql monitoring kubectl
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
 tests: $(READY) signatures
@@ -73,6 +73,14 @@ monitoring:
 			RUNLEVEL=1 SYSTEMD_OFFLINE=1 DEBIAN_FRONTEND=noninteractive \
 			apt-get install --quiet=2 --yes --no-install-recommends $(MONITORING); } || \
 		echo 'Cannot install Prometheus here: its tests are skipped' >&2
+
+# A real kubectl for the tests of manifests. They apply to their own API server.
+kubectl:
+	@command -v kubectl >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+			apt-get update --quiet=2 && \
+			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends kubernetes-client; } || \
+		echo 'Cannot install kubectl here: its tests are skipped' >&2
 
 # The environment of bench/launchers/matrix.py: training frameworks and MPI, a few GB, apart from .venv.
 LAUNCHERS := openmpi-bin libopenmpi-dev mpich tini

@@ -52,6 +52,8 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.supervise.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
     "holdfast.supervise.engine_choice": "cli.run_command, by its name: one machine needs none of it",
     "holdfast.supervise.kubernetes.job": "supervise.engine_choice, by its name: an extra",
+    "holdfast.engines.kubernetes.doctor": "cli.kubernetes.group, by its name: an extra",
+    "holdfast.engines.kubernetes.wrap.whole": "cli.kubernetes.group, by its name: an extra",
     "holdfast.views.checks.plot": "cli.check_command, by its name, for the same reason",
     "holdfast.mcp.server": "cli.services.mcp, by its name: an extra",
     "holdfast.uplink.__main__": "supervise.companions, as a process of its own",

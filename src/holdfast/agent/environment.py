@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast.agent.part import LOOPBACK, Part
+from holdfast.core.kubernetes.wrapped import Place, numbers
 from holdfast.parsers.commands import Launcher
 
 SHIM = Path(__file__).parent.parent / "shim"
@@ -82,6 +83,10 @@ def environment(
     ours = _names(names) | dict(counters)
     if names.node and "SLURM_JOB_ID" in base and names.part.workers > 1:
         ours |= _as_slurm_step(names.part)
+    part = names.part
+    ours |= numbers(
+        base, Place(part.worker, part.workers, part.master_address, part.master_port, part.run_id)
+    )
     if shim:
         ours |= {"HOLDFAST_SHIM": "1", "PYTHONPATH": _first(str(SHIM), base.get("PYTHONPATH", ""))}
     wishes = _address(names.part) | _diagnostics(names.worker_dir, old_torch=old_torch)

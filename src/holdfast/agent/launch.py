@@ -16,6 +16,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.kubernetes.wrapped import expanded
+
 AGENT = Path(__file__).absolute().parent
 BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from reaper.loop import main; main()"
 SOCKET = "reaper.sock"
@@ -390,7 +392,7 @@ def _write_spec(orders: int, spec: LaunchSpec, lifeline_fd: int, client_fd: int)
     spec.folder.mkdir(parents=True, exist_ok=True)
     folder = spec.folder.absolute()
     content = {
-        "argv": list(spec.argv),
+        "argv": list(expanded(spec.argv, spec.env)),
         "cwd": str(Path(spec.cwd).absolute()),
         "env": dict(spec.env),
         "dir": str(folder),

@@ -25,6 +25,7 @@ from holdfast.agent.nodes.home import NodeHome
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
+from holdfast.core.kubernetes.wrapped import is_wrapped, without_addresses
 from holdfast.engines.nodes import IN_USE
 from holdfast.jobs.agent_place import AgentPlace
 from holdfast.link.agent_link import AgentLink
@@ -86,7 +87,7 @@ class AgentWheel:
     ) -> None:
         self._place = place
         self._home = home
-        self._env = env
+        self._env = without_addresses(env)
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._agent: RemoteAgent | None = None
@@ -155,8 +156,9 @@ class AgentWheel:
         """The agent of that job. What it keeps is below the folder of this node's own choice."""
         is_shared = bool(given.token) and given.token == self._place.token()
         settings = replace(given.settings, state_dir=str(self._place.job_folder.parent.parent))
+        cwd = os.getcwd() if is_wrapped(self._env) else given.cwd  # the controller has another image
         agent = RemoteAgent(
-            replace(given, settings=settings),
+            replace(given, settings=settings, cwd=cwd),
             self._home,
             self._place.node,
             self._clock,

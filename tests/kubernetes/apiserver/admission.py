@@ -48,6 +48,20 @@ def admit(kind, one):
         _jobset(one)
 
 
+def drop_disabled(kind, one, version):
+    """Drops fields of a pod whose features an older server does not have.
+
+    source: https://kubernetes.io/docs/reference/using-api/deprecation-policy/, and "drop disabled fields" of
+    https://github.com/kubernetes/community/blob/main/contributors/devel/sig-architecture/api_changes.md
+    """
+    if kind.key != ("", "pods") or version >= (1, 36):
+        return
+    for container in one["spec"]["containers"]:
+        container.pop("restartPolicyRules", None)
+    for volume in one["spec"].get("volumes", ()):
+        volume.pop("image", None)
+
+
 def admit_change(kind, one, before):
     """raises: Failure 422"""
     if kind.schema:

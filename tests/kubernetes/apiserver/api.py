@@ -10,8 +10,9 @@ import json
 import random
 import time
 
-from kubernetes.apiserver import patches
-from kubernetes.apiserver.admission import admit, admit_change
+from kubernetes import schemas
+from kubernetes.apiserver import openapi, patches
+from kubernetes.apiserver.admission import admit, admit_change, drop_disabled
 from kubernetes.apiserver.answers import Failure, encoded, now, status
 from kubernetes.apiserver.http_server import Answer
 from kubernetes.apiserver.kinds import Kinds
@@ -21,6 +22,7 @@ from kubernetes.apiserver.store import Store
 
 BOOKMARK_S = 1.0  # real servers send one about every minute
 WATCH_S_MAX = 3600.0
+REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -37,6 +39,7 @@ class Api:
     def __init__(self, faults):
         self.store, self.kinds, self.faults = Store(), Kinds(), faults
         self.rights = Rights()
+        self.version = (1, 36)
         self.logs = None
         self.exec = None
         self.counts = {}
@@ -49,9 +52,11 @@ class Api:
         if discovered is not None:
             await self.faults.before("get", "")
             return Answer(200, discovered)
-        if request.path.endswith("/selfsubjectaccessreviews"):
-            await self.faults.before("create", "selfsubjectaccessreviews")
-            return Answer(201, self.rights.review(request.json))
+        user = self.rights.authenticate(request.headers.get("authorization", ""))
+        review = request.path.rpartition("/")[2]
+        if review in REVIEWS:
+            await self.faults.before("create", review)
+            return Answer(201, self._reviewed(review, request.json, user))
         route = self._route(request.path)
         verb = self._verb(request, route)
         plural = route.kind.plural + (f"/{route.subresource}" if route.subresource else "")
@@ -59,10 +64,20 @@ class Api:
         await self.faults.before(verb, plural)
         self.rights.check(request.headers.get("authorization", ""), verb, route, plural)
         answer = await self._carry_out(request, route, verb)
-        if verb in ("create", "update", "patch", "delete", "deletecollection"):
+        if verb not in ("get", "list", "watch") and request.query.get("dryRun") != "All":
             self.writes.append((verb, plural, route.name))
             self.faults.after(verb, plural)
         return answer
+
+    def _reviewed(self, review, body, user):
+        """raises: Failure 403, for a user who is not even system:basic-user"""
+        if not self.rights.may("create", review):
+            raise Failure(403, f'{review} is forbidden: User "{user}" cannot create resource "{review}"')
+        return {
+            "selfsubjectaccessreviews": lambda: self.rights.review(body),
+            "selfsubjectrulesreviews": lambda: self.rights.rules(body, self.kinds),
+            "selfsubjectreviews": lambda: self.rights.who(body, user),
+        }[review]()
 
     def _verb(self, request, route):
         if request.method == "GET":
@@ -116,8 +131,12 @@ class Api:
 
     def _discovery(self, path):
         parts = path.strip("/").split("/")
+        described = openapi.document(path, self.kinds)
+        if described is not None:
+            return described
         if path == "/version":
-            return {"major": "1", "minor": "36", "gitVersion": "v1.36.0-test"}
+            major, minor = self.version
+            return {"major": f"{major}", "minor": f"{minor}", "gitVersion": f"v{major}.{minor}.0-test"}
         if path == "/api":
             return {"kind": "APIVersions", "versions": ["v1"]}
         if path == "/apis":
@@ -243,7 +262,10 @@ class Api:
         if not isinstance(one, dict) or one.get("kind") != route.kind.kind:
             raise Failure(400, f"the object is no {route.kind.kind}")
         one.setdefault("metadata", {})
+        if request.query.get("fieldValidation") == "Strict":
+            _validate_strictly(one)
         admit(route.kind, one)
+        drop_disabled(route.kind, one, self.version)
         if request.query.get("dryRun") == "All":
             return Answer(201, one)
         made = self.store.create(route.kind, route.namespace, one)
@@ -366,6 +388,13 @@ def disrupted(store, pod, reason, message):
     }
     conditions = [one for one in state.get("conditions", ()) if one["type"] != "DisruptionTarget"]
     return store.change(("", "pods"), pod, status={**state, "conditions": [*conditions, target]}) or pod
+
+
+def _validate_strictly(one):
+    """raises: Failure 400, as for an unknown field. Kinds of which nothing is known here pass."""
+    found = [one for one in schemas.problems(one) if "nothing is known" not in one]
+    if found:
+        raise Failure(400, f"strict decoding error: {'; '.join(found)}")
 
 
 def _default_policy(kind):

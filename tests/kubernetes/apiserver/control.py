@@ -22,6 +22,8 @@ class Control:
             "compact": lambda: self._api.store.compact(),
             "counts": lambda: self._counts(),
             "writes": lambda: self._writes(),
+            "version": lambda: setattr(self._api, "version", tuple(given["version"])),
+            "forget": lambda: self._api.kinds.forget(given["group"]),
             "deny": lambda: self._deny(given),
             "freeze": lambda: self._kubelets.freeze(given["node"]),
             "thaw": lambda: self._kubelets.thaw(given["node"]),

@@ -53,6 +53,20 @@ BUILT_IN = [
         namespaced=False,
         status=True,
     ),
+    Kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingAdmissionPolicy",
+        "mutatingadmissionpolicies",
+        namespaced=False,
+    ),
+    Kind(
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingAdmissionPolicyBinding",
+        "mutatingadmissionpolicybindings",
+        namespaced=False,
+    ),
     # Of the operators whose controllers are emulated.
     Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", status=True),
     Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs", status=True),
@@ -82,6 +96,10 @@ class Kinds:
 
     def __iter__(self):
         return iter(list(self._kinds.values()))
+
+    def forget(self, group):
+        """Serves the kinds of this group no more: its operator is not installed."""
+        self._kinds = {key: kind for key, kind in self._kinds.items() if kind.group != group}
 
     def define(self, definition):
         """Serves the kind of a CustomResourceDefinition."""

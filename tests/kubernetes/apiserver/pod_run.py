@@ -21,7 +21,8 @@ from kubernetes.apiserver.controllers.pods import (
 from kubernetes.apiserver.controllers.scheduler import event
 
 RESTART_S, RESTART_S_MAX = 10.0, 300.0
-_REFERENCE = re.compile(r"\$\((\w+)\)")
+_REFERENCE = re.compile(r"\$(?:(\$)|\((\w+)\))")  # $$ stands for $
+_ADDRESS = re.compile(r"([a-z0-9-]+):\d+")
 _LABEL = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
@@ -182,8 +183,11 @@ class PodRun:
     def _resolved(self, text):
         """Names of headless Services by the addresses that a cluster's DNS would answer."""
         namespace = self.pod["metadata"]["namespace"]
+        short = _ADDRESS.fullmatch(text)
         for service in self._all.store.all("", "services", namespace):
             name = service["metadata"]["name"]
+            if short and short[1] == name:
+                return text.replace(name, self._all.address_of(name))
             for full in (
                 f"{name}.{namespace}.svc.cluster.local",
                 f"{name}.{namespace}.svc",
@@ -279,7 +283,7 @@ class PodRun:
 
 
 def _expanded(text, env):
-    return _REFERENCE.sub(lambda found: env.get(found[1], found[0]), text)
+    return _REFERENCE.sub(lambda found: found[1] or env.get(found[2], found[0]), text)
 
 
 def _placed(text, places):

@@ -75,6 +75,9 @@ COMMANDS = {
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
     ),
     "simulate": Place("holdfast.cli.simulate", "app", "Simulates a cluster under the real decisions."),
+    "k8s": Place(
+        "holdfast.cli.kubernetes.group", "app", "Kubernetes: wrap manifests, check rights and features."
+    ),
     "agent": Place("holdfast.cli.agent", "app", "Runs the agent of one node of a multi-node job."),
     "config": Place("holdfast.cli.config", "app", "Prints each setting and where its value came from."),
     "demo": Place(

@@ -34,3 +34,9 @@ KINDS = {
     "trainjob": OwnerKind("TrainJob", "trainer.kubeflow.org/v1alpha1", "trainjobs", container="node"),
     "volcano": OwnerKind("Job", "batch.volcano.sh/v1alpha1", "jobs", remakes_ended=False, suspends=False),
 }
+
+# Those, and kinds that `holdfast run` does not make but wrapped manifests have.
+OWNERS = {
+    **KINDS,
+    "pytorchjob": OwnerKind("PyTorchJob", "kubeflow.org/v1", "pytorchjobs", container="pytorch"),
+}

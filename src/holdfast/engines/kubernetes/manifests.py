@@ -11,10 +11,11 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.engines.kubernetes import names
-from holdfast.engines.kubernetes.kinds import KINDS
+from holdfast.engines.kubernetes.kinds import KINDS, OWNERS
 
 Document = dict[str, Any]
 STATE, SECRET = "/holdfast/state", "/holdfast/secret"
+SECRET_MODE = 0o444  # its files are root's, and containers run as any user
 # Every pod that ends by itself counts as a failure of the Job; Holdfast's own budgets limit restarts.
 PODS_LOST_MAX = 10_000
 GPU = "nvidia.com/gpu"
@@ -277,7 +278,7 @@ def secret(wanted: Wanted) -> Document:
 
 def access(wanted: Wanted) -> list[Document]:
     """The service account of the controller, with rights in this namespace only."""
-    name, kind = names.objects_name(wanted.job), KINDS[wanted.kind]
+    name, kind = names.objects_name(wanted.job), OWNERS[wanted.kind]
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},
         {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
@@ -323,5 +324,8 @@ def _of(wanted: Wanted, api_version: str, kind: str) -> Document:
 def _volumes(job: str) -> list[Document]:
     return [
         {"name": "holdfast-state", "emptyDir": {}},
-        {"name": "holdfast-secret", "secret": {"secretName": names.objects_name(job), "defaultMode": 0o440}},
+        {
+            "name": "holdfast-secret",
+            "secret": {"secretName": names.objects_name(job), "defaultMode": SECRET_MODE},
+        },
     ]

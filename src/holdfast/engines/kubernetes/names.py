@@ -5,6 +5,7 @@ LABEL_ROLE = "holdfast.dev/role"
 ROLE_CONTROLLER, ROLE_WORKER = "controller", "worker"
 TAINT = "holdfast.dev/isolated"
 REMAKE = "holdfast.dev/remake"  # annotation of the owner: it is suspended to make all pods anew
+WRAP = "holdfast.dev/wrap"  # annotation: "done" of what is wrapped, "false" of what is to be left alone
 CONTAINER = "training"  # that holds the agent
 
 # Environment of the controller's pod.
@@ -16,6 +17,9 @@ POD_ENV = "HOLDFAST_KUBERNETES_POD"
 POD_UID_ENV = "HOLDFAST_KUBERNETES_POD_UID"
 POD_IP_ENV = "HOLDFAST_KUBERNETES_POD_IP"
 SECRET_ENV = "HOLDFAST_KUBERNETES_SECRET"
+CONTAINER_ENV = (
+    "HOLDFAST_KUBERNETES_CONTAINER"  # of the pods, which holds the agent; empty: as the kind has it
+)
 TERMINATION_ENV = "HOLDFAST_KUBERNETES_TERMINATION"
 TERMINATION_LOG = "/dev/termination-log"
 

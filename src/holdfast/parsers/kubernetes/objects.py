@@ -132,8 +132,13 @@ class _Node(Struct, rename="camel"):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
+class _RunPolicy(Struct, rename="camel"):
+    suspend: bool | None = None
+
+
 class _OwnerSpec(Struct, rename="camel"):
     suspend: bool | None = None
+    run_policy: _RunPolicy | None = None  # of a PyTorchJob
 
 
 class _VolcanoState(Struct, rename="camel"):
@@ -325,7 +330,8 @@ def owner_of(raw: bytes) -> OwnerState:
         name=owner.metadata.name,
         uid=owner.metadata.uid,
         version=owner.metadata.resource_version,
-        suspended=bool(owner.spec.suspend) or _is_restarting(owner.status),
+        suspended=bool(owner.spec.suspend or (owner.spec.run_policy and owner.spec.run_policy.suspend))
+        or _is_restarting(owner.status),
         is_suspended=any(
             (one.type, one.status) == ("Suspended", _WANTED_TRUE) for one in owner.status.conditions or ()
         ),
@@ -353,11 +359,11 @@ def event_of(raw: bytes) -> ClusterEvent:
 
 
 def _outcome(status: _OwnerStatus) -> tuple[str, str]:
-    """("succeeded" or "failed", why) of a Job, JobSet, TrainJob or Volcano Job; ("", "") while it runs."""
+    """("succeeded" or "failed", why) of a Job, JobSet, TrainJob, Volcano Job or PyTorchJob; ("", "") while it runs."""
     for one in status.conditions or ():
         if one.status != _WANTED_TRUE:
             continue
-        if one.type in ("Complete", "Completed", "SuccessCriteriaMet"):
+        if one.type in ("Complete", "Completed", "SuccessCriteriaMet", "Succeeded"):
             return "succeeded", one.reason
         if one.type in ("Failed", "FailureTarget"):
             return "failed", f"{one.reason}: {_short(one.message)}" if one.message else one.reason

@@ -43,7 +43,7 @@ class Reading:
         self._arrived: tuple[int, float] | None = None  # the last step and when its line came
 
     def read(self, now_s: float) -> None:
-        for lines in self._lines.values():
+        for name, lines in self._lines.items():
             while block := self._files[name].read(READ_BYTES):
                 for item in lines.feed_block(block):
                     if isinstance(item, StepRecord):

@@ -14,7 +14,7 @@ from holdfast.core.plurals import counted
 from holdfast.engines.kubernetes import names
 from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
 from holdfast.engines.kubernetes.engine import Identity, KubernetesEngine, isolated_in
-from holdfast.engines.kubernetes.kinds import KINDS
+from holdfast.engines.kubernetes.kinds import OWNERS
 from holdfast.engines.kubernetes.remaking import Between
 from holdfast.jobs.agent_place import SECRET
 from holdfast.journal.jobdir import JobDir, JobInUse, NoSuchJob, StateDir, StateUnwritable
@@ -144,13 +144,13 @@ def _with_annotations(
 
 
 def _identity(settings: RunSettings, env: Mapping[str, str]) -> Identity:
-    name, kind = env.get(names.JOB_ENV) or settings.job or "", KINDS[env.get(names.KIND_ENV, "job")]
+    name, kind = env.get(names.JOB_ENV) or settings.job or "", OWNERS[env.get(names.KIND_ENV, "job")]
     return Identity(
         job=name,
         namespace=env[names.NAMESPACE_ENV],
         kind=kind,
         owner=name,
-        container=kind.container,
+        container=env.get(names.CONTAINER_ENV) or kind.container,
         address=env[names.POD_IP_ENV],
         holder=f"{env[names.POD_ENV]}.{env[names.POD_UID_ENV]}/{os.getpid()}",
     )

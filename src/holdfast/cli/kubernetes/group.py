@@ -1,0 +1,183 @@
+"""`holdfast k8s`: the commands for people who run training on Kubernetes. Each loads its modules only when it is used."""
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from holdfast.cli.line.flags import App, Argument, Exit, Option
+from holdfast.cli.line.output import put, put_json, say
+from holdfast.views.cluster_report import document, lines
+
+NOT_ENOUGH, REFUSED = 1, 2
+EXTRA = "this command needs the extra for Kubernetes: pip install 'holdfast[k8s]'"
+STDIN = "-"
+_WRAP = "holdfast.engines.kubernetes.wrap"
+_OF_EXTRA = ("lightkube", "httpx2", "ruamel", "yaml")
+
+app = App()
+
+
+@app.callback()
+def k8s() -> None:
+    """Wraps manifests of training jobs, checks rights and features of a cluster, prints the admission policy."""
+
+
+@app.command(context_settings={"allow_interspersed_args": True})
+def wrap(
+    words: Annotated[
+        list[str] | None,
+        Argument(
+            "FILE... [-- FLAGS...]", help="Manifests; -: stdin. After --: flags of holdfast run for the job."
+        ),
+    ] = None,
+    container: Annotated[
+        str,
+        Option(
+            "--container", metavar="[GROUP/]NAME", help="The container that trains, if there are several."
+        ),
+    ] = "",
+    spares: Annotated[
+        int, Option("--spares", min=0, help="Pods besides the job's own, to take over at once.")
+    ] = 1,
+    agent_image: Annotated[
+        str,
+        Option(
+            "--agent-image",
+            metavar="IMAGE",
+            help="Image with the agent's folder. Default: the training's has holdfast.",
+        ),
+    ] = "",
+    image_volume: Annotated[
+        bool,
+        Option(
+            "--image-volume",
+            help="Mount that image as a volume (Kubernetes 1.33), without an init container.",
+        ),
+    ] = False,
+    image: Annotated[
+        str,
+        Option(
+            "--image",
+            metavar="IMAGE",
+            help="Image of the controller's pod. Default: the agent's, else the training's.",
+        ),
+    ] = "",
+    secret: Annotated[
+        str,
+        Option(
+            "--secret",
+            metavar="NAME",
+            help="Existing Secret of the job, with 64 hexadecimal digits as key secret.",
+        ),
+    ] = "",
+    namespace: Annotated[
+        str,
+        Option(
+            "--namespace", metavar="NAME", help="Namespace of the new objects, if the manifest names none."
+        ),
+    ] = "",
+    job: Annotated[
+        list[str] | None, Option("--job", metavar="NAME", help="Wrap only objects of this name.")
+    ] = None,
+    diff: Annotated[bool, Option("--diff", help="Print what would change instead of the manifests.")] = False,
+) -> None:
+    """Wraps the manifests of training jobs: their pods run the agent, and a controller is added. Prints the result."""
+    given = {
+        "container": container,
+        "spares": spares,
+        "image": image,
+        "agent_image": agent_image,
+        "image_volume": image_volume,
+        "secret": secret,
+        "namespace": namespace,
+        "jobs": tuple(job or ()),
+    }
+    _wrap(*_split(words or []), given, shows_diff=diff)
+
+
+@app.command()
+def doctor(
+    kind: Annotated[
+        str, Option("--kind", help="Owner of the pods: job, jobset, trainjob, volcano or pytorchjob.")
+    ] = "job",
+    namespace: Annotated[str, Option("--namespace", metavar="NAME", help="Default: the kubeconfig's.")] = "",
+    context: Annotated[str, Option("--context", metavar="NAME", help="Of the kubeconfig.")] = "",
+    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+) -> None:
+    """Says what a cluster has and what you may do there, what is lost without the rest, and prints the roles that grant it.
+
+    Changes nothing. Exits with 1 if jobs cannot run there yet.
+    """
+    module = _loaded("holdfast.engines.kubernetes.doctor")
+    if kind not in module.OWNERS:
+        say(f"--kind {kind!r} is none of {', '.join(module.OWNERS)}")
+        raise Exit(REFUSED)
+    try:
+        report = module.examined(os.environ, context, namespace, kind)
+    except module.NoReport as error:
+        say(str(error))
+        raise Exit(REFUSED) from error
+    if json:
+        put_json(document(report))
+    else:
+        put("\n".join(lines(report)))
+    if not report.is_enough:
+        raise Exit(NOT_ENOUGH)
+
+
+def _wrap(files: list[str], flags: list[str], given: dict[str, object], *, shows_diff: bool) -> None:
+    whole, asked = _loaded(f"{_WRAP}.whole"), _loaded(f"{_WRAP}.asked")
+    texts = _loaded(f"{_WRAP}.texts")
+    read = [(name, _read(name, texts.BYTES_MAX)) for name in files]
+    try:
+        wrapped = whole.wrap(read, asked.Asked(**given, run_flags=tuple(flags)))
+    except asked.Refused as error:
+        for reason in error.reasons:
+            say(reason)
+        raise Exit(REFUSED) from error
+    for note in wrapped.notes:
+        say(note)
+    text = wrapped.text
+    sys.stdout.write(texts.diff("".join(one for _, one in read), text, files[0]) if shows_diff else text)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Files, and the flags of `holdfast run` after `--`: click has taken that word out, so the line is read again."""
+    given = sys.argv[1:]
+    after = given[given.index("--") + 1 :] if "--" in given else []
+    count = len(words) - len(after)
+    if count < 1:
+        say("no file is given; - reads stdin")
+        raise Exit(REFUSED)
+    return words[:count], words[count:]
+
+
+def _read(name: str, most: int) -> str:
+    try:
+        raw = sys.stdin.buffer.read(most + 1) if name == STDIN else _file(name, most)
+        text = raw.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        say(f"{name} cannot be read: {error}")
+        raise Exit(REFUSED) from error
+    if len(raw) > most:
+        say(f"{name} is larger than {most >> 20} MiB: give the manifests of training jobs only")
+        raise Exit(REFUSED)
+    return text
+
+
+def _file(name: str, most: int) -> bytes:
+    with Path(name).open("rb") as file:
+        return file.read(most + 1)
+
+
+def _loaded(module: str) -> Any:
+    """The module, by its name: it is in an extra."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _OF_EXTRA:
+            raise
+        say(f"{EXTRA} ({error})")
+        raise Exit(REFUSED) from error

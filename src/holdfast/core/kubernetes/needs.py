@@ -1,0 +1,253 @@
+"""Lists the rights and features that jobs on Kubernetes use, and what is lost without each. Pure.
+
+source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/ (rules; privilege escalation: who creates a Role needs
+its rights), https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/ (versions)
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from holdfast.model.cluster_report import Feature, Judged, Need
+
+LEASE_GROUP, RBAC_GROUP = "coordination.k8s.io", "rbac.authorization.k8s.io"
+VERSION_LEAST = (1, 33)  # successPolicy and backoffLimitPerIndex of Jobs
+_READ = ("get", "list", "watch")
+YOU, CONTROLLER = "you", "controller"
+_VERSION = re.compile(r"v?(\d+)\.(\d+)")
+
+
+class Known(NamedTuple):
+    """A feature of the server: since which version it is on by default, and what happens without it."""
+
+    name: str
+    since: tuple[int, int]
+    without: str
+
+
+RESTART_ALL, IMAGE_VOLUMES, POLICIES = "RestartAllContainers", "image volumes", "MutatingAdmissionPolicy"
+FEATURES = (
+    Known(RESTART_ALL, (1, 36), "a pod that needs fresh sidecars or shared memory is replaced by the spare"),
+    Known(
+        IMAGE_VOLUMES,
+        (1, 36),
+        "the agent's folder is copied by an init container, as holdfast k8s wrap does by default",
+    ),
+    Known(POLICIES, (1, 36), "one annotation cannot wrap a job at its creation: use holdfast k8s wrap"),
+)
+# By API group: what people call it, and what happens without it.
+GROUPS = {
+    "jobset.x-k8s.io": ("JobSet", "--kind jobset is not possible; --kind job needs nothing installed"),
+    "trainer.kubeflow.org": ("Kubeflow Trainer v2", "--kind trainjob is not possible"),
+    "batch.volcano.sh": ("Volcano", "--kind volcano is not possible"),
+    "kubeflow.org": ("Kubeflow training operator v1", "PyTorchJobs cannot be wrapped"),
+    "kueue.x-k8s.io": ("Kueue", "jobs are not queued by quota"),
+    "resource.k8s.io": ("dynamic resource allocation", "health of devices is read from pods only"),
+}
+
+
+def needs(group: str, plural: str) -> tuple[Need, ...]:
+    """All needs of a job whose owner is of this kind."""
+    return (
+        Need(
+            who=YOU,
+            resource=plural,
+            group=group,
+            verbs=("create", "get", "patch", "delete"),
+            required=True,
+            purpose="the job",
+        ),
+        Need(
+            who=YOU,
+            resource="secrets",
+            verbs=("create",),
+            required=True,
+            purpose="the job's secret",
+            instead="holdfast k8s wrap --secret NAME uses an existing one",
+        ),
+        Need(
+            who=YOU, resource="services", verbs=("create",), required=True, purpose="the controller's address"
+        ),
+        Need(
+            who=YOU,
+            resource="serviceaccounts",
+            verbs=("create",),
+            required=True,
+            purpose="the controller's account",
+        ),
+        Need(
+            who=YOU,
+            resource="roles",
+            group=RBAC_GROUP,
+            verbs=("create",),
+            required=True,
+            purpose="the controller's rights",
+        ),
+        Need(
+            who=YOU,
+            resource="rolebindings",
+            group=RBAC_GROUP,
+            verbs=("create",),
+            required=True,
+            purpose="the controller's rights",
+        ),
+        Need(
+            who=YOU,
+            resource="jobs",
+            group="batch",
+            verbs=("create",),
+            required=True,
+            purpose="the controller",
+        ),
+        Need(
+            who=YOU,
+            resource="pods/log",
+            verbs=("get",),
+            purpose="output of a job that you follow",
+            lost="holdfast run and attach print no output of the training",
+            instead="read it where your cluster collects logs",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource="pods",
+            verbs=_READ,
+            required=True,
+            purpose="to see pods",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource=plural,
+            group=group,
+            verbs=_READ,
+            purpose="to see that the job is suspended or deleted",
+            lost="the training does not end in order when the job is suspended or deleted",
+            instead="its pods end it, when they are removed",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource="pods",
+            verbs=("delete",),
+            purpose="to replace a pod on a dead node",
+            lost="a pod on a dead node is replaced by its owner only, after minutes or never",
+            instead="spares take over all the same",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource="pods/eviction",
+            verbs=("create",),
+            purpose="to replace a pod without a failure of its Job",
+            lost="a replaced pod counts as a failure of the Job",
+            instead="pods are deleted",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource="pods/log",
+            verbs=("get",),
+            purpose="a second proof that a pod is dead",
+            lost="a frozen node is proven only by the state of nodes",
+            instead="the worker moves to a spare all the same; its old pod stays",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource="events",
+            verbs=_READ,
+            purpose="reasons why pods do not start",
+            lost="quotas, mounts and images that keep a pod from starting are not named",
+            instead="kubectl describe pod",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource="leases",
+            group=LEASE_GROUP,
+            verbs=("get", "create", "update", "patch"),
+            purpose="one controller for a job",
+            lost="a second controller of the same job is not noticed",
+        ),
+        Need(
+            who=CONTROLLER,
+            resource="nodes",
+            verbs=("watch", "patch"),
+            namespaced=False,
+            purpose="states of nodes, and a taint for one with a machine fault",
+            lost="other jobs' pods still land on a node that Holdfast has isolated",
+            instead="no worker of this job is placed there, and its pods that land there are evicted, 5 times at most",
+        ),
+    )
+
+
+def judged(all_needs: Collection[Need], allowed: Mapping[tuple[Need, str], bool]) -> tuple[Judged, ...]:
+    """`allowed`: by need and verb."""
+    return tuple(
+        Judged(need=need, missing=tuple(verb for verb in need.verbs if not allowed.get((need, verb), False)))
+        for need in all_needs
+    )
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """(1, 36), of "v1.36.2-gke.100"; (0, 0): it is none."""
+    found = _VERSION.match(text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def features(version: str, groups: Collection[str] | None, probed: Mapping[str, bool]) -> tuple[Feature, ...]:
+    """`groups`: of the API; None: not known. `probed`: what a request that changed nothing has shown."""
+    is_now = version_of(version)
+    found = [
+        Feature(
+            name=one.name,
+            present=probed.get(one.name, is_now >= one.since),
+            how="a dry run"
+            if one.name in probed
+            else f"the server's version ({one.since[0]}.{one.since[1]} or later)",
+            without=one.without,
+        )
+        for one in FEATURES
+    ]
+    found += [
+        Feature(
+            name=name,
+            present=None if groups is None else group in groups,
+            how=f"API group {group}",
+            without=without,
+        )
+        for group, (name, without) in GROUPS.items()
+    ]
+    return tuple(found)
+
+
+def roles(rights: Collection[Judged], namespace: str, user: str) -> dict[str, list[dict[str, Any]]]:
+    """Roles and their bindings for what is missing, by "namespace" and "cluster". `user`: who gets them."""
+    found = {}
+    for place in ("namespace", "cluster"):
+        rules = [
+            {"apiGroups": [one.need.group], "resources": [one.need.resource], "verbs": list(one.missing)}
+            for one in rights
+            if one.missing and one.need.namespaced == (place == "namespace")
+        ]
+        if rules:
+            found[place] = _granted(rules, namespace if place == "namespace" else "", user)
+    return found
+
+
+def _granted(rules: list[dict[str, Any]], namespace: str, user: str) -> list[dict[str, Any]]:
+    kind = "Role" if namespace else "ClusterRole"
+    meta = {"name": "holdfast-user", **({"namespace": namespace} if namespace else {})}
+    api = f"{RBAC_GROUP}/v1"
+    return [
+        {"apiVersion": api, "kind": kind, "metadata": meta, "rules": rules},
+        {
+            "apiVersion": api,
+            "kind": f"{kind}Binding",
+            "metadata": dict(meta),
+            "subjects": [_subject(user)],
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": meta["name"]},
+        },
+    ]
+
+
+def _subject(user: str) -> dict[str, str]:
+    """A user, or the service account that "system:serviceaccount:NAMESPACE:NAME" is."""
+    parts = user.split(":")
+    if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
+        return {"kind": "ServiceAccount", "namespace": parts[2], "name": parts[3]}
+    return {"kind": "User", "apiGroup": RBAC_GROUP, "name": user or "YOUR-NAME"}

@@ -1,0 +1,145 @@
+"""Asks a cluster what it has and what the caller may do there. Changes nothing.
+
+source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access,
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#self-subject-review,
+https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.kubernetes import needs
+from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
+from holdfast.engines.kubernetes.kinds import OWNERS
+from holdfast.engines.kubernetes.rights import Right, allowed
+from holdfast.engines.kubernetes.wrap.texts import fresh
+from holdfast.model.cluster_report import ClusterReport, Need
+
+_PROBE = "holdfast-doctor"
+
+
+class NoReport(Exception):
+    """The cluster cannot be asked; the message says why, and what to do."""
+
+
+def examined(env: Mapping[str, str], context: str, namespace: str, kind: str) -> ClusterReport:
+    """What the cluster has. `kind`: key of OWNERS. raises: NoReport"""
+    try:
+        connection = connect(env, context, namespace)
+    except NoCluster as error:
+        raise NoReport(str(error)) from error
+    try:
+        return _report(connection, kind)
+    except ServerAway as error:
+        raise NoReport(f"{error}. Check the server of the kubeconfig, and the network to it") from error
+    except RequestFailed as error:
+        raise NoReport(_refused(error)) from error
+    finally:
+        connection.close()
+
+
+def _refused(error: RequestFailed) -> str:
+    if error.code == 401:
+        return "the API server does not accept these credentials (401): log in again, or choose another --context"
+    if error.code == 403:
+        return (
+            "these credentials may not even ask for their own rights (403): the cluster's role system:basic-user is not "
+            "bound to them; ask for it, or choose another --context"
+        )
+    return f"the API server refused to say what is allowed: {error}"
+
+
+def _report(connection: Connection, kind: str) -> ClusterReport:
+    """raises: ServerAway, RequestFailed"""
+    owner = OWNERS[kind]
+    listed = needs.needs(owner.group, owner.plural)
+    rights = needs.judged(listed, _allowed(connection, listed))
+    found = _read(connection, "/version") or {}
+    version = str(found.get("gitVersion", ""))
+    user = _user(connection)
+    granted = needs.roles(rights, connection.namespace, user)
+    return ClusterReport(
+        server=str(connection.client.base_url).rstrip("/"),
+        version=version,
+        namespace=connection.namespace,
+        kind=kind,
+        user=user,
+        too_old=bool(version) and needs.version_of(version) < needs.VERSION_LEAST,
+        features=needs.features(version, _groups(connection), _probed(connection)),
+        rights=rights,
+        grants={place: "".join(map(fresh, documents)) for place, documents in granted.items()},
+    )
+
+
+def _allowed(connection: Connection, listed: tuple[Need, ...]) -> dict[tuple[Need, str], bool]:
+    """raises: ServerAway, RequestFailed"""
+    asked = {(need, verb): _right(need, verb) for need in listed for verb in need.verbs}
+    found = allowed(connection, connection.namespace, tuple(dict.fromkeys(asked.values())))
+    return {key: found[right] for key, right in asked.items()}
+
+
+def _right(need: Need, verb: str) -> Right:
+    resource, _, subresource = need.resource.partition("/")
+    return Right(verb, resource, need.group, subresource, need.namespaced)
+
+
+def _read(connection: Connection, path: str) -> Any:
+    """The answer; None where it may not be read."""
+    try:
+        return connection.request("GET", path).json()
+    except (RequestFailed, ValueError):
+        return None
+
+
+def _groups(connection: Connection) -> set[str] | None:
+    found = _read(connection, "/apis")
+    return None if found is None else {str(one.get("name")) for one in found.get("groups", ())}
+
+
+def _user(connection: Connection) -> str:
+    """Whom the server takes the caller for; empty where it does not say."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        found = connection.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body).json()
+    except RequestFailed:
+        return ""
+    return str(((found.get("status") or {}).get("userInfo") or {}).get("username", ""))
+
+
+def _probed(connection: Connection) -> dict[str, bool]:
+    """Features that show in what the server makes of a pod in a dry run: fields of features that are off are dropped."""
+    found = {}
+    policies = _read(connection, "/apis/admissionregistration.k8s.io/v1")
+    if policies is not None:
+        names = {one.get("name") for one in policies.get("resources", ())}
+        found[needs.POLICIES] = "mutatingadmissionpolicies" in names
+    for feature, container, volumes in _PROBES:
+        spec = {
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i", **container}],
+            "volumes": volumes,
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _PROBE}, "spec": spec}
+        path = f"/api/v1/namespaces/{connection.namespace}/pods"
+        try:
+            made = connection.request("POST", path, pod, params={"dryRun": "All"}).json()["spec"]
+        except RequestFailed as error:
+            if error.code == 422:  # the server does not take the value of the field
+                found[feature] = False
+            continue
+        kept = made["containers"][0].get("restartPolicyRules") or any(
+            "image" in one for one in made.get("volumes", ())
+        )
+        found[feature] = bool(kept)
+    return found
+
+
+_RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [91]}}
+_PROBES: tuple[tuple[str, dict[str, Any], list[dict[str, Any]]], ...] = (
+    (needs.RESTART_ALL, {"restartPolicy": "Never", "restartPolicyRules": [_RULE]}, []),
+    (
+        needs.IMAGE_VOLUMES,
+        {"volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}]},
+        [{"name": "v", "image": {"reference": "i"}}],
+    ),
+)

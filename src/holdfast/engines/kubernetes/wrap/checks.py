@@ -1,0 +1,145 @@
+"""Checks whether Holdfast can supervise the pods of an object as they are. Each refusal says what to change. Pure."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from holdfast.core.kubernetes.wrapped import ADDRESSES
+from holdfast.engines.kubernetes.names import LABEL_JOB
+from holdfast.engines.kubernetes.wrap.shapes import POD, Choice, Group
+from holdfast.engines.kubernetes.wrap.trees import Document, items, mapping, text
+
+NAME_MAX = 40  # names of pods and labels are longer, and end at 63
+RESERVED = "holdfast-"
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # of a Service: RFC 1035
+_NO_STRINGS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # in YAML 1.1
+_HOST_DNS = "ClusterFirstWithHostNet"
+_OPTION = re.compile(
+    r"--(rdzv[-_]endpoint|master[-_]addr|master[-_]port|node[-_]rank|nnodes)(?:[= ]+([^\s'\"]+))?"
+)
+_VARIABLE = re.compile(r"\$[({]?([A-Za-z_][A-Za-z0-9_]*)")
+_OWN_NUMBERS = ("RANK", "JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX", "WORLD_SIZE")
+
+
+class Trained(NamedTuple):
+    """What trains: the words of its container's command and arguments, and its image."""
+
+    command: tuple[str, ...]
+    image: str
+
+
+def name_refusals(document: Document) -> list[str]:
+    meta = mapping(document, "metadata")
+    name = text(meta, "name")
+    if not name:
+        return [
+            "metadata.name is missing: Holdfast names its objects after it; replace generateName by a name"
+        ]
+    if len(name) > NAME_MAX or not _NAME.fullmatch(name) or name in _NO_STRINGS:
+        return [
+            f"metadata.name {name!r}: use lower-case letters, digits and -, beginning with a letter, {NAME_MAX} at most; names of "
+            "Holdfast's objects are longer"
+        ]
+    return []
+
+
+def pod_refusals(key: str, group: Group, container: Document, trained: Trained) -> list[str]:
+    """What one group of pods has that Holdfast cannot work with."""
+    spec, path = group.pod_spec, f"{group.path}.spec".lstrip(".")
+    where = f"{path}.containers[{text(container, 'name')}]"
+    found = _restart_refusals(key, group, path)
+    if not trained.command:
+        found.append(
+            f"{where} has no command, and the ENTRYPOINT of {trained.image or 'its image'} is not known here: write it as "
+            "command (docker inspect or skopeo inspect --config shows it)"
+        )
+    if spec.get("hostNetwork") and text(spec, "dnsPolicy") != _HOST_DNS and key != POD:
+        found.append(
+            f"{path}.hostNetwork without dnsPolicy: {_HOST_DNS}: agents could not resolve the name of their controller; "
+            f"set {path}.dnsPolicy to {_HOST_DNS}"
+        )
+    for kind in ("containers", "initContainers", "volumes"):
+        for one in items(spec, kind):
+            if text(one, "name").startswith(RESERVED):
+                found.append(
+                    f"{path}.{kind} has {text(one, 'name')}: names with {RESERVED} are Holdfast's; rename it"
+                )
+    labels = mapping(group.holder, "template", "metadata", "labels")
+    if LABEL_JOB in labels:
+        found.append(f"{group.path}.metadata.labels has {LABEL_JOB}, which Holdfast sets: remove it")
+    return found
+
+
+def command_refusals(trained: Trained, pods: int) -> list[str]:
+    """Options of launchers that name a pod or a number of pods: a worker may run in any pod."""
+    if pods < 2:
+        return []
+    found = []
+    words = list(trained.command)
+    for index, word in enumerate(words):
+        for option, value in _OPTION.findall(word):
+            value = value or (words[index + 1] if index + 1 < len(words) else "")
+            if why := _why_fixed(option.replace("_", "-"), value, pods):
+                found.append(why)
+    return found
+
+
+def choice_refusals(choice: Choice, trained: Sequence[Trained]) -> list[str]:
+    """Any worker may run in any pod, so all have one command and one image."""
+    if len(set(trained)) < 2:
+        return []
+    names = " and ".join(group.name for group in choice.groups)
+    return [
+        f"{names} have different commands or images in container {choice.container}: a worker may run in any of their pods; "
+        "make them equal, or name one with --container GROUP/NAME"
+    ]
+
+
+def pod_notes(group: Group, container: str) -> list[str]:
+    """What is allowed, but may not be what is wanted."""
+    others = [text(one, "name") for one in group.containers if text(one, "name") != container]
+    return [
+        f"container {name} stays as it is: a pod ends only when all its containers have; if {name} never ends, move it to "
+        "initContainers with restartPolicy: Always"
+        for name in others
+    ]
+
+
+def words_of(container: Document, over: Document) -> tuple[str, ...]:
+    """Command and arguments. `over`: of a TrainJob's trainer, which come first."""
+    command = items(over, "command") or items(container, "command")
+    arguments = items(over, "args") or items(container, "args")
+    return tuple(str(word) for word in [*command, *arguments]) if command else ()
+
+
+def _restart_refusals(key: str, group: Group, path: str) -> list[str]:
+    holder: Any = group.holder if key == "pytorchjob" else group.pod_spec
+    found = text(holder, "restartPolicy")
+    if key == "pytorchjob" and found in ("OnFailure", "Always"):
+        return [
+            f"{group.path.rpartition('.')[0]}.restartPolicy is {found}: the kubelet would restart containers beside Holdfast's own "
+            "restarts; set it to ExitCode"
+        ]
+    if key not in ("pytorchjob", POD) and found in ("OnFailure", "Always"):
+        return [
+            f"{path}.restartPolicy is {found}: the kubelet would restart containers beside Holdfast's own restarts, with a "
+            "back-off of up to 5 min; set it to Never"
+        ]
+    return []
+
+
+def _why_fixed(option: str, value: str, pods: int) -> str:
+    names = _VARIABLE.findall(value)
+    if names and all(name in ADDRESSES or name in _OWN_NUMBERS for name in names):
+        return ""
+    if option == "nnodes" and value == str(pods):
+        return ""
+    if option == "master-port" and value.isdigit():
+        return ""
+    said = f"the command has --{option} {value}"
+    if option == "nnodes":
+        return f"{said}, and the job has {pods} pods: remove it, or write --nnodes $NNODES in a shell"
+    variable = {"node-rank": "$NODE_RANK", "master-port": "$MASTER_PORT"}.get(option, "$MASTER_ADDR")
+    if option == "rdzv-endpoint":
+        variable = "$MASTER_ADDR:$MASTER_PORT"
+    return f"{said}, but a worker may run in any pod: remove it (torchrun gets it from Holdfast), or write {variable} in a shell"

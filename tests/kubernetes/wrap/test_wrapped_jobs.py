@@ -1,0 +1,130 @@
+"""Wrapped manifests of each kind, applied with the real kubectl, train on pods as processes and recover from faults."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from kubernetes.kubectl import apply, kubectl
+from kubernetes.whole_job import RESTARTS, KubernetesJob
+from many.whole_job import LONG_S, TRAINING
+from run.place import wait_for
+
+pytestmark = pytest.mark.timeout(280)
+
+
+def pod_spec(job, ranks=1, container="main", words=()):
+    passed = {**job.marks, "NOTES": job.path, "XDG_CACHE_HOME": job.env["XDG_CACHE_HOME"]}
+    settings = {key: job.env[key] for key in ("HOLDFAST_STANDBY", "HOLDFAST_GRACE")}
+    return {
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": container,
+                "image": "test-image",
+                "command": [sys.executable, "-S", str(TRAINING)],
+                "args": [str(ranks), *words],
+                "env": [{"name": key, "value": str(value)} for key, value in {**passed, **settings}.items()],
+            }
+        ],
+    }
+
+
+def job_spec(job, container="main"):
+    size = {"completions": 4, "parallelism": 4, "completionMode": "Indexed"}
+    return {**size, "template": {"spec": pod_spec(job, container=container)}}
+
+
+def manifests(job):
+    """A user's own objects, without Holdfast."""
+    meta = {"name": "t", "namespace": "default"}
+    if job.kind == "job":
+        return [{"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job_spec(job)}]
+    if job.kind == "jobset":
+        parts = [{"name": "w", "replicas": 1, "template": {"spec": job_spec(job)}}]
+        spec = {"failurePolicy": {"maxRestarts": 2}, "replicatedJobs": parts}
+        return [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": meta, "spec": spec}]
+    if job.kind == "volcano":
+        tasks = [
+            {"name": name, "replicas": n, "template": {"spec": pod_spec(job)}}
+            for name, n in (("m", 1), ("w", 3))
+        ]
+        spec = {"schedulerName": "volcano", "minAvailable": 4, "tasks": tasks}
+        return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": spec}]
+    api = {"apiVersion": "trainer.kubeflow.org/v1alpha1"}
+    spec = {"runtimeRef": {"name": "plain"}, "trainer": {"numNodes": 4}}
+    label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template = {
+        "metadata": {"labels": label},
+        "spec": {"template": {"spec": pod_spec(job, container="node")}},
+    }
+    jobs = {"replicatedJobs": [{"name": "node", "template": template}]}
+    runtime = {"mlPolicy": {"numNodes": 1}, "template": {"spec": jobs}}
+    return [
+        {**api, "kind": "TrainJob", "metadata": meta, "spec": spec},
+        {**api, "kind": "ClusterTrainingRuntime", "metadata": {"name": "plain"}, "spec": runtime},
+    ]
+
+
+def wrapped(job, restarts=RESTARTS):
+    """By the real command, as a filter."""
+    words = [sys.executable, "-m", "holdfast", "k8s", "wrap", "-", "--", *map(str, restarts)]
+    given = yaml.safe_dump_all(manifests(job))
+    run = subprocess.run(
+        words, input=given, capture_output=True, text=True, timeout=60, env={**os.environ, **job.env}
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.fixture(params=["job", "jobset", "trainjob", "volcano"])
+def job(request, tmp_path, cache_home):
+    one = KubernetesJob(tmp_path, cache_home, kind=request.param)
+    yield one
+    one.end()
+
+
+def test_a_wrapped_job_recovers_inside_its_pods_and_by_its_spare_and_ends_well(job):
+    lines = apply(job.server, wrapped(job))
+    assert all(line.endswith(" created") for line in lines), lines
+    job.given_to()
+    job.trains()
+    spare = job.spare()
+    job.writes()
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert job.writes() == []
+    pod = job.placed(2)[2]
+    job.server.control("kill-pod", pod=pod)
+    job.trains(attempt=3)
+    assert spare in job.placed(3) and pod not in job.placed(3)
+    job.go()
+    wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "succeeded", LONG_S)
+    assert job.server.control("failed") == []
+
+
+def test_a_failed_training_fails_its_owner_for_good(job):
+    apply(job.server, wrapped(job, restarts=()))
+    job.given_to()
+    job.trains().kill(job.rank(1))
+    wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "failed", LONG_S)
+    wait_for(lambda: f"no pod of {job.pods()}", lambda: not job.pods(), LONG_S)
+
+
+def test_a_wrapped_manifest_is_applied_again_and_deleted_with_kubectl(server):
+    job = KubernetesJobOf(server)
+    text = wrapped(job)
+    assert all(line.endswith(" created") for line in apply(server, text))
+    assert all(line.endswith((" unchanged", " configured")) for line in apply(server, text))
+    kubectl(server, "delete", "-f", "-", "--wait=false", given=text)
+    wait_for("the job's objects to be gone", lambda: not server.items("jobs", group="apis/batch/v1"), LONG_S)
+
+
+class KubernetesJobOf:
+    """What `manifests` needs of a job, where no pod runs."""
+
+    def __init__(self, server):
+        self.kind, self.path, self.marks, self.server = "job", server.folder, {}, server
+        self.env = {"XDG_CACHE_HOME": "/c", "HOLDFAST_STANDBY": "false", "HOLDFAST_GRACE": "3s"}
