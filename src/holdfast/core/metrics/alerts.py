@@ -17,9 +17,12 @@ WORDS_MAX = 400
 
 
 def alerts_of(summary: Summary, at_s: float, *, url: str = "") -> list[Alert]:
-    """Returns one alert per open incident and per recently closed one. `url`: of the page about the job.
+    """Returns one alert per open incident and per recently closed one.
 
-    The category is an annotation: it comes with the verdict, and a changed label creates another alert.
+    `url`: of the job's page, for the link in the alert.
+
+    The category is an annotation and no label: it comes with the verdict, and a changed label would create
+    another alert.
     """
     is_over = bool(summary.outcome)
     return [
@@ -54,15 +57,15 @@ def _alert(job: str, one: IncidentStory, at_s: float, url: str, *, ended_s: floa
     )
 
 
-# What others send ----------------------------------------------------------------------------------------
+# Received alerts -----------------------------------------------------------------------------------------
 
 
 def evidence(
     alerts: Iterable[ReceivedAlert], jobs: Mapping[str, Sequence[str]], known: Iterable[str] = ()
 ) -> list[AlertEvidence]:
-    """Yields evidence from alerts about nodes of jobs.
+    """Returns evidence about jobs from received alerts that name a node of theirs.
 
-    `jobs`: the nodes of each job. `known`: keys of evidence that is already noted.
+    `jobs`: nodes by job. `known`: keys of evidence that is already recorded.
     """
     by_node: dict[str, list[tuple[str, str]]] = {}
     for job, nodes in jobs.items():
@@ -101,6 +104,9 @@ def _of_alert(
 
 
 def _short(name: str) -> str:
-    """Returns the short host name: node-1 for "node-1.example.com:9100". Keeps an IP address, without its port."""
+    """Returns the short host name: node-1 for "node-1.example.com:9100".
+
+    Keeps an IP address, without its port.
+    """
     host = name.rpartition(":")[0] if name.count(":") == 1 else name
     return host if host.replace(".", "").isdecimal() else host.partition(".")[0].lower()

@@ -6,7 +6,10 @@ from holdfast.model.documents.incidents import CheckRow
 
 
 class NodeRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node. `lemon_score`: 0..1. `numbers`: its inputs. `isolated_for`: reason and user; empty: not isolated."""
+    """One node.
+
+    `lemon_score`: 0..1. `numbers`: its inputs. `isolated_for`: reason and user; empty if not isolated.
+    """
 
     node: str
     isolated: bool = False
@@ -32,7 +35,7 @@ class DeviceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the node book. `job`, `incident`: its origin."""
+    """One line of the node book. `job`, `incident`: where it comes from."""
 
     at_s: float
     kind: str
@@ -45,6 +48,8 @@ class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One node with its devices, checks and lines of the node book."""
+
     row: NodeRow
     lines: tuple[NodeLine, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
@@ -53,6 +58,8 @@ class NodeDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodesPage(Struct, frozen=True, kw_only=True):
+    """A page of nodes. `next`: cursor of the next page; empty on the last."""
+
     nodes: tuple[NodeRow, ...]
     next: str = ""
     total: int = 0
