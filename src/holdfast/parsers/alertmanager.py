@@ -20,7 +20,7 @@ TEXT_MAX = 1_000
 
 
 class WebhookUnreadable(ValueError):
-    """The body is none of Alertmanager's; the text says why."""
+    """Raised for a request body that is no webhook of Alertmanager; the message says why."""
 
 
 class _Alert(Struct, kw_only=True):
@@ -38,7 +38,7 @@ class _Webhook(Struct, kw_only=True):
 
 
 def received(body: bytes) -> list[ReceivedAlert]:
-    """The alerts, the first ALERTS_MAX of them. raises: WebhookUnreadable"""
+    """Parses a webhook's body; returns the first ALERTS_MAX alerts. raises: WebhookUnreadable"""
     if len(body) > BODY_BYTES_MAX:
         raise WebhookUnreadable(f"the body has more than {BODY_BYTES_MAX >> 20} MiB")
     try:
@@ -64,6 +64,6 @@ def _short(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float | None:
-    """None for Go's zero time, the year 1."""
+    """Parses a time in seconds since the epoch; None for Go's zero time, the year 1."""
     stamp = stamp_at(text[:TEXT_MAX], 0)
     return stamp.stamp_s if stamp is not None else None
