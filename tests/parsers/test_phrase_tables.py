@@ -30,7 +30,7 @@ def test_a_row_of_codes():
     ("text", "why"),
     [
         ("kind,code\n", "has the columns"),
-        (CODES + ROW + ROW, "stands twice"),
+        (CODES + ROW + ROW, "occurs twice"),
         (CODES + ROW.replace("disk_full", "disk_ful"), "not of the taxonomy"),
         (CODES + ROW.replace("Linux", ""), "source is missing"),
         (CODES + "errno,28\n", "columns"),

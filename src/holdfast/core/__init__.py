@@ -1,1 +1,3 @@
-"""Decisions: hangs, exits, verdicts, the recovery ladder. Pure."""
+"""All decisions of Holdfast as pure functions: exits, hangs, verdicts, diagnosis, the recovery ladder,
+checks, metrics.
+"""

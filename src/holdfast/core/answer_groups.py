@@ -1,8 +1,8 @@
-"""Groups workers by equal answers, the rarest first. Pure.
+"""Groups the answers of many workers to one command by equal output, the rarest group first. Pure.
 
-Two answers are equal if their commands ended alike and their outputs are equal byte by byte; with `loose`, numbers
-and names of nodes are ignored. No other difference is ignored. A worker without an answer is never in a group with
-one that answered.
+Two answers are equal if their commands ended with the same code and their outputs are equal byte by byte;
+with `loose`, numbers and names of nodes are ignored. No other difference is ignored. A worker without an
+answer is never in a group with one that answered.
 """
 
 import re
@@ -23,7 +23,11 @@ _SPACES = late(rb"[ \t]+")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """One node's answer. `worker` None: a node without a worker. `cut_bytes`: output that was not kept."""
+    """A worker's answer to a command that was sent to many workers: exit code and output.
+
+    `worker`: None for a node without a worker. `cut_bytes`: bytes of the output beyond the size limit, which
+    were dropped. `why`: the reason, if there is no exit code.
+    """
 
     node: str
     worker: int | None
@@ -36,7 +40,10 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class AnswerGroup(Struct, frozen=True, kw_only=True):
-    """Workers with equal answers, and `nodes` without a worker. `answers`: all of them; the first is shown."""
+    """Workers, and nodes without a worker, whose answers are equal.
+
+    `answers`: all of them; reports print the first.
+    """
 
     workers: tuple[int, ...]
     nodes: tuple[str, ...]
@@ -48,14 +55,15 @@ class AnswerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if the command ended by itself."""
+        """True if the command ended by itself: no timeout, no lost connection."""
         return self.first.outcome == "exited"
 
 
 def answer_groups(answers: Iterable[Answer], *, loose: bool = False) -> tuple[AnswerGroup, ...]:
-    """Groups of equal answers: smallest first, then those that failed, then by worker.
+    """Groups equal answers; the smallest group comes first, then groups of failed commands, then the order of
+    workers.
 
-    `loose`: ignores numbers, names of nodes and column widths.
+    `loose`: ignore numbers, names of nodes, and column widths.
     """
     given = sorted(answers, key=_place)
     names = _name_pattern(answer.node for answer in given) if loose else None
@@ -68,13 +76,17 @@ def answer_groups(answers: Iterable[Answer], *, loose: bool = False) -> tuple[An
 
 
 def exit_code(groups: Iterable[AnswerGroup]) -> int:
-    """The exit code of the whole call: the code of all commands if they agree, in a shell's form; else 1."""
+    """Returns the exit code of a command that ran on many workers: the common shell exit code, or 1 if they
+    differ.
+    """
     codes = {shell_code(group.first) for group in groups}
     return codes.pop() if len(codes) == 1 else 1
 
 
 def shell_code(answer: Answer) -> int:
-    """128 + N when killed by signal N, 124 at a timeout; 1 without an answer."""
+    """Returns an answer's exit code as a shell has it: 128 + N after signal N, 124 after a timeout, 1 without
+    an answer.
+    """
     if answer.outcome == "timed-out":
         return 124
     if answer.outcome != "exited" or answer.code is None:
@@ -100,7 +112,11 @@ def _rarest(group: AnswerGroup) -> tuple[object, ...]:
 
 
 def _name_pattern(nodes: Iterable[str]) -> re.Pattern[bytes] | None:
-    """The names of all nodes, long and short: a command may well name another node than its own."""
+    """Returns a pattern of the short and long names of all nodes, since a node's output may name another
+    node.
+
+    Returns None if no node has a name.
+    """
     names = {name for node in nodes for name in (node, node.partition(".")[0]) if name}
     if not names:
         return None
@@ -109,6 +125,10 @@ def _name_pattern(nodes: Iterable[str]) -> re.Pattern[bytes] | None:
 
 
 def _evened(output: bytes, names: re.Pattern[bytes] | None) -> bytes:
-    """Names first, for they hold numbers; what is in no two outputs by chance stands for them."""
+    """Returns the output with names of nodes and numbers replaced by placeholders, and runs of spaces by one
+    space.
+
+    Names are replaced first, because they contain digits.
+    """
     text = names.sub(b"\0n", output) if names else output
     return _SPACES.sub(b" ", _NUMBER.sub(b"\0#", text))

@@ -1,8 +1,9 @@
-"""Computes clock offsets from events that several sources saw: the same step, the same barrier. Pure.
+"""Computes the clock offsets of several sources from events that all of them saw: the same step, the same
+barrier. Pure.
 
-Ranks print the same step within milliseconds. The median of the differences is the clock offset; a few late prints do
-not move it. Decides nothing: whoever compares stamps of two sources subtracts the offset first and trusts no order
-finer than the spread.
+Ranks print the same step within milliseconds, so the median of the differences is the clock offset; a few
+late prints do not change it. Time stamps of two sources can be compared after the offset is subtracted, and
+only down to the spread.
 """
 
 from collections.abc import Hashable, Mapping
@@ -12,14 +13,16 @@ from statistics import median
 from msgspec import Struct
 
 SHARED_MIN = 2
-WITNESSES_MAX = 15  # of one event: a median over more is no better, with a thousand ranks only slower
-# No job's last minutes span so much: stamps further apart are of a clock years off, or of a form without a year.
+WITNESSES_MAX = 15  # sources per event: a median over more is no more exact, and slow with a thousand ranks
+# A job's last minutes never span so much: such stamps come from a wrong clock, or a format without a year.
 COMPARABLE_S = 30 * 86400.0
 
 
 class Offset(Struct, frozen=True, kw_only=True):
-    """`offset_s`: how far the clock is ahead of the first source's. `spread_s`: half of the `shared` events differ
-    by no more than that from it.
+    """A source's clock offset against the first source.
+
+    `offset_s`: seconds that its clock is ahead. `spread_s`: the median absolute deviation of the `shared`
+    events, in seconds.
     """
 
     offset_s: float
@@ -28,11 +31,10 @@ class Offset(Struct, frozen=True, kw_only=True):
 
 
 def clock_offsets(seen: Mapping[str, Mapping[Hashable, float]]) -> dict[str, Offset]:
-    """The offset of each source's clock against the first source. `seen`: for each source the stamp, in seconds, of
-    each event.
+    """Returns the clock offset of each source against the first source.
 
-    A source that is not connected to the first one by at least two shared events, directly or over others, is left
-    out.
+    `seen`: by source, the time stamp in seconds of each event. A source that shares fewer than two events
+    with the first one, directly or by way of other sources, is left out.
     """
     sources = {name: {key: at for key, at in events.items() if isfinite(at)} for name, events in seen.items()}
     if not sources:
@@ -55,7 +57,9 @@ def clock_offsets(seen: Mapping[str, Mapping[Hashable, float]]) -> dict[str, Off
 
 
 def are_comparable(one_s: float | None, other_s: float | None) -> bool:
-    """True if the order of two stamps can be meaningful: both known, and less than a month apart."""
+    """Returns whether the order of two time stamps can mean something: both known, and less than 30 days
+    apart.
+    """
     return one_s is not None and other_s is not None and abs(one_s - other_s) <= COMPARABLE_S
 
 

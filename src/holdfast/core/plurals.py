@@ -1,6 +1,6 @@
-"""Formats counts with English plurals. Pure."""
+"""Formats counts with the singular or plural of an English noun. Pure."""
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """`1 GPU`, `8 GPUs`; `many`: an irregular plural."""
+    """Returns a count with its noun: "1 GPU", "8 GPUs". `many`: the plural, if it is irregular."""
     return f"{count} {one if count == 1 else many or one + 's'}"

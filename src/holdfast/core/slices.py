@@ -1,6 +1,6 @@
-"""Splits long work into pieces, so that the caller can do other work between them. Pure.
+"""Splits long computations into pieces, so that the main loop can do other work in between. Pure.
 
-Work over all ranks of a large job is a generator: it yields after each piece and returns its result.
+A computation over all ranks of a large job is a generator: it yields after each piece and returns its result.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -8,19 +8,19 @@ from typing import ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
-RANKS_AT_ONCE = 1024  # some 10 ms of judging
+RANKS_AT_ONCE = 1024  # about 10 ms of computation
 
 Sliced = Generator[None, None, T]
 
 
 def pieces(all_: Sequence[T], at_once: int = RANKS_AT_ONCE) -> Iterator[Sequence[T]]:
-    """Slices in order, each of at most this length."""
+    """Yields consecutive slices of a sequence, each of at most `at_once` items."""
     for at in range(0, len(all_), at_once):
         yield all_[at : at + at_once]
 
 
 def finished(work: Sliced[T]) -> T:
-    """Runs a generator to its end and returns its result."""
+    """Runs a generator to its end and returns its return value."""
     while True:
         try:
             next(work)
@@ -30,7 +30,9 @@ def finished(work: Sliced[T]) -> T:
 
 
 def whole(sliced: Callable[P, Sliced[T]]) -> Callable[P, T]:
-    """The same function, run to its end in one call."""
+    """Decorates a generator function: the decorated one runs the generator to its end and returns its return
+    value.
+    """
 
     def work(*args: P.args, **kwargs: P.kwargs) -> T:
         return finished(sliced(*args, **kwargs))

@@ -1,1 +1,1 @@
-"""Data types: events, orders, states, settings. No behaviour."""
+"""Defines data types without behaviour: events, orders, states, settings, documents."""

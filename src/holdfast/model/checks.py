@@ -1,7 +1,7 @@
-"""Data types of checks: declaration, input, results. No behaviour.
+"""Defines the data types of checks: declaration, input, results. No behaviour.
 
-A check examines one aspect of a node, or of each of its devices, and returns findings. What it cannot decide is a
-`skip` with the reason, never a `pass`.
+A check examines one aspect of a node, or of each of its devices, and returns findings. If it cannot decide,
+the result is a `skip` with the reason, never a `pass`.
 """
 
 from typing import Any
@@ -26,33 +26,33 @@ BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL = CONTEXTS = (
     "manual",
 )
 
-IDLE = "idle"  # of answers alone: a boot check of a node that stands by
+IDLE = "idle"  # only in results: the boot check of a spare node
 
-# What it costs. Nothing but `passive` runs while a job trains.
-PASSIVE = "passive"  # reads what the node says of itself
+# The cost of a check. Only `passive` checks run while a job trains.
+PASSIVE = "passive"  # reads files of the system
 LIGHT = "light"  # writes a small file, opens a socket, starts a program: under a second of one core
 DEVICE = "device"  # loads a device
 NODE = "node"  # needs the whole node
 COSTS = (PASSIVE, LIGHT, DEVICE, NODE)
 
-# Whence an expectation comes.
-BASELINE = "baseline"  # this very device, at the first good boot
+# The origin of an expected value.
+BASELINE = "baseline"  # this device, at the first good boot
 PEERS = "peers"  # the other nodes, or the other devices of this one
-STATED = "device"  # the device or driver itself says so
+STATED = "device"  # stated by the device or driver itself
 RULE = "rule"  # a limit of Holdfast, with its reason in the documents
-ASKED = "run"  # what the run needs: ranks, folders, program
+ASKED = "run"  # a requirement of the run: ranks, folders, program
 
 # What a failed check means for the run.
 DEVICE_FAULT = "device"  # a device or the node is broken: isolate it
 ENVIRONMENT_FAULT = "environment"  # the run cannot work like this on any node: stop before GPUs are wasted
-NO_FAULT = ""  # say it, and go on
+NO_FAULT = ""  # report it and continue
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """The declaration of a check. `needs`: its requirements, for people ("nvml", "torch", "root", "2 nodes").
+    """The declaration of a check. `needs`: requirements, for people ("nvml", "torch", "root", "2 nodes").
 
-    `on_hang`: the status of a check that exceeds `timeout_s`; `hang_advice`: advice then. `quick`: part of the quick
-    boot check, which takes at most 5 s a node. `bench`: a benchmark.
+    `on_hang`: the status of a check that exceeds `timeout_s`; `hang_advice`: advice for that case. `quick`:
+    part of the quick boot check, which takes at most 5 s per node. `bench`: a benchmark.
     """
 
     name: str
@@ -72,9 +72,9 @@ class Spec(Struct, frozen=True, kw_only=True):
 class Finding(Struct, frozen=True, kw_only=True):
     """One result of a check, about the node or one of its devices.
 
-    `measured`, `expected`: for people, with units. `whence`: source of the expectation. `why`: one sentence; of a
-    skip, its reason. `fault`: its consequence for the run if it failed. `category`: of the taxonomy, that which it
-    explains.
+    `measured`, `expected`: for people, with units. `whence`: origin of the expected value. `why`: one
+    sentence; of a skip, its reason. `fault`: consequence of a failure for the run. `category`: the category
+    of the taxonomy that it explains.
     """
 
     status: str
@@ -91,9 +91,9 @@ class Finding(Struct, frozen=True, kw_only=True):
 class Fact(Struct, frozen=True, kw_only=True):
     """One value of the node or of a device: learned at a good boot, or compared with other nodes.
 
-    `device`: "node", or a permanent identity: "gpu:SERIAL", "nic:NAME". `learn`: becomes an expectation. `same`: must
-    be equal on all nodes. `peers`: a number that should be close to that of the others of its `model`; `low_is_bad`:
-    its bad side; `spread`: its measured variation, as a share.
+    `device`: "node", or a permanent identity: "gpu:SERIAL", "nic:NAME". `learn`: it is added to the baseline.
+    `same`: it must be equal on all nodes. `peers`: a number that should be close to that of the others of its
+    `model`; `low_is_bad`: low values are worse; `spread`: its measured variation, as a share.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The result of one check on one node. `status`: the worst of its findings. `error`: an internal error, if any."""
+    """The result of one check on one node. `status`: the worst of its findings."""
 
     check: str
     area: str
@@ -120,10 +120,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class NodeChecks(Struct, frozen=True, kw_only=True):
-    """All outcomes of one node. `why_not`: why there are none.
+    """All outcomes of the checks on one node. `why_not`: why there are none.
 
-    `at_s`: Unix time by its own clock; of an answer to another node, when it was sent. `heard_s`: when that was
-    received, by the receiver's clock; 0: local.
+    `at_s`: seconds since the epoch on the node's clock, when the answer was sent. `heard_s`: when it was
+    received, on the receiver's clock; 0 for a local result.
     """
 
     node: str
@@ -141,21 +141,21 @@ class Baseline(Struct, frozen=True, kw_only=True):
     at_s: dict[str, float] = {}
 
     def of(self, device: str, name: str) -> Any:
-        """The value; None if nothing was learned."""
+        """Returns a learned value; None if nothing was learned."""
         return self.facts.get(device, {}).get(name)
 
     def devices(self, kind: str) -> tuple[str, ...]:
-        """Learned devices of a kind ("gpu", "nic"), sorted."""
+        """Returns the learned devices of a kind ("gpu", "nic"), sorted."""
         return tuple(sorted(device for device in self.facts if device.partition(":")[0] == kind))
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """The input of a check: the node and the run it must be fit for.
+    """The input of a check: the node and the run that it must be fit for.
 
-    `root`: where /proc, /sys, /dev, /etc and /var are read. `ranks`: on this node; None if unknown. `env`, `cwd`,
-    `command`: of the run; empty: no run. `folders`: "work", "checkpoint", "temporary" -> path. `good_s`: Unix time at
-    which a run last made progress here; 0: unknown. `now_s`: Unix time. `options`: of single checks, by name
-    ("disk-write.bytes").
+    `root`: the folder in which /proc, /sys, /dev, /etc and /var are read. `ranks`: on this node; None if
+    unknown. `env`, `cwd`, `command`: of the run; empty without a run. `folders`: path by use, "work",
+    "checkpoint", "temporary". `good_s`: when a run last made progress here, in seconds since the epoch; 0 if
+    unknown. `options`: of single checks, by name ("disk-write.bytes").
     """
 
     context: str = MANUAL
@@ -172,6 +172,6 @@ class Scene(Struct, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     cwd: str = ""
     folders: dict[str, str] = {}
-    own_pids: tuple[int, ...] = ()  # processes of the run, and ours
+    own_pids: tuple[int, ...] = ()  # processes of the run and of Holdfast
     baseline: Baseline = Baseline()
     options: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Facts about device error codes: one for each code of NVIDIA's Xid, NVSwitch's SXid, Ascend's NPU."""
+"""Defines facts about device error codes: NVIDIA's Xid, NVSwitch's SXid, Ascend's NPU codes. No behaviour."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -11,7 +11,9 @@ CodeKind: TypeAlias = Literal["xid", "sxid", "npu"]
 
 
 class Repeats(Struct, frozen=True, kw_only=True):
-    """A repetition rule: this many times within this many seconds, on the same device, means `action` instead."""
+    """A rule for repeated codes: `count` times within `within_s` seconds on one device requires `action`
+    instead.
+    """
 
     count: int
     within_s: int
@@ -19,10 +21,11 @@ class Repeats(Struct, frozen=True, kw_only=True):
 
 
 class CodeFact(Struct, frozen=True, kw_only=True):
-    """One code. `code`: as it stands in logs, without leading zeros for Xid and SXid ("79", "20034", "80E01801").
+    """The facts about one device error code.
 
-    `cause`: app, driver, hardware, bus, fabric, thermal or unknown. `program`: the training program can cause it.
-    `verdicts`: source -> the action it names, in the taxonomy's words; sources that name none are left out.
+    `code`: as in logs, without leading zeros for Xid and SXid ("79", "20034", "80E01801"). `cause`: app,
+    driver, hardware, bus, fabric, thermal or unknown. `program`: the training program can cause it.
+    `verdicts`: by source, the action that it recommends; sources without a recommendation are left out.
     """
 
     kind: CodeKind
@@ -38,7 +41,7 @@ class CodeFact(Struct, frozen=True, kw_only=True):
 
 
 class CodeTables(Struct, frozen=True, kw_only=True):
-    """All codes, each by its text."""
+    """All known device error codes, by kind and code."""
 
     xid: Mapping[str, CodeFact] = {}
     sxid: Mapping[str, CodeFact] = {}

@@ -1,5 +1,6 @@
-"""The result of a diagnosis of logs, in both languages: the JSON answer and the report are made from it. No
-behaviour.
+"""Defines the result of a diagnosis of logs, in English and Chinese; JSON and report are made of it.
+
+No behaviour.
 """
 
 from msgspec import Struct
@@ -9,12 +10,12 @@ from holdfast.model.verdicts import Culprit
 
 
 class FirstError(Struct, frozen=True, kw_only=True):
-    """The first error: the line that everything else follows from. `file`: the name of its Source; `line` counts
-    from 1.
+    """The first error: the log line of which all other errors are consequences.
 
-    `at_s`: in seconds since the epoch; None if unknown. `before`, `after`: surrounding lines, in order, at most three
-    each. `verbatim`: the line with its colours, if any. `frame`: the user's own line of code behind it. `source`,
-    `offset`: its place among the sources of the Search.
+    `file`: name of its Source; `line` counts from 1. `at_s`: seconds since the epoch; None if unknown.
+    `before`, `after`: surrounding lines, in order, at most three each. `verbatim`: the line with its colours,
+    if any. `frame`: the user's own line of code that caused it. `source`, `offset`: its position in the
+    sources of the Search.
     """
 
     file: str
@@ -30,7 +31,10 @@ class FirstError(Struct, frozen=True, kw_only=True):
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One observation and its meaning. `count`: number of occurrences; `ranks`: who reported it, if known."""
+    """One observation in the logs and its meaning.
+
+    `count`: number of occurrences; `ranks`: those that logged it, if known.
+    """
 
     file: str
     line: int | None
@@ -43,7 +47,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class Other(Struct, frozen=True, kw_only=True):
-    """An alternative cause. `title` empty: only the category is shown."""
+    """An alternative cause. `title`: None if only the category is known."""
 
     category: str
     confidence: float
@@ -53,10 +57,10 @@ class Other(Struct, frozen=True, kw_only=True):
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """Why a job stopped, or that nothing was wrong ("none"), or that the cause is unknown ("unknown").
 
-    `confidence`: 0..1, the share of correct verdicts among those with this confidence. `action`: of the taxonomy.
-    `culprits`: likeliest first; `culprits_left_out`: number of further ones. `evidence`: most important first.
-    `decided_by`: the source that decided about a device fault; `disagree`: what contradicts the verdict. `not_found`:
-    missing logs.
+    `confidence`: 0..1, the share of correct verdicts among those with this confidence. `action`: of the
+    taxonomy. `culprits`: most likely first; `culprits_left_out`: number of further ones. `evidence`: most
+    important first. `decided_by`: the source that decided about a device fault; `disagree`: what contradicts
+    the verdict. `not_found`: missing logs.
     """
 
     category: str

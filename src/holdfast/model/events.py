@@ -1,4 +1,7 @@
-"""Events: input of the controller. Past tense; each names the attempt or incident it belongs to."""
+"""Defines events, the input of the controller.
+
+Named in the past tense; each names its attempt or incident.
+"""
 
 from typing import TypeAlias
 
@@ -11,12 +14,12 @@ Numbers: TypeAlias = dict[str, float | int | str | list[float]]
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """One thing that happened. `at_s`: the job's clock on arrival, seconds since the Unix epoch.
+    """An input of the controller. `at_s`: arrival on the job's clock, in seconds since the epoch.
 
     The monotonic clock drives the job's clock, which never goes back, whatever the wall clock does.
 
-    `via`: "stream/seq" of the agent's report with this event. A resumed controller uses it to skip reports that the
-    journal already has.
+    `via`: "stream/seq" of the agent's report that contains this event. A resumed controller uses it to skip
+    reports that the journal already has.
     """
 
     at_s: float
@@ -24,20 +27,22 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class JobSubmitted(Event, frozen=True, tag="job-submitted"):
+    """The job was submitted."""
+
     job: str
     workers: int
     command: tuple[str, ...] = ()
 
 
 class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
-    """A controller replayed the journal and continues. Orders without a result are repeated."""
+    """A controller has replayed the journal and continues. Orders without a result are repeated."""
 
 
 class JobMoved(Event, frozen=True, tag="job-moved"):
-    """The scheduler ended all processes of the job and restarted it, possibly on other nodes.
+    """The scheduler has ended all processes of the job and restarted it, possibly on other nodes.
 
-    `away_s`: how long the nodes were unused, since the previous controller recorded the move; None if unknown, or
-    another job may have used them.
+    `away_s`: how long the nodes were unused, since the previous controller recorded the move; None if
+    unknown, or if another job may have used them.
     """
 
     reason: str
@@ -45,15 +50,19 @@ class JobMoved(Event, frozen=True, tag="job-moved"):
 
 
 class Tick(Event, frozen=True, tag="tick"):
-    """Time passed and nothing else did."""
+    """A second has passed without another event."""
 
 
 class Placed(Struct, frozen=True):
+    """The node of one worker."""
+
     worker: int
     node: str
 
 
 class WorkersPlaced(Event, frozen=True, tag="workers-placed"):
+    """Workers were placed on nodes."""
+
     attempt: int
     placed: tuple[Placed, ...]
 
@@ -67,7 +76,7 @@ class PlacementFailed(Event, frozen=True, tag="placement-failed"):
 
 
 class AttemptStarted(Event, frozen=True, tag="attempt-started"):
-    """The command runs in every worker."""
+    """The command of an attempt runs in every worker."""
 
     attempt: int
 
@@ -77,11 +86,13 @@ class AttemptStartFailed(Event, frozen=True, tag="attempt-start-failed"):
 
     attempt: int
     worker: int
-    code: int  # what a shell would give: 126 not executable, 127 not found
+    code: int  # as in a shell: 126 not executable, 127 not found
     reason: str
 
 
 class RankStarted(Event, frozen=True, tag="rank-started"):
+    """A rank was found."""
+
     attempt: int
     worker: int
     rank: int
@@ -89,6 +100,8 @@ class RankStarted(Event, frozen=True, tag="rank-started"):
 
 
 class RankExited(Event, frozen=True, tag="rank-exited"):
+    """A rank ended."""
+
     attempt: int
     worker: int
     rank: int
@@ -105,7 +118,10 @@ class WorkerExited(Event, frozen=True, tag="worker-exited"):
 
 
 class StepReached(Event, frozen=True, tag="step-reached"):
-    """The training's log named this step. At most one event a second; the first step of an attempt at once."""
+    """The training's log contained this step.
+
+    At most one event a second; the first step of an attempt at once.
+    """
 
     attempt: int
     step: int
@@ -119,6 +135,8 @@ class AttemptStopped(Event, frozen=True, tag="attempt-stopped"):
 
 
 class HangFound(Event, frozen=True, tag="hang-found"):
+    """A hang was confirmed."""
+
     attempt: int
     hang: str  # a HangKind of model.samples: stopped, blocked-io, quiet, spinning, silent, exit-hang
     culprits: tuple[int, ...]
@@ -126,13 +144,15 @@ class HangFound(Event, frozen=True, tag="hang-found"):
 
 
 class DeviceFaulted(Event, frozen=True, tag="device-faulted"):
+    """A device reported a fault."""
+
     node: str
     device: str
     code: str
 
 
 class DeviceHealed(Event, frozen=True, tag="device-healed"):
-    """The result of HealDevice."""
+    """The result of the order HealDevice."""
 
     node: str
     device: str
@@ -154,7 +174,7 @@ class NodeReturned(Event, frozen=True, tag="node-returned"):
 
 
 class NodeIsolated(Event, frozen=True, tag="node-isolated"):
-    """The result of IsolateNode: no worker of this job will be placed there."""
+    """The result of the order IsolateNode: no worker of this job will be placed there."""
 
     node: str
 
@@ -166,7 +186,7 @@ class NodeReleased(Event, frozen=True, tag="node-released"):
 
 
 class CheckTold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One check's finding on a node. `status`: warn or fail; `fault`: as in model.checks. `advice`: English."""
+    """One check's failure or warning on a node. `fault`: as in model.checks. `advice`: in English."""
 
     node: str
     check: str
@@ -188,14 +208,14 @@ class DeviceSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodesChecked(Event, frozen=True, tag="nodes-checked"):
-    """The result of CheckNodes, or of troubleshooting during a diagnosis.
+    """The result of the order CheckNodes, or of checks during a diagnosis.
 
-    `context`: boot or on-failure. `isolate`: node -> reason; `stop`: why the run cannot work anywhere, with advice.
-    Counts are numbers of checks. `why_not`: why nothing was checked. `not_passed`: nodes where a check failed or none
-    ran.
+    `context`: boot or on-failure. `isolate`: reason by node; `stop`: why the run cannot work on any node,
+    with advice. Counts are numbers of checks. `why_not`: why nothing was checked. `not_passed`: nodes on
+    which a check failed or none ran.
     """
 
-    attempt: int  # of boot: the one that is about to start
+    attempt: int  # for a boot check, the attempt that is about to start
     nodes: tuple[str, ...]
     context: str = "boot"
     status: str = "skip"
@@ -208,25 +228,27 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
     skipped: int = 0
     seconds: float = 0.0
     why_not: str = ""
-    devices: tuple[DeviceSeen, ...] = ()  # of boot: those whose serial numbers are known
+    devices: tuple[DeviceSeen, ...] = ()  # for a boot check, devices with known serial numbers
     not_passed: tuple[str, ...] = ()
 
 
 class VerdictReached(Event, frozen=True, tag="verdict-reached"):
-    """The result of Diagnose."""
+    """The result of the order Diagnose."""
 
     incident: int
     verdict: Verdict
-    problem: str = ""  # what makes two failures the same problem
+    problem: str = ""  # key that is equal for the same problem in two failures
     user_code: bool = False  # the training code is at fault, with high confidence
     environment: bool = False  # a restart elsewhere or later can help
 
 
 class StopRequested(Event, frozen=True, tag="stop-requested"):
-    """A person, the scheduler or a signal requests the end of the job. `force`: at once, without grace period.
+    """A user, the scheduler or a signal has requested the end of the job.
 
-    `code`: exit code if the command leaves none, 128 + the signal's number. `finish_s`: the signal was passed on, and
-    the command may take this long to end by itself.
+    `force`: at once, without a grace period.
+
+    `code`: exit code if the command leaves none, 128 + the signal's number. `finish_s`: the signal was
+    forwarded, and the command may take this long to end by itself. `by`: who requested it.
     """
 
     reason: str
@@ -237,7 +259,10 @@ class StopRequested(Event, frozen=True, tag="stop-requested"):
 
 
 class RestartRequested(Event, frozen=True, tag="restart-requested"):
-    """A person asks for the end of this attempt and the start of the next one. It is no failure and costs no restart."""
+    """A user has requested the end of this attempt and the start of the next one.
+
+    No failure; no restart is charged.
+    """
 
     attempt: int
     by: str
@@ -247,10 +272,10 @@ class RestartRequested(Event, frozen=True, tag="restart-requested"):
 class FindingNoted(Event, frozen=True, tag="finding-noted"):
     """A finding for the log that never blocks the training.
 
-    `numbers`: its evidence, of steps and stragglers. Non-finite numbers, which JSON lacks, are strings in it.
+    `numbers`: its evidence, for steps and stragglers. Non-finite numbers, which JSON lacks, are strings.
     """
 
-    finding: str  # its kind; of steps one of model.steps.FindingKind
+    finding: str  # its kind; for steps one of model.steps.FindingKind
     text: str
     attempt: int | None = None
     numbers: Numbers = {}
@@ -268,7 +293,7 @@ class PolicyChanged(Event, frozen=True, tag="policy-changed"):
 
 
 class IncidentAcknowledged(Event, frozen=True, tag="incident-acknowledged"):
-    """A person has seen the incident. Changes nothing in the job. `by`: who, in their own name."""
+    """A user has acknowledged the incident. Changes nothing in the job."""
 
     incident: int
     by: str
@@ -276,9 +301,9 @@ class IncidentAcknowledged(Event, frozen=True, tag="incident-acknowledged"):
 
 
 class VerdictCorrected(Event, frozen=True, tag="verdict-corrected"):
-    """A person says that the verdict of this incident is wrong. Both are kept; the recovery is not touched.
+    """A user has corrected the verdict of an incident. Both are kept; the recovery is not changed.
 
-    `category`: the right one, as in docs/words.md. `text`: what the person saw.
+    `category`: the correct one, as in docs/words.md. `text`: a comment.
     """
 
     incident: int

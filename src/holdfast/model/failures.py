@@ -1,4 +1,4 @@
-"""Data types on a failed attempt: ends of ranks, their errors, other evidence. No behaviour."""
+"""Defines the evidence on a failed attempt: ends of ranks, their errors, other evidence. No behaviour."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from holdfast.model.samples import Hang
 
 
 class RankExit(Struct, frozen=True, kw_only=True):
-    """The end of one rank. `code`: -N when killed by signal N, 128 + N from a shell; None if unknown."""
+    """The end of one rank. `code`: -N for signal N, 128 + N from a shell; None if unknown."""
 
     rank: int
     worker: int = 0
@@ -16,10 +16,10 @@ class RankExit(Struct, frozen=True, kw_only=True):
 
 
 class LauncherWord(Struct, frozen=True, kw_only=True):
-    """A line in which a launcher reports the end of a process that it started.
+    """A log line in which a launcher reports the end of a process that it started.
 
-    `rank`: None if only its `pid` is given (0: not given). `code`: -N when killed by signal N; None if not given.
-    `at_s`: when the line was read. `text`, `file`: the line, and its log.
+    `rank`: None if only its `pid` is given (0 if not). `code`: -N for signal N; None if not given. `at_s`:
+    when the line was read. `text`, `file`: the line, and its log.
     """
 
     rank: int | None = None
@@ -34,8 +34,8 @@ class LauncherWord(Struct, frozen=True, kw_only=True):
 class ErrorRecord(Struct, frozen=True, kw_only=True):
     """An uncaught exception, recorded inside a rank or found in a log. None if unknown.
 
-    `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: its place in the
-    logs.
+    `frame`: the innermost line of the user's code, "path/of/train.py:88 step". `file` and `line`: its
+    position in the logs.
     """
 
     rank: int | None = None
@@ -49,12 +49,12 @@ class ErrorRecord(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """All evidence on a failed attempt. Everything may be empty.
+    """All evidence on a failed attempt. Every field may be empty.
 
-    `elastic`: torchrun's failure table, its root cause first. `oom`: sentences that name pids and say "cgroup" if a
-    cgroup's memory ran out. `lost_nodes`, `devices`: names, for people. `left`: ranks that began an orderly exit, and
-    when. `output_full`: the output folder with a full disk. `launcher_words`: launchers' reports on their processes,
-    in the order of the lines.
+    `elastic`: torchrun's failure table, its root cause first. `oom`: kernel messages on OOM kills, with pids,
+    and with "cgroup" if a cgroup's memory was exhausted. `lost_nodes`, `devices`: names, for people. `left`:
+    ranks that began an orderly exit, and when. `output_full`: the output folder on a full disk.
+    `launcher_words`: launchers' reports on their processes, in the order of the lines.
     """
 
     exits: tuple[RankExit, ...] = ()  # in order of time

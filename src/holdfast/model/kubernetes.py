@@ -1,4 +1,4 @@
-"""Describes what is read of a Kubernetes cluster about one job, and what is written to it."""
+"""Defines the objects that are read from a Kubernetes cluster for one job, and the requests to it."""
 
 from typing import Literal
 
@@ -17,7 +17,7 @@ class ContainerEnd(Struct, frozen=True, kw_only=True):
 
 
 class PodState(Struct, frozen=True, kw_only=True):
-    """One pod. `node`: empty until it is scheduled. `deleting`: its removal was ordered, with `grace_s` to end.
+    """One pod of the job.
 
     `running`: its container runs. `ended`: of the training's container. `waiting`: why that cannot start.
     `disruption`: reason of the condition DisruptionTarget. `unscheduled`: the scheduler's message. `sick_devices`: names
@@ -47,13 +47,14 @@ class PodState(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Nothing of it runs any more, by the word of its kubelet."""
+        """Whether nothing of the pod runs any more, by its kubelet's report."""
         return self.phase in ("Succeeded", "Failed") or (self.ended is not None and not self.running)
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """One node. `ready`: True, False or Unknown, as its condition says. `taints`: (key, effect). `problems`: types of
-    conditions that report a fault.
+    """One node of the cluster. `ready`: True, False or Unknown, as in its condition. `taints`: (key, effect).
+
+    `problems`: types of conditions that report a fault.
     """
 
     name: str
@@ -85,7 +86,7 @@ class OwnerState(Struct, frozen=True, kw_only=True):
 
 
 class ClusterEvent(Struct, frozen=True, kw_only=True):
-    """An Event about an object of the job."""
+    """A Kubernetes Event about an object of the job."""
 
     about: str
     reason: str
@@ -98,11 +99,14 @@ class ClusterEvent(Struct, frozen=True, kw_only=True):
 
 
 class ClusterAct(Struct, frozen=True, kw_only=True):
-    """A request to the API server. Each may be repeated without harm."""
+    """A request to the API server. Each can be repeated safely."""
 
 
 class Evict(ClusterAct, frozen=True):
-    """Removes a pod, so that its owner makes another. `grace_s`: None: as its spec says; 0: by force."""
+    """Evict a pod, so that its owner creates another.
+
+    `grace_s`: None for the pod's own period; 0: by force.
+    """
 
     pod: str
     uid: str
@@ -110,14 +114,14 @@ class Evict(ClusterAct, frozen=True):
 
 
 class DeletePod(ClusterAct, frozen=True):
-    """Removes a pod that has ended already, where its owner makes no other before."""
+    """Delete a pod that has ended, if its owner creates no other one before."""
 
     pod: str
     uid: str
 
 
 class TaintNode(ClusterAct, frozen=True):
-    """Keeps new pods off a node."""
+    """Taint a node, so that no new pods are scheduled on it."""
 
     node: str
     reason: str
@@ -131,7 +135,7 @@ class RemakePods(ClusterAct, frozen=True):
 
 
 class ProbePod(ClusterAct, frozen=True):
-    """Asks the pod's kubelet for a byte of its log: only a living kubelet can answer. A read."""
+    """Request one byte of the pod's log, which only a living kubelet can return. A read."""
 
     pod: str
     uid: str

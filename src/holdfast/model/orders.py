@@ -1,4 +1,4 @@
-"""Orders: output of the controller. Imperative; each can be repeated safely.
+"""Defines orders, the output of the controller. Named in the imperative; each can be repeated safely.
 
 Every order names its attempt or incident, so that a repeated or late one is recognised.
 """
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Order(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    pass
+    """An order of the controller to an engine or agent."""
 
 
 class PlaceWorkers(Order, frozen=True, tag="place-workers"):
@@ -16,7 +16,7 @@ class PlaceWorkers(Order, frozen=True, tag="place-workers"):
     Answer: WorkersPlaced, or PlacementFailed. Never fewer workers than requested.
     """
 
-    attempt: int  # the attempt they are for
+    attempt: int  # the attempt for which they are placed
     workers: tuple[int, ...]
     keep_nodes: tuple[str, ...] = ()  # nodes of the workers that stay
     without_nodes: tuple[str, ...] = ()
@@ -34,6 +34,8 @@ class CheckNodes(Order, frozen=True, tag="check-nodes"):
 
 
 class WorkerStart(Struct, frozen=True, kw_only=True):
+    """The node and the counters of a worker at a start."""
+
     worker: int
     node: str
     schedule_cnt: int  # MA_SCHEDULE_CNT
@@ -60,7 +62,7 @@ class StopAttempt(Order, frozen=True, tag="stop-attempt"):
 
 
 class HealDevice(Order, frozen=True, tag="heal-device"):
-    """Let the device heal, or reset it. Answer: DeviceHealed."""
+    """Wait for the device to heal, or reset it. Answer: DeviceHealed."""
 
     incident: int
     node: str
@@ -81,11 +83,13 @@ class Diagnose(Order, frozen=True, tag="diagnose"):
 
     incident: int
     attempt: int
-    boot: str = ""  # what the last boot check came to: pass, warn, fail, skip; empty: there was none
-    known: tuple[str, ...] = ()  # and what it found wrong, as "CHECK DEVICE": no news in a failure
+    boot: str = ""  # status of the last boot check: pass, warn, fail, skip; empty: there was none
+    known: tuple[str, ...] = ()  # its failures and warnings, as "CHECK DEVICE", which are not new
 
 
 class TellPeople(Order, frozen=True, tag="tell-people"):
+    """Notify users."""
+
     incident: int
     text: str
 

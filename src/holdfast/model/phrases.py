@@ -1,4 +1,4 @@
-"""Data types for the meaning of pasted words and codes. No behaviour."""
+"""Defines the data types for the meaning of pasted log lines and error codes. No behaviour."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,10 @@ from holdfast.model.signatures import Signature
 
 
 class CodeForm(Struct, frozen=True, kw_only=True):
-    """How codes of one kind are written. `pattern`: searched case-insensitively; its group `code` is the code.
+    """How error codes of one kind are written in texts.
 
-    `signature`, `capture`: the signature for the code, and its capture for it; empty if the code has its own entry.
+    `pattern`: searched case-insensitively; its group `code` is the code. `signature`, `capture`: the
+    signature for the code, and its capture for it; empty if the code has its own entry.
     """
 
     kind: str
@@ -20,7 +21,7 @@ class CodeForm(Struct, frozen=True, kw_only=True):
 
 
 class Concept(Struct, frozen=True, kw_only=True):
-    """Patterns that together mean a category, in any order: a thing, and what is wrong with it."""
+    """Two patterns that together, in any order, mean a category: a thing, and what is wrong with it."""
 
     signature: str
     thing: str
@@ -28,7 +29,7 @@ class Concept(Struct, frozen=True, kw_only=True):
 
 
 class CodeEntry(Struct, frozen=True, kw_only=True):
-    """One row of codes.csv. `names`: other spellings ("SIGBUS", "ncclSystemError")."""
+    """A known error code: one row of codes.csv. `names`: other spellings ("SIGBUS", "ncclSystemError")."""
 
     kind: str
     code: str
@@ -37,7 +38,7 @@ class CodeEntry(Struct, frozen=True, kw_only=True):
 
 
 class Phrase(Struct, frozen=True):
-    """Words that mean a signature. `captures`: fields that the signature's category needs."""
+    """A text that means a signature. `captures`: fields that the signature's category needs."""
 
     text: str
     signature: str
@@ -47,8 +48,9 @@ class Phrase(Struct, frozen=True):
 class PhraseIndex(Struct, frozen=True, kw_only=True):
     """All phrases, indexed by n-grams.
 
-    `grams`: n-gram -> numbers of the phrases that have it, as unsigned 16-bit integers in the byte order of the machine.
-    `masses`: of each phrase, the sum of the weights of its n-grams. `own`: signatures that exist for phrases and codes only.
+    `grams`: by n-gram, the numbers of the phrases that have it, as unsigned 16-bit integers in the byte order
+    of the machine. `masses`: for each phrase, the sum of the weights of its n-grams. `own`: signatures that
+    exist for phrases and codes only.
     """
 
     phrases: tuple[Phrase, ...]
@@ -62,7 +64,10 @@ class PhraseIndex(Struct, frozen=True, kw_only=True):
 
 
 class Near(Struct, frozen=True, kw_only=True):
-    """A meaning similar to a text. `score`: 0..1; 1: the text names its code. `phrase`: the similar words."""
+    """A meaning whose phrase is similar to a text.
+
+    `score`: 0..1; 1: the text contains its code. `phrase`: the similar phrase.
+    """
 
     signature: str
     captures: Mapping[str, str] = {}

@@ -1,4 +1,4 @@
-"""The recovery policy: what is allowed, and every limit. A missing value means off."""
+"""Defines the recovery policy: what is allowed, and every limit. A missing value means off."""
 
 from typing import Annotated, Literal
 
@@ -29,32 +29,32 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     hang_restart: bool = False
     replace_workers: MaxRestarts | None = None
     hang_timeout_s: Annotated[float, Meta(gt=0)] | None = None  # None: learned ("auto")
-    shadow: bool = False  # decide and write down, never act
+    shadow: bool = False  # decide and record, never act
     keep_on_failure_s: Seconds = 0.0
-    # A launcher that restarts ranks by itself (torchrun --max-restarts) is left to do so: a dead rank is
-    # then news, and only the launcher's own end is the job's failure.
+    # The launcher restarts ranks by itself (torchrun --max-restarts): the end of a rank is then only logged,
+    # and the end of the launcher is the job's failure.
     launcher_restarts: bool = False
 
     hangs_in_a_row_max: int = 3
     same_problem_in_a_row_max: int = 3
-    # With unconditional_restart too, the same exception at the same place and step a second time fails the job.
+    # Even with unconditional_restart, the same exception at the same place and step fails the job.
     same_error_fails: bool = False
     device_repeats_max: int = 3  # the third time within the window steps up
     device_repeat_window_s: float = 86_400.0
     user_caused_codes: tuple[str, ...] = ("80C98002", "80CB8002")
-    progress_steps: int = 10  # beyond the best step before: real progress
-    progress_s: float = 3_600.0  # the same for a job whose log names no steps
+    progress_steps: int = 10  # steps beyond the best earlier step that count as progress
+    progress_s: float = 3_600.0  # running time that counts as progress without steps in the log
     settle_s: float = 60.0  # a job without steps that lives this long after a restart trains again
 
     boot_check: Literal["off", "quick", "full"] = (
         "off"  # before the first start and wherever workers are placed
     )
-    checks_act: bool = True  # isolate and stop on what a check says is broken; False: only say it
-    # A node that passed it less than this ago is not looked at again, unless the failure may be a machine's doing; 0: it is.
+    checks_act: bool = True  # failed checks isolate nodes and stop the job; False: they are only reported
+    # A node that passed less than this ago is checked again only if a machine may have caused the failure.
     boot_check_again_s: Seconds = 0.0
-    boot_check_wait_s: Seconds = 20.0  # for the quick one's answer; then the run starts all the same
-    full_check_wait_s: Seconds = 90.0  # for the full one's
-    troubleshoot_wait_s: Seconds = 0.0  # how much checks may add to a diagnosis; 0: none are made
+    boot_check_wait_s: Seconds = 20.0  # for the quick check's answer; then the run starts anyway
+    full_check_wait_s: Seconds = 90.0  # for the full check's answer
+    troubleshoot_wait_s: Seconds = 0.0  # maximum time for checks during a diagnosis; 0: no checks
 
     verdict_wait_s: float = 30.0
     isolate_wait_s: float = 30.0
@@ -64,4 +64,4 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     stop_wait_s: float = 600.0  # processes that cannot be killed for this long: the job fails
     node_wait_s: float = 7 * 86_400.0  # no healthy node for this long: the job fails
     place_again_s: float = 60.0
-    finish_s: float = 5.0  # on final failure the launcher may end by itself, for its own exit code and report
+    finish_s: float = 5.0  # on final failure, time for the launcher to end by itself, with its own exit code

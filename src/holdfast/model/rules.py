@@ -1,10 +1,10 @@
-r"""Knowledge about logs beside the signatures: tags, wordings, readings and texts. Data only; no behaviour.
+r"""Defines the knowledge about logs beside the signatures: tags, wordings, readings and texts. No behaviour.
 
-One TOML file in the folder `rules` beside the signatures holds any of the four tables. A site's own folder can have
-such files as well: they add to the package's.
+One TOML file in the folder `rules` beside the signatures holds any of the four tables. A site's own folder
+can have such files as well: they add to the package's.
 
-A table `[parts]` holds pieces of patterns by name; `(?&name)` stands for one in the patterns of the same file, and in
-the parts below it.
+A table `[parts]` holds parts of patterns by name; `(?&name)` stands for one in the patterns of the same file,
+and in later parts.
 """
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from holdfast.model.signatures import Words
 
 
 class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A property shared by several signatures or categories, which a rule of the diagnosis asks for.
+    """A property of several signatures or categories, which rules of the diagnosis use.
 
     `signatures`: ids. `categories`: of the taxonomy. `tags`: anything with one of these has this tag as well.
     """
@@ -26,9 +26,10 @@ class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Wording(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How programs word one thing. `pattern`: a Python regular expression; `matches`, `misses`: its test texts.
+    """A pattern for the texts by which programs express one thing. `matches`, `misses`: its test texts.
 
-    Several wordings of one id are alternatives. `source`: of a format that a program defines.
+    `pattern`: a Python regular expression. Several wordings with one id are alternatives. `source`: of a
+    format that a program defines.
     """
 
     id: str
@@ -57,7 +58,7 @@ class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Text(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rule's text for people, in both languages; the rule fills in `{name}`."""
+    """A text of a rule for people, in English and Chinese; the rule fills in `{name}`."""
 
     id: str
     en: str
@@ -65,7 +66,7 @@ class Text(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One file of rules, or all of them together."""
+    """The contents of one file of rules, or of all files together."""
 
     tag: tuple[Tag, ...] = ()
     wording: tuple[Wording, ...] = ()

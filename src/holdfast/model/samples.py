@@ -1,4 +1,4 @@
-"""Samples of one rank, once a second, and the detector's result."""
+"""Defines the samples of one rank, taken once a second, and the result of the hang detector."""
 
 from typing import Literal
 
@@ -6,14 +6,16 @@ from msgspec import Struct
 
 from holdfast.model.flight.records import GroupStatus
 
-GONE_STATES = frozenset("ZX")  # the process has ended: still to be reaped, or no longer there
+GONE_STATES = frozenset("ZX")  # the process has ended: a zombie, or no longer there
 
 
 class RankSample(Struct, frozen=True, kw_only=True, gc=False):
-    """One rank at one moment. Counters only grow while the process lives; None if they could not be read.
+    """The state of one rank at one moment.
 
-    `at_s`: the job's clock, seconds. Times in seconds, sizes in bytes.
-    Where ranks share one log file, `log_bytes` is 0 in all of them but one, which carries the size of that file.
+    Counters only grow while the process lives; None if they could not be read.
+
+    `at_s`: on the job's clock. Times in seconds, sizes in bytes. If ranks share one log file, `log_bytes` is
+    0 for all of them but one, which has the size of that file.
     """
 
     at_s: float
@@ -21,7 +23,7 @@ class RankSample(Struct, frozen=True, kw_only=True, gc=False):
     pid: int
     state: str  # one letter of proc(5): R S D I T t Z; X: the process is gone; ?: it may not be read
     thread: int = (
-        0  # the one that runs the script, where that is not the main thread: what is read of "main" is of it
+        0  # the thread that runs the script, if not the main thread: the values for "main" are then its own
     )
     main_cpu_s: float | None = None  # main thread, user + system
     tree_cpu_s: float | None = None  # the process and all below it, every thread
@@ -32,16 +34,16 @@ class RankSample(Struct, frozen=True, kw_only=True, gc=False):
     disk_write_bytes: int | None = None  # write_bytes of /proc/PID/io, likewise: pages of files made dirty
     wait_channel: str = ""  # /proc/PID/wchan of the main thread; "" when unknown or running
     traced: bool | None = None  # a debugger or tracer is attached; None: not known
-    # Of the processes below it; where there are many, some were read seconds ago.
+    # Child processes and their descendants; if there are many, some were read seconds ago.
     children: int = 0  # that have not ended
     running_children: int = 0  # in state R
     blocked_children: int = 0  # in state D
-    child_names: tuple[str, ...] = ()  # distinct, what runs first, then the newest, at most 4
+    child_names: tuple[str, ...] = ()  # distinct, running ones first, then the newest, at most 4
     child_channels: tuple[str, ...] = ()  # distinct wait channels, the most frequent first, at most 4
-    log_bytes: int = 0  # size of what the rank has written to its own output
-    step: int | None = None  # the last step its log named
+    log_bytes: int = 0  # size of the rank's own output
+    step: int | None = None  # the last step in its log
     exit_code: int | None = None  # once it is known; -N: killed by signal N
-    groups: tuple[GroupStatus, ...] | None = None  # its process groups, by way of the shim; None: not known
+    groups: tuple[GroupStatus, ...] | None = None  # its process groups, reported by the shim; None: not known
 
 
 class Utilisation(Struct, frozen=True, kw_only=True):
@@ -53,14 +55,17 @@ class Utilisation(Struct, frozen=True, kw_only=True):
 
 
 class StackTrend(Struct, frozen=True, kw_only=True, gc=False):
-    """Result of repeated stacks of one rank's main thread. Stacks are distinct if their functions differ."""
+    """The result of repeated stack samples of one rank's main thread.
+
+    Stacks are distinct if their functions differ.
+    """
 
     rank: int
     from_s: float  # the job's clock, at the first and at the last of them
     to_s: float
     samples: int
     distinct: int
-    # Where it is inside its innermost Python frame: the interpreter itself, a call into C, the kernel.
+    # Position within its innermost Python frame: the interpreter itself, a call into C, the kernel.
     inside: Literal["interpreter", "library", "kernel", "unknown"] = "unknown"
 
 
@@ -78,14 +83,14 @@ HangKind = Literal["stopped", "blocked-io", "quiet", "spinning", "silent", "exit
 
 
 class Hang(Struct, frozen=True, kw_only=True):
-    """A confirmed hang. `culprits` is empty if no rank differs from the others."""
+    """A confirmed hang. `culprits`: empty if no rank differs from the others."""
 
     kind: HangKind
     culprits: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
-    since_s: float  # the last sign of life, on the job's clock
+    since_s: float  # time of the last progress, on the job's clock
     why: str
     why_zh: str = ""
-    category: str = ""  # of the taxonomy, where more is known than the kind; "": not known
+    category: str = ""  # of the taxonomy, if more is known than the kind
     confidence: float  # 0..1
     seen: tuple[RankSample, ...] = ()

@@ -1,4 +1,4 @@
-"""The data type of a signature: one known log line, its meaning, and its relations to others. No behaviour."""
+"""Defines a signature: one known log line, its meaning, and its relations to others. No behaviour."""
 
 import re
 from typing import Literal, TypeAlias
@@ -9,15 +9,15 @@ Role: TypeAlias = Literal["cause", "symptom", "context", "harmless", "end-ok"]
 Severity: TypeAlias = Literal["fatal", "error", "warning", "info"]
 Area: TypeAlias = Literal["worker", "kernel", "scheduler", "npu", "fabric", "tool"]
 
-FIELD = re.compile(r"\{(\w+)\}")  # in a category or a text: what the pattern captured under that name
-# Of these the search itself makes matches: where a traceback begins, and the exception that it names.
+FIELD = re.compile(r"\{(\w+)\}")  # in a category or a text: stands for the pattern's capture of that name
+# The search itself makes matches of these: the start of a traceback, and its exception.
 TRACEBACK_START, EXCEPTION = "python-traceback-start", "python-exception"
-# And of this one it looks closer: a line in which a program speaks of its error in words that no signature knows.
+# A program's own error message that no other signature matches; the search examines such lines further.
 SPOKEN = "program-error-complaint"
 
 
 class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A text in both languages. `{name}` stands for the capture of that name."""
+    """A text in English and Chinese. `{name}` stands for the capture of that name."""
 
     en: str
     zh: str
@@ -70,6 +70,6 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SignatureFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One TOML file: [[signature]] tables."""
+    """The contents of one TOML file: [[signature]] tables."""
 
     signature: tuple[Signature, ...] = ()

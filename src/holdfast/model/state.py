@@ -1,4 +1,4 @@
-"""The state of a job. Only `core.job.decide` makes a new one."""
+"""Defines the state of a job. Only `core.job.decide` returns a new one."""
 
 from msgspec import Struct
 
@@ -7,9 +7,9 @@ from holdfast.model.verdicts import Verdict
 
 
 class Worker(Struct, frozen=True):
-    """`node` is None while the worker has no node. `fresh`: placed, and not started there yet.
+    """A worker of the job. `node`: None while it has no node. `fresh`: placed, and not started there yet.
 
-    `to_check`: the suite (quick, full) that its node must pass before the start; empty if there is none.
+    `to_check`: the suite (quick, full) that its node must pass before the start; empty for none.
     """
 
     node: str | None = None
@@ -20,36 +20,52 @@ class Worker(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
+    """A device with an error code."""
+
     node: str
     device: str
     code: str
 
 
 class DeviceFault(Struct, frozen=True, tag="device"):
+    """The fault that a device failed."""
+
     device: Device
-    steps_up: bool  # did not heal, or came back too often
+    steps_up: bool  # the device did not heal, or failed too often: the next rung is required
     user_caused: bool = False
 
 
 class NodeFault(Struct, frozen=True, tag="node"):
+    """The fault that a node is lost."""
+
     node: str
     reason: str
 
 
 class CheckFault(Struct, frozen=True, tag="check"):
-    """A check found the node, or one of its devices, broken. No `node`: the run cannot work on any."""
+    """The fault that a check found the node, or one of its devices, broken.
+
+    `node`: empty if the run cannot work on any.
+    """
 
     node: str
     reason: str
 
 
 class HangFault(Struct, frozen=True, tag="hang"):
+    """The fault that the attempt hangs."""
+
     hang: str
     culprits: tuple[int, ...]
     reason: str
 
 
 class ExitFault(Struct, frozen=True, tag="exit"):
+    """The fault that a rank or the launch command ended with an error.
+
+    `rank`: None for the launch command.
+    """
+
     worker: int
     code: int
     rank: int | None = None
@@ -57,6 +73,8 @@ class ExitFault(Struct, frozen=True, tag="exit"):
 
 
 class StartFault(Struct, frozen=True, tag="start"):
+    """The fault that the command could not be started."""
+
     worker: int
     code: int
     reason: str
@@ -66,7 +84,7 @@ AnyFault = DeviceFault | NodeFault | CheckFault | HangFault | ExitFault | StartF
 
 
 class Incident(Struct, frozen=True):
-    """From the first finding of trouble until training resumes or the job fails."""
+    """An incident, from its first fault until training resumes or the job fails."""
 
     number: int
     attempt: int
@@ -82,26 +100,28 @@ class Incident(Struct, frozen=True):
 
 
 class BootChecked(Struct, frozen=True):
-    """The last boot check. `known`: its findings, as "CHECK DEVICE"."""
+    """The result of the last boot check. `known`: its failures and warnings, as "CHECK DEVICE"."""
 
     status: str
     known: tuple[str, ...] = ()
 
 
 class NodePassed(Struct, frozen=True):
-    """A node's passed boot check, which nothing has cast doubt on since."""
+    """A node with a valid pass of its boot check."""
 
     node: str
     at_s: float
 
 
 class DeviceSeen(Struct, frozen=True):
+    """A fault of a device at a time, to count repeats."""
+
     device: Device
     at_s: float
 
 
 class Job(Struct, frozen=True):
-    """Everything that persists over phases."""
+    """The part of a job's state that persists over phases."""
 
     name: str = ""
     workers: tuple[Worker, ...] = ()
@@ -113,7 +133,7 @@ class Job(Struct, frozen=True):
     replacements: int = 0
     hardware_reschedules: int = 0
     hangs_in_a_row: int = 0
-    problem: str = ""  # of the last unconditional restart
+    problem: str = ""  # key of the problem that led to the last unconditional restart
     problems_in_a_row: int = 0
     problem_step: int | None = None
     error: str = ""  # the exception of the last unconditional restart (Verdict.raised)
@@ -130,29 +150,33 @@ class Job(Struct, frozen=True):
 
 
 class New(Struct, frozen=True, tag="new"):
-    pass
+    """Phase: not submitted yet."""
 
 
 class Placing(Struct, frozen=True, tag="placing"):
+    """Phase: workers are being placed on nodes."""
+
     since_s: float
 
 
 class Waiting(Struct, frozen=True, tag="waiting"):
-    """No healthy node. `asked_s`: when the engine was last asked."""
+    """Phase: no healthy node is available. `asked_s`: when the engine was last asked."""
 
     since_s: float
     asked_s: float
 
 
 class Checking(Struct, frozen=True, tag="checking"):
-    """The nodes are checked before the next attempt starts there."""
+    """Phase: the nodes are checked before the next attempt starts there."""
 
     since_s: float
 
 
 class Running(Struct, frozen=True, tag="running"):
-    """`finished`: workers whose command ended with code 0. `handled`: the open incident has its rung, and only
-    waiting is left (notify, shadow, or a restart that has not reached a step yet).
+    """Phase: the attempt runs.
+
+    `finished`: workers whose command ended with code 0. `handled`: the open incident has its rung, and needs
+    no further action (notify, shadow, or a restart without a step so far).
     """
 
     since_s: float
@@ -161,25 +185,33 @@ class Running(Struct, frozen=True, tag="running"):
 
 
 class Diagnosing(Struct, frozen=True, tag="diagnosing"):
+    """Phase: the open incident is being diagnosed."""
+
     since_s: float
     finished: tuple[int, ...] = ()
 
 
 class Isolating(Struct, frozen=True, tag="isolating"):
+    """Phase: nodes are being isolated."""
+
     since_s: float
 
 
 class Stopping(Struct, frozen=True, tag="stopping"):
+    """Phase: the processes of the attempt are being ended."""
+
     since_s: float
     asked_s: float
 
 
 class Healing(Struct, frozen=True, tag="healing"):
+    """Phase: devices are being healed."""
+
     since_s: float
 
 
 class Holding(Struct, frozen=True, tag="holding"):
-    """The job has failed; its scene is kept for people until `until_s`."""
+    """Phase: the job has failed; its processes are kept for inspection until `until_s`."""
 
     until_s: float
     code: int
@@ -187,7 +219,7 @@ class Holding(Struct, frozen=True, tag="holding"):
 
 
 class Finishing(Struct, frozen=True, tag="finishing"):
-    """The outcome is settled; the rest of the attempt is being ended."""
+    """Phase: the outcome is final; the processes of the attempt are being ended."""
 
     since_s: float
     outcome: str
@@ -199,6 +231,8 @@ class Finishing(Struct, frozen=True, tag="finishing"):
 
 
 class Ended(Struct, frozen=True, tag="ended"):
+    """Phase: the job has ended."""
+
     outcome: str  # succeeded, failed, stopped
     code: int
     reason: str
@@ -221,6 +255,8 @@ AnyPhase = (
 
 
 class State(Struct, frozen=True):
+    """The whole state of a job: what persists, and the current phase."""
+
     job: Job = Job()
     phase: AnyPhase = New()
 

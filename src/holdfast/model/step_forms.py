@@ -1,4 +1,4 @@
-"""The data type of a step form: one way in which a training program prints its steps and their times. No behaviour."""
+"""Defines a step form: one way in which a training program prints its steps and their times. No behaviour."""
 
 from typing import Literal, TypeAlias
 
@@ -6,22 +6,22 @@ from msgspec import Struct
 
 from holdfast.model.steps import MarkKind
 
-# What a printed time is the time of. step: the last step alone; mean: one step, the mean of those since the line before;
-# window: all steps since the line before together, or as many as the group `window` says; run-mean: one step, the mean
-# since the run began; smoothed: one step, lagging behind, as in bars, beside an elapsed time. none: nothing is printed,
-# or only an elapsed time or a rate.
+# The meaning of a printed time. step: the last step alone; mean: mean of one step since the previous line;
+# window: all steps since the previous line together, or as many as the group `window` gives; run-mean: mean of
+# one step since the start of the run; smoothed: one step, smoothed, as in bars, beside an elapsed time. none:
+# nothing is printed, or only an elapsed time or a rate.
 TimeMeaning: TypeAlias = Literal["none", "step", "mean", "window", "run-mean", "smoothed"]
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "min", "h", "by-eta"]
 RateUnit: TypeAlias = Literal["steps/s", "s/step", "samples/s", "tokens/s", "none"]
 
-# How much a form is trusted, as a rank order: one of higher trust takes over.
-SPECIFIC = 4  # nothing but this framework prints such a line
-LIBRARY = 3  # printed by what lies beneath a framework, which may print better lines of its own
+# How much a form is trusted: one with a higher value replaces another.
+SPECIFIC = 4  # only this framework prints such a line
+LIBRARY = 3  # printed by a library below a framework, which may print better lines itself
 BAR = 2  # a progress bar, identified by its label at best
 LOOSE = 1  # a dictionary, or words that many programs use
-WORDS = 0  # a step is named, and nothing else
+WORDS = 0  # a line that contains a step and nothing else
 
-# The groups that a pattern and its fields may have. `unit` and `rate_unit` as printed; `skip`: not a step at all.
+# The groups of a pattern and its fields. `unit` and `rate_unit` as printed; `skip`: the line is no step.
 GROUPS = frozenset(
     (
         "step",
@@ -49,7 +49,8 @@ GROUPS = frozenset(
 
 
 class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that the form `of` must parse, with the expected values; others must be absent.
+    """A test line of a step form: a line that the form `of` must parse, with the expected values; others must
+    be absent.
 
     Times in seconds, and `time` of one step: 0.25 for a line with "2500 ms" for a window of 10.
     """
@@ -71,16 +72,17 @@ class Proof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Miss(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that the form `of` must not parse."""
+    """A test line of a step form: a line that the form `of` must not parse."""
 
     of: str
     line: str
 
 
 class MarkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that announces a pause, such as an evaluation or a checkpoint.
+    """A pattern for lines that announce a pause, such as an evaluation or a checkpoint.
 
-    `literal`: text that every such line contains, with one of the words of `MARK_WORDS` in parsers/steps/forms.py.
+    `literal`: text that every such line contains, with one of the words of `MARK_WORDS` in
+    parsers/steps/forms.py.
     """
 
     kind: MarkKind
@@ -91,9 +93,10 @@ class MarkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class SettingForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line that names the size of a batch or a sequence, in a group of the name `batch` or `sequence`.
+    """A pattern for lines that contain the size of a batch or a sequence, in a group named `batch` or
+    `sequence`.
 
-    `is_whole`: surely of all ranks together; such a size is not replaced by one that may be of one rank.
+    `is_whole`: certainly of all ranks together; such a size is not replaced by one that may be of one rank.
     """
 
     literal: str
@@ -157,7 +160,7 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StepFormFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One TOML file: forms, and behind them what proves them."""
+    """The contents of one TOML file: step forms, followed by their test lines."""
 
     form: tuple[StepForm, ...] = ()
     proof: tuple[Proof, ...] = ()

@@ -1,4 +1,4 @@
-"""Data types of steps in a training's logs, and conclusions from their times."""
+"""Defines the steps in a training's logs, and conclusions from their times. No behaviour."""
 
 from typing import Literal
 
@@ -8,16 +8,17 @@ from msgspec import Struct
 class StepRecord(Struct, frozen=True, gc=False):
     """One iteration record of a log: one line, or several that belong together. Times in seconds.
 
-    `step` grows through a run: if the log's counter restarts with each epoch, earlier epochs are added. `printed_s`
-    is the time of one step as printed; `time_s` is the real time as far as the log shows it: for averages, sums or
-    rates it is computed from differences. Both are means over the last `steps` steps. None: not in the log.
+    `step` grows through a run: if the log's counter restarts with each epoch, earlier epochs are added.
+    `printed_s` is the time of one step as printed; `time_s` is the real time as far as the log shows it: for
+    averages, sums or rates it is computed from differences. Both are means over the last `steps` steps. None:
+    not in the log.
     """
 
     step: int | None
     time_s: float | None = None
     printed_s: float | None = None
     steps: int = 1
-    at_s: float | None = None  # the line's own stamp where it has one, else the agent's; seconds, any origin
+    at_s: float | None = None  # the line's own time stamp, else the agent's; in seconds, with any origin
     run: int = 0  # counts the runs in one log: appended, or resumed from an earlier step
     number: int | None = None  # the step as printed
     epoch: int | None = None
@@ -35,7 +36,7 @@ class StepRecord(Struct, frozen=True, gc=False):
 
 
 class RankStep(Struct, frozen=True, gc=False, array_like=True):
-    """One rank's logged time of one step, in seconds; `data_s`: the part spent waiting for data."""
+    """One rank's logged time of one step, in seconds. `data_s`: the part spent waiting for data."""
 
     step: int
     rank: int
@@ -47,7 +48,7 @@ MarkKind = Literal["checkpoint", "evaluation", "compile", "profile", "start"]
 
 
 class PhaseMark(Struct, frozen=True, gc=False):
-    """A line that explains a pause: a checkpoint is saved, an evaluation begins, a graph is compiled."""
+    """A log line that explains a pause: a checkpoint is saved, an evaluation begins, a graph is compiled."""
 
     kind: MarkKind
     at_s: float | None = None
@@ -59,7 +60,10 @@ PhaseKind = Literal["step", "checkpoint", "evaluation", "compile", "warmup", "da
 
 
 class Phase(Struct, frozen=True, kw_only=True):
-    """The explanation of steps from first to last. `count` of them; `median_s` of one."""
+    """A range of steps with the same explanation.
+
+    `count`: number of such steps; `median_s`: median of one, in seconds.
+    """
 
     kind: PhaseKind
     first_step: int | None
@@ -68,16 +72,16 @@ class Phase(Struct, frozen=True, kw_only=True):
     median_s: float
 
 
-# lasting: it stays; transient: it went by; ramp: it grows slowly; slow-start: the run began slow, and not by warming
-# up; repeated: stretches of it come and go.
+# lasting: it stays; transient: it has ended; ramp: it grows slowly; slow-start: the run began slow, for longer
+# than a warm-up; repeated: slow ranges of steps come and go.
 SlowdownKind = Literal["lasting", "transient", "ramp", "slow-start", "repeated"]
 
 
 class Slowdown(Struct, frozen=True, kw_only=True):
-    """Steps that took longer than before, for longer than a moment. `last_step` None: ongoing.
+    """A range of steps that took longer than before. `last_step` None: ongoing.
 
-    `ratio`: after_s / before_s. `cost_gpu_hours`: what it has cost so far; None where the number of ranks is unknown
-    and counted as one otherwise. `what`: who or which part: everyone, one rank, data, one phase.
+    `ratio`: after_s / before_s. `cost_gpu_hours`: cost so far; None for throughput; one GPU is assumed if the
+    number of ranks is unknown. `what`: everyone, one rank, data, or one kind of pause.
     """
 
     first_step: int | None
@@ -91,37 +95,41 @@ class Slowdown(Struct, frozen=True, kw_only=True):
     explanation_zh: str = ""
     what: str = "everyone"
     run: int = 0
-    found_step: int | None = None  # when it was reported
-    since_s: float | None = None  # the stamp of first_step
+    found_step: int | None = None  # step at which it was reported
+    since_s: float | None = None  # time stamp of first_step
 
 
 class Spike(Struct, frozen=True, kw_only=True):
-    """One long step, or a few. `period`: in steps, if they recur at regular distances."""
+    """A long step, or a few. `period`: in steps, if they recur at regular distances."""
 
     first_step: int | None
     count: int
     time_s: float
     ratio: float  # to the usual step
     period: int | None = None
-    kind: str = ""  # what explains it: checkpoint, evaluation, garbage collection, ...; "": nothing does
+    kind: str = ""  # its explanation: checkpoint, evaluation, garbage collection, ...; empty: unexplained
     run: int = 0
 
 
 class LossSpike(Struct, frozen=True, kw_only=True):
+    """A loss that jumped at one step. `before`: the usual loss."""
+
     step: int | None
     loss: float
     before: float
 
 
 class LossReport(Struct, frozen=True, kw_only=True):
-    last: float | None = None  # None, too, where it is not finite: JSON has no such numbers
-    nan_at: int | None = None  # the first step whose loss is no finite number
+    """The last loss of a training, and its bad losses."""
+
+    last: float | None = None  # None also if it is not finite, because JSON has no such numbers
+    nan_at: int | None = None  # the first step with a loss that is not finite
     spikes: tuple[LossSpike, ...] = ()
     diverged_at: int | None = None
 
 
 class RankTimes(Struct, frozen=True, kw_only=True):
-    """One rank's own step times, where ranks log; `ratio` to the median of its peers."""
+    """One rank's own step times, if ranks log. `ratio`: to the median of its peers."""
 
     count: int
     median_s: float | None
@@ -130,8 +138,8 @@ class RankTimes(Struct, frozen=True, kw_only=True):
     data_s: float | None = None
 
 
-# What made a straggler known: what ranks logged; when each entered a collective; which rank the others were seen to
-# wait for; how much its own processors ran.
+# The evidence for a straggler: times that ranks logged; when each entered a collective; the ranks that others
+# waited for in samples; CPU throttling; its device.
 StragglerSource = Literal["log-times", "arrivals", "awaited", "cpu", "device"]
 
 
@@ -139,8 +147,8 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """A rank, or all ranks of a node, that others wait for because it is slower, not because it stopped."""
 
     ranks: tuple[int, ...]
-    node: str = ""  # where all its ranks share it
-    ratio: float | None  # its own work to that of its peers; None: only known that it is the last
+    node: str = ""  # if all its ranks are on it
+    ratio: float | None  # own time divided by that of its peers; None: only known that others wait for it
     source: StragglerSource
     first_step: int | None = None
     confidence: float = 0.0  # 0..1
@@ -163,7 +171,7 @@ FindingKind = Literal[
 
 
 class StepFinding(Struct, frozen=True, kw_only=True):
-    """A finding for the fault-tolerance log that never blocks. `numbers`: its evidence."""
+    """A finding on steps for the fault-tolerance log, which never blocks. `numbers`: its evidence."""
 
     kind: FindingKind
     text: str
@@ -174,9 +182,10 @@ class StepFinding(Struct, frozen=True, kw_only=True):
 
 
 class StepNow(Struct, frozen=True, kw_only=True):
-    """A training's current position. Times of one step in seconds; `eta_s`: remaining time to `total` at the current
-    speed. `checkpoint_at_s`: when its log last said that a checkpoint is saved; None if it has not said so in this
-    attempt.
+    """A training's current progress. Times of one step in seconds.
+
+    `eta_s`: remaining time to `total` at the current speed. `checkpoint_at_s`: when its log last reported
+    that a checkpoint is saved; None if it has not done so in this attempt.
     """
 
     step: int | None = None
@@ -186,19 +195,21 @@ class StepNow(Struct, frozen=True, kw_only=True):
     best_s: float | None = None
     eta_s: float | None = None
     loss: float | None = None
-    slowdown: str = ""  # the open one in a few words
+    slowdown: str = ""  # the open slowdown in a few words
     straggler: str = ""
     phase: str = ""
     checkpoint_at_s: float | None = None
 
 
 class FirstLast(Struct, frozen=True, kw_only=True):
+    """The first or last step of a log, with its time."""
+
     step: int | None = None
     step_time_s: float | None = None
 
 
 class StepReport(Struct, frozen=True, kw_only=True):
-    """All conclusions about steps in one log, or the logs of one job: the JSON of `holdfast steps`."""
+    """All conclusions about the steps in one log, or in the logs of one job: the JSON of `holdfast steps`."""
 
     framework: str | None = None
     iteration_lines: int = 0  # distinct iteration records; the same step from several ranks counts once
@@ -212,11 +223,11 @@ class StepReport(Struct, frozen=True, kw_only=True):
     ranks: dict[int, RankTimes] = {}
     stragglers: tuple[Straggler, ...] = ()
     runs: int = 0
-    notes: tuple[str, ...] = ()  # what could not be read, or is to be taken with care
+    notes: tuple[str, ...] = ()  # what could not be read, or is uncertain
 
 
 class CurvePoint(Struct, frozen=True, gc=False):
-    """A stretch of the step-time curve, for plots: bounded in number, however long the run."""
+    """A range of steps of the step-time curve, for plots; their number is bounded, however long the run."""
 
     first_step: int
     last_step: int
@@ -230,7 +241,9 @@ class CurvePoint(Struct, frozen=True, gc=False):
 
 
 class HeatMap(Struct, frozen=True, kw_only=True):
-    """Step times by rank and stretch of steps: values[i][j] is rank ranks[i] in the stretch that begins at steps[j]."""
+    """Step times by rank and range of steps: values[i][j] belongs to rank ranks[i] and the range that begins
+    at steps[j].
+    """
 
     ranks: tuple[int, ...]
     steps: tuple[int, ...]

@@ -1,10 +1,13 @@
-"""Data types of verdicts: evidence, culprits, verdict."""
+"""Defines verdicts: evidence, culprits, verdict. No behaviour."""
 
 from msgspec import Struct
 
 
 class Culprit(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A culprit. A field that is not known is None, never a guess."""
+    """A culprit: rank, worker, host or device that caused a failure.
+
+    An unknown field is None, never a guess.
+    """
 
     rank: int | None = None
     worker: int | None = None
@@ -13,9 +16,11 @@ class Culprit(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One piece of evidence. `file` is relative to the job's folder, `offset` the byte offset of the line in it.
+    """One piece of evidence for a verdict.
 
-    `at_s` is the job's clock.
+    `file`: relative to the job's folder; `offset`: byte offset of the line in it.
+
+    `at_s`: on the job's clock.
     """
 
     text: str
@@ -23,15 +28,16 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     file: str = ""
     line: int | None = None
     at_s: float | None = None
-    signature: str = ""  # id of the rule that recognised it
+    signature: str = ""  # id of the signature that matched it
     offset: int | None = None
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
     """Why a job stopped. Categories, classes and actions are those of the taxonomy (docs/words.md).
 
-    `raised`: the first exception, as "type at file.py:88: message", with # for each number of the message: failures
-    with equal text occurred at the same place. Empty: none, or one that only complains about another process.
+    `raised`: the first exception, as "type at file.py:88: message", with # for each number of the message:
+    failures with equal text occurred at the same place. Empty without an exception, or if it only reports
+    another process's end.
     """
 
     category: str

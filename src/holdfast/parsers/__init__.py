@@ -1,1 +1,1 @@
-"""Parses text and bytes into model types. Pure."""
+"""Parses text and bytes of other programs into the types of `model`. Pure."""

@@ -34,11 +34,14 @@ class _Dashboards(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertRulesBroken(ValueError):
-    """A file of the folder is not as it must be; the text says which, and what."""
+    """Raised for an invalid file in `alert_rules/`; the message names the file and the error."""
 
 
 def device_metrics(text: str) -> dict[str, DeviceMetric]:
-    """By the newest name. raises: AlertRulesBroken"""
+    """Parses device_metrics.csv; returns its rows by the newest name of the metric.
+
+    raises: AlertRulesBroken
+    """
     found = {}
     for row in csv.DictReader(StringIO(text)):
         try:
@@ -58,7 +61,10 @@ def device_metrics(text: str) -> dict[str, DeviceMetric]:
 
 
 def rule_book(csv_text: str, series_text: str, rules: Mapping[str, str], dashboards_text: str) -> RuleBook:
-    """`rules`: the text of each file of rules, by the name of its group. raises: AlertRulesBroken"""
+    """Parses all files of `alert_rules/`. `rules`: the text of each file of rules, by name of its group.
+
+    raises: AlertRulesBroken
+    """
     return RuleBook(
         facts=device_metrics(csv_text),
         series=_decoded("series.toml", series_text, dict[str, Series]),

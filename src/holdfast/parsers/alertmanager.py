@@ -37,6 +37,6 @@ def _short(texts: dict[str, str]) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float | None:
-    """None for Go's zero time, the year 1."""
+    """Parses a time in seconds since the epoch; None for Go's zero time, the year 1."""
     stamp = stamp_at(text[:TEXT_MAX], 0)
     return stamp.stamp_s if stamp is not None else None

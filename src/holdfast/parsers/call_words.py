@@ -4,7 +4,7 @@ import msgspec
 
 from holdfast.model.calls import AnyCallWord
 
-_SIGN = b"\xa4kind"  # MessagePack for the key that every word has, and the first one of its map
+_SIGN = b"\xa4kind"  # MessagePack for the key `kind`, the first one in the map of every message
 _TAG = b"call-"
 _WORDS: msgspec.msgpack.Decoder[AnyCallWord] = msgspec.msgpack.Decoder(AnyCallWord)
 encode = msgspec.msgpack.Encoder().encode
@@ -16,7 +16,7 @@ def is_call_word(body: bytes) -> bool:
 
 
 def decode(body: bytes) -> AnyCallWord | None:
-    """The message; None if it is none, or from a version that cannot be read."""
+    """Returns the message; None if this is no call message, or of a version that cannot be decoded."""
     if not is_call_word(body):
         return None
     try:

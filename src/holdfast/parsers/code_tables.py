@@ -1,7 +1,7 @@
-"""Parses a code table (xid.csv, sxid.csv, npu.csv) into facts. Pure.
+"""Parses a table of device error codes (xid.csv, sxid.csv, npu.csv) into facts. Pure.
 
-Columns: code, mnemonic, meaning, meaning_zh, cause, severity, action, program (yes or empty), repeats
-("2 in 86400: isolate_node"), verdicts ("NVIDIA=reset_gpu gpud=reboot_node"). tools/code_tables.py writes them.
+Columns: code, mnemonic, meaning, meaning_zh, cause, severity, action, program (yes or empty), repeats ("2 in
+86400: isolate_node"), verdicts ("NVIDIA=reset_gpu gpud=reboot_node"). tools/code_tables.py writes them.
 """
 
 import csv
@@ -21,11 +21,14 @@ REPEATS = late(r"(\d+) in (\d+): (\w+)")
 
 
 class CodeTableError(ValueError):
-    """A table is invalid; the message names table, line and cause."""
+    """Raised for an invalid table of codes; the message names table, line and error."""
 
 
 def parse_table(text: str, kind: CodeKind, actions: Collection[str]) -> dict[str, CodeFact]:
-    """The facts of one table, by code. `actions`: those of the taxonomy. raises: CodeTableError"""
+    """Parses one table of codes; returns the facts by code.
+
+    `actions`: of the taxonomy. raises: CodeTableError
+    """
     reader = csv.DictReader(text.splitlines())
     if tuple(reader.fieldnames or ()) != COLUMNS:
         raise CodeTableError(f"the {kind} table has the columns {reader.fieldnames}, not {list(COLUMNS)}")
@@ -43,7 +46,7 @@ def _problem(row: Mapping[str, str | None], known: Collection[str], actions: Col
         return "a column is missing"
     code = row["code"]
     if not code or code in known:
-        return f"the code {code!r} is empty or stands twice"
+        return f"the code {code!r} is empty or occurs twice"
     if not (row["meaning"] and row["meaning_zh"]):
         return f"{code} has no meaning in one language"
     if row["cause"] not in CAUSES or row["severity"] not in get_args(Severity):

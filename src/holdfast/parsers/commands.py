@@ -1,4 +1,4 @@
-"""Parses a launch command: whether it is torchrun, restarts ranks, and has a fixed address. Pure.
+"""Parses a launch command: whether it is torchrun, restarts ranks, and has a fixed rendezvous address. Pure.
 
     ("torchrun", "--standalone", "--nproc-per-node", "4", "train.py")
     ("python3", "-u", "-m", "torch.distributed.run", "--rdzv-endpoint=host:29400", "train.py")
@@ -16,19 +16,23 @@ _ADDRESS = ("master-port", "rdzv-endpoint", "rdzv-id")
 
 
 class Launcher(Struct, frozen=True, kw_only=True):
-    """`restarts`: how often it restarts its ranks itself. `fixed_address`: given on its command line, so that two
-    copies cannot run side by side. `rendezvous`: its backend.
+    """The launcher in a launch command.
+
+    `restarts`: how often it restarts its ranks itself. `fixed_address`: the rendezvous address is in the
+    command, so that two copies cannot run at the same time. `rendezvous`: its backend.
     """
 
     is_torchrun: bool = False
     restarts: int = 0
     fixed_address: bool = False
     rendezvous: str = "static"
-    python: str = ""  # what runs it, where the command says so
+    python: str = ""  # the Python that runs it, if the command contains it
 
 
 def recognise(argv: tuple[str, ...], env: Mapping[str, str]) -> Launcher:
-    """The launcher in `argv`. A command other than torchrun is a Launcher with unknown fields."""
+    """Returns the launcher in a command; for a command other than torchrun, a Launcher with
+    default fields.
+    """
     arguments = _torchrun_arguments(argv)
     if arguments is None:
         return Launcher()
@@ -60,7 +64,7 @@ def _torchrun_arguments(argv: tuple[str, ...]) -> tuple[str, ...] | None:
 
 
 def _options(arguments: tuple[str, ...]) -> dict[str, str]:
-    """The launcher's own options: those before the script."""
+    """Returns the launcher's own options: those before the script."""
     found: dict[str, str] = {}
     words = iter(arguments)
     for word in words:

@@ -40,7 +40,10 @@ TABLE_END = late(r"={10,}")
 
 
 class RankFailure(Struct, frozen=True, kw_only=True):
-    """One rank of the table. `time`: as written, in the local time of the host. `line`: of its rank, from 0."""
+    """One rank in torchrun's failure table.
+
+    `time`: as written, in the local time of the host. `line`: number of the rank's line, from 0.
+    """
 
     rank: int
     local_rank: int
@@ -54,7 +57,9 @@ class RankFailure(Struct, frozen=True, kw_only=True):
 
 
 class FailedLine(Struct, frozen=True, kw_only=True):
-    """`failed (exitcode: -9) local_rank: 2 (pid: 123) of binary: python`: the launcher's first failure."""
+    """The launcher's log line on its first failure: "failed (exitcode: -9) local_rank: 2 (pid: 123) of
+    binary: python".
+    """
 
     local_rank: int
     pid: int
@@ -63,7 +68,7 @@ class FailedLine(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct):
-    """A row being parsed: its fields as written."""
+    """A row of the table while it is parsed, with its fields as written."""
 
     is_root: bool
     fields: dict[str, str]
@@ -71,7 +76,7 @@ class Row(Struct):
 
 
 def failure_table(lines: Iterable[bytes]) -> tuple[RankFailure, ...]:
-    """The ranks of the last table, its root cause first. Empty without a table."""
+    """Returns the ranks in the last failure table, its root cause first; empty without a table."""
     rows: list[Row] = []
     is_root: bool | None = None  # None: outside of a table
     for number, raw in enumerate(lines):
@@ -90,7 +95,7 @@ def failure_table(lines: Iterable[bytes]) -> tuple[RankFailure, ...]:
 
 
 def failed_lines(lines: Iterable[bytes]) -> tuple[FailedLine, ...]:
-    """Every such line: one for each node of each attempt."""
+    """Returns every log line on a failure: one for each node of each attempt."""
     found = [
         (number, match)
         for number, raw in enumerate(lines)
@@ -105,7 +110,10 @@ def failed_lines(lines: Iterable[bytes]) -> tuple[FailedLine, ...]:
 
 
 def _take(rows: list[Row], field: re.Match[str], *, is_root: bool, number: int) -> None:
-    """A row begins with its time; what its traceback quotes is not taken for a field twice."""
+    """Adds a field to the rows.
+
+    A row begins with its time; text quoted in its traceback is no second field.
+    """
     if field["name"] == "time" and len(rows) < ROWS_MAX:
         rows.append(Row(is_root=is_root, fields={}))
     if not rows or field["name"] in rows[-1].fields:

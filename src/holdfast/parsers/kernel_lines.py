@@ -1,4 +1,4 @@
-"""Finds in kernel lines the processes that the kernel killed for memory. Pure; never raises on its input.
+"""Finds in the kernel log the processes that the OOM killer ended. Pure; never raises on its input.
 
 One kill writes several lines; kernels before 4.20 have no `oom-kill:` line:
 
@@ -32,9 +32,9 @@ INTEREST = (b"oom-kill:", b"Kill", b"killed")
 
 
 class OomKill(Struct, frozen=True, kw_only=True):
-    """One process killed for memory. `is_cgroup`: a cgroup's limit was reached; None if unknown.
+    """One process that the OOM killer ended. `is_cgroup`: a cgroup's limit was reached; None if unknown.
 
-    `pid`: in the host's namespace; 0: the whole cgroup, no process named. `memcg`: its cgroup.
+    `pid`: in the host's namespace; 0 for the whole cgroup, if no process is named. `memcg`: its cgroup.
     """
 
     pid: int
@@ -45,7 +45,7 @@ class OomKill(Struct, frozen=True, kw_only=True):
 
 
 def oom_kills(lines: Iterable[bytes]) -> tuple[OomKill, ...]:
-    """Each process once, in the order of the lines; at most 1000."""
+    """Returns the processes that the OOM killer ended, each once, in the order of the lines; at most 1000."""
     kills: dict[int | str, OomKill] = {}
     memcg = ""  # named by an older kernel a few lines before the victim
     for number, raw in enumerate(lines):
@@ -64,7 +64,9 @@ def oom_kills(lines: Iterable[bytes]) -> tuple[OomKill, ...]:
 
 
 def oom_words(kill: OomKill) -> str:
-    """`the kernel killed pid 629 (python): the memory limit of cgroup /job was reached`"""
+    """Returns an OOM kill as text: "the kernel killed pid 629 (python): the memory limit of its cgroup was
+    reached (/job)".
+    """
     who = f"pid {kill.pid} ({kill.name})" if kill.pid else f"all processes of {kill.memcg}"
     if kill.is_cgroup is None:
         return f"the kernel killed {who}: out of memory"
@@ -103,7 +105,9 @@ def _kill(text: str, number: int, memcg: str) -> OomKill | None:
 
 
 def _merged(known: OomKill | None, new: OomKill) -> OomKill:
-    """The lines of one kill say it in parts; the first one says where it stands."""
+    """Merges the lines of one kill, each of which has a part of its data; the first one gives the line
+    number.
+    """
     if known is None:
         return new
     in_cgroup = known.is_cgroup if known.is_cgroup is not None else new.is_cgroup

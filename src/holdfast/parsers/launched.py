@@ -16,9 +16,9 @@ from msgspec import Struct
 from holdfast.slurm_names import BadNodeList, expanded
 
 LOOPBACK = "127.0.0.1"
-PORTS_FROM, PORTS = 20_000, 12_000  # below those that the kernel gives out by itself
-BATCH_STEPS_FROM = 0xFFFFFFF0  # batch, extern and interactive steps: no srun has started them
-# Who started the worker: its index, their number, how many are on this node.
+PORTS_FROM, PORTS = 20_000, 12_000  # below the kernel's range of ephemeral ports
+BATCH_STEPS_FROM = 0xFFFFFFF0  # batch, extern and interactive steps, which srun did not start
+# By launcher, the variables with the worker's index, the number of workers, and the number on this node.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),
@@ -29,9 +29,10 @@ _JOB_IDS = ("PBS_JOBID", "LSB_JOBID", "JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_
 
 
 class Launched(Struct, frozen=True, kw_only=True):
-    """Worker `worker` of `workers`. `job`: equal in all of them; empty if unknown.
+    """The position of a worker among those that a launcher started: worker `worker` of `workers`.
 
-    `address`: of worker 0; empty if unknown. `port`: equal in all, derived from the job's id.
+    `job`: equal in all of them; empty if unknown. `address`: of worker 0; empty if unknown. `port`: equal in
+    all, derived from the job's id.
     """
 
     worker: int = 0
@@ -42,7 +43,7 @@ class Launched(Struct, frozen=True, kw_only=True):
 
 
 def launched(env: Mapping[str, str]) -> Launched:
-    """The worker described by the environment; else one worker of one."""
+    """Returns the worker that the environment describes; without such variables, one worker of one."""
     job = _job(env)
     for index, count, here in _LAUNCHERS:
         worker, workers = _number(env.get(index)), _number(env.get(count))
@@ -78,7 +79,7 @@ def _in_step(env: Mapping[str, str]) -> bool:
 
 
 def _first_node(env: Mapping[str, str]) -> str:
-    """Task 0 of a step runs on its first node, and mpirun begins with the first one of its list."""
+    """Returns the first node of the step or host list, on which srun and mpirun start task 0."""
     try:
         names = expanded(env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or "")
     except BadNodeList:

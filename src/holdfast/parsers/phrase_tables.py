@@ -1,8 +1,10 @@
-"""Reads the tables of codes and phrases: codes.csv, code_forms.csv, phrases.csv. Pure.
+"""Parses the tables of codes and phrases: codes.csv, code_forms.csv, phrases.csv, advice.csv, concepts.csv.
 
-codes.csv: kind, code, names (separated by spaces), category, action, meaning, meaning_zh, advice, advice_zh, source.
-code_forms.csv: kind, signature, capture, pattern. phrases.csv: means ("#id" of a signature, a category,
-or one of a device code: "xid_79"), phrase. advice.csv: category, advice, advice_zh, source.
+Pure.
+
+codes.csv: kind, code, names (separated by spaces), category, action, meaning, meaning_zh, advice, advice_zh,
+source. code_forms.csv: kind, signature, capture, pattern. phrases.csv: means ("#id" of a signature, a
+category, or one of a device code: "xid_79"), phrase. advice.csv: category, advice, advice_zh, source.
 concepts.csv: category, thing, trouble (two patterns that both match).
 """
 
@@ -33,17 +35,17 @@ NEVER = r"(?!)"  # a pattern that no line matches
 
 
 class PhraseTableError(ValueError):
-    """A table is invalid; the message names table, line and cause."""
+    """Raised for an invalid table; the message names table, line and error."""
 
 
 def code_entries(text: str, categories: Collection[str], actions: Collection[str]) -> tuple[CodeEntry, ...]:
-    """The rows of codes.csv. `categories`, `actions`: of the taxonomy. raises: PhraseTableError"""
+    """Parses codes.csv. `categories`, `actions`: of the taxonomy. raises: PhraseTableError"""
     entries: list[CodeEntry] = []
     seen: set[tuple[str, str]] = set()
     for line, row in _rows(text, "codes", CODE_COLUMNS):
         key = (row["kind"], row["code"])
         if key in seen:
-            raise PhraseTableError(f"codes table, line {line}: {' '.join(key)} stands twice")
+            raise PhraseTableError(f"codes table, line {line}: {' '.join(key)} occurs twice")
         if row["category"] not in categories or row["action"] not in actions:
             raise PhraseTableError(
                 f"codes table, line {line}: category {row['category']!r} or action {row['action']!r} is not of the taxonomy"
@@ -58,7 +60,7 @@ def code_entries(text: str, categories: Collection[str], actions: Collection[str
 
 
 def code_forms(text: str) -> tuple[CodeForm, ...]:
-    """The rows of code_forms.csv. raises: PhraseTableError"""
+    """Parses code_forms.csv. raises: PhraseTableError"""
     forms = []
     for line, row in _rows(text, "code forms", FORM_COLUMNS):
         try:
@@ -76,7 +78,7 @@ def code_forms(text: str) -> tuple[CodeForm, ...]:
 
 
 def concept_rows(text: str, categories: Collection[str]) -> list[tuple[str, str, str]]:
-    """The rows of concepts.csv, in order: the first match is the likeliest. raises: PhraseTableError"""
+    """Parses concepts.csv, in order: the first match is the most likely. raises: PhraseTableError"""
     found = []
     for line, row in _rows(text, "concepts", CONCEPT_COLUMNS):
         if row["category"] not in categories:
@@ -90,7 +92,7 @@ def concept_rows(text: str, categories: Collection[str]) -> list[tuple[str, str,
 
 
 def phrase_rows(text: str, signatures: Collection[str], categories: Collection[str]) -> list[tuple[str, str]]:
-    """The rows of phrases.csv: meaning and phrase. raises: PhraseTableError"""
+    """Parses phrases.csv; returns (meaning, phrase) pairs. raises: PhraseTableError"""
     found = []
     for line, row in _rows(text, "phrases", PHRASE_COLUMNS):
         means, phrase = row["means"], row["phrase"]
@@ -105,12 +107,15 @@ def phrase_rows(text: str, signatures: Collection[str], categories: Collection[s
 
 
 def advice_by_category(text: str, categories: Collection[str]) -> dict[str, tuple[Words, str]]:
-    """The rows of advice.csv: advice for a category without a signature, and its source. raises: PhraseTableError"""
+    """Parses advice.csv: advice for categories without a signature, and its source.
+
+    raises: PhraseTableError
+    """
     found: dict[str, tuple[Words, str]] = {}
     for line, row in _rows(text, "advice", ADVICE_COLUMNS):
         if row["category"] not in categories or row["category"] in found or not all(row.values()):
             raise PhraseTableError(
-                f"advice table, line {line}: {row['category']!r} is not of the taxonomy, stands twice, or a column is empty"
+                f"advice table, line {line}: {row['category']!r} is not of the taxonomy, occurs twice, or a column is empty"
             )
         found[row["category"]] = (Words(en=row["advice"], zh=row["advice_zh"]), row["source"])
     return found

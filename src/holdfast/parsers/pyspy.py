@@ -41,7 +41,7 @@ from holdfast.model.flight.thread_stacks import NATIVE, RankStacks, ThreadStack
 PROCESS = late(r"Process (\d{1,10}): ?(.*)$")
 VERSION = late(r"Python v(\S{1,40})")
 THREAD = late(r'Thread (\d{1,20}|0x[0-9A-Fa-f]{1,16}) \((idle|active\+gil|active)\)(?:: "(.*))?$')
-# A Python function's name has neither blanks nor brackets; a native one may, and then its file has none.
+# The name of a Python function has neither blanks nor brackets; a native one may, and then its file has none.
 FRAME = late(r"    ([^\s()]+) \((.+)\)$")
 NATIVE_FRAME = late(r"    (\S.*) \(([^()]*)\)$")
 LINE = late(r"(.+):(\d{1,10})$")
@@ -59,7 +59,7 @@ TEXT_CHARACTERS_MAX = 64 << 20
 
 
 class Dump(Struct, frozen=True, kw_only=True):
-    """One process as py-spy saw it; `error`: py-spy's message if it failed."""
+    """py-spy's dump of one process. `error`: py-spy's error message if it failed."""
 
     pid: int | None = None
     command: str = ""
@@ -69,21 +69,22 @@ class Dump(Struct, frozen=True, kw_only=True):
 
 
 def parse_text(text: str) -> tuple[ThreadStack, ...]:
-    """Threads of the requested process, main thread first: from its last dump that has any."""
+    """Returns the threads of the requested process, main thread first, from its last dump that has any."""
     dumps = parse_dumps(text)
     found = [dump.threads for dump in dumps if dump.pid == dumps[0].pid and dump.threads]
     return found[-1] if found else ()
 
 
 def parse_dumps(text: str) -> tuple[Dump, ...]:
-    """Every dump in the text, in order; a text with only an error is one dump without a pid."""
+    """Returns every dump in the text, in order; a text with only an error is one dump without a pid."""
     return tuple(one.dump() for one in _readings(text[:TEXT_CHARACTERS_MAX]))
 
 
 def parse_json(data: bytes | str) -> tuple[ThreadStack, ...]:
-    """Threads of the requested process, main thread first; none if it is no such JSON.
+    """Returns the threads of the requested process, main thread first; empty if this is no such JSON.
 
-    The JSON lists the newest thread first, and with --subprocesses those of all processes, one after the other.
+    The JSON lists the newest thread first, and with --subprocesses those of all processes, one after the
+    other.
     """
     try:
         traces = msgspec.json.decode(data, type=list[Any])
@@ -96,14 +97,15 @@ def parse_json(data: bytes | str) -> tuple[ThreadStack, ...]:
 
 
 def error_in(text: str) -> str:
-    """py-spy's error in one line, its innermost cause last; empty if there is none."""
+    """Returns py-spy's error on one line, its innermost cause last; empty if there is none."""
     return next((dump.error for dump in parse_dumps(text) if dump.error), "")
 
 
 def main_first(threads: list[ThreadStack], pid: int | None) -> tuple[ThreadStack, ...]:
-    """The threads, oldest first, with the main one moved to the front.
+    """Returns the threads with the main thread first, then in their order.
 
-    The main thread is the one with the process's own id, else the one named MainThread, else the oldest.
+    The main thread is the one with the process's own id, else the one named MainThread, else the oldest,
+    which comes last.
     """
     tests = (
         lambda one: pid is not None and one.thread_id == pid,
@@ -121,7 +123,7 @@ def main_first(threads: list[ThreadStack], pid: int | None) -> tuple[ThreadStack
 
 
 class _Reading:
-    """One dump as its lines come."""
+    """A dump while its lines are parsed."""
 
     def __init__(self, pid: int | None, command: str) -> None:
         self.pid, self.command, self.python = pid, command, ""
@@ -196,7 +198,9 @@ def _headed(header: re.Match[str]) -> ThreadStack:
 
 
 def _frame_in(line: str) -> str:
-    """`    load (train.py:88)` -> "train.py:88 load"; empty where the line is no frame, as of a local variable."""
+    """Parses a frame: "train.py:88 load" for `    load (train.py:88)`; empty for other lines, such as local
+    variables.
+    """
     found = FRAME.match(line) or NATIVE_FRAME.match(line)
     if found is None:
         return ""
@@ -269,7 +273,9 @@ def _frame(frame: _Frame) -> str:
 
 
 def as_text(stacks: RankStacks) -> str:
-    """As `py-spy dump` prints it, readable for `parse_text`; with full file names."""
+    """Returns the stacks as `py-spy dump` prints them, so that `parse_text` can parse them; with full file
+    names.
+    """
     lines = [f"Process {stacks.pid}: rank {stacks.rank}", "Python v?", ""]
     for thread in stacks.threads:
         doing = "active+gil" if thread.holds_gil else "active" if thread.is_active else "idle"

@@ -27,8 +27,8 @@ from holdfast.model.nodes.samples import RankRef, RasGroup, RasLaunched, RasRepo
 
 LINES_MAX = 20_000
 TROUBLES_MAX = 256
-NAMED_MAX = 64  # ranks or processes of one entry
-SAYS_MAX = 16  # lines of one entry, each cut at LINE_MAX characters
+NAMED_MAX = 64  # ranks or processes per entry
+SAYS_MAX = 16  # unparsed lines per entry, each truncated to LINE_MAX characters
 LINE_MAX = 200
 _NUMBER = r"\d{1,18}"
 VERSION = late(r"NCCL version (\S{1,40})")
@@ -52,7 +52,7 @@ RANK = late(
 
 
 class _Entry(Struct):
-    """What is gathered of one entry while its lines are read."""
+    """An entry of the report while its lines are parsed."""
 
     kind: str
     communicator: str
@@ -65,7 +65,7 @@ class _Entry(Struct):
 
 
 def parse_report(text: bytes, *, is_cut: bool = False) -> RasReport:
-    """The report. `is_cut`: it was not received completely."""
+    """Parses NCCL's RAS report. `is_cut`: it was not received completely."""
     lines = text.decode("utf-8", "replace").splitlines()
     is_cut = is_cut or len(lines) > LINES_MAX
     version = processes = None
@@ -95,7 +95,9 @@ def parse_report(text: bytes, *, is_cut: bool = False) -> RasReport:
 
 
 def _processes(line: str) -> int:
-    """Nodes, processes a node, GPUs a process, processes, GPUs; or nodes, processes, GPUs."""
+    """Returns the number of processes in a row with nodes, (processes per node, GPUs per process,) processes,
+    GPUs.
+    """
     numbers = [int(word) for word in line.split()]
     return numbers[3] if len(numbers) == 5 else numbers[1]
 

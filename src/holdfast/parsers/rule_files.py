@@ -18,7 +18,10 @@ PART = re.compile(r"\(\?&(?P<name>[a-z][a-z0-9-]*)\)")
 
 
 def parse(text: str, name: str) -> Rules:
-    """The rules in one TOML file. `name`: for messages. raises: SignatureError, with file, table and key"""
+    """Parses one TOML file of rules.
+
+    `name`: the file's, for messages. raises: SignatureError, with file, table and key
+    """
     try:
         file = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -43,10 +46,10 @@ def parse(text: str, name: str) -> Rules:
 
 
 def _use_parts(file: dict[str, Any]) -> list[str]:
-    """Takes the table of parts out of the file and writes them into its patterns in place of `(?&name)`; complaints."""
+    """Removes the table of parts and replaces `(?&name)` in the patterns of the file; returns errors."""
     parts = file.pop(PARTS, {})
     if not isinstance(parts, dict) or not all(isinstance(one, str) for one in parts.values()):
-        return ["[parts] holds names with a pattern each, as text"]
+        return ["[parts] must contain names, each with a pattern as a string"]
     rows = [row for kind in ("wording", "reading") for row in _rows(file.get(kind))]
     try:
         for name in parts:
@@ -64,12 +67,15 @@ def _rows(table: object) -> list[dict[str, str]]:
 
 
 def _with_parts(pattern: str, parts: Mapping[str, str]) -> str:
-    """raises: KeyError, for a part that is not there"""
+    """Returns the pattern with its parts filled in. raises: KeyError, for an unknown part"""
     return PART.sub(lambda found: f"(?:{parts[found['name']]})", pattern)
 
 
 def joined(layers: Iterable[Rules]) -> Rules:
-    """All rules together. A later text replaces one of the same id; rows of a later layer have precedence."""
+    """Returns all rules together.
+
+    A later text replaces one with the same id; rows of a later layer have precedence.
+    """
     files = list(layers)
     texts = {one.id: one for file in files for one in file.text}
     return Rules(
@@ -88,10 +94,10 @@ def complaints(
     *,
     tags: Collection[str] = (),
 ) -> list[str]:
-    """Errors, each in one sentence that begins with kind and id; empty if there are none.
+    """Returns the errors in rules, each in one sentence that begins with kind and id.
 
-    `signatures`: known ids; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind. `tags`:
-    those defined elsewhere.
+    `signatures`: known ids; `categories`, `actions`: of the taxonomy; `xid_N` stands for all of its kind.
+    `tags`: those defined elsewhere.
     """
     tags = {*tags, *(one.id for one in rules.tag)}
     found: list[str] = []
@@ -113,7 +119,7 @@ def complaints(
 
 
 def unknown_tags(signatures: Iterable[tuple[str, Collection[str]]], tags: Collection[str]) -> list[str]:
-    """Errors for signatures, each given as id and tags, with undefined tags."""
+    """Returns errors for signatures, each given as id and tags, with undefined tags."""
     return [
         f"{id_}: there is no tag {tag!r}{_near(tag, tags)}"
         for id_, own in signatures

@@ -18,11 +18,11 @@ ANY_CAUSE = "*"
 
 
 class SignatureError(ValueError):
-    """A file of signatures is invalid; the message names file, place and cause."""
+    """Raised for an invalid file of signatures; the message names file, position and error."""
 
 
 def parse(text: str, name: str) -> tuple[Signature, ...]:
-    """The signatures in one TOML file. `name`: for messages. raises: SignatureError"""
+    """Parses one TOML file of signatures. `name`: the file's, for messages. raises: SignatureError"""
     found, wrong = read(text, name)
     if wrong:
         raise SignatureError("\n".join(wrong))
@@ -30,7 +30,7 @@ def parse(text: str, name: str) -> tuple[Signature, ...]:
 
 
 def read(text: str, name: str) -> tuple[tuple[Signature, ...], list[str]]:
-    """The readable signatures in one TOML file, and a line for each unreadable one."""
+    """Parses the valid signatures in one TOML file; returns them, and a line for each invalid one."""
     try:
         file = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -51,7 +51,7 @@ def read(text: str, name: str) -> tuple[tuple[Signature, ...], list[str]]:
 
 
 def _faults(table: object, error: msgspec.ValidationError) -> list[str]:
-    """Each key that is not known or is missing, with its nearest; what else is wrong in msgspec's words."""
+    """Returns each unknown or missing key, with the nearest known one; other errors in msgspec's words."""
     if not isinstance(table, dict):
         return [str(error)]
     unknown = [_no_key(key, Signature) for key in table if key not in _keys(Signature)]
@@ -77,7 +77,7 @@ def _keys(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def why_unusable(signature: Signature, taxonomy: Collection[str]) -> str:
-    """Why a signature is unusable; empty if it works, even with failing tests."""
+    """Returns why a signature is unusable; empty if it works, even with failing tests."""
     try:
         pattern = compiled(signature)
     except (re.error, RecursionError, OverflowError) as error:
@@ -88,7 +88,9 @@ def why_unusable(signature: Signature, taxonomy: Collection[str]) -> str:
 
 
 def _is_category(category: str, taxonomy: Collection[str]) -> bool:
-    """Of the taxonomy, `xid_{xid}`, or `{verdict}`: a record of another diagnosis names its category itself."""
+    """Returns whether this is a category: of the taxonomy, "xid_{xid}", or "{verdict}", which a log line
+    supplies itself.
+    """
     return (
         category in taxonomy or FIELD.sub("N", category) in taxonomy or FIELD.fullmatch(category) is not None
     )
@@ -101,7 +103,7 @@ def _no_category(category: str, taxonomy: Collection[str]) -> str:
 
 
 def overridden(*layers: Iterable[Signature]) -> tuple[Signature, ...]:
-    """All signatures; one of a later layer replaces the one with its id in an earlier layer."""
+    """Returns all signatures; one of a later layer replaces the one with its id in an earlier layer."""
     known: dict[str, Signature] = {}
     for layer in layers:
         known.update({signature.id: signature for signature in layer})
@@ -111,9 +113,9 @@ def overridden(*layers: Iterable[Signature]) -> tuple[Signature, ...]:
 def complaints(
     signatures: Collection[Signature], taxonomy: Mapping[str, tuple[str, str]], actions: Collection[str]
 ) -> list[str]:
-    """Errors, each in one sentence that begins with the id; empty if there are none.
+    """Returns the errors in signatures, each in one sentence that begins with the id.
 
-    taxonomy: category -> (class, default action); `xid_N` stands for all of its kind.
+    `taxonomy`: by category, class and default action; `xid_N` stands for all of its kind.
     """
     ids = {signature.id for signature in signatures}
     words = {*taxonomy, *(class_ for class_, _ in taxonomy.values())}
@@ -127,7 +129,7 @@ def complaints(
 
 
 def compiled(signature: Signature) -> re.Pattern[str]:
-    """The compiled pattern. raises: re.error"""
+    """Returns the compiled pattern of a signature. raises: re.error"""
     return re.compile(signature.pattern, re.ASCII)
 
 

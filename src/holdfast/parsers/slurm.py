@@ -1,13 +1,13 @@
 """Parses the output of Slurm's commands about nodes, jobs and steps. Pure.
 
-Three forms, by version: 22.05 has JSON with plain strings (and shows every job and node of the cluster, whatever was
-asked for); from 23.11 on values are lists (`"job_state": ["RUNNING"]`) and structs (`{"set": true, "infinite": false,
-"number": 1}`), and scontrol speaks JSON too. Every version has `scontrol --oneliner`:
+Three forms, by version: 22.05 has JSON with plain strings (and always shows every job and node of the
+cluster); from 23.11 on values are lists (`"job_state": ["RUNNING"]`) and structs (`{"set": true, "infinite":
+false, "number": 1}`), and scontrol supports JSON too. Every version has `scontrol --oneliner`:
 
     NodeName=n1 Arch=x86_64 … State=ALLOCATED+DRAIN+NOT_RESPONDING … Reason=bad gpu [root@2026-11-22T07:31:41]
     JobId=7 JobName=train … JobState=RUNNING Reason=None … Restarts=1 … NodeList=n[1-2] BatchHost=n1 …
 
-and `-h -o`, whose node states end in letters: `idle*` does not answer.
+and `-h -o`, whose node states end with symbols: `idle*` does not answer.
 
 source: sinfo(1) NODE STATE CODES, squeue(1) JOB STATE CODES, scontrol(1); data_parser v0.0.42 of Slurm 24.11
 """
@@ -23,7 +23,7 @@ from holdfast.late_pattern import late
 from holdfast.slurm_names import BadNodeList, expanded
 
 REASON_MAX = 300
-# Letters after a node's state in `sinfo -o %T`; * and $ may stand together with others.
+# Symbols after a node's state in `sinfo -o %T`; * and $ may be combined with others.
 _LETTERS = {
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",
@@ -35,7 +35,7 @@ _LETTERS = {
     "^": "REBOOT_ISSUED",
     "-": "PLANNED",
 }
-# Words of `sinfo -o %T` that are a state and flags in one.
+# Words of `sinfo -o %T` that combine a state and flags.
 _COMPOUND = {
     "draining": ("ALLOCATED", "DRAIN"),
     "drained": ("IDLE", "DRAIN"),
@@ -67,11 +67,13 @@ _OVER = frozenset(
 
 
 class NotSlurm(ValueError):
-    """The text is no output of Slurm; the message shows its beginning."""
+    """Raised for text that is no output of Slurm; the message shows its beginning."""
 
 
 class SlurmNode(Struct, frozen=True, kw_only=True):
-    """`state`: IDLE, ALLOCATED, MIXED, DOWN, ERROR, UNKNOWN, FUTURE; `flags`: DRAIN, NOT_RESPONDING, …
+    """A node of a Slurm cluster.
+
+    `state`: IDLE, ALLOCATED, MIXED, DOWN, ERROR, UNKNOWN, FUTURE; `flags`: DRAIN, ….
 
     `address`, `port`: of its slurmd; empty and 0 if unknown.
     """
@@ -85,24 +87,26 @@ class SlurmNode(Struct, frozen=True, kw_only=True):
 
     @property
     def is_down(self) -> bool:
-        """True if Slurm runs nothing there: Slurm or an administrator marked it down."""
+        """Whether Slurm runs nothing there, because Slurm or an administrator marked the node down."""
         return self.state in ("DOWN", "ERROR") or bool({"POWERED_DOWN", "POWERING_DOWN"} & self.flags)
 
     @property
     def is_set_aside(self) -> bool:
+        """Whether Slurm starts nothing new there: the node is down, drained or failing."""
         return self.is_down or bool({"DRAIN", "FAIL"} & self.flags)
 
     @property
     def answers(self) -> bool:
-        """True if slurmctld hears its slurmd. False says nothing about running processes."""
+        """Whether slurmctld receives answers of its slurmd. False implies nothing about running processes."""
         return "NOT_RESPONDING" not in self.flags and self.state != "UNKNOWN"
 
 
 class SlurmJob(Struct, frozen=True, kw_only=True):
-    """`state`: PENDING, RUNNING, … ; `completing`: its processes are being ended. Times are seconds since 1970.
+    """A Slurm job. `state`: PENDING, RUNNING, …; `completing`: its processes are being ended.
 
-    `nodes`: allocated ones; `restarts`: number of requeues, counted when the requeue happens; `requeue`: requeues are
-    allowed. `preempted`: it makes room for another job. `tasks_per_node`: required on each; 0: unknown.
+    `nodes`: allocated ones; `restarts`: number of requeues, counted when the requeue happens; `requeue`:
+    requeues are allowed. `preempted`: it is being preempted by another job. `tasks_per_node`: required on
+    each; 0 if unknown. Times in seconds since the epoch.
     """
 
     job: str
@@ -121,11 +125,13 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """True if it will not run again by itself."""
+        """Whether the job has ended and will not run again by itself."""
         return self.state in _OVER
 
 
 class SlurmStep(Struct, frozen=True, kw_only=True):
+    """A step of a Slurm job."""
+
     step: str
     name: str
     nodes: tuple[str, ...]
@@ -135,7 +141,10 @@ class SlurmStep(Struct, frozen=True, kw_only=True):
 
 
 def nodes_of_json(text: bytes) -> tuple[SlurmNode, ...]:
-    """`sinfo --json` of 22.05, `scontrol show nodes --json` and `sinfo --json` of 24.11. raises: NotSlurm"""
+    """Parses nodes from `sinfo --json` of 22.05 and 24.11, and from `scontrol show nodes --json`.
+
+    raises: NotSlurm
+    """
     document = _document(text)
     if isinstance(document.get("nodes"), list):
         return tuple(
@@ -159,7 +168,7 @@ def _json_node(one: Mapping[str, Any]) -> SlurmNode:
 
 
 def _json_rows(one: Mapping[str, Any]) -> Iterator[SlurmNode]:
-    """`sinfo --json` of 24.11 puts nodes of one kind into one row."""
+    """Yields the nodes of a row of `sinfo --json` of 24.11, which groups nodes of one kind."""
     node, listed = one.get("node") or {}, one.get("nodes") or {}
     words = [word.upper() for word in _words(node.get("state"))] or ["UNKNOWN"]
     said = one.get("reason")
@@ -196,7 +205,7 @@ def _line_node(fields: Mapping[str, str]) -> SlurmNode:
 
 
 def nodes_of_columns(text: str) -> tuple[SlurmNode, ...]:
-    """Parses `sinfo -h -N -o '%N|%T|%E'`, one node a line; a node in two partitions is returned once."""
+    """Parses `sinfo -h -N -o '%N|%T|%E'`, one node per line; a node in two partitions is returned once."""
     found: dict[str, SlurmNode] = {}
     for line in text.splitlines():
         name, state, *reason = line.strip().split("|", 2) if line.count("|") else ("", "")
@@ -219,7 +228,10 @@ def _state_of_word(word: str) -> tuple[str, frozenset[str]]:
 
 
 def jobs_of_json(text: bytes) -> tuple[SlurmJob, ...]:
-    """`squeue --json` of 22.05 and 24.11, `scontrol show job ID --json` of 24.11. raises: NotSlurm"""
+    """Parses jobs from `squeue --json` of 22.05 and 24.11, and `scontrol show job ID --json` of 24.11.
+
+    raises: NotSlurm
+    """
     document = _document(text)
     if not isinstance(document.get("jobs"), list):
         raise NotSlurm(f"no jobs in {text[:80]!r}")
@@ -249,7 +261,10 @@ def _json_job(one: Mapping[str, Any]) -> SlurmJob:
 
 
 def _exit_code(value: Any) -> int | None:
-    """A wait status in 22.05; `{"return_code": {…}, "signal": {"id": {…}}}` in 24.11. -N: killed by signal N."""
+    """Returns an exit code, -N for signal N.
+
+    22.05 has a wait status, 24.11 `{"return_code": {…}, "signal": {"id": {…}}}`.
+    """
     if isinstance(value, dict) and "return_code" in value:
         killed = _number((value.get("signal") or {}).get("id"))
         return -killed if killed else _number(value["return_code"])
@@ -260,8 +275,9 @@ def _exit_code(value: Any) -> int | None:
 
 
 def jobs_of_lines(text: str) -> tuple[SlurmJob, ...]:
-    """Parses `scontrol --oneliner show job …`. Times are read under SLURM_TIME_FORMAT=%s only, because they have no
-    zone otherwise.
+    """Parses `scontrol --oneliner show job …`.
+
+    Times are parsed under SLURM_TIME_FORMAT=%s only, because they have no zone otherwise.
     """
     return tuple(_line_job(fields) for fields in _rows(text, "JobId"))
 
@@ -290,7 +306,7 @@ def _line_job(fields: Mapping[str, str]) -> SlurmJob:
 
 
 def steps_of_columns(text: str) -> tuple[SlurmStep, ...]:
-    """`squeue -h -s -j ID -o '%i|%j|%N'`: `7.0|holdfast-agent|n3`."""
+    """Parses the steps in `squeue -h -s -j ID -o '%i|%j|%N'`, with lines such as "7.0|holdfast-agent|n3"."""
     rows = (line.strip().split("|") for line in text.splitlines())
     return tuple(SlurmStep(step=row[0], name=row[1], nodes=_nodes(row[2])) for row in rows if len(row) == 3)
 
@@ -299,19 +315,19 @@ def steps_of_columns(text: str) -> tuple[SlurmStep, ...]:
 
 
 def settings_of(text: str) -> dict[str, str]:
-    """Parses `scontrol show config`: {"KillWait": "30 sec", "SLURM_VERSION": "22.05.8", …}"""
+    """Parses `scontrol show config`: {"KillWait": "30 sec", "SLURM_VERSION": "22.05.8", …}."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def seconds_of(value: str, default: float) -> float:
-    """`30 sec`, `5 min` or a bare number -> seconds; `default` for other texts."""
+    """Parses a duration in seconds: "30 sec", "5 min" or a bare number; `default` for other texts."""
     found = re.fullmatch(r"(\d{1,9})(?:\s*(sec|min)\w*)?", value.strip())
     return default if found is None else float(found[1]) * (60.0 if found[2] == "min" else 1.0)
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """`slurm-wlm 22.05.8`, `slurm 24.11.5` -> (22, 5), (24, 11); (0, 0): unknown."""
+    """Parses a version: (22, 5) for "slurm-wlm 22.05.8"; (0, 0) if unknown."""
     found = re.search(r"(\d{1,3})\.(\d{1,3})(?:\.|\b)", text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -320,7 +336,7 @@ def version_of(text: str) -> tuple[int, int]:
 
 
 def _document(text: bytes) -> dict[str, Any]:
-    """The JSON object in `text`; some versions print warnings before it."""
+    """Returns the JSON object in the text; some versions print warnings before it."""
     start = text.find(b"{")
     try:
         document = msgspec.json.decode(text[max(start, 0) :])
@@ -332,7 +348,10 @@ def _document(text: bytes) -> dict[str, Any]:
 
 
 def _rows(text: str, key: str) -> Iterator[dict[str, str]]:
-    """The fields of each line that begins with `key`. Values may have blanks; names of fields do not."""
+    """Yields the fields of each line that begins with `key`.
+
+    Values may contain blanks; names of fields do not.
+    """
     for line in text.splitlines():
         if not line.startswith(f"{key}="):
             continue
@@ -345,14 +364,16 @@ def _rows(text: str, key: str) -> Iterator[dict[str, str]]:
 
 
 def _words(value: Any) -> list[str]:
-    """A string or a list of strings, as a list."""
+    """Returns a list of strings, from such a list or from a string with "+"."""
     if isinstance(value, str):
         return [word for word in value.split("+") if word]
     return [str(one) for one in value] if isinstance(value, Sequence) else []
 
 
 def _number(value: Any) -> int | None:
-    """An integer, or 24.11's `{"set": true, "infinite": false, "number": 7}`; None if not set."""
+    """Returns an integer, from a number or 24.11's `{"set": true, "infinite": false, "number": 7}`; None if
+    not set.
+    """
     if isinstance(value, dict):
         value = value.get("number") if value.get("set") and not value.get("infinite") else None
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

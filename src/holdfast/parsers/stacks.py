@@ -26,8 +26,8 @@ from holdfast.model.samples import Stack
 
 HEADER = late(r"(?P<who>Current thread|Thread) 0x[0-9a-fA-F]+ (\[.*\] )?\(most recent call first\):$")
 FRAME = late(r'  File (?:"(?P<file>.*)"|\?\?\?), line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
-PREFACE = late(r"Fatal Python error|Timeout \(")  # begins a dump of its own, before an empty line
-CUT = "..."  # alone in its line: more threads than are listed
+PREFACE = late(r"Fatal Python error|Timeout \(")  # begins a new dump, before an empty line
+CUT = "..."  # alone on its line: there are more threads than listed
 ESCAPE = late(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 
@@ -42,13 +42,14 @@ class Dump(Struct):
 
 
 def last_stack(text: bytes, rank: int) -> Stack | None:
-    """The main thread's stack in the last complete dump; None if there is none, or without the main thread.
+    """Returns the main thread's stack in the last complete dump; None if there is none, or without the main
+    thread.
 
     An incomplete dump counts only if it is the only one and contains the main thread.
     """
     decoded = text.decode("utf-8", "replace")
     lines, _, broken = decoded.rpartition("\n")
-    # A broken line that is neither a frame nor, after an empty line, another thread begins a dump of its own.
+    # A broken line that is neither a frame nor, after an empty line, another thread begins a new dump.
     whole = not broken or not (broken.startswith(" ") or lines.endswith("\n"))
     dumps = _dumps(lines)
     if not whole and len(dumps) > 1:
@@ -88,7 +89,9 @@ def _dumps(text: str) -> list[Dump]:
 
 
 def _frame(match: re.Match[str]) -> str:
-    """`/data/train.py:88 load`, names as they were before faulthandler wrote them in ASCII."""
+    """Returns a frame as "/data/train.py:88 load", with names unescaped, which faulthandler
+    writes in ASCII.
+    """
     file = _unescape(match["file"] or "???")
     return f"{file}:{match['line']} {_unescape(match['function'])}"
 

@@ -120,7 +120,7 @@ def test_clock_heat_and_power_are_those_of_the_time_at_work():
     busy = Loaded(clock_mhz=1410, temperature_c=86, power_w=690, busy_percent=100, reasons=0x40 | 0x04)
     assert (
         beside([idle, busy, busy])
-        == "1410 MHz, up to 86 °C, up to 690 W, held back by its power limit, held back by heat (hardware)"
+        == "1410 MHz, up to 86 °C, up to 690 W, throttled by its power limit, throttled by heat (hardware)"
     )
     assert beside([idle]) == "" and beside([]) == "" and beside([Loaded()]) == ""
 

@@ -1,1 +1,1 @@
-"""Judges what checks measured: for one node, between nodes, against the baseline, and for the run."""
+"""Judges the results of checks: of one node, between nodes, against the baseline, and for the run. Pure."""

@@ -1,4 +1,4 @@
-"""Turns a suite's outcomes into the single event that the journal keeps. Pure."""
+"""Converts the outcomes of a check suite to the single event that the journal records. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,13 +18,14 @@ from holdfast.model.events import CheckTold, DeviceSeen, NodesChecked
 
 TROUBLES_MAX = 32
 TEXT_MAX = 400
-PCI = "pci"  # the fact with a device's place
+PCI = "pci"  # name of the fact that holds a device's PCI address
 DEVICES_MAX = 64  # of one node
 
 
 def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: float) -> NodesChecked:
-    """The event of a suite, worst outcomes first. Outcomes beyond the size limit are cut; counts and the status
-    cover all.
+    """Returns the event with a suite's outcomes, worst first.
+
+    Outcomes beyond the size limit are dropped; counts and status cover all of them.
     """
     found = judged(nodes)
     counts = Counter(outcome.status for node in nodes for outcome in node.outcomes)
@@ -48,7 +49,7 @@ def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: floa
 
 
 def devices(node: NodeChecks) -> tuple[DeviceSeen, ...]:
-    """Devices that a check located by an identity that moves with them (`gpu:SERIAL`)."""
+    """Returns the devices that checks located by a permanent identity, such as "gpu:SERIAL"."""
     found = {}
     for outcome in node.outcomes:
         for fact in outcome.facts:
@@ -61,12 +62,12 @@ def devices(node: NodeChecks) -> tuple[DeviceSeen, ...]:
 
 
 def key_of(told: CheckTold) -> str:
-    """`gpu-ecc 0000:5d:00.0`: the identity of a trouble, equal at every report."""
+    """Returns the identity of a failure or warning, equal in every report: "gpu-ecc 0000:5d:00.0"."""
     return f"{told.check} {told.device}".rstrip()
 
 
 def _of_checks(troubles: Sequence[Told]) -> list[Told]:
-    """Without nodes that did not answer: `why_not` says that."""
+    """Returns the failures and warnings without nodes that did not answer, which `why_not` describes."""
     return [one for one in troubles if one.check != "node"]
 
 
@@ -85,7 +86,7 @@ def _told(one: Told) -> CheckTold:
 
 
 def _stop(troubles: Sequence[Told]) -> str:
-    """The first reason, with what to do about it."""
+    """Returns the first reason that stops the run, with advice."""
     worst = next(
         one for one in troubles if one.finding.status == FAIL and one.finding.fault == ENVIRONMENT_FAULT
     )
@@ -93,6 +94,7 @@ def _stop(troubles: Sequence[Told]) -> str:
 
 
 def is_of_a_device(told: CheckTold) -> bool:
+    """Returns whether this is a failed check that shows a broken device."""
     return told.status == FAIL and told.fault == DEVICE_FAULT
 
 

@@ -1,9 +1,9 @@
-"""Reads from a training's command and environment what it needs of its nodes. Pure.
+"""Extracts from a training's command and environment what it requires of its nodes. Pure.
 
-("torchrun", "--nnodes=2", "--nproc-per-node", "8", "train.py", "--num-workers", "4", "--save", "/ckpt")
--> ranks 8, nodes 2, loader_workers 4, checkpoint "/ckpt", script "train.py"
+("torchrun", "--nnodes=2", "--nproc-per-node", "8", "train.py", "--num-workers", "4", "--save", "/ckpt") ->
+ranks 8, nodes 2, loader_workers 4, checkpoint "/ckpt", script "train.py"
 
-A shell script that the command runs is read for its launch where `texts` has its text (`Launch.reads` names it).
+A shell script in the command is parsed for its launch if `texts` has its content (`Launch.reads` names it).
 """
 
 import re
@@ -40,9 +40,10 @@ STATIC_PORT, C10D_PORT = 29500, 29400
 
 
 class Meeting(Struct, frozen=True, kw_only=True):
-    """Where the workers meet. `port` 0: chosen freely. `backend`: "static", "c10d", "etcd", "env" (the script).
+    """The rendezvous of a training: where its workers meet.
 
-    `rank`: of this node, None if unknown. `usual`: no port is named, the launcher's default applies.
+    `port` 0: any free port. `backend`: "static", "c10d", "etcd", or "env" (the script decides). `rank`: of
+    this node; None if unknown. `usual`: no port is given, so the launcher's default applies.
     """
 
     backend: str
@@ -53,10 +54,11 @@ class Meeting(Struct, frozen=True, kw_only=True):
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """`ranks`, `loader_workers`: on one node; None if unknown. `checkpoint`, `script`: empty: none named.
+    """What a training requires of a node.
 
-    Paths are relative to the folder in which the command starts. `resume`: the checkpoint to load. `meeting`: None:
-    none named.
+    `ranks`, `loader_workers`: on one node; None if unknown. `checkpoint`, `script`: empty if not given. Paths
+    are relative to the folder in which the command starts. `resume`: the checkpoint to load. `meeting`: None
+    if none is given.
     """
 
     ranks: int | None = None
@@ -65,17 +67,20 @@ class Asked(Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
     resume: str = ""
     script: str = ""
-    framework: str = ""  # deepspeed, accelerate, ...: what the command names
+    framework: str = ""  # deepspeed, accelerate, ...: as named in the command
     meeting: Meeting | None = None
 
 
 def asked_of(command: Sequence[str], env: Mapping[str, str], texts: Mapping[str, str] | None = None) -> Asked:
-    """The needs named in the command's words, else in the environment."""
+    """Returns the requirements given in the command's words, else in the environment.
+
+    `texts`: contents of shell scripts that the command runs, by name.
+    """
     return asked_by(launch_of(command, env, texts), command, env)
 
 
 def asked_by(launch: Launch, command: Sequence[str], env: Mapping[str, str]) -> Asked:
-    """The needs named in a parsed launch."""
+    """Returns the requirements given in a parsed launch, else in the environment."""
     words = launch.words or tuple(command)
     options = options_of(words)
     before = options_of(command) if launch.shell is None else launch.wrapper_options
@@ -96,7 +101,7 @@ def asked_by(launch: Launch, command: Sequence[str], env: Mapping[str, str]) -> 
 def _ranks(
     launch: Launch, options: Mapping[str, str], before: Mapping[str, str], env: Mapping[str, str], nodes: int
 ) -> int | None:
-    """`--num-processes` of accelerate is of all nodes together."""
+    """Returns the number of ranks on one node; `--num-processes` of accelerate counts those of all nodes."""
     said = _count(_first(launch.options, _RANKS)) or _count(_first(options, _RANKS))
     if said is None and (
         of_all := _count(launch.options.get("num-processes", options.get("num-processes", "")))
@@ -131,7 +136,7 @@ def _meeting(launch: Launch, env: Mapping[str, str], nodes: int) -> Meeting | No
         return Meeting(backend="static", host=host, port=usual, rank=rank, usual=not text)
     if launch.launcher == "accelerate":
         if port is None and nodes == 1:
-            return None  # a free one is looked for, or a file of settings says it
+            return None  # the launcher takes a free port, or one from a configuration file
         rank = 0 if nodes == 1 else rank
         return Meeting(backend="static", host=host, port=STATIC_PORT if port is None else port, rank=rank)
     port = _count(env.get("MASTER_PORT", ""))
@@ -142,7 +147,10 @@ def _meeting(launch: Launch, env: Mapping[str, str], nodes: int) -> Meeting | No
 
 
 def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
-    """source: torch/distributed/run.py; without anything said: static, 127.0.0.1, port 29500."""
+    """Returns the rendezvous of torchrun; by default static, at 127.0.0.1, port 29500.
+
+    source: torch/distributed/run.py
+    """
 
     def said(name: str) -> str:
         return options.get(name) or env.get(f"PET_{name.upper().replace('-', '_')}", "")
@@ -167,7 +175,7 @@ def _of_torchrun(options: Mapping[str, str], env: Mapping[str, str]) -> Meeting:
 
 
 def _port(text: str) -> int | None:
-    """None if none is named. 0: one that only a run can tell."""
+    """Returns the port; None if none is given, 0 if it is known only at run time."""
     return (_whole(text) or 0) if text else None
 
 
@@ -181,7 +189,9 @@ def _first(options: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _folder(path: str, seen_from: str) -> str:
-    """Empty for one that is not of this machine (s3://...), and for one that is only known at run time."""
+    """Returns the path of a local folder; empty for a remote address (s3://...) or a path known only at run
+    time.
+    """
     is_whole = path.startswith(("/", "~")) or not seen_from
     full = path if not path or is_whole else f"{seen_from}/{path.removeprefix('./')}"
     return "" if "://" in full or "$" in full or "`" in full else full

@@ -1,8 +1,8 @@
-"""Judges benchmark results against the same device's baseline, its model's baseline, and the other devices here.
-Pure.
+"""Judges benchmark results against the baselines of the device and of its model, and the other devices of the
+node. Pure.
 
-A number is compared only if the device was otherwise idle, and with its spread between repeats as tolerance. A low
-number is reported and isolates no node; a wrong bit does.
+A number is compared only if the device was otherwise idle, with its spread between repeats as tolerance. A
+low number is reported and isolates no node; a wrong bit does.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,15 +28,18 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 LOW_WARN, LOW_FAIL = 0.07, 0.25
-SPREADS = 3.0  # of a result's own spread that a difference must exceed
+SPREADS = 3.0  # multiple of a result's spread that a difference must exceed
 PEERS_MIN = 2
-HAD_MIN = 0.9  # of the processors that were wanted; with less, others were at work
-MODEL = "name"  # the learned fact that says of what model a device is
+HAD_MIN = 0.9  # minimum share of the requested CPU time; with less, other processes were running
+MODEL = "name"  # name of the learned fact with a device's model
 PLACES_TOLD = 3
 
 
 class Measure(Struct, frozen=True, kw_only=True):
-    """One number. `value`: in `unit`. `spread`: between the quartiles of its repeats, as a share of it."""
+    """One number of a benchmark.
+
+    `value`: in `unit`. `spread`: interquartile range of its repeats, as a share of the value.
+    """
 
     name: str
     value: float
@@ -46,9 +49,10 @@ class Measure(Struct, frozen=True, kw_only=True):
 
 
 class Bench(Struct, frozen=True, kw_only=True):
-    """The results of one device. `key`: its permanent identity. `where`: for people; empty: the node.
+    """The benchmark results of one device.
 
-    `beside`: readings during the run (clock, temperature). `disturbed`: why its numbers are unusable.
+    `key`: its permanent identity. `where`: its name for people; empty for the node itself. `beside`: readings
+    during the run (clock, temperature). `disturbed`: why the numbers are unusable.
     """
 
     key: str
@@ -60,27 +64,32 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 class Expected(Struct, frozen=True):
+    """A number with which a result is compared. `whence`, `words`: its origin, as a code and as text."""
+
     value: float
     whence: str
     words: str
 
 
 def measure(name: str, rates: Sequence[float], unit: str, per: float, *, best: bool = False) -> Measure:
-    """A measure from the rates of the burn: lower quartile, median, upper quartile, best. `per`: size of one `unit`."""
+    """Returns a measure from the rates of the burn: lower quartile, median, upper quartile, best.
+
+    `per`: rate that equals one `unit`. `best`: use the best rate instead of the median.
+    """
     low, middle, high, top = (float(rate) for rate in rates)
     spread = (high - low) / middle if middle > 0 else 0.0
     return Measure(name=name, value=(top if best else middle) / per, unit=unit, spread=spread)
 
 
 def disturbed(had: float) -> str:
-    """Why the numbers are unusable; empty if nearly all requested CPU time was granted."""
+    """Returns why the numbers are unusable; empty if nearly all requested CPU time was granted."""
     if had >= HAD_MIN:
         return ""
     return f"other processes were running: only {had:.0%} of the CPUs were free for it; run it again on an idle node"
 
 
 def judged(benches: Sequence[Bench], baseline: Baseline) -> Iterator[Finding | Fact]:
-    """A finding and the facts of each device."""
+    """Yields the facts of each device, and a finding on its results."""
     for bench in benches:
         yield from _facts(bench)
         yield _finding(bench, benches, baseline)
@@ -127,8 +136,8 @@ def _finding(bench: Bench, benches: Sequence[Bench], baseline: Baseline) -> Find
         whence=expected.whence,
         why=f"{one.name} is {off:.0%} {side} {expected.words}{beside}",
         advice=Words(
-            en="Run the same benchmark again with the node idle; check clocks, temperature and power while it runs;  "
-            "if it is still off, keep the node out of large runs and inspect it.",
+            en="Run the same benchmark again with the node idle; check clocks, temperature and power while it "
+            "runs; if the result is still low, keep the node out of large runs and inspect it.",
             zh="在节点空闲时重跑同一基准，并观察时钟、温度和功耗；若仍偏离，请勿将其用于大规模训练并检修。",
         ),
     )
@@ -165,7 +174,7 @@ def _expectations(
 
 
 def _off(one: Measure, expected: float) -> float:
-    """By which share of what was expected it is on its bad side."""
+    """Returns by which share of the expected value a result is worse."""
     if expected <= 0:
         return 0.0
     return (expected - one.value if one.low_is_bad else one.value - expected) / expected
@@ -192,7 +201,10 @@ def wrong_result(
     what: str,
     category: str = "",
 ) -> Finding:
-    """A finding on wrong results. `places`: row, column and flipped bits of the first ones."""
+    """Returns the finding on a computation whose results differ between repeats.
+
+    `places`: row, column and flipped bits of the first differences.
+    """
     few = ", ".join(f"row {row} column {column} bits {bits}" for row, column, bits in places[:PLACES_TOLD])
     return Finding(
         status=FAIL,
@@ -209,8 +221,9 @@ def wrong_result(
 
 
 def wrong_always(where: str, why: str, *, others_are_right: bool, category: str = "") -> Finding:
-    """A finding on a result that is always the same and not exact. If all devices agree on it, the library computes
-    it.
+    """Returns the finding on a result that is equal in all repeats and not exact.
+
+    If all devices agree on it, the library computes it.
     """
     return Finding(
         status=FAIL if others_are_right else WARN,
@@ -237,11 +250,11 @@ _WRONG = Words(
 
 
 class OptionRefused(ValueError):
-    """An option's value cannot be used; the message says which."""
+    """Raised for an invalid value of a check's option; the message names it."""
 
 
 def option(scene: Scene, check: str, key: str, default: float, low: float, high: float) -> float:
-    """A number of `--option CHECK.KEY=NUMBER`. raises: OptionRefused"""
+    """Returns the number given by `--option CHECK.KEY=NUMBER`, or the default. raises: OptionRefused"""
     text = scene.options.get(f"{check}.{key}", "")
     if not text:
         return default
@@ -255,7 +268,7 @@ def option(scene: Scene, check: str, key: str, default: float, low: float, high:
 
 
 def choice(options: Mapping[str, str], check: str, key: str, known: Iterable[str], default: str) -> str:
-    """The value of an option, one of `known`. raises: OptionRefused"""
+    """Returns the value of an option, one of `known`, or the default. raises: OptionRefused"""
     known = tuple(known)
     text = options.get(f"{check}.{key}", default)
     if text not in known:

@@ -1,7 +1,7 @@
-"""Computes clock offsets between nodes from the time each node reports and the time its answer arrived. Pure.
+"""Computes clock offsets between nodes from each node's time stamp and the arrival time of its answer. Pure.
 
-An answer takes up to some tenths of a second, about as long from all nodes, so each node is compared with the median
-of all; of two nodes, only a difference larger than the travel time is reported.
+An answer takes up to some tenths of a second, about equally long from all nodes, so each node is compared
+with the median of all; with two nodes, only a difference larger than the travel time is reported.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from holdfast.model.checks import PASS, PEERS, WARN, Finding, NodeChecks, Outcom
 from holdfast.model.signatures import Words
 
 CHECK, AREA = "host-clock", "host"
-APART_S = 0.1  # lines of several nodes cannot be put in order beyond it
+APART_S = 0.1  # beyond this offset, log lines of several nodes cannot be put in order
 WAY_S = 0.5  # an answer may take this long
 NODES_MIN = 3
 ADVICE = Words(
@@ -23,7 +23,9 @@ ADVICE = Words(
 
 
 def clocks_compared(nodes: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
-    """Each node that answered, with its offset in seconds from the others: ahead (+) or behind (-)."""
+    """Returns the nodes with an outcome of the clock check: the offset in seconds from the others, ahead (+)
+    or behind (-).
+    """
     ahead = {node.node: node.at_s - node.heard_s for node in nodes if node.heard_s and node.outcomes}
     if len(ahead) < 2:
         return tuple(nodes)

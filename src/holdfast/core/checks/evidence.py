@@ -1,4 +1,4 @@
-"""Adds to a verdict what checks found after the failure. Pure.
+"""Adds the results of checks after a failure to its verdict. Pure.
 
 A device that a check finds broken is named, and explains a failure without another cause. If boot check and
 troubleshooting both passed, the verdict says that this suggests a fault of the training code.
@@ -16,10 +16,10 @@ from holdfast.model.events import CheckTold, NodesChecked
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 BOTH_PASSED = "Both passed: the training code is the likely cause"
-CONFIDENCE = 0.9  # of a device that a check finds broken, as the cause
-WEAK = 0.6  # a verdict below this counts less than a broken device
+CONFIDENCE = 0.9  # confidence in a device that a check finds broken as the cause
+WEAK = 0.6  # a verdict with less confidence is replaced by a broken device
 TROUBLES_MAX = 8
-# A line of the program itself, and not its data, its settings or what is installed.
+# Faults of the program's own code, and not of its data, its settings or its environment.
 CODE = frozenset(
     (
         "python_exception",
@@ -33,7 +33,10 @@ CODE = frozenset(
 
 
 def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> Verdict:
-    """The verdict with findings. `boot`: result of the boot check; `known`: its findings, which are not new."""
+    """Returns the verdict with the findings of checks.
+
+    `boot`: status of the boot check; `known`: its findings, not new.
+    """
     news = [told for told in checked.troubles if told.status == FAIL or key_of(told) not in known]
     broken = [told for told in news if is_of_a_device(told)]
     seen = [_seen(told) for told in news[:TROUBLES_MAX]]
@@ -48,9 +51,10 @@ def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Seque
 
 
 def speaks_for_the_code(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> bool:
-    """True if the verdict has no cause or blames the code, and all checks passed before and after.
+    """Returns whether the checks suggest a fault of the training code.
 
-    Warnings that existed when the run began, and did not stop it, do not count.
+    True if the verdict has no cause or blames the code, and all checks passed before and after. Warnings that
+    existed when the run began, and did not stop it, do not count.
     """
     is_open = verdict.category == "unknown" or verdict.category in CODE
     news = any(key_of(told) not in known for told in checked.troubles)
@@ -58,7 +62,9 @@ def speaks_for_the_code(verdict: Verdict, checked: NodesChecked, boot: str, know
 
 
 def _of_devices(verdict: Verdict, broken: Sequence[CheckTold]) -> Verdict:
-    """The culprits are named in any case; the cause is theirs where the verdict agrees or has little to say."""
+    """Returns the verdict with broken devices as culprits; they become the cause if the verdict agrees or is
+    uncertain.
+    """
     first = broken[0]
     culprits = tuple(Culprit(host=told.node, device=told.device or None) for told in broken)
     category = first.category if first.category in KINDS else "gpu_fault" if "gpu" in first.check else ""

@@ -1,4 +1,4 @@
-"""Judges CPUs, memory, processes and clock of a node against what a run needs. Pure.
+"""Judges CPUs, memory, processes and clock of a node against the requirements of a run. Pure.
 
 sources: Linux, Documentation/admin-guide/pm/cpufreq.rst, filesystems/proc.rst (meminfo), accounting/psi.rst;
 adjtimex(2); chronyc(1), tracking
@@ -13,12 +13,15 @@ from holdfast.core.plurals import counted
 from holdfast.model.checks import ASKED, BASELINE, RULE, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
-# With these drivers "powersave" is a governor that does scale up, and the default.
+# With these drivers "powersave" is the default governor, and raises the frequency under load.
 SCALES_BY_ITSELF = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 
 def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
-    """Judges frequency governors. `governors`: number of CPUs with each. None if there is no finding."""
+    """Returns a finding on frequency governors; None if they cannot be judged.
+
+    `governors`: number of CPUs with each.
+    """
     if not governors:
         return None
     slow = governors.get("powersave", 0)
@@ -36,7 +39,11 @@ def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
 
 
 def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
-    """Judges CPU limits. `allowed`: CPUs that the run may use, by affinity and quota; `of_what`: the tighter limit."""
+    """Returns the finding on CPU limits.
+
+    `allowed`: number of CPUs that the run may use, by affinity and quota; `of_what`: the name of the tighter
+    limit.
+    """
     measured = f"{allowed:g} processors"
     if ranks is None or allowed >= ranks:
         return passed(measured)
@@ -54,7 +61,10 @@ def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
 def judge_fewer(
     what: str, now: float, learned: float | None, shown: str, shown_before: str, share: float
 ) -> list[Finding]:
-    """Judges missing CPUs or memory compared with the baseline. `what`: "less memory". `share`: tolerated loss."""
+    """Returns a finding if the node has fewer CPUs or less memory than in the baseline.
+
+    `what`: "less memory" or "fewer CPUs". `share`: tolerated loss.
+    """
     if not learned or now >= learned * (1 - share):
         return []
     return [
@@ -70,7 +80,7 @@ def judge_fewer(
     ]
 
 
-RANK_BYTES = 512 * MIB  # a rank of PyTorch with CUDA takes more than this before its first step
+RANK_BYTES = 512 * MIB  # a rank of PyTorch with CUDA uses more than this before its first step
 SWAP_LEAST = 1 * GIB
 AVAILABLE_SHARE = 0.10
 STALLED_PERCENT = 10.0
@@ -78,7 +88,9 @@ HUGE_SHARE = 0.5
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """Bytes. `group_left`: of the control group; None if there is no limit. `stalled`: percent of the last minute in
+    """The memory of a node, in bytes.
+
+    `group_left`: left in the cgroup's limit; None without a limit. `stalled`: percent of the last minute in
     which all tasks waited for memory; None if unknown. `huge_idle`: reserved for unused huge pages.
     """
 
@@ -92,6 +104,7 @@ class Memory(Struct, frozen=True, kw_only=True):
 
 
 def judge_memory(memory: Memory, ranks: int | None) -> list[Finding]:
+    """Returns findings on the memory available to a run."""
     found = [*_too_little(memory, ranks), *_swapping(memory)]
     if memory.huge_idle > memory.total * HUGE_SHARE:
         found.append(
@@ -141,7 +154,10 @@ def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
 
 
 def _swapping(memory: Memory) -> list[Finding]:
-    """Unused swapped memory does no harm: memory must be short too, or tasks must wait for it."""
+    """Returns a finding on swapping.
+
+    Unused swapped memory is harmless: memory must be short too, or tasks must wait for it.
+    """
     short = memory.available < memory.total * AVAILABLE_SHARE
     stalled = memory.stalled is not None and memory.stalled >= STALLED_PERCENT
     if not (memory.swap_used >= SWAP_LEAST and short or stalled):
@@ -162,13 +178,18 @@ def _swapping(memory: Memory) -> list[Finding]:
 
 
 class NumaNode(Struct, frozen=True):
+    """A NUMA node of the machine."""
+
     number: int
     processors: str  # "0-15"; empty: it has none
     memory_bytes: int
 
 
 def judge_numa(nodes: Sequence[NumaNode]) -> list[Finding]:
-    """Judges NUMA: nodes without CPUs belong to accelerators or far memory; CPUs without memory are a fault."""
+    """Returns findings on NUMA nodes.
+
+    Nodes without CPUs belong to accelerators or far memory; CPUs without memory are a fault.
+    """
     empty = [one for one in nodes if one.processors and not one.memory_bytes]
     if len(nodes) < 2 or not empty:
         return [passed(f"{len(nodes)} NUMA nodes" if len(nodes) != 1 else "1 NUMA node")]
@@ -191,7 +212,10 @@ ZOMBIES_MANY = 200
 
 
 class Blocked(Struct, frozen=True):
-    """A process in state D during the whole observation. `where`: the kernel function; empty if unknown."""
+    """A process that was in state D during the whole observation.
+
+    `where`: the kernel function; empty if unknown.
+    """
 
     pid: int
     name: str
@@ -200,7 +224,7 @@ class Blocked(Struct, frozen=True):
 
 
 def judge_processes(zombies: Mapping[str, int], blocked: Sequence[Blocked]) -> list[Finding]:
-    """Judges processes in state D and zombies. `zombies`: number by parent, "name (pid)"."""
+    """Returns findings on processes in state D and on zombies. `zombies`: number by parent, "name (pid)"."""
     found = []
     count = sum(zombies.values())
     if count >= ZOMBIES_MANY:
@@ -238,7 +262,11 @@ OFFSET_WARN_S = 0.1
 
 
 class ClockState(Struct, frozen=True, kw_only=True):
-    """`offset_s`: from the time source, if a tool reports it. `synced`: the kernel's flag; None if unknown."""
+    """The synchronisation state of the system clock.
+
+    `offset_s`: from the time source, if a tool reports it; `told_by`: that tool. `synced`: the kernel's flag;
+    None if unknown.
+    """
 
     synced: bool | None = None
     estimated_error_s: float | None = None
@@ -247,6 +275,7 @@ class ClockState(Struct, frozen=True, kw_only=True):
 
 
 def judge_clock(clock: ClockState) -> Finding:
+    """Returns the finding on the clock's offset."""
     if clock.offset_s is not None:
         measured = f"{clock.offset_s * 1000:+.1f} ms off ({clock.told_by})"
         return passed(measured) if abs(clock.offset_s) <= OFFSET_WARN_S else _off(measured)
@@ -273,10 +302,12 @@ def _off(measured: str) -> Finding:
 
 
 def chrony_offset_s(line: str) -> float | None:
-    """Parses `A29FC87B,162.159.200.123,4,1606.1,0.000048,-0.0000123,...,0.5,Normal`: the system clock's offset.
+    """Parses the clock's offset in seconds from a line of `chronyc -c tracking`; None if chrony is not
+    synchronised.
 
-    Field 5 is the system time's offset, positive if it is behind the source; the last is the leap status. None if
-    chrony itself is not synchronised.
+        A29FC87B,162.159.200.123,4,1606.1,0.000048,-0.0000123,...,0.5,Normal
+
+    Field 5 is the system time's offset, positive if it is behind the source; the last is the leap status.
     """
     fields = line.strip().split(",")
     if len(fields) < 14 or fields[-1] == "Not synchronised":

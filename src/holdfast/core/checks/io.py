@@ -14,15 +14,15 @@ from holdfast.late_pattern import late
 from holdfast.model.checks import ASKED, DEVICE_FAULT, ENVIRONMENT_FAULT, NO_FAULT, RULE, Baseline, Finding
 
 MIB, GIB = 1 << 20, 1 << 30
-FULL_BYTES, FULL_SHARE = 64 * MIB, 0.01  # the smaller of both: less is as good as nothing
+FULL_BYTES, FULL_SHARE = 64 * MIB, 0.01  # with less than the smaller of both, a disk counts as full
 LOW_BYTES, LOW_SHARE = 5 * GIB, 0.03
 INODES_LOW, INODES_SHARE = 1000, 0.01
 NETWORK = frozenset(
     "nfs nfs4 lustre gpfs beegfs ceph cifs smb3 glusterfs 9p afs orangefs pvfs2 panfs wekafs gfs2 ocfs2 davfs".split()
 )
-NOT_ASKED = frozenset(("autofs", "fusectl"))  # asking would mount it; no files
+NOT_ASKED = frozenset(("autofs", "fusectl"))  # autofs would be mounted by a test; fusectl has no files
 _ESCAPED = late(r"\\([0-7]{3})")
-# `file:/`, `s3:/`: what is left of an address that was taken for a folder
+# `file:/`, `s3:/`: the rest of a URL that was joined to a folder
 _REMOTE = late(r"(?:^|/)[A-Za-z][A-Za-z0-9+.-]{1,15}:/")
 
 DISK_FULL, FILESYSTEM, STALL = "disk_full", "filesystem_error", "nfs_lustre_stall"
@@ -37,7 +37,7 @@ GONE = {
 
 
 class Mount(Struct, frozen=True):
-    """One line of mountinfo. `is_read_only`: the mount, or the file system itself."""
+    """A mount of the node, one line of mountinfo. `is_read_only`: the mount, or the file system itself."""
 
     path: str
     kind: str
@@ -46,11 +46,15 @@ class Mount(Struct, frozen=True):
 
     @property
     def is_remote(self) -> bool:
+        """Whether it is a network or FUSE file system."""
         return self.kind in NETWORK or self.kind.startswith("fuse")
 
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
-    r"""`36 35 98:0 /mnt1 /mnt\040a rw,noatime master:1 - ext3 /dev/root rw,errors=continue` -> mounts, in order."""
+    r"""Parses the text of /proc/self/mountinfo; returns the mounts in order.
+
+    36 35 98:0 /mnt1 /mnt/a rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+    """
     found = []
     for line in text.splitlines():
         head, separator, tail = line.partition(" - ")
@@ -66,7 +70,7 @@ def _plain(text: str) -> str:
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount of a path: the longest match, and of equal ones the last, which hides those before."""
+    """Returns the mount of a path: the longest match, and of equal ones the last, which hides the others."""
     best: Mount | None = None
     for mount in mounts:
         if is_below(path, mount.path) and (best is None or len(mount.path) >= len(best.path)):
@@ -75,16 +79,21 @@ def mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:
 
 
 def is_below(path: str, folder: str) -> bool:
+    """Returns whether a path is in the folder, or is the folder."""
     return folder == "/" or path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def is_local_path(path: str) -> bool:
-    """False for `/home/me/s3:/bucket/run`, an address joined to a folder."""
+    """Returns whether this is a path of a local file; False for "/home/me/s3:/bucket/run", a URL joined to a
+    folder.
+    """
     return path.startswith("/") and not _REMOTE.search(path)
 
 
 def mounts_to_ask(mounts: Sequence[Mount], folders: Mapping[str, str]) -> list[Mount]:
-    """Mounts to test: network and FUSE mounts, and those that hold a folder of the run; each path once."""
+    """Returns the mounts to test, each path once: network and FUSE mounts, and those that hold a folder of
+    the run.
+    """
     holding = {id(mount) for path in folders.values() if (mount := mount_of(path, mounts))}
     wanted = [one for one in mounts if one.kind not in NOT_ASKED and (one.is_remote or id(one) in holding)]
     return list({one.path: one for one in wanted}.values())
@@ -94,7 +103,7 @@ ANSWER_SURE_S = 3.0
 
 
 class Space(Struct, frozen=True, kw_only=True):
-    """Of the file system under a folder. `inodes`: 0: no fixed number."""
+    """The size and the free space of the file system under a folder. `inodes`: 0 without a fixed number."""
 
     size_bytes: int
     free_bytes: int
@@ -103,6 +112,7 @@ class Space(Struct, frozen=True, kw_only=True):
 
 
 def judge_space(role: str, path: str, space: Space) -> Finding:
+    """Returns the finding on the free space under a folder. `role`: what the run uses the folder for."""
     if space.size_bytes <= 0:
         return skipped("the file system does not report its size", path)
     measured = f"{size(space.free_bytes)} free of {size(space.size_bytes)}"
@@ -125,9 +135,10 @@ def judge_space(role: str, path: str, space: Space) -> Finding:
 
 
 def judge_inodes(role: str, path: str, space: Space) -> Finding:
+    """Returns the finding on the free inodes of the file system under a folder."""
     if space.inodes <= 0:
         return passed("no fixed number of files", path)
-    measured = f"{space.free_inodes} files can still be made of {space.inodes}"
+    measured = f"{space.free_inodes} of {space.inodes} inodes free"
     if space.free_inodes >= min(INODES_LOW, space.inodes * INODES_SHARE):
         return passed(measured, path)
     what = failed if space.free_inodes == 0 else warned
@@ -147,8 +158,10 @@ def judge_inodes(role: str, path: str, space: Space) -> Finding:
 def judge_mount(
     mount: Mount, error: int, hangs: bool, within_s: float, where: str, roles: Sequence[str]
 ) -> Finding:
-    """Judges a mount. `roles`: folders of the run on it. A mount that the run does not need only warns, and so does
-    one that had one second only, because a busy server may need more.
+    """Returns the finding on a mount. `roles`: uses of the run's folders on it.
+
+    A mount that the run does not need causes only a warning, and so does a time limit of one second, because
+    a busy server may need more.
     """
     name = f"{mount.path} ({mount.kind})"
     if not hangs and error not in GONE:
@@ -176,7 +189,9 @@ def judge_mount(
 
 
 def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known: Baseline) -> list[Finding]:
-    """Judges mounts of the baseline under a folder of the run that are missing: the run would fill the disk below."""
+    """Returns findings on learned mounts under a folder of the run that are missing, so that the run would
+    fill the local disk.
+    """
     here = {mount.path for mount in mounts}
     found = []
     for key in known.devices("mount"):
@@ -199,7 +214,10 @@ def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """Result of writing a small file. `error`: 0: none. `hangs`: no end in time. `same`: read back as written."""
+    """The result of writing a small file.
+
+    `error`: errno; 0 for none. `hangs`: not finished in time. `same`: read back equal.
+    """
 
     error: int = 0
     hangs: bool = False
@@ -208,7 +226,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
 
 SLOW_S = 5.0
-SURE_S = 8.0  # a busy disk may take seconds to take a file; one that takes longer has stopped
+SURE_S = 8.0  # a busy disk may need seconds to write a file; one that needs longer does not work
 _REFUSED = {
     errno.ENOSPC: ("no space or no files are left", "空间或文件数已耗尽", DISK_FULL),
     errno.EDQUOT: ("the quota is used up", "配额已用尽", DISK_FULL),
@@ -226,8 +244,9 @@ STOPS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.
 def judge_written(
     role: str, path: str, seen: Written, within_s: float, is_local: bool, bytes_: int
 ) -> Finding:
-    """Judges whether folders can be written. A checkpoint folder that refuses stops the run at once; a work folder may
-    be read-only.
+    """Returns the finding on whether a folder can be written.
+
+    A checkpoint folder that cannot be written stops the run at once; a work folder may be read-only.
     """
     if seen.hangs:
         what = failed if within_s >= SURE_S else warned
@@ -294,8 +313,10 @@ SHM_FREE_LEAST = 16 * MIB
 
 
 def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int | None) -> Finding:
-    """Judges shared memory. `ranks`: on this node; `loaders`: of each rank, None if unknown. The need is a lower
-    bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each loader worker.
+    """Returns the finding on shared memory. `ranks`: on this node; `loaders`: of each rank; None if unknown.
+
+    The requirement is a lower bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each
+    loader worker.
     """
     measured = f"{size(free_bytes)} free of {size(size_bytes)}"
     need = (ranks or 0) * (SHM_RANK_BYTES + (loaders or 0) * SHM_LOADER_BYTES)
@@ -335,9 +356,9 @@ THREADS_PER_RANK, THREADS_PER_LOADER = 64, 8
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Soft limits of a process; UNLIMITED: none. `may_lock`, `may_fork`: it may exceed them.
+    """The soft limits of a process; UNLIMITED for none. `may_lock`, `may_fork`: it may exceed them.
 
-    `pids_left`: of the control group; None if unlimited or unknown.
+    `pids_left`: in the cgroup; None if unlimited or unknown.
     """
 
     files: int
@@ -349,6 +370,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 def judge_limits(limits: Limits, ranks: int | None, loaders: int | None, has_rdma: bool) -> list[Finding]:
+    """Returns findings on limits of open files, locked memory and processes."""
     found = [*_files(limits, loaders), *_processes(limits, ranks or 1, loaders or 0)]
     if has_rdma and not limits.may_lock and 0 <= limits.locked_bytes < LOCKED_LEAST:
         found.append(

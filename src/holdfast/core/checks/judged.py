@@ -1,4 +1,4 @@
-"""Reduces a suite's answers to one status and its consequence for the run. Pure."""
+"""Reduces the results of a check suite to one status and its consequence for the run. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -28,9 +28,10 @@ class Told(Struct, frozen=True):
 
 
 class Judged(Struct, frozen=True):
-    """`isolate`: node -> reason. `stop`: why the run cannot work anywhere; empty if it can.
+    """The result of a check suite on all nodes.
 
-    `status`: fail or warn as found; pass if something passed and nothing is wrong; else skip.
+    `isolate`: reason by node. `stop`: why the run cannot work on any node; empty if it can. `status`: fail or
+    warn as found; pass if something passed and nothing is wrong; else skip.
     """
 
     status: str
@@ -40,7 +41,7 @@ class Judged(Struct, frozen=True):
 
 
 def judged(nodes: Sequence[NodeChecks]) -> Judged:
-    """The worst first. A node without an answer is a trouble, but no reason to isolate it."""
+    """Returns the result of a check suite. A node without an answer is reported, but not isolated."""
     told = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
     isolate: dict[str, str] = {}
     stop = ""
@@ -55,7 +56,7 @@ def judged(nodes: Sequence[NodeChecks]) -> Judged:
 
 
 def troubles(nodes: Iterable[NodeChecks]) -> list[Told]:
-    """All failures and warnings."""
+    """Returns all failures and warnings, worst first."""
     found = [
         Told(node.node, outcome.check, outcome.area, finding)
         for node in nodes
@@ -72,19 +73,19 @@ def troubles(nodes: Iterable[NodeChecks]) -> list[Told]:
 
 
 def status_of(nodes: Iterable[NodeChecks]) -> str:
-    """The status of several outcomes: skips hide no pass, and never count as a pass."""
+    """Returns the status of all outcomes together. Skips neither hide a pass nor count as one."""
     statuses = {outcome.status for node in nodes for outcome in node.outcomes}
     statuses |= {WARN for node in nodes if node.why_not}
     return next((status for status in (FAIL, WARN, PASS) if status in statuses), SKIP)
 
 
 def worst(outcome: Outcome) -> Finding:
-    """The finding that determines the status of the check."""
+    """Returns the finding that determines the status of the check."""
     return max(outcome.findings, key=lambda finding: STATUSES.index(finding.status))
 
 
 def sentence(one: Told) -> str:
-    """`gpu-ecc: 0000:5d:00.0: 3 uncorrected errors (expected: 0)`"""
+    """Returns a finding as text: "gpu-ecc: 0000:5d:00.0: 3 uncorrected errors (expected: 0)"."""
     finding = one.finding
     what = finding.why or finding.measured
     beside = f" (expected: {finding.expected})" if finding.expected and not finding.why else ""

@@ -1,6 +1,6 @@
-"""Finds faults of a node in its kernel log, since it booted or since a run last made progress here. Pure.
+"""Finds faults of a node in its kernel log, since boot or since a run last made progress here. Pure.
 
-The rules of the diagnosis join lines to incidents and mark harmless ones.
+The rules of the diagnosis group lines into incidents and mark harmless ones.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature, Words
 
-CLASSES = frozenset(("hardware", "host", "network"))  # what is the node's own fault
-KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a job's own fault: reported only while new
+CLASSES = frozenset(("hardware", "host", "network"))  # classes of faults of the node itself
+KILLS = frozenset(("host_oom", "cgroup_oom"))  # mostly a fault of the job: reported only while new
 OF_PROGRAMS = frozenset(("fix_code", "none"))  # actions for a program's fault, and for none
 BROKEN = frozenset(("reboot_node", "isolate_node"))
-# Faults that only a reboot or a new part ends. A PCIe port, say, may have recovered since, and be of no use to a run.
+# Faults that only a reboot or a new part ends. A PCIe port, for example, may have recovered since.
 LASTING = late(r"gpu_missing|ecc_uncorrectable|sxid|xid_\d+")
 SURE = 0.85
 TEXT_MAX = 200
@@ -29,7 +29,10 @@ KILLS_NEWS_S = 3600.0
 
 
 class Incident(Struct, frozen=True, kw_only=True):
-    """`times`: number of its lines. `last_s`: Unix time of the last one; None if unknown."""
+    """Lines of the kernel log about one fault.
+
+    `times`: number of its lines. `last_s`: time of the last one in seconds since the epoch; None if unknown.
+    """
 
     category: str
     severity: str
@@ -46,9 +49,10 @@ class Incident(Struct, frozen=True, kw_only=True):
 def incidents(
     search: Search, signatures: KnowledgeBase, tables: CodeTables, booted_s: float
 ) -> list[Incident]:
-    """Incidents that are faults of the node and not routinely survived; one for each category and device.
+    """Returns the faults of the node in its kernel log that do not usually recover; one for each category and
+    device.
 
-    `booted_s`: Unix time; lines have seconds since then.
+    `booted_s`: time of the boot, in seconds since the epoch; lines have seconds since then.
     """
     rulings = all_rulings(search, signatures, tables)
     found: dict[tuple[str, str], Incident] = {}
@@ -93,8 +97,9 @@ def _words(words: Words, one: Match) -> Words:
 def judge_incidents(
     found: Sequence[Incident], now_s: float, good_s: float, *, without_xids: bool
 ) -> list[Finding]:
-    """Judges faults in the kernel log. `without_xids`: another check reports Xids. Only codes in the tables remove the
-    node.
+    """Returns findings on faults in the kernel log.
+
+    `without_xids`: another check reports Xids. Only codes in the tables isolate the node.
     """
     since = "since the last good run" if good_s else "since boot"
     return [

@@ -1,16 +1,18 @@
-"""Learns the baseline of a node and its devices from a good boot, by serial number. Pure."""
+"""Learns the baseline of a node and its devices, by serial number, from the checks of a good boot. Pure."""
 
 from collections.abc import Iterable
 
 from holdfast.model.checks import FAIL, Baseline, Fact, Outcome
 
-SAMPLES_MAX = 1 << 16  # facts of one node: more is not a node
+SAMPLES_MAX = 1 << 16  # facts per node
 
 
 def learned(before: Baseline, outcomes: Iterable[Outcome], at_s: float) -> Baseline:
-    """`before`, plus new facts. Learned facts stay until `reset`, so that a lost part is noticed.
+    """Returns the baseline with new facts added.
 
-    A failed check adds no facts; the others do, because each reads something else.
+    Learned facts stay until `reset`, so that a lost part is noticed.
+
+    A failed check adds no facts; the others do, because each reads something different.
     """
     facts = {device: dict(values) for device, values in before.facts.items()}
     since = dict(before.at_s)
@@ -22,7 +24,7 @@ def learned(before: Baseline, outcomes: Iterable[Outcome], at_s: float) -> Basel
 
 
 def forgotten(before: Baseline, devices: Iterable[str] = ()) -> Baseline:
-    """The baseline without these devices; without any, if none is named."""
+    """Returns the baseline without these devices; an empty baseline if none is named."""
     gone = set(devices) or set(before.facts)
     return Baseline(
         facts={device: values for device, values in before.facts.items() if device not in gone},

@@ -1,4 +1,4 @@
-"""Judges what an earlier job left on a node: processes, shared-memory files. Pure."""
+"""Finds processes and shared-memory files that an earlier job left on a node. Pure."""
 
 from collections.abc import Mapping, Sequence, Set
 
@@ -10,22 +10,22 @@ from holdfast.late_pattern import late
 from holdfast.model.checks import RULE, Finding
 
 ANCESTORS_MAX = 64
-# Who adopts a process whose parent has ended.
+# Names of init processes, which adopt a process whose parent has ended.
 INITS = frozenset(
     ("systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "runit", "pause")
 )
-RANK_MARKS = ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")  # torchrun began it
+RANK_MARKS = ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")  # environment of a process that torchrun started
 REAPER = "reaper.loop"
 HOLDFAST = late(r"(?:^|[/ ])holdfast(?: |$)|-m holdfast")
-# Not psm_*: who makes shared memory by name may mean it to stay.
+# Not psm_*: named shared memory may be meant to stay.
 SEGMENT = late(r"torch_(?P<torch>\d+)_|nccl-|sem\.|loky-(?P<loky>\d+)-")
 SEGMENTS_BYTES, SEGMENTS_MANY = 16 << 20, 200
-SEGMENT_AGE_S = 120.0  # a younger one may be on its way to a process that opens it
+SEGMENT_AGE_S = 120.0  # a process may still open a younger one
 NAMED_MAX = 8
 
 
 class Process(Struct, frozen=True, kw_only=True):
-    """`env`: initial environment, relevant names only; empty if it may not be read."""
+    """A process of the node. `env`: initial environment, relevant names only; empty if it cannot be read."""
 
     pid: int
     parent: int
@@ -36,7 +36,7 @@ class Process(Struct, frozen=True, kw_only=True):
 
 
 class Segment(Struct, frozen=True):
-    """A file of /dev/shm."""
+    """A shared-memory file in /dev/shm."""
 
     name: str
     bytes: int
@@ -44,10 +44,11 @@ class Segment(Struct, frozen=True):
 
 
 def left_processes(processes: Mapping[int, Process], own: Set[int]) -> list[tuple[Process, str]]:
-    """Leftover processes of ended jobs, the topmost of each tree, with the job's name; empty: not Holdfast's.
+    """Returns leftover processes of ended jobs, the topmost of each tree, with the job's name; empty if not
+    Holdfast's.
 
-    A running job of Holdfast has its reaper above each process, and a rank its launcher: processes adopted by init
-    have outlived their job.
+    A running job of Holdfast has its reaper above each process, and a rank its launcher: processes adopted by
+    init have outlived their job.
     """
     found = []
     for process in processes.values():
@@ -63,6 +64,7 @@ def left_processes(processes: Mapping[int, Process], own: Set[int]) -> list[tupl
 
 
 def ancestors(process: Process, processes: Mapping[int, Process]) -> list[Process]:
+    """Returns the chain of parents of a process, nearest first."""
     found: list[Process] = []
     while (
         len(found) < ANCESTORS_MAX and (above := processes.get(process.parent)) and above.pid != process.pid
@@ -73,7 +75,10 @@ def ancestors(process: Process, processes: Mapping[int, Process]) -> list[Proces
 
 
 def _is_adopted(process: Process, processes: Mapping[int, Process]) -> bool:
-    """Init has it because its parent has ended. The first process of a container has the parent 0, and is no orphan."""
+    """Returns whether init is the parent because the original parent has ended.
+
+    The first process of a container has the parent 0, and is no orphan.
+    """
     parent = processes.get(process.parent)
     return parent is not None and (parent.pid == 1 or parent.name in INITS)
 
@@ -83,11 +88,14 @@ def _is_holdfast(process: Process) -> bool:
 
 
 def _is_rank(process: Process) -> bool:
-    """Slurm ends what its jobs leave by itself."""
+    """Returns whether the process is a rank that torchrun started; Slurm ends leftover processes of its jobs
+    itself.
+    """
     return all(name in process.env for name in RANK_MARKS) and "SLURM_JOB_ID" not in process.env
 
 
 def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
+    """Returns findings on leftover processes."""
     return [
         warned(
             f"{process.name} (pid {process.pid})",
@@ -106,7 +114,10 @@ def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
 
 
 def left_segments(segments: Sequence[Segment], alive: Set[int], mapped: Set[str]) -> list[Segment]:
-    """Segments of PyTorch, NCCL and semaphores that no process has open. `mapped`: names that some process has."""
+    """Returns the segments of PyTorch, NCCL and semaphores that no process has open.
+
+    `mapped`: names that a process has open.
+    """
     found = []
     for one in segments:
         kind = SEGMENT.match(one.name)
@@ -119,7 +130,9 @@ def left_segments(segments: Sequence[Segment], alive: Set[int], mapped: Set[str]
 
 
 def judge_left_segments(found: Sequence[Segment]) -> list[Finding]:
-    """Judges leftover segments: every crash leaves dozens of small ones, which do no harm."""
+    """Returns a finding on leftover segments if they are large or many; every crash leaves dozens of small,
+    harmless ones.
+    """
     total = sum(one.bytes for one in found)
     if total < SEGMENTS_BYTES and len(found) < SEGMENTS_MANY:
         return []

@@ -19,7 +19,10 @@ CATEGORY_DOWN, CATEGORY_WRONG = "nic_down", "nccl_wrong_interface"
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """`has_carrier`: None if unknown. `speed_mbps`: 0: unknown. `members`: of a bond, each with its state."""
+    """A network interface of the node. `has_carrier`: None if unknown. `speed_mbps`: 0 if unknown.
+
+    `members`: of a bond, whether each is up.
+    """
 
     name: str
     is_set_up: bool = True
@@ -34,18 +37,22 @@ class Interface(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
+        """The interface's key in facts and in the baseline."""
         return f"nic:{self.name}"
 
     @property
     def is_up(self) -> bool:
-        """True if the link works; virtual interfaces and some drivers report "unknown" then."""
+        """Whether the link works; virtual interfaces and some drivers then report the state "unknown"."""
         return (
             self.is_set_up and self.has_carrier is not False and self.state not in ("down", "lowerlayerdown")
         )
 
 
 class Choice(Struct, frozen=True):
-    """`setting`: the variable that requests it; empty: default. `names`: interfaces that would be used."""
+    """The interfaces that a library would use.
+
+    `setting`: the variable that selects them; empty for the default.
+    """
 
     setting: str
     wanted: str
@@ -53,12 +60,13 @@ class Choice(Struct, frozen=True):
 
 
 def nccl_choice(interfaces: Sequence[Interface], wanted: str) -> Choice:
-    """The choice of NCCL for its sockets: prefixes, `=` exact names, `^` all others; else ib*, then non-virtual
-    ones.
+    """Returns the interfaces that NCCL uses for its sockets.
+
+    By NCCL_SOCKET_IFNAME: prefixes, `=` exact names, `^` all others; else ib*, then non-virtual ones.
     """
     able = [one.name for one in interfaces if one.has_address]
     if wanted:
-        # One with routes of its own alone does not show its address where we look: better no alarm.
+        # An interface with only a routing table of its own shows no address here: no finding.
         names = _matching(able, wanted) or _matching([one.name for one in interfaces], wanted)
         return Choice("NCCL_SOCKET_IFNAME", wanted, tuple(names))
     fast = [name for name in able if name.startswith("ib")]
@@ -77,7 +85,9 @@ def _matching(names: Sequence[str], wanted: str) -> list[str]:
 
 
 def gloo_choice(interfaces: Sequence[Interface], wanted: str) -> Choice | None:
-    """The choice of gloo: exact names; None if not requested: then gloo uses the host's name."""
+    """Returns the interfaces that gloo uses, by exact names; None if not set: then gloo uses the
+    host's name.
+    """
     if not wanted:
         return None
     there = {one.name for one in interfaces}
@@ -87,7 +97,7 @@ def gloo_choice(interfaces: Sequence[Interface], wanted: str) -> Choice | None:
 
 
 def judge_choice(choice: Choice, interfaces: Sequence[Interface], baseline: Baseline) -> list[Finding]:
-    """Judges whether the interface that a run would use exists and is up."""
+    """Returns findings on whether the interface that a run would use exists and is up."""
     if not choice.names:
         return [_no_match(choice, interfaces)] if choice.setting else []
     by_name = {one.name: one for one in interfaces}
@@ -102,7 +112,7 @@ def _no_match(choice: Choice, interfaces: Sequence[Interface]) -> Finding:
     there = ", ".join(one.name for one in interfaces if one.name != "lo")[:200] or "none but lo"
     return failed(
         f"interfaces: {there}",
-        f"one that {choice.setting}={choice.wanted} names",
+        f"an interface that matches {choice.setting}={choice.wanted}",
         ASKED,
         why=f"{choice.setting}={choice.wanted} names no interface of this node",
         en=f"Set {choice.setting} to an interface that every node has, or unset it.",
@@ -133,7 +143,7 @@ def _state(one: Interface) -> str:
 
 
 def judge_interface(one: Interface, baseline: Baseline) -> list[Finding]:
-    """Judges a card or bond against the baseline, and a bond's members."""
+    """Returns findings on a network card or bond against the baseline, and on a bond's members."""
     findings = _members(one, baseline)
     was_up = baseline.of(one.key, "up") is True
     if not one.is_up:
@@ -164,7 +174,7 @@ def _members(one: Interface, baseline: Baseline) -> list[Finding]:
             BASELINE if known else RULE,
             device=one.name,
             why=f"of the bond {one.name} {names} {'is' if len(down + lost) == 1 else 'are'} down or gone",
-            en=f"Check cable and switch port of {names}; the bond has less bandwidth and no spare until then.",
+            en=f"Check cable and switch port of {names}; until then, the bond is slower and not redundant.",
             zh=f"检查 {names} 的线缆与交换机端口;恢复前绑定口带宽降低且无冗余。",
             category=CATEGORY_DOWN,
         )
@@ -224,7 +234,7 @@ def _other_mtu(one: Interface, before: int) -> Finding:
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """Counters of an interface, since its creation."""
+    """The counters of an interface, since its creation."""
 
     packets: int = 0
     errors: int = 0
@@ -232,13 +242,16 @@ class Traffic(Struct, frozen=True, kw_only=True):
     carrier_lost: int = 0
 
 
-ERRORS_LEAST, ERRORS_SHARE = 100, 1e-5  # a sound link has none
+ERRORS_LEAST, ERRORS_SHARE = 100, 1e-5  # a healthy link has none
 MISSED_LEAST, MISSED_SHARE = 10_000, 1e-3  # packets for which the node had no buffer
 FLAPS_BOOT, FLAPS_A_DAY_BOOT = 10, 2.0
 
 
 def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> list[Finding]:
-    """Judges the counters of a network interface. `flaps`: number of carrier losses, in how many seconds, since what."""
+    """Returns findings on the counters of an interface.
+
+    `flaps`: carrier losses, duration in seconds, and what it starts from.
+    """
     found = []
     packets = max(seen.packets, 1)
     if seen.errors >= ERRORS_LEAST and seen.errors / packets >= ERRORS_SHARE:
@@ -262,7 +275,7 @@ def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> li
                 RULE,
                 device=name,
                 why=f"{name} drops packets because its queues are full",
-                en=f"Make the rings larger (`ethtool -G {name} rx 4096`), and look which core serves its interrupts.",
+                en=f"Enlarge its ring buffers (`ethtool -G {name} rx 4096`); check which core handles its interrupts.",
                 zh=f"增大网卡环形缓冲(`ethtool -G {name} rx 4096`),并检查处理其中断的 CPU 核。",
                 category="nccl_network_error",
             )
@@ -298,7 +311,7 @@ SEGMENTS_LEAST, AGAIN_LEAST, AGAIN_SHARE = 10_000, 500, 0.03
 
 
 def judge_retransmitted(sent: int, again: int) -> list[Finding]:
-    """Judges TCP retransmissions of the whole node since boot."""
+    """Returns a finding on TCP retransmissions of the whole node since boot."""
     if sent < SEGMENTS_LEAST or again < AGAIN_LEAST or again / sent < AGAIN_SHARE:
         return []
     return [
@@ -315,7 +328,10 @@ def judge_retransmitted(sent: int, again: int) -> list[Finding]:
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
-    """A name and its addresses; `error`: why there are none. `ours`: addresses of this node."""
+    """A host name and its addresses; `error`: why there are none.
+
+    `ours`: those that are addresses of this node.
+    """
 
     name: str
     addresses: tuple[str, ...] = ()
@@ -324,8 +340,8 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
 
 def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Finding:
-    """Judges the host's own name. It matters on several nodes, because gloo and others send this address to their
-    peers.
+    """Returns the finding on the node's own host name, whose address gloo and others send to their peers on
+    other nodes.
     """
     if nodes < 2:
         return passed(", ".join(host.addresses) or f"{host.name} has no address; one node needs none")
@@ -346,7 +362,7 @@ def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Findin
             f"{host.name} is {', '.join(host.addresses)}",
             "an address that other nodes reach",
             ASKED,
-            why=f"{host.name} resolves to the loopback, which gloo then announces to its peers",
+            why=f"{host.name} resolves to a loopback address, which gloo would send to the other nodes",
             en="Put the real address into /etc/hosts instead of 127.0.1.1, or set GLOO_SOCKET_IFNAME.",
             zh="将 /etc/hosts 中的 127.0.1.1 改为真实地址,或设置 GLOO_SOCKET_IFNAME。",
             category="rendezvous_timeout",
@@ -365,7 +381,7 @@ def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Findin
 
 
 def judge_meeting_host(host: Resolved) -> Finding:
-    """Judges the name of the node at which all ranks meet."""
+    """Returns the finding on the host name of the rendezvous."""
     if host.error:
         return failed(
             f"{host.name}: {host.error}",

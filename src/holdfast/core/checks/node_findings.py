@@ -1,14 +1,16 @@
-"""Builds findings in one line of code each. Pure."""
+"""Builds findings of checks: passed, skipped, warned, failed. Pure."""
 
 from holdfast.model.checks import FAIL, NO_FAULT, PASS, SKIP, WARN, Finding
 from holdfast.model.signatures import Words
 
 
 def passed(measured: str, device: str = "", *, expected: str = "", whence: str = "") -> Finding:
+    """Returns a finding with status pass."""
     return Finding(status=PASS, measured=measured, device=device, expected=expected, whence=whence)
 
 
 def skipped(why: str, device: str = "") -> Finding:
+    """Returns a finding with status skip. `why`: the reason."""
     return Finding(status=SKIP, why=why, device=device)
 
 
@@ -23,7 +25,7 @@ def warned(
     device: str = "",
     category: str = "",
 ) -> Finding:
-    """A warning. `en`, `zh`: what to do."""
+    """Returns a finding with status warn. `en`, `zh`: advice."""
     return Finding(
         status=WARN,
         measured=measured,
@@ -48,7 +50,7 @@ def failed(
     category: str = "",
     fault: str = NO_FAULT,
 ) -> Finding:
-    """A failure. `en`, `zh`: what to do. `fault`: its consequence for the run."""
+    """Returns a finding with status fail. `en`, `zh`: advice. `fault`: its consequence for the run."""
     return Finding(
         status=FAIL,
         measured=measured,
@@ -63,7 +65,7 @@ def failed(
 
 
 def size(count: float) -> str:
-    """`1610612736` -> "1.5 GiB"."""
+    """Returns a number of bytes as text: "1.5 GiB" for 1610612736."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"

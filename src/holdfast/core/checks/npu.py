@@ -1,4 +1,4 @@
-"""Reads and judges the output of `npu-smi` for Ascend NPUs. Pure, and never raises for what it reads.
+"""Parses and judges the output of `npu-smi` for Ascend NPUs. Pure, and never raises for any text.
 
     | NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
     | Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
@@ -53,7 +53,7 @@ _COUNTER = late(r"^\s*(?P<name>[A-Za-z][A-Za-z0-9 ()-]*?)\s*:\s*(?P<count>\d+)\s
 
 
 class Npu(Struct, frozen=True, kw_only=True):
-    """One chip. `index`: of the card; `chip`: on it. Megabytes of HBM; None if unknown."""
+    """One NPU chip. `index`: of the card; `chip`: number on the card. HBM in megabytes; None if unknown."""
 
     index: int
     chip: int = 0
@@ -65,10 +65,13 @@ class Npu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
+        """The NPU's name for people: its PCI address, else its index."""
         return self.address or f"NPU {self.index}"
 
 
 class NpuProcess(Struct, frozen=True):
+    """A process that uses an NPU."""
+
     index: int
     pid: int
     name: str
@@ -76,12 +79,14 @@ class NpuProcess(Struct, frozen=True):
 
 
 class NpuTable(Struct, frozen=True):
+    """The NPUs and their processes, as listed by `npu-smi info`."""
+
     npus: tuple[Npu, ...] = ()
     processes: tuple[NpuProcess, ...] = ()
 
 
 def npu_table(text: str) -> NpuTable:
-    """The two tables of `npu-smi info`; lines of another form are skipped."""
+    """Parses the two tables of `npu-smi info`; other lines are skipped."""
     npus: list[Npu] = []
     processes: list[NpuProcess] = []
     head: tuple[int, str, str] | None = None
@@ -125,17 +130,18 @@ def _process(words: Sequence[str], cells: Sequence[str]) -> NpuProcess | None:
 
 
 def health_codes(text: str) -> tuple[str, ...]:
-    """The codes in `npu-smi info -t health -i N`: `Error Code : 80E01801`."""
+    """Parses the error codes in `npu-smi info -t health -i N`, with lines such as "Error Code : 80E01801"."""
     lines = [line.partition(":")[2] for line in text.splitlines() if "error code" in line.lower()]
     return tuple(dict.fromkeys(code.upper() for line in lines for code in _CODE.findall(line)))
 
 
 def ecc_counters(text: str) -> dict[str, int]:
-    """`HBM Double Bit Error Count : 0` -> {"hbm double bit error count": 0}"""
+    """Parses the counters in `npu-smi info -t ecc`: {"hbm double bit error count": 0}."""
     return {found["name"].lower(): int(found["count"]) for found in _COUNTER.finditer(text)}
 
 
 def count_facts(npus: Sequence[Npu]) -> list[Fact]:
+    """Returns facts for the baseline: number and model of the NPUs."""
     if not npus:
         return []
     return [
@@ -145,7 +151,10 @@ def count_facts(npus: Sequence[Npu]) -> list[Fact]:
 
 
 def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline) -> list[Finding]:
-    """Judges the number of NPUs. on_bus: NPUs on the PCI bus; None if not visible. A container may have fewer."""
+    """Returns findings on the number of NPUs. A container may have fewer.
+
+    `on_bus`: NPUs on the PCI bus; None if not visible.
+    """
     learned = baseline.of("node", COUNT)
     if not npus and not (isinstance(learned, int) and learned):
         return [Finding(status=SKIP, why="`npu-smi info` lists no NPU")]
@@ -178,7 +187,10 @@ def judge_npu_health(
     table: Mapping[str, CodeFact],
     known: KnowledgeBase,
 ) -> list[Finding]:
-    """Judges the health of NPUs. codes: by index of the NPU. A code's action decides; else the health column."""
+    """Returns findings on the health of NPUs. `codes`: by index of the NPU.
+
+    The action of a known code decides; without one, the health column.
+    """
     found = []
     for npu in npus:
         if npu.health.upper() in (GOOD, *UNTOLD):
@@ -230,7 +242,7 @@ def _unwell(npu: Npu, codes: Sequence[CodeFact | str], known: KnowledgeBase) -> 
 
 
 def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]) -> list[Finding]:
-    """Judges ECC. counters: by index of the NPU, from `npu-smi info -t ecc`."""
+    """Returns findings on ECC errors. `counters`: by index of the NPU, from `npu-smi info -t ecc`."""
     found = []
     told = 0
     for npu in npus:
@@ -271,7 +283,7 @@ def _npu_memory(npu: Npu, status: str, measured: str, expected: str, whence: str
 
 
 def judge_npu_use(table: NpuTable, own: Collection[int]) -> list[Finding]:
-    """Warns of other processes on an NPU. own: pids of the run's processes."""
+    """Returns warnings on other processes that use an NPU. `own`: pids of the run's processes."""
     found = []
     for npu in table.npus:
         others = [one for one in table.processes if one.index == npu.index and one.pid not in own]

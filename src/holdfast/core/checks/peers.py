@@ -1,7 +1,9 @@
-"""Compares facts of nodes: values that must be equal and are not, and nodes far from the median. Pure.
+"""Compares facts between nodes: values that should be equal and are not, and numbers far from the median.
 
-For equal values the majority is right; without a majority all are reported. A number is compared with the median of
-at least two others of the same model.
+Pure.
+
+For equal values the majority is right; without a majority all are reported. A number is compared with the
+median of at least two others of the same model.
 """
 
 from collections import Counter, defaultdict
@@ -15,13 +17,15 @@ from holdfast.model.checks import FAIL, PEERS, WARN, Fact, Finding, NodeChecks, 
 from holdfast.model.signatures import Words
 
 PEERS_MIN = 2
-OFF_WARN, OFF_FAIL = 0.07, 0.25  # of the median of the others
-SPREADS = 3.0  # of the number itself, from one measurement to the next
+OFF_WARN, OFF_FAIL = 0.07, 0.25  # deviation as a share of the others' median
+SPREADS = 3.0  # multiple of the number's spread between measurements
 NODES_NAMED = 4
 CHECK = "peers"
 
 
 class Seen(Struct, frozen=True):
+    """A fact with its node and check."""
+
     node: str
     check: str
     area: str
@@ -29,7 +33,7 @@ class Seen(Struct, frozen=True):
 
 
 def compared(nodes: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
-    """The nodes with an additional outcome for each check whose fact deviates."""
+    """Returns the nodes with an additional outcome for each check with a deviating fact."""
     same: dict[tuple[str, str], list[Seen]] = defaultdict(list)
     numbers: dict[tuple[str, str, str], list[Seen]] = defaultdict(list)
     for seen in _facts(nodes):
@@ -55,7 +59,9 @@ def _facts(nodes: Iterable[NodeChecks]) -> Iterable[Seen]:
 
 
 def _unequal(group: Sequence[Seen]) -> list[tuple[Seen, Finding]]:
-    """Those that differ from most; all of them, where no value has more than half."""
+    """Returns findings on nodes whose value differs from most; on all of them if no value has
+    more than half.
+    """
     values = Counter(seen.fact.value for seen in group)
     if len(values) < 2:
         return []
@@ -120,7 +126,7 @@ def _off(fact: Fact, value: float, middle: float, off: float, others: int) -> Fi
         whence=PEERS,
         why=f"{fact.name} is {off:.0%} {side} the median of {others} others",
         advice=Words(
-            en="Run the same benchmark again with the node idle; if it is still off, take the node out and inspect it.",
+            en="Run the same benchmark again with the node idle; if it is still low, take the node out of service.",
             zh="在节点空闲时重跑同一基准；若仍偏离，请将该节点移出并检修。",
         ),
     )

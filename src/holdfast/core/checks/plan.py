@@ -1,4 +1,7 @@
-"""Plans which checks a run makes and when. After a failure, the checks that the first verdict suggests come first. Pure."""
+"""Plans which checks a run makes and when; after a failure, those that the first verdict suggests come first.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -31,27 +34,30 @@ _OF_CATEGORY = {
 
 
 def areas_for(category: str, class_: str) -> tuple[str, ...]:
-    """The areas that can explain a verdict, the likeliest first; none if unknown."""
+    """Returns the check areas that can explain a verdict, most likely first; empty if unknown."""
     return _OF_CATEGORY.get(category) or _OF_CLASS.get(class_, ())
 
 
 def before_a_start(specs: Sequence[Spec], *, quick: bool) -> tuple[Spec, ...]:
+    """Returns the checks of the boot check. `quick`: only the fast ones."""
     return tuple(
         spec for spec in specs if BOOT in spec.contexts and not spec.bench and (spec.quick or not quick)
     )
 
 
 def while_training(specs: Sequence[Spec]) -> tuple[Spec, ...]:
+    """Returns the checks that run while the training runs."""
     return tuple(
         spec for spec in specs if CONTINUOUS in spec.contexts and spec.cost == PASSIVE and spec.quick
     )
 
 
 def troubleshooting(specs: Sequence[Spec], category: str, class_: str, *, living: bool) -> tuple[Spec, ...]:
-    """Checks to run: all of the suggested areas, in order and fast ones first; then the quick ones of the others.
+    """Returns the checks after a failure: all of the suggested areas, fast ones first; then the quick ones of
+    the others.
 
-    `living`: processes of the training run, so only passive checks; never checks that load a device, because the next
-    attempt may start at any moment.
+    `living`: processes of the training still run, so only passive checks. Never checks that load a device,
+    because the next attempt may start at any moment.
     """
     areas = areas_for(category, class_)
     allowed = (PASSIVE,) if living else (PASSIVE, LIGHT)

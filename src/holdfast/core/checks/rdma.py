@@ -36,7 +36,7 @@ DMABUF_KERNEL = (5, 12)
 
 
 class Gid(Struct, frozen=True):
-    """One entry of a port's table. `kind`: "IB/RoCE v1" or "RoCE v2"."""
+    """One entry of a port's GID table. `kind`: "IB/RoCE v1" or "RoCE v2"."""
 
     index: int
     address: str
@@ -44,7 +44,7 @@ class Gid(Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """IPv4, IPv6, link-local, or raw (an InfiniBand address)."""
+        """The kind of address: IPv4, IPv6, link-local, or raw (an InfiniBand address)."""
         try:
             address = ipaddress.IPv6Address(self.address)
         except ValueError:
@@ -55,6 +55,7 @@ class Gid(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
+        """The entry as text."""
         try:
             mapped = ipaddress.IPv6Address(self.address).ipv4_mapped
         except ValueError:
@@ -63,9 +64,9 @@ class Gid(Struct, frozen=True):
 
 
 class Port(Struct, frozen=True, kw_only=True):
-    """`state`: ACTIVE, DOWN, INIT, ...; `physical`: LinkUp, Polling, Disabled. `rate`: "400 Gb/sec (4X NDR)".
+    """A port of an RDMA device. `state`: ACTIVE, DOWN, INIT, ...; `physical`: LinkUp, Polling, Disabled.
 
-    `pcie_width`: lanes in use; 0: not told. `gids`: None if not read.
+    `rate`: "400 Gb/sec (4X NDR)". `pcie_width`: lanes in use; 0 if unknown. `gids`: empty if not read.
     """
 
     device: str
@@ -83,6 +84,7 @@ class Port(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
+        """The port's name: device, and the number if it is not 1."""
         return self.device if self.number == 1 else f"{self.device}/{self.number}"
 
     @property
@@ -96,13 +98,13 @@ class Port(Struct, frozen=True, kw_only=True):
 
 
 def gbps_and_lanes(rate: str) -> tuple[float, int]:
-    """`400 Gb/sec (4X NDR)` -> (400.0, 4); zeros for missing values."""
+    """Parses a port rate: (400.0, 4) for "400 Gb/sec (4X NDR)"; zeros for missing values."""
     found = _RATE.match(rate)
     return (float(found[1]), int(found[2] or 0)) if found else (0.0, 0)
 
 
 def learned_key(port: Port, baseline: Baseline) -> str:
-    """The port's key in the baseline: by GUID, because names depend on the order of probing."""
+    """Returns the port's key in the baseline, found by GUID, because names depend on the order of probing."""
     if port.guid:
         for key in baseline.devices("nic"):
             if baseline.of(key, "guid") == port.guid and baseline.of(key, "port") == port.number:
@@ -113,7 +115,9 @@ def learned_key(port: Port, baseline: Baseline) -> str:
 
 
 def is_wanted(port: Port, env: Mapping[str, str]) -> bool:
-    """True if NCCL may use the port: NCCL_IB_DISABLE and NCCL_IB_HCA ("mlx5", "=mlx5_0:1,mlx5_1", "^mlx5_3")."""
+    """Returns whether NCCL may use the port, by NCCL_IB_DISABLE and NCCL_IB_HCA ("mlx5", "=mlx5_0:1,mlx5_1",
+    "^mlx5_3").
+    """
     if env.get("NCCL_IB_DISABLE", "0") not in ("", "0"):
         return False
     text = env.get("NCCL_IB_HCA", "")
@@ -131,9 +135,11 @@ def _named(port: Port, name: str, exact: bool) -> bool:
 
 
 def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: int) -> list[Finding]:
-    """Judges a port: state first; rate, lanes and PCIe only if it is up. A port that was never up is no fault.
+    """Returns findings on a port: state first; rate, lanes and PCIe only if it is up.
 
-    `nodes`: of the run; a single-node run does not need the port.
+    A port that was never up is no fault.
+
+    `nodes`: number of nodes of the run; a run on a single node does not need the port.
     """
     key = learned_key(port, baseline)
     was_up = bool(key) and baseline.of(key, "rate") is not None
@@ -158,7 +164,7 @@ def _not_active(port: Port, was_up: bool, wanted: bool, nodes: int) -> Finding:
             zh="检查网络中是否有子网管理器在运行(`sminfo`),以及它是否识别该端口。",
             category="nic_down",
         )
-    # An InfiniBand port that is "Disabled" was switched off; an Ethernet one says so of a cable without light, too.
+    # "Disabled" means switched off for InfiniBand; for Ethernet also a cable without light.
     is_off = port.physical == "Disabled" and port.layer == INFINIBAND
     return Finding(
         status=FAIL if wanted else WARN,
@@ -231,7 +237,7 @@ def _narrower_slot(port: Port, key: str, baseline: Baseline) -> list[Finding]:
 
 
 def _gts(speed: str) -> float:
-    """`32.0 GT/s PCIe` -> 32.0"""
+    """Parses a PCIe speed: 32.0 for "32.0 GT/s PCIe"."""
     found = re.match(r"([\d.]+) GT/s", speed)
     return float(found[1]) if found else 0.0
 
@@ -239,7 +245,10 @@ def _gts(speed: str) -> float:
 def missing_devices(
     ports: Sequence[Port], on_bus: Mapping[str, bool], baseline: Baseline, env: Mapping[str, str], nodes: int
 ) -> list[Finding]:
-    """RDMA devices of the baseline that are missing. `on_bus`: PCI address -> present, for those learned."""
+    """Returns findings on learned RDMA devices that are missing.
+
+    `on_bus`: by PCI address, whether it is present.
+    """
     here = {learned_key(port, baseline) for port in ports}
     found = []
     for key in baseline.devices("nic"):
@@ -280,7 +289,7 @@ def _unseen(name: str) -> Finding:
 
 
 def judge_gids(port: Port, env: Mapping[str, str], nodes: int) -> Finding:
-    """Judges whether the port has an address of the kind that NCCL would choose."""
+    """Returns the finding on whether the port has an address of the kind that NCCL would choose."""
     if port.layer == INFINIBAND:
         return _infiniband_address(port)
     usable = [gid for gid in port.gids if gid.address not in ("", NO_GID)]
@@ -304,7 +313,9 @@ def judge_gids(port: Port, env: Mapping[str, str], nodes: int) -> Finding:
 
 
 def chosen_gid(usable: Sequence[Gid]) -> Gid:
-    """The GID that NCCL takes by default (2.21 and later): RoCE v2 over IPv4, else over IPv6, the first of its kind."""
+    """Returns the GID that NCCL uses by default (2.21 and later): RoCE v2 over IPv4, else over IPv6, the
+    first of its kind.
+    """
     order = ("IPv4", "IPv6", "link-local", "raw")
     return min(usable, key=lambda gid: (gid.kind != ROCE_V2, order.index(gid.family), gid.index))
 
@@ -344,7 +355,7 @@ def _at_index(port: Port, usable: Sequence[Gid], index: int, nodes: int) -> Find
 
 
 class Direct(Struct, frozen=True, kw_only=True):
-    """Paths from the network card to GPU memory. `driver`: first line of /proc/driver/nvidia/version."""
+    """The paths from the network card to GPU memory. `driver`: first line of /proc/driver/nvidia/version."""
 
     peermem: bool
     driver: str
@@ -353,19 +364,23 @@ class Direct(Struct, frozen=True, kw_only=True):
 
     @property
     def way(self) -> str:
+        """The path that GPUDirect RDMA uses: "nvidia_peermem", "dmabuf" or "none"."""
         if self.peermem:
             return "nvidia_peermem"
         return "dmabuf" if "Open Kernel Module" in self.driver and self.kernel >= DMABUF_KERNEL else "none"
 
 
 def judge_direct(direct: Direct, learned_way: str, env: Mapping[str, str], nodes: int) -> Finding:
-    """Judges GPUDirect RDMA. Without it all data goes through host memory: slow, but correct."""
+    """Returns the finding on GPUDirect RDMA.
+
+    Without it, all data goes through host memory, which is slow but correct.
+    """
     if direct.way != "none":
         return passed(direct.way)
     if direct.models and all(_NO_DIRECT.search(model) for model in direct.models):
         return skipped(f"{direct.models[0]} has no GPUDirect RDMA")
     if env.get("NCCL_NET_GDR_LEVEL", "") in ("0", "LOC"):
-        return skipped("the run does without it: NCCL_NET_GDR_LEVEL")
+        return skipped("the run disables GPUDirect RDMA (NCCL_NET_GDR_LEVEL)")
     if nodes < 2 and learned_way in ("", "none"):
         return passed("none; a run on one node needs none")
     return warned(
@@ -380,7 +395,7 @@ def judge_direct(direct: Direct, learned_way: str, env: Mapping[str, str], nodes
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """One counter of a port: its increase, over which time, since what."""
+    """A counter of a port: its increase, the duration in seconds, and the start of that time."""
 
     name: str
     more: int
@@ -389,15 +404,15 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 class Limit(Struct, frozen=True):
-    """A total, and a rate per hour, that are too many."""
+    """The limit of a counter: a minimum total and a rate per hour, both of which must be exceeded."""
 
     least: int
     per_hour: float
     is_flap: bool = False
 
 
-# Flaps: a link that a switch's upgrade took down once a month is sound. Errors: what is left after error correction
-# should be none at all; ten in an hour and more are a cable to be looked at.
+# Flaps: a link that goes down once a month, for a switch upgrade, is healthy. Errors: none should be left
+# after error correction; ten an hour or more indicate a bad cable.
 LIMITS = {
     "link_downed": Limit(1, 1 / 24, is_flap=True),
     "link_error_recovery": Limit(3, 1.0, is_flap=True),
@@ -409,13 +424,13 @@ LIMITS = {
     "rx_icrc_encapsulated": Limit(10, 10.0),
 }
 SINCE_BOOT = "boot"
-BOOT_FLAPS = 10  # drivers, firmware and switches take links down while they start
+BOOT_FLAPS = 10  # allowed since boot, because drivers, firmware and switches reset links while they start
 BOOT_FLAPS_PER_HOUR = 2 / 24
-NOW_LEAST = 2  # between two readings a second apart: two in a second are no chance
+NOW_LEAST = 2  # errors between two readings a second apart; a single one may be chance
 
 
 def judge_counters(port: str, counted: Sequence[Counted]) -> list[Finding]:
-    """One finding for each counter that rose too much; of several readings the clearest."""
+    """Returns one finding for each counter that rose too much; of several readings the most significant."""
     found = {}
     for one in counted:
         limit = LIMITS.get(one.name)

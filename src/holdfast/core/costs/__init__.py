@@ -1,1 +1,1 @@
-"""What the time of a job went to, and what other settings would have cost. Pure."""
+"""Computes what the time of a job was spent on, and what other settings would have cost. Pure."""

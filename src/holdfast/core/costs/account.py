@@ -1,7 +1,7 @@
-"""Divides the wall clock of a job into classes, from its journal and its step times. Pure.
+"""Divides the wall-clock time of a job into cost classes, from its journal and its step times. Pure.
 
-The journal decides over every second; step times then divide the seconds in which steps were made. The classes add up to the
-wall clock, whatever the journal holds.
+The journal assigns every second to a class; step times then divide the computing time further. The classes
+always add up to the wall-clock time.
 """
 
 from collections.abc import Mapping
@@ -31,13 +31,16 @@ from holdfast.model.events import (
 from holdfast.model.state import State
 from holdfast.model.steps import StepReport
 
-INCIDENTS_MAX = 1_000  # listed one by one; the seconds of older ones are only in the sums
+INCIDENTS_MAX = 1_000  # listed separately; the seconds of older ones are only in the totals
 RANKS_MAX = 1 << 20
-SHARE_MAX = 0.95  # of the time with steps, that pauses and slow steps can take
+SHARE_MAX = 0.95  # maximum share of the computing time for pauses and slow steps
 
 
 class IncidentCost(Struct, frozen=True, kw_only=True):
-    """`hang`: its kind, if the incident began with one. `category`, `rung`: the last ones; empty: none yet."""
+    """The time that one incident cost, in seconds by class.
+
+    `hang`: kind of the hang, if it began with one. `category`, `rung`: the latest; empty without any.
+    """
 
     number: int
     at_s: float
@@ -48,9 +51,10 @@ class IncidentCost(Struct, frozen=True, kw_only=True):
 
 
 class JobCost(Struct, frozen=True, kw_only=True):
-    """`by_class`: seconds; they add up to `wall_s`. `gpus`: 0: unknown. `since_s`, `until_s`: what was counted.
+    """The wall-clock time of a job, divided into cost classes.
 
-    `has_steps`: the log names steps; without them repeated and slow steps cannot be told.
+    `by_class`: seconds; they add up to `wall_s`. `gpus`: 0 if unknown. `since_s`, `until_s`: the counted
+    period. `has_steps`: whether the log contains steps; without them, repeated and slow steps are unknown.
     """
 
     job: str
@@ -66,9 +70,11 @@ class JobCost(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_hours(self) -> float:
+        """The GPU-hours of the whole job."""
         return self.wall_s * self.gpus / 3600.0
 
     def hours_of(self, name: str) -> float:
+        """Returns the GPU-hours of one cost class."""
         return self.by_class.get(name, 0.0) * self.gpus / 3600.0
 
 
@@ -80,7 +86,10 @@ class _Met(Struct, frozen=True):
 
 
 class Account:
-    """Takes each event with its decision, in order. `since_s`: counts only what lies after; None: all."""
+    """Divides the time of a job into cost classes, from its events and decisions in order.
+
+    `since_s`: count only the time after it; None for all.
+    """
 
     def __init__(self, since_s: float | None = None) -> None:
         self.state = State()
@@ -95,8 +104,9 @@ class Account:
         self._has_steps = False
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
+        """Processes one event with its decision."""
         if isinstance(event, IncidentAcknowledged | VerdictCorrected):
-            return  # what people say of a job that may have ended long ago
+            return  # a user's remark on a job that may have ended long ago
         if self._last_s is not None and event.at_s < self._last_s:
             event = replace(event, at_s=self._last_s)  # a journal of two clocks: no second counts twice
         before, self.state = self.state, decision.state
@@ -111,7 +121,7 @@ class Account:
         self._begin(event.at_s)
 
     def cost(self, gpus: int = 0, gpus_from: str = "") -> JobCost:
-        """Returns the job's cost by class. `gpus`: number of its GPUs, if known; else its ranks are counted."""
+        """Returns the job's time by cost class. `gpus`: number of its GPUs; 0: count its ranks instead."""
         job = self.state.job
         if not gpus:
             gpus, gpus_from = (
@@ -139,7 +149,7 @@ class Account:
         )
 
     def _begin(self, at_s: float) -> None:
-        """Counting begins with the first event after the asked time at which no step is on its way."""
+        """Starts counting with the first event after `since_s` at which no step is in progress."""
         if self._first_s is not None:
             return
         if self._asked_s is None:
@@ -196,9 +206,10 @@ def _known(what: str) -> str:
 
 
 def with_steps(cost: JobCost, report: StepReport | None) -> JobCost:
-    """Divides the computing time by what the steps' times show: checkpoints, evaluation, slow steps, stragglers.
+    """Returns the cost with its computing time divided further: checkpoints, evaluation, slow steps,
+    stragglers.
 
-    Step times cover all attempts, so repeated steps are in them too; each share is that of all steps seen.
+    Step times cover all attempts and include repeated steps, so the shares are those of all recorded steps.
     """
     computing_s = cost.by_class.get(COMPUTING, 0.0)
     if report is None or not report.iteration_lines or computing_s <= 0.0:
@@ -220,7 +231,7 @@ def with_steps(cost: JobCost, report: StepReport | None) -> JobCost:
 
 
 def _found_in_steps(report: StepReport) -> Mapping[str, float]:
-    """Seconds beyond the usual step, by class. A step's excess counts once: a pause is no slow step."""
+    """Returns the seconds beyond the usual step time, by class. A pause is not counted as a slow step too."""
     usual_s = report.median_step_time_s or 0.0
     found = {CHECKPOINTING: 0.0, EVALUATION: 0.0, SLOW: 0.0, STRAGGLERS: 0.0}
     for phase in report.phases:

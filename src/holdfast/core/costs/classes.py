@@ -1,4 +1,7 @@
-"""Lists the classes that a job's wall clock is divided into. Each second belongs to exactly one. Data only."""
+"""Defines the cost classes that a job's wall-clock time is divided into; each second belongs to exactly one.
+
+Data only.
+"""
 
 from msgspec import Struct
 
@@ -6,11 +9,14 @@ from holdfast.core.job.spent import DETECTION, REPEATED, STANDING, STARTING, UNS
 
 COMPUTING, CHECKPOINTING, EVALUATION = "computing", "checkpointing", "evaluation"
 SLOW, STRAGGLERS, ENDING = "slow-steps", "stragglers", "ending"
-OTHER = "other"  # a part of an incident that a newer version wrote
+OTHER = "other"  # a class in a journal of a newer version
 
 
 class CostClass(Struct, frozen=True):
-    """`is_lost`: nothing was made in this time that counted. Checkpoints and evaluation are work."""
+    """A class of time in the cost report. `is_lost`: the time produced no result that counts.
+
+    Checkpoints and evaluation are not lost.
+    """
 
     name: str
     meaning: str
@@ -21,9 +27,9 @@ ALL = (
     CostClass(COMPUTING, "steps that counted", is_lost=False),
     CostClass(CHECKPOINTING, "saving checkpoints", is_lost=False),
     CostClass(EVALUATION, "evaluation between steps", is_lost=False),
-    CostClass(SLOW, "steps longer than before, beyond their usual time"),
+    CostClass(SLOW, "time of slow steps beyond the usual step time"),
     CostClass(STRAGGLERS, "waiting for slow ranks"),
-    CostClass(REPEATED, "lost since the last checkpoint, made again"),
+    CostClass(REPEATED, "repeating the steps since the last checkpoint"),
     CostClass(DETECTION, "from the last step of a hang until it was found"),
     CostClass("diagnosis", "from a failure until its verdict"),
     CostClass("isolation", "isolating nodes"),
@@ -33,11 +39,11 @@ ALL = (
     CostClass("checks", "checking nodes before a start"),
     CostClass("healing", "resetting devices"),
     CostClass(STARTING, "from the start of the command to its first step"),
-    CostClass(STANDING, "a failed attempt that was left as it was"),
+    CostClass(STANDING, "a failed or hung attempt on which no action was taken"),
     CostClass("kept", "a failed job kept for inspection"),
-    CostClass(UNSUPERVISED, "no supervisor was there, and the job had failed when one came"),
+    CostClass(UNSUPERVISED, "no supervisor ran, and the job had failed when one started again"),
     CostClass(ENDING, "from the decision to end the job to its end"),
-    CostClass(OTHER, "of a class that this version does not have"),
+    CostClass(OTHER, "a class that this version does not know"),
 )
 NAMES = tuple(one.name for one in ALL)
 LOST = frozenset(one.name for one in ALL if one.is_lost)

@@ -1,4 +1,4 @@
-"""Adds up the costs of many jobs, and turns seconds into GPU-hours and money. Pure."""
+"""Adds up the costs of many jobs, and converts seconds into GPU-hours and money. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -14,21 +14,25 @@ _PRICE = re.compile(r"([^\d\s.,+\-/]{0,4})\s*(\d{1,9}(?:\.\d{1,6})?)\s*(?:/\s*(?
 
 
 class BadPrice(ValueError):
-    """The price cannot be used; the message says which is."""
+    """Raised for a price that cannot be parsed; the message shows the valid form."""
 
 
 class Price(Struct, frozen=True):
-    """Of one GPU for one hour."""
+    """The price of one GPU for one hour."""
 
     amount: float
     currency: str = ""
 
     def words(self, gpu_hours: float) -> str:
+        """Returns the cost of GPU-hours as text, with the currency: "$1,234.50"."""
         return f"{self.currency}{gpu_hours * self.amount:,.2f}"
 
 
 class ClassCost(Struct, frozen=True, kw_only=True):
-    """`share`: of all GPU-hours. `money`: None without a price."""
+    """The cost of one class over all jobs.
+
+    `share`: of all GPU-hours, 0 to 1. `money`: None without a price.
+    """
 
     name: str
     seconds: float
@@ -39,7 +43,11 @@ class ClassCost(Struct, frozen=True, kw_only=True):
 
 
 class Bill(Struct, frozen=True, kw_only=True):
-    """`classes`: those with any time, in the order of core.costs.classes. `goodput`: the share that is not lost."""
+    """The cost of one or more jobs.
+
+    `classes`: those with any time, in the order of core.costs.classes. `goodput`: the share of time that is
+    not lost.
+    """
 
     jobs: int
     wall_s: float
@@ -51,7 +59,7 @@ class Bill(Struct, frozen=True, kw_only=True):
 
 
 def price_of(text: str) -> Price:
-    """`2.5/h`, `$2.50`, `18 /GPU-h`. raises: BadPrice"""
+    """Parses a price per GPU-hour: "2.5/h", "$2.50", "18 /GPU-h". raises: BadPrice"""
     found = _PRICE.fullmatch(text.strip())
     if found is None or not isfinite(float(found[2])) or not 0.0 < float(found[2]) <= PRICE_MAX:
         raise BadPrice(
@@ -61,6 +69,7 @@ def price_of(text: str) -> Price:
 
 
 def bill(costs: Iterable[JobCost], price: Price | None = None) -> Bill:
+    """Returns the total cost of jobs. `price`: None for GPU-hours only."""
     seconds, hours = dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0.0)
     jobs, wall_s = 0, 0.0
     for cost in costs:

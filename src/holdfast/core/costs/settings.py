@@ -1,6 +1,6 @@
-"""Finds which settings a job's lost time went to, and what another value would have cost. Pure.
+"""Attributes a job's lost time to settings, and estimates what another value would have cost. Pure.
 
-An estimate is made only from what the journal shows: the same incidents, with the time that the setting decides replaced.
+Estimates use only the journal: the same incidents, with the time that the setting determines replaced.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,13 +13,14 @@ from holdfast.core.job.spent import DETECTION, REPEATED, STARTING
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 
-LEARNED_HANG_S = 10.0  # what a learned limit takes, with the sample and the report after it (docs/hang.md)
+LEARNED_HANG_S = 10.0  # time to find a hang with a learned limit, including sample and report (docs/hang.md)
 
 
 class SettingCost(Struct, frozen=True, kw_only=True):
-    """`seconds`: what the value cost in this job. `other_s`: what `other` would have cost; None: cannot be told.
+    """The time that the value of one setting cost.
 
-    `gpu_hours`, `other_gpu_hours`: the same in GPU-hours.
+    `other_s`: what the value `other` would have cost, in seconds; None if unknown. `gpu_hours`,
+    `other_gpu_hours`: both costs in GPU-hours. `how`: how the estimate was made.
     """
 
     setting: str
@@ -34,11 +35,12 @@ class SettingCost(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_gpu_hours(self) -> float:
+        """GPU-hours that the other value would have saved; 0 if unknown."""
         return 0.0 if self.other_gpu_hours is None else self.gpu_hours - self.other_gpu_hours
 
 
 def settings_of(cost: JobCost, policy: Policy, run: RunSettings | None = None) -> tuple[SettingCost, ...]:
-    """Those that cost anything, the one with the most to gain first, then the dearest."""
+    """Returns the settings that cost time: those with the most to gain first, then the most expensive."""
     found = [
         one
         for make in (_hang_timeout, _checkpoints, _kept, _checks, _heal, _spares, _start)
@@ -48,7 +50,7 @@ def settings_of(cost: JobCost, policy: Policy, run: RunSettings | None = None) -
 
 
 def merged(rows: Iterable[SettingCost]) -> tuple[SettingCost, ...]:
-    """The same setting and value of many jobs as one row."""
+    """Merges the rows of many jobs that have the same setting and value."""
     groups: dict[tuple[str, str], list[SettingCost]] = {}
     for row in rows:
         groups.setdefault((row.setting, row.value), []).append(row)
@@ -82,7 +84,10 @@ def _row(
     change: Callable[[float], float] | None = None,
     how: str = "",
 ) -> SettingCost:
-    """`times_s`: by incident. `change`: what the time of one incident would have been."""
+    """Returns the cost of a setting.
+
+    `times_s`: seconds by incident; `change`: maps them to those with the other value.
+    """
     seconds = sum(times_s.values())
     other_s = sum(map(change, times_s.values())) if change is not None else None
     hours = cost.gpus / 3600.0
@@ -170,13 +175,13 @@ def _spares(cost: JobCost, policy: Policy, run: RunSettings | None) -> SettingCo
 
 
 def _start(cost: JobCost, policy: Policy, run: RunSettings | None) -> SettingCost | None:
-    """Only restarts: the first start is no loss of an incident."""
+    """Returns the cost of starts after failures; the first start belongs to no incident."""
     value = "(unknown)" if run is None else "on" if run.standby else "off"
     return _row(cost, "standby", value, _times(cost, STARTING), how="starts after failures")
 
 
 def words_of(seconds: float) -> str:
-    """`90 s`, `30 min`, `2 h`."""
+    """Returns a duration as text: "90 s", "30 min", "2 h"."""
     if seconds >= 7_200.0:
         return f"{seconds / 3600.0:g} h"
     return f"{seconds / 60.0:g} min" if seconds >= 120.0 else f"{seconds:g} s"

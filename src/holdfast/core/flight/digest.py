@@ -1,4 +1,6 @@
-"""Reduces one rank's flight record to what the other ranks need: at most about 2 KB. Pure."""
+"""Reduces one rank's flight record to a digest of at most about 2 KB, with what the analysis of all ranks
+needs. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,13 +11,13 @@ from holdfast.core.flight.members import runs
 from holdfast.model.flight.digests import Digest, GroupDigest, Waiting
 from holdfast.model.flight.records import FlightRecord, Group, GroupStatus, Operation
 
-KEYS_KEPT = 12  # a group: sequences around the oldest that waits
-KEYS_AFTER = 4  # of these, how many after it
-ARRIVALS_KEPT = 6  # a group
+KEYS_KEPT = 12  # per group: sequence numbers around the oldest pending operation
+KEYS_AFTER = 4  # of these, after the oldest pending operation
+ARRIVALS_KEPT = 6  # per group
 ORDER_KEPT = 48
-ORDER_AFTER = 8  # operations after the oldest that waits
-GROUPS_KEPT = 24  # the ones used last
-P2P_PEERS_KEPT = 4  # a group
+ORDER_AFTER = 8  # operations after the oldest pending one
+GROUPS_KEPT = 24  # the most recently used ones
+P2P_PEERS_KEPT = 4  # per group
 GAP_MS_MAX = 65535
 NAME_CHARS = 48
 NOTES_KEPT, NOTE_CHARS = 3, 60
@@ -23,7 +25,7 @@ MS = 1_000_000  # ns
 
 
 class _Seen:
-    """What the ring shows of one group, while it is read once from old to new."""
+    """The operations of one process group in the ring buffer, collected in one pass from old to new."""
 
     __slots__ = (
         "about",
@@ -52,10 +54,10 @@ class _Seen:
 def digest(
     record: FlightRecord, groups: Mapping[str, Group] | None = None, *, taken_ns: int | None = None
 ) -> Digest:
-    """The digest of one rank.
+    """Returns the digest of one rank's flight record.
 
-    `groups`: members by name, from elsewhere (gloo's records have none). `taken_ns`: when the record was read, by the
-    wall clock that stamped its operations; it gives the age of the oldest operation.
+    `groups`: members by group name, from another source (gloo's records have none). `taken_ns`: when the
+    record was read, on the wall clock that stamped its operations; it gives the age of the oldest operation.
     """
     known = {**record.groups, **(groups or {})}
     operations = record.operations
@@ -65,7 +67,7 @@ def digest(
         name: _still_waiting(group, operations, status.get(group.group_id)) for name, group in seen.items()
     }
     newest = max((group.last for group in seen.values()), default=-1)
-    # the one used last comes first, then those in which something waits
+    # the group used last comes first, then groups with pending operations
     order = sorted(seen, key=lambda name: (seen[name].last != newest, not stalled[name], -seen[name].last))
     order = order[:GROUPS_KEPT]
     oldest = min(
@@ -124,7 +126,9 @@ def _read(operations: Sequence[Operation]) -> dict[str, _Seen]:
 
 
 def _rides_along(operation: Operation, group: _Seen, operations: Sequence[Operation]) -> bool:
-    """The entry for a coalesced batch of sends and receives, which does not count as a collective of its group."""
+    """Returns whether an entry stands for a coalesced batch of sends and receives, which is no collective of
+    its group.
+    """
     if signature.bare(operation.kind) != "coalesced":
         return False
     before = operations[group.last] if group.last >= 0 else None
@@ -135,7 +139,9 @@ def _rides_along(operation: Operation, group: _Seen, operations: Sequence[Operat
 
 
 def _still_waiting(seen: _Seen, operations: Sequence[Operation], status: GroupStatus | None) -> list[int]:
-    """Places of operations that have not ended. One that later operations of its group overtook was only left over."""
+    """Returns the positions of pending operations, without those that later operations of the group have
+    overtaken.
+    """
     completed = seen.retired if status is None or seen.has_p2p else max(seen.retired, status.completed)
     return [
         place
@@ -201,7 +207,9 @@ def _waiting(operation: Operation, place: int, start: int, end: int) -> Waiting:
 
 
 def _keys(seen: _Seen, stalled: Sequence[int], operations: Sequence[Operation]) -> tuple[int, bytes]:
-    """Keys of up to `KEYS_KEPT` sequences in a row: around the oldest that waits, else the last ones."""
+    """Returns the keys of up to `KEYS_KEPT` consecutive sequence numbers, around the oldest pending one, else
+    the last ones.
+    """
     places = seen.collectives
     if not places:
         return 0, b""
@@ -253,7 +261,9 @@ def _longest_gap_ms(operations: Sequence[Operation]) -> int:
 def _idle(
     known: Mapping[str, Group], seen: Mapping[str, _Seen], record: FlightRecord, room: int
 ) -> tuple[GroupDigest, ...]:
-    """Groups of this rank of which the ring shows nothing: their counters may still be in `unnamed`."""
+    """Returns the groups of this rank without operations in the ring buffer; their counters may still be in
+    `unnamed`.
+    """
     unseen = [
         group
         for name, group in known.items()

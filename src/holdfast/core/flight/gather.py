@@ -1,4 +1,7 @@
-"""Aligns the digests of many ranks: the same group of the same ranks is one team. Pure."""
+"""Aligns the digests of many ranks: identifies which groups of different ranks are the same process group.
+
+Pure.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,7 +15,7 @@ UNKNOWN = -1  # progress in a group that is missing in the rank's record
 
 
 class Team:
-    """One process group as its ranks report it. Ranks are global, in the group's own order."""
+    """One process group, with the digests of its ranks. Ranks are global, in the order within the group."""
 
     __slots__ = ("about", "backend", "has_p2p", "members", "members_known", "name", "told")
 
@@ -26,6 +29,7 @@ class Team:
         self.told: dict[int, GroupDigest] = {}
 
     def add(self, rank: int, group: GroupDigest) -> None:
+        """Adds the digest of a rank."""
         self.told[rank] = group
         self.about = self.about or group.about
         self.backend = self.backend or group.backend
@@ -33,7 +37,10 @@ class Team:
 
 
 class Scene:
-    """All digests, aligned. `teams_of[rank][slot]`: the team of the rank's group in that slot."""
+    """The aligned digests of all ranks.
+
+    `teams_of[rank][slot]`: index of the team for this slot of the rank's digest.
+    """
 
     __slots__ = ("absent", "looked_twice", "moved", "ranks", "teams", "teams_of", "world_size")
 
@@ -47,7 +54,9 @@ class Scene:
         self.absent: frozenset[int] = frozenset()
 
     def enqueued(self, team: Team, rank: int) -> int:
-        """The last collective of the team that the rank enqueued; UNKNOWN if its record does not show it."""
+        """Returns the number of the last collective of the team that the rank enqueued; UNKNOWN if its record
+        lacks it.
+        """
         group = team.told.get(rank)
         if group is None:
             digest = self.ranks.get(rank)
@@ -58,7 +67,10 @@ class Scene:
 
 
 def gather(digests: Sequence[Digest], world_size: int | None) -> Scene:
-    """Aligns digests. Of two digests of one rank the later counts, and shows whether it progressed in between."""
+    """Aligns digests of many ranks.
+
+    Of two digests of one rank the later is used, and the earlier shows whether it progressed.
+    """
     ranks, moved = _latest(digests)
     scene = Scene(ranks, moved, world_size)
     scene.looked_twice = len(digests) > len(ranks)
@@ -128,7 +140,9 @@ def _form_teams(scene: Scene) -> None:
 def _joined(
     rank: int, name: str, by_name: dict[str, list[int]], scene: Scene, sets: dict[int, frozenset[int]]
 ) -> int | None:
-    """The one team of that name whose members, from other records, include this rank."""
+    """Returns the team with that name whose members, by other ranks' records, include this rank; None if
+    there is none.
+    """
     for place in by_name.get(name, ()):
         if place not in sets:
             sets[place] = frozenset(scene.teams[place].members)
@@ -138,9 +152,10 @@ def _joined(
 
 
 def _name_the_unnamed(scene: Scene) -> None:
-    """Counters of groups without an operation in the ring carry only a local id: peers of the group know which it is.
+    """Assigns counters of groups without an operation in the ring buffer, which have only a local id, to
+    teams.
 
-    Ranks of one group run the same program, so they made their groups in the same order.
+    Ranks of one group run the same program, so they created their groups in the same order.
     """
     usual: dict[int, int] = {}
     for rank, digest in scene.ranks.items():

@@ -1,13 +1,17 @@
-"""Finds the rank that passed a different size on gloo, when the record of that rank is lost. Pure.
+"""Finds the rank that passed a different tensor size to a gloo collective, when that rank's record is lost.
 
-In a ring each rank receives from the next one; the first that gets more bytes than expected aborts, and the launcher
-ends the others, sometimes before their records are read. The message shows the answer: `op.preamble.length <=
-op.nbytes. 12 vs 4`. If 4 fits the size in the other ranks' records, its sender is at fault; if 12 fits, the rank
-itself is.
+Pure.
 
-A ring moves each rank's share in two segments, so what it compares is 1/(2 n) of the tensor; a broadcast moves it whole.
+In a ring each rank receives from the next one; the first that gets more bytes than expected aborts, and the
+launcher ends the others, sometimes before their records are read. The message shows the sizes:
+`op.preamble.length <= op.nbytes. 12 vs 4`. If 4 is the size in the other ranks' records, the sender is at
+fault; if 12 is, the rank itself is.
 
-source: gloo/transport/tcp/pair.cc, gloo/allreduce.cc (ring); the direction was seen on torch 2.13, 20 of 20 times
+A ring moves each rank's share in two segments, so it compares 1/(2 n) of the tensor; a broadcast moves it
+whole.
+
+source: gloo/transport/tcp/pair.cc, gloo/allreduce.cc (ring); the direction was measured on torch 2.13, 20 of
+20 times
 """
 
 from collections import Counter
@@ -36,9 +40,10 @@ def odd_one(
     usual_bytes: Collection[int] = (),
     world_size: int | None = None,
 ) -> int | None:
-    """The rank at fault; None if undecidable. `aborted`: the global rank that aborted.
+    """Returns the rank at fault; None if undecidable.
 
-    `usual_bytes`: sizes of this job's collectives while healthy, used when no record is left.
+    `aborted`: the global rank that aborted; `said`: its error message. `usual_bytes`: sizes of this job's
+    collectives while it was healthy, used if no record is left.
     """
     told = TOLD.search(said)
     if told is None:
@@ -57,7 +62,7 @@ def odd_one(
 
 
 def bytes_of(operations: Iterable[Operation]) -> frozenset[int]:
-    """Input sizes of these collectives, in bytes."""
+    """Returns the input sizes of these collectives, in bytes."""
     sizes = {_bytes_of(words(one)) for one in operations if not one.is_p2p}
     return frozenset(size for size in sizes if size)
 

@@ -1,8 +1,8 @@
-"""Builds the wait-for graph: ranks wait in operations, operations wait for ranks. Pure.
+"""Builds the wait-for graph of a hang: ranks wait in operations, operations wait for ranks. Pure.
 
-An operation waits for its members that have not enqueued it; if all have, for those that are blocked in an earlier
-one. The cause is where the chains end: a rank that waits for no other, an operation that all have reached, or a
-cycle.
+An operation waits for its members that have not enqueued it; if all have, for those that are blocked in an
+earlier one. The cause is at the end of the chains: a rank that waits for no other, an operation that all have
+reached, or a cycle.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.flight.gather import UNKNOWN, Scene, Team
 from holdfast.model.flight.digests import Digest, RankLife, Waiting
 
-SEQUENCES_MAX = 32  # different operations of one team in which ranks wait; more: the job moves
+SEQUENCES_MAX = 32  # different pending operations of one team; with more, the job progresses
 PEER_FAILED = (
     "connection closed by peer",
     "connection reset",
@@ -30,7 +30,10 @@ PEER_FAILED = (
 
 
 class Awaited:
-    """One operation in which ranks wait. For a send or receive `sequence` is 0 and `pair` is (from, to)."""
+    """An operation in which ranks wait.
+
+    For a send or receive, `sequence` is 0 and `pair` is (sender, receiver).
+    """
 
     __slots__ = ("behind", "done", "key", "lacking", "mismatch", "pair", "sequence", "team", "waiters")
 
@@ -46,13 +49,18 @@ class Awaited:
 
     @property
     def next_ranks(self) -> Sequence[int]:
+        """Returns the ranks for which this operation waits."""
         if self.mismatch:
             return ()
         return self.lacking or self.behind
 
 
 class Waits:
-    """`by_rank`: the operation in which each waiting rank waits; `first`: by its own record."""
+    """The wait-for graph.
+
+    `awaited`: all operations in which ranks wait. `by_rank`: index of the operation in which each waiting
+    rank waits. `first`: that operation in the rank's own record.
+    """
 
     __slots__ = ("awaited", "by_rank", "failed", "first")
 
@@ -64,12 +72,16 @@ class Waits:
 
 
 def is_victim(life: RankLife | None) -> bool:
-    """True if its error says that another rank caused it."""
+    """Returns whether the rank's error was caused by another rank's failure."""
     error = life.error.lower() if life else ""
     return bool(error) and any(words in error for words in PEER_FAILED)
 
 
 def waits(scene: Scene, lives: Mapping[int, RankLife], *, all_failed: bool = False) -> Waits:
+    """Builds the wait-for graph.
+
+    `all_failed`: include operations that failed because another rank was gone.
+    """
     found = Waits()
     places: dict[tuple[int, int, int, int], int] = {}
     told: list[tuple[int, int, Waiting]] = []
@@ -98,7 +110,7 @@ def waits(scene: Scene, lives: Mapping[int, RankLife], *, all_failed: bool = Fal
 def _where(
     rank: int, digest: Digest, scene: Scene, has_failed: bool, found: Waits
 ) -> tuple[int, Waiting] | None:
-    """The team and the operation that this rank has waited in longest."""
+    """Returns the team and the operation in which this rank has waited longest; None if it does not wait."""
     if digest.oldest >= 0:
         return scene.teams_of[rank][digest.oldest], digest.groups[digest.oldest].waiting[0]
     if digest.newest < 0 or not has_failed:
@@ -112,7 +124,9 @@ def _where(
 
 
 def _lowest(told: Sequence[tuple[int, int, Waiting]]) -> dict[int, int]:
-    """Per team with very many awaited operations: the sequence at which the rest are put together."""
+    """Returns, for teams with very many pending operations, the sequence number from which on they are
+    merged.
+    """
     sequences: dict[int, set[int]] = {}
     for _, team_place, first in told:
         if first.sequence:
@@ -125,7 +139,7 @@ def _lowest(told: Sequence[tuple[int, int, Waiting]]) -> dict[int, int]:
 
 
 def _pair(rank: int, first: Waiting, team: Team) -> tuple[int, int] | None:
-    """Sender and receiver as ranks of the job; (rank, rank) where the other side is not known."""
+    """Returns sender and receiver as global ranks; (rank, rank) if the other side is unknown."""
     if first.sequence:
         return None
     known = 0 <= first.peer < len(team.members) and team.members_known
@@ -158,7 +172,7 @@ def _who_lacks(place: int, awaited: Awaited, scene: Scene, found: Waits) -> None
 
 
 def _who_lacks_pair(place: int, awaited: Awaited, scene: Scene, found: Waits) -> None:
-    """The other side of a send or receive: has it posted its part?"""
+    """Determines whether the other side of a send or receive has posted its part."""
     assert awaited.pair is not None
     sender, receiver = awaited.pair
     for rank, other, receives in ((receiver, sender, True), (sender, receiver, False)):
@@ -177,9 +191,11 @@ def _who_lacks_pair(place: int, awaited: Awaited, scene: Scene, found: Waits) ->
 
 
 def ends(found: Waits) -> list[tuple[list[int], list[int]]]:
-    """Where the chains end, as (ranks, awaited operations): strongly connected components without outgoing edges.
+    """Returns the ends of all wait chains as (ranks, operations): strongly connected components without
+    outgoing edges.
 
-    Tarjan's algorithm (SIAM J. Comput. 1972), without recursion. Nodes: ranks as they are, operations as ~place.
+    Tarjan's algorithm (SIAM J. Comput. 1972), without recursion. Nodes: ranks as they are, operations as
+    ~index.
     """
     number: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -236,7 +252,7 @@ def _pop(stack: list[int], on_stack: set[int], node: int) -> list[int]:
 
 
 def reaches(found: Waits, ranks: Sequence[int], awaited: Sequence[int]) -> set[int]:
-    """Waiting ranks whose chains lead to any of these ranks or operations."""
+    """Returns the waiting ranks whose chains lead to any of these ranks or operations."""
     into: dict[int, list[int]] = {}
     for place, one in enumerate(found.awaited):
         for rank in one.next_ranks:

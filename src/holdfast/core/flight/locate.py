@@ -1,7 +1,7 @@
-"""Names the ranks that block the others, from every rank's digest and other knowledge of them. Pure.
+"""Finds the ranks that block the others in a hang, from every rank's digest and process state. Pure.
 
-The cause is where the chains of the wait-for graph (`graph`) end. One end is reported: the one that most waiting
-ranks lead to.
+The cause is at the end of the chains of the wait-for graph (`graph`). One end is reported: the one that most
+waiting ranks lead to.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,18 +16,18 @@ from holdfast.core.hang.culprits import ranks_named
 from holdfast.model.flight.digests import Digest, Located, LocatedKind, RankLife
 from holdfast.model.signatures import Words
 
-ABSENT_SHARE = 8  # more than one rank in eight without a record says nothing of them: the records were lost
-FIRST = ("mismatch", "lag", "order", "missing", "network_or_device")  # where as many ranks lead to each
-WITNESSES = 8  # ranks whose past is looked at
+ABSENT_SHARE = 8  # if more than one rank in eight has no record, the records were lost and prove nothing
+FIRST = ("mismatch", "lag", "order", "missing", "network_or_device")  # precedence of ends with equal weight
+WITNESSES = 8  # ranks whose earlier operations are compared
 BARRIERS = ("barrier", "all_reduce_barrier", "allreduce_barrier")
 
 
 class _End(Struct):
-    """Ends of chains of one kind, put together."""
+    """The ends of wait chains that have the same kind, joined."""
 
     kind: LocatedKind
     culprits: list[int]
-    awaited: list[int]  # the operations in question
+    awaited: list[int]  # indexes of the operations at the end
     how: str = ""
 
 
@@ -38,10 +38,10 @@ def locate(
     *,
     stalled_s: float | None = None,
 ) -> Located | None:
-    """The blocking ranks and the reason; None if the job is healthy or progresses.
+    """Returns the blocking ranks and the reason; None if the job is healthy or progresses.
 
-    Two successive digests of one rank show whether it progressed. `stalled_s`: measured time without progress;
-    without it, a wait no longer than others in the records counts as normal.
+    Two successive digests of one rank show whether it progressed. `stalled_s`: measured time without
+    progress; None: a wait no longer than others in the records counts as normal.
     """
     known = lives or {}
     scene = gather(digests, world_size)
@@ -67,7 +67,9 @@ def locate(
 
 
 def _nobody_waits(scene: Scene, lives: Mapping[int, RankLife]) -> Located | None:
-    """No operation is open. A rank without a record, or one that ended while others live, is all there is to tell."""
+    """Returns the result if no operation is pending: ranks without a record, or ranks that ended while others
+    live.
+    """
     absent = _believed(scene.absent, scene, lives)
     if not absent or not scene.ranks:
         return None
@@ -89,7 +91,9 @@ def _nobody_waits(scene: Scene, lives: Mapping[int, RankLife]) -> Located | None
 def _believed(
     ranks: Sequence[int] | frozenset[int], scene: Scene, lives: Mapping[int, RankLife]
 ) -> tuple[int, ...]:
-    """Of ranks without a record those that this speaks against: few have none, or more is known of them."""
+    """Returns the ranks whose missing record is evidence: few ranks lack one, or the process state confirms
+    it.
+    """
     world = scene.world_size or len(scene.ranks) + len(scene.absent)
     gone = tuple(
         sorted(
@@ -105,7 +109,7 @@ def _believed(
 
 
 def _ends(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> list[_End]:
-    """Every end, by kind."""
+    """Returns the ends of all wait chains, joined by kind."""
     by_kind: dict[LocatedKind, _End] = {}
 
     def add(kind: LocatedKind, culprits: Sequence[int], awaited: Sequence[int], how: str = "") -> None:
@@ -136,7 +140,7 @@ def _ends(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> list[_En
 
 
 def _lacking(found: Waits, ranks: Sequence[int]) -> list[int]:
-    """Operations that wait for any of these ranks."""
+    """Returns the indexes of operations that wait for any of these ranks."""
     wanted = set(ranks)
     return [place for place, one in enumerate(found.awaited) if not wanted.isdisjoint(one.lacking)]
 
@@ -144,10 +148,10 @@ def _lacking(found: Waits, ranks: Sequence[int]) -> list[int]:
 def _missing(
     sinks: Sequence[int], others: bool, found: Waits, scene: Scene, lives: Mapping[int, RankLife]
 ) -> tuple[Sequence[int], str]:
-    """Which ranks at the ends of wait chains are at fault, and the basis.
+    """Returns the ranks at fault among those at the ends of wait chains, and the basis of this conclusion.
 
-    Those with a record first: that a rank has none proves little while others are seen to be missing. A rank whose
-    stack is in a send that no record shows (gloo) is itself kept waiting, by one that is outside.
+    Ranks with a record come first: a missing record proves little while others are seen to be missing. A rank
+    whose stack is in a send that no record shows (gloo) is waiting itself, for a rank that is not in a send.
     """
     sending = {rank for rank in sinks if reasons.in_send(lives.get(rank))}
     present = [rank for rank in sinks if rank not in scene.absent and rank not in sending]
@@ -165,7 +169,9 @@ def _missing(
 
 
 def _all_there(awaited: Awaited, lives: Mapping[int, RankLife]) -> tuple[LocatedKind, Sequence[int], str]:
-    """An operation that all have reached, or on which ranks disagree."""
+    """Returns the kind of an operation that all ranks have reached or on which they disagree, the ranks at
+    fault, the basis.
+    """
     if awaited.mismatch:
         return "mismatch", awaited.mismatch, ""
     gone = [rank for rank in awaited.waiters if reasons.is_gone(lives.get(rank))]
@@ -185,7 +191,10 @@ def _all_there(awaited: Awaited, lives: Mapping[int, RankLife]) -> tuple[Located
 def _circle(
     ranks: Sequence[int], places: Sequence[int], found: Waits, scene: Scene
 ) -> tuple[Sequence[int], Sequence[int], str]:
-    """Ranks that wait for each other: whose step is unusual, else for whom most wait, else all of them."""
+    """Returns the culprits among ranks that wait for each other, their operations, and the basis.
+
+    Culprits are ranks with an unusual operation, else those that most ranks wait for, else all of them.
+    """
     odd, how = mismatch.unusual(ranks, found, scene)
     if not odd:
         counts = {rank: 0 for rank in ranks}
@@ -202,7 +211,7 @@ def _circle(
 
 
 def _heaviest(several: Sequence[_End], found: Waits) -> _End | None:
-    """The kind of end to which most waiting ranks are led."""
+    """Returns the end to which most waiting ranks lead; None without any."""
 
     def weight(end: _End) -> tuple[int, int]:
         led = reaches(found, end.culprits, end.awaited)
@@ -212,7 +221,7 @@ def _heaviest(several: Sequence[_End], found: Waits) -> _End | None:
 
 
 def _most_awaited(found: Waits, culprits: Sequence[int]) -> Awaited | None:
-    """The operation that lacks them and few others: nearest to the cause."""
+    """Returns the operation that lacks the culprits and few others, which is nearest to the cause."""
     wanted = set(culprits)
     lacked = [one for one in found.awaited if wanted.intersection(one.lacking)]
 
@@ -231,7 +240,7 @@ def _moves(
     lives: Mapping[int, RankLife],
     stalled_s: float | None,
 ) -> bool:
-    """What looks like a wait is normal life: it moved between two looks, or is young."""
+    """Returns whether an apparent wait is normal: it changed between two samples, or it is short."""
     if any(reasons.is_gone(lives.get(rank)) for rank in end.culprits):
         return False
     involved = [*end.culprits, *waiting]
@@ -248,7 +257,11 @@ def _moves(
 
 
 def _stacks_disagree(end: _End, root: Awaited, lives: Mapping[int, RankLife]) -> bool:
-    """Stacks taken after the records tell of another moment: those missing are inside, or all who wait are outside."""
+    """Returns whether the stacks were taken at another moment than the records, so that both contradict each
+    other.
+
+    Either missing ranks are inside the collective, or all that wait are outside.
+    """
     if end.kind == "missing" and end.culprits:
         if all(reasons.in_collective(lives.get(rank)) for rank in end.culprits):
             return True
@@ -256,7 +269,9 @@ def _stacks_disagree(end: _End, root: Awaited, lives: Mapping[int, RankLife]) ->
 
 
 def _has_stalled(found: Waits, scene: Scene, stalled_s: float | None) -> bool:
-    """It was measured that nothing moves: by the caller, by two looks, or by the age of the records' waits."""
+    """Returns whether a standstill was measured: by the caller, by two digests, or by the age of the pending
+    operations.
+    """
     if stalled_s is not None or scene.looked_twice:
         return True
     return any(scene.ranks[rank].taken_ms for rank in found.by_rank)
@@ -341,7 +356,7 @@ def _reason(
 
 
 def _left_early(culprits: Sequence[int], root: Awaited, found: Waits, scene: Scene) -> bool:
-    """They went on to what comes after the last batch: a barrier that none ran before, while others go on."""
+    """Returns whether the culprits went on to what follows the last batch: a barrier that none ran before."""
     for rank in culprits:
         first = found.first.get(rank)
         if first is None or first.kind not in BARRIERS:

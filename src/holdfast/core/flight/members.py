@@ -1,15 +1,17 @@
-"""Stores members of a group as runs of ranks: 16,384 of them take a few bytes. Pure."""
+"""Stores the members of a process group as arithmetic runs of ranks: 16,384 ranks take a few bytes. Pure."""
 
 from collections.abc import Sequence
 
 from holdfast.model.flight.digests import Members
 
-RUNS_MAX = 48  # more than that and they are left out: the group is then whoever reports it
-RANKS_MAX = 1 << 20  # in what came over the wire
+RUNS_MAX = 48  # with more, members are left out, and the group consists of the ranks that report it
+RANKS_MAX = 1 << 20  # for data received over the network
 
 
 def runs(ranks: Sequence[int]) -> Members:
-    """`(0, 2, 4, 6)` -> `((0, 4, 2),)`; () if runs are not shorter."""
+    """Returns ranks as runs (first, count, step): ((0, 4, 2),) for (0, 2, 4, 6); () if runs would not be
+    shorter.
+    """
     found: list[tuple[int, int, int]] = []
     at = 0
     while at < len(ranks):
@@ -27,7 +29,7 @@ def runs(ranks: Sequence[int]) -> Members:
 
 
 def ranks_of(members: Members) -> tuple[int, ...]:
-    """The ranks in the group's own order. Runs with an invalid length are cut."""
+    """Returns the ranks of runs, in the group's own order. Runs of invalid length are truncated."""
     ranks: list[int] = []
     for first, many, stride in members:
         many = max(0, min(many, RANKS_MAX - len(ranks)))

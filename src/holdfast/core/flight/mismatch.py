@@ -1,6 +1,7 @@
 """Finds ranks that ran another operation than the others of their group at the same sequence number. Pure.
 
-The majority is right. A tie is decided by history: the operation that usually follows here is the right one.
+The majority is right. A tie is decided by history: the operation that usually follows the previous one is
+right.
 """
 
 import re
@@ -13,18 +14,18 @@ from holdfast.core.flight.graph import Awaited, Waits
 from holdfast.late_pattern import late
 from holdfast.model.flight.digests import Digest, GroupDigest, RankLife, Waiting
 
-ENTRY = 3  # bytes of `Digest.order` an operation
-CONTEXT_MAX = 4  # operations looked back
-TAIL = 8  # operations before the one it waits in: a skipped one may lie there
+ENTRY = 3  # bytes per operation in `Digest.order`
+CONTEXT_MAX = 4  # earlier operations that are compared
+TAIL = 8  # operations before the pending one, among which one may have been skipped
 
-# source: gloo/transport/tcp/pair.cc, the check on what a peer announces
+# source: gloo/transport/tcp/pair.cc, the check of the size that a peer announces
 WRONG_SIZE = late(r"op\.preamble\.length <= op\.nbytes\. (?P<received>\d+) vs (?P<own>\d+)")
 
-Token = tuple[int, int]  # the group as its process numbers it, and what was run
+Token = tuple[int, int]  # the group's number in its process, and the hash of the operation
 
 
 def key_at(group: GroupDigest, sequence: int) -> int:
-    """The rank's operation at that sequence number, as a hash; 0: unknown."""
+    """Returns the hash of the rank's operation with that sequence number; 0 if unknown."""
     for one in group.waiting:
         if one.sequence == sequence:
             return one.key
@@ -35,7 +36,7 @@ def key_at(group: GroupDigest, sequence: int) -> int:
 
 
 def find(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> None:
-    """Marks each awaited operation on which ranks disagree."""
+    """Sets the deviating ranks of each operation on which ranks disagree."""
     collectives = [awaited for awaited in found.awaited if awaited.pair is None]
     for awaited in collectives:
         awaited.mismatch = _minority(awaited, scene, found.failed)
@@ -77,9 +78,9 @@ def _fewest(awaited: Awaited, sequence: int, by_key: dict[int, list[int]], scene
     return tuple(sorted(wrong))
 
 
-# gloo ends a process that gets more bytes than it expects, and it leaves no record: mostly a neighbour of the rank
-# that sent them. A rank that now runs what it did before is innocent; of those that died, one whose own size is the
-# unusual one.
+# gloo ends a process that receives more bytes than it expects; it leaves no record, and is mostly a neighbour
+# of the rank that sent them. A rank that runs the same operation as before is innocent; of the ended ones, a
+# rank whose own size is unusual is at fault.
 
 
 def _wrong_sizes(lives: Mapping[int, RankLife]) -> Iterator[tuple[int, re.Match[str]]]:
@@ -90,7 +91,7 @@ def _wrong_sizes(lives: Mapping[int, RankLife]) -> Iterator[tuple[int, re.Match[
 
 
 def _new_ones(awaited: Awaited, witnesses: Collection[int]) -> tuple[int, ...]:
-    """Ranks that run here what they did not run lately, where they are few."""
+    """Returns the ranks that run an operation here that they did not run recently, if they are few."""
     told = awaited.team.told
     new = []
     for rank in (*awaited.waiters, *awaited.done, *awaited.behind):
@@ -109,7 +110,7 @@ def _odd_witnesses(witnesses: Mapping[int, tuple[int, int]], lacking: Collection
 def _usual(
     awaited: Awaited, sequence: int, by_key: dict[int, list[int]], leaders: Collection[int], scene: Scene
 ) -> Collection[int]:
-    """Of the tied operations those that followed most often where the ranks were before."""
+    """Returns those of the tied operations that most often followed the ranks' previous operations."""
     history = [_keys_before(awaited.team.told[rank], sequence) for ranks in by_key.values() for rank in ranks]
     for length in range(CONTEXT_MAX, 0, -1):
         seen: Counter[int] = Counter()
@@ -134,7 +135,9 @@ def _keys_before(group: GroupDigest, sequence: int) -> list[int]:
 def _usual_elsewhere(
     awaited: Awaited, sequence: int, leaders: Collection[int], scene: Scene
 ) -> Collection[int]:
-    """What groups of the same kind do at that sequence, or did anywhere."""
+    """Returns those of the tied operations that groups of the same kind ran at that sequence number, or at
+    any.
+    """
     seen: Counter[int] = Counter()
     kin = _kin(awaited.team.about or awaited.team.name)
     for team in scene.teams:
@@ -147,7 +150,7 @@ def _usual_elsewhere(
 
 
 def _kin(name: str) -> str:
-    """`tp0` and `tp1` are alike."""
+    """Returns the name of a group without its number, equal for "tp0" and "tp1"."""
     return name.rstrip("0123456789").rstrip("_-[ ")
 
 
@@ -155,7 +158,7 @@ def _kin(name: str) -> str:
 
 
 def tokens(digest: Digest) -> list[Token]:
-    """Its last operations over all groups, as hashes."""
+    """Returns the rank's last operations over all groups, as hashes."""
     ids = [group.group_id for group in digest.groups]
     order = digest.order
     return [
@@ -168,11 +171,11 @@ def tokens(digest: Digest) -> list[Token]:
 
 
 def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int, ...], str]:
-    """Of ranks that wait in a cycle, those whose last operations deviate from their own history, or from most
-    others'.
+    """Returns, of ranks that wait in a cycle, those whose last operations deviate from their own or from
+    others' history.
 
-    Also returns the basis: "own" by the rank's history, "others" by its peers', "few" if only open operations show
-    it, "" if nothing does.
+    Also returns the basis: "own" for the rank's own history, "others" for its peers', "few" if only pending
+    operations are known, "" if there is none.
     """
     own = {rank: tokens(scene.ranks[rank]) for rank in ranks}
     start = {rank: max(1, _place(found, rank, own[rank]) - TAIL) for rank in ranks}
@@ -193,7 +196,9 @@ def unusual(ranks: Sequence[int], found: Waits, scene: Scene) -> tuple[tuple[int
 
 
 def _has_history(digest: Digest) -> bool:
-    """Its ring shows operations that ended too: some programs dump only those that are open."""
+    """Returns whether the rank's record contains completed operations; some programs dump only
+    pending ones.
+    """
     return sum(group.waits for group in digest.groups) < digest.operations
 
 
@@ -203,7 +208,9 @@ def _place(found: Waits, rank: int, own: Sequence[Token]) -> int:
 
 
 def _strays(own: Sequence[Token], start: int) -> bool | None:
-    """Whether it took a step lately that never followed what it did before; None: it was never there before."""
+    """Returns whether the rank recently ran an operation that never followed the one before; None if that one
+    is new too.
+    """
     was_there = False
     for at in range(start, len(own)):
         for length in range(min(CONTEXT_MAX, at), 0, -1):
@@ -218,7 +225,7 @@ def _strays(own: Sequence[Token], start: int) -> bool | None:
 
 
 def _steps_taken(scene: Scene, steps: Collection[tuple[Token, Token]]) -> Counter[tuple[Token, Token]]:
-    """How many ranks ever took each of these steps."""
+    """Returns the number of ranks that ever ran each of these pairs of successive operations."""
     taken: Counter[tuple[Token, Token]] = Counter()
     for digest in scene.ranks.values():
         taken.update(set(pairwise(tokens(digest))).intersection(steps))
@@ -226,7 +233,7 @@ def _steps_taken(scene: Scene, steps: Collection[tuple[Token, Token]]) -> Counte
 
 
 def has_followed(digest: Digest, last: Waiting, around: Sequence[Digest]) -> bool:
-    """True if this rank's pending operation ever followed its last completed one, on any rank."""
+    """Returns whether this rank's pending operation ever followed its last completed one, on any rank."""
     own = tokens(digest)
     at = last.position if 0 <= last.position < len(own) else len(own) - 1
     if at < 1:

@@ -1,4 +1,7 @@
-"""Decides why a rank does not enter an operation: from its process, its stack and its last output. Pure."""
+"""Determines why a rank does not enter an operation, from its process state, its stack and its last output.
+
+Pure.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +21,7 @@ LOADS_DATA = late(
     re.IGNORECASE,
 )
 REMOTE_FILES = late(r"nfs|rpc_|lustre|ldlm|ll_|cl_sync|osc_|ptlrpc|fuse|ceph|gpfs|beegfs|cifs", re.IGNORECASE)
-# Collectives that a gloo record shows as soon as they begin: a rank inside one has enqueued it.
+# Collectives that a gloo record contains as soon as they begin: a rank inside one has enqueued it.
 IN_COLLECTIVE = late(
     r"torch/distributed/distributed_c10d\.py:\d+ "
     r"(all_reduce|broadcast|barrier|all_gather\w*|reduce_scatter\w*|all_to_all\w*|reduce|gather|scatter)$"
@@ -29,13 +32,15 @@ STOPPED_FIRST = ("stopped", "killed", "dataloader", "uneven", "missing")
 
 
 class Reason(Struct, frozen=True):
+    """Why a rank does not enter an operation."""
+
     kind: LocatedKind
     category: str
     confidence: float
 
 
 def reason(life: RankLife | None, *, is_absent: bool) -> Reason:
-    """The reason of a rank that others wait for and that never enqueued their operation."""
+    """Returns why a rank that others wait for has not enqueued their operation."""
     if life is None or (life.rank_class == "unknown" and not life.frames and life.exit_code is None):
         if is_absent:
             return Reason("killed", "process_killed", 0.7)
@@ -72,11 +77,15 @@ def _dead(life: RankLife, is_absent: bool) -> Reason:
 
 
 def loads_data(life: RankLife | None) -> bool:
+    """Returns whether the rank's stack is in a data loader."""
     return life is not None and any(LOADS_DATA.search(frame) for frame in life.frames[:STACK_INNERMOST])
 
 
 def is_gone(life: RankLife | None) -> bool:
-    """True if stopped, blocked in the kernel, or dead by its own fault: at fault even if it had enqueued everything."""
+    """Returns whether the rank is stopped, blocked in the kernel, or ended by its own fault.
+
+    Such a rank is at fault even if it has enqueued everything.
+    """
     if life is None:
         return False
     if life.rank_class in ("stopped", "blocked"):
@@ -86,18 +95,20 @@ def is_gone(life: RankLife | None) -> bool:
 
 
 def in_collective(life: RankLife | None) -> bool:
+    """Returns whether the rank's stack is in a collective."""
     return life is not None and any(IN_COLLECTIVE.search(frame) for frame in life.frames[:3])
 
 
 def in_send(life: RankLife | None) -> bool:
+    """Returns whether the rank's stack is in a send or receive."""
     return life is not None and any(IN_SEND.search(frame) for frame in life.frames[:4])
 
 
 def waits_outside(life: RankLife | None) -> bool:
-    """True if its stack is known, and is no wait for other ranks."""
+    """Returns whether the rank's stack is known and does not wait for other ranks."""
     return life is not None and bool(life.frames) and not waits_for_others(life.frames)
 
 
 def common(reasons: Mapping[int, Reason]) -> Reason:
-    """One reason for several culprits: the strongest one."""
+    """Returns one reason for several culprits: the one with the highest precedence."""
     return min(reasons.values(), key=lambda one: (STOPPED_FIRST.index(one.kind), one.category))

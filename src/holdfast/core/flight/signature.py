@@ -1,10 +1,10 @@
-"""Defines what must be equal on all ranks of a group in one collective, and describes operations. Pure."""
+"""Defines what must be equal on all ranks of a group in one collective, and formats operations. Pure."""
 
 from zlib import crc32
 
 from holdfast.model.flight.records import Operation
 
-# Ranks may give other sizes here (uneven splits, or lists that only the root has): the kind alone is compared.
+# Sizes may differ between ranks (uneven splits, or lists that only the root has): only the kind is compared.
 UNEVEN = frozenset(
     (
         "all_to_all",
@@ -23,12 +23,12 @@ TEXT_CHARS = 56
 
 
 def bare(kind: str) -> str:
-    """`nccl:send 0->1` -> `send`."""
+    """Returns the kind of an operation without backend and ranks: "send" for "nccl:send 0->1"."""
     return kind.rpartition(":")[2].split(" ", 1)[0]
 
 
 def key(operation: Operation) -> int:
-    """1..65535: a hash of everything on which ranks must agree; 0 means unknown."""
+    """Returns a hash, 1 to 65535, of everything that must be equal on all ranks; 0 if unknown."""
     kind = bare(operation.kind)
     if kind in UNEVEN:
         text = kind
@@ -40,7 +40,7 @@ def key(operation: Operation) -> int:
 
 
 def words(operation: Operation) -> str:
-    """`all_reduce of 4000 Float`."""
+    """Returns a description of an operation: "all_reduce of 4000 Float"."""
     sizes = ["x".join(map(str, size)) or "1" for size in operation.input_sizes[:SIZES_SHOWN]]
     if len(operation.input_sizes) > SIZES_SHOWN:
         sizes.append(f"... ({len(operation.input_sizes)} tensors)")
@@ -51,7 +51,8 @@ def words(operation: Operation) -> str:
 
 
 def peer(kind: str) -> tuple[int, bool]:
-    """The other side as a rank of the group (-1: unknown), and whether this side sends.
+    """Returns the other side of a send or receive as a rank within the group (-1 if unknown), and whether
+    this side sends.
 
     source: FlightRecorder's profiling names, "nccl:send 0->1" and "nccl:recv 1<-0"
     """

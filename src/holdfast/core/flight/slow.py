@@ -8,16 +8,16 @@ from holdfast.core.flight.graph import Awaited, Waits
 from holdfast.model.flight.digests import GroupDigest
 
 LATE_MS = 50.0
-LATE_SHARE = 0.25  # of the time between two collectives of the group
-SEEN_MIN = 3  # earlier collectives at which it must have been late, each time
+LATE_SHARE = 0.25  # minimum lateness as a share of the time between two collectives of the group
+SEEN_MIN = 3  # earlier collectives at each of which a slow rank was late
 PEERS_MAX = 64
-PATIENCE = 5.0  # times its usual lateness: more, and it is not slow but stuck
-AGE_SHARE = 3.0  # times the longest gap between enqueues: a wait up to this is part of normal life
+PATIENCE = 5.0  # a rank later than this many times its usual lateness is not slow but stuck
+AGE_SHARE = 3.0  # a wait of up to this many longest gaps between enqueues is normal
 AGE_MS_MIN = 1000
 
 
 def is_slow(culprits: Sequence[int], awaited: Awaited, stalled_s: float | None) -> bool:
-    """True if each culprit is one collective behind, and clearly late at earlier ones too."""
+    """Returns whether each culprit is one collective behind and was clearly late at earlier ones too."""
     team = awaited.team
     if awaited.pair is not None or team.has_p2p or not culprits:
         return False
@@ -29,7 +29,9 @@ def is_slow(culprits: Sequence[int], awaited: Awaited, stalled_s: float | None) 
 
 
 def _lateness_ms(rank: int, peers: Sequence[int], team: Team, sequence: int) -> float:
-    """How much later than its peers it usually comes; 0: is not clearly late each time."""
+    """Returns how much later than its peers a rank usually arrives, in ms; 0 if it is not clearly late each
+    time.
+    """
     own = team.told.get(rank)
     if own is None or own.enqueued != sequence - 1:
         return 0.0
@@ -50,7 +52,9 @@ def _lateness_ms(rank: int, peers: Sequence[int], team: Team, sequence: int) -> 
 
 
 def arrivals(group: GroupDigest) -> dict[int, int]:
-    """When the last collectives were enqueued, in order: sequence number -> wall clock, ms."""
+    """Returns when the last collectives of a group were enqueued: wall-clock time in ms by sequence number,
+    in order.
+    """
     gaps = [int.from_bytes(group.arrivals[at : at + 2], "big") for at in range(0, len(group.arrivals) - 1, 2)]
     at_ms, times = group.last_ms, {group.enqueued: group.last_ms}
     for back, gap in enumerate(reversed(gaps), 1):
@@ -60,7 +64,9 @@ def arrivals(group: GroupDigest) -> dict[int, int]:
 
 
 def is_young(ranks: Sequence[int], found: Waits, scene: Scene) -> bool:
-    """True if by their own clocks these ranks have not waited longer than such a job occasionally does."""
+    """Returns whether these ranks, by their own clocks, have not waited longer than this job occasionally
+    does.
+    """
     ages = [
         scene.ranks[rank].taken_ms - found.first[rank].since_ms
         for rank in ranks

@@ -1,4 +1,6 @@
-"""Describes a verdict in both languages: `rank 2 waits at train.py:88 in load; 3 ranks wait for it in ...`. Pure."""
+"""Describes the ranks that block a job in English and Chinese: "rank 2 waits at train.py:88 in load; 3 ranks
+wait for it". Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,17 +29,20 @@ NEVER = ("never enqueued it", "从未加入")
 
 
 def ranks_zh(ranks: Sequence[int]) -> str:
+    """Returns the names of ranks in Chinese."""
     return ranks_named(ranks).replace("ranks ", "rank ")
 
 
 def place(frames: Sequence[str]) -> str:
-    """The place of the user's own frame, as `place_of` formats it; "" without a stack."""
+    """Returns the position of the user's own frame in a stack, as formatted by `place_of`; empty without a
+    stack.
+    """
     frame = users_frame(frames)
     return place_of(frame) if frame else ""
 
 
 def operation(awaited: Awaited, kind: str) -> str:
-    """`all_reduce #812 of group dp0`, `send from rank 0 to rank 4 in group pp`."""
+    """Returns an operation as text: "all_reduce #812 of group dp0", "send 0->4 in group pp"."""
     name = team_name(awaited.team)
     if awaited.pair is None:
         return f"{kind} #{awaited.sequence} of group {name}"
@@ -46,6 +51,7 @@ def operation(awaited: Awaited, kind: str) -> str:
 
 
 def operation_zh(awaited: Awaited, kind: str) -> str:
+    """Returns an operation as Chinese text."""
     name = team_name(awaited.team)
     if awaited.pair is None:
         return f"通信组 {name} 的 {kind} #{awaited.sequence}"
@@ -54,7 +60,9 @@ def operation_zh(awaited: Awaited, kind: str) -> str:
 
 
 def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool) -> Words:
-    """What one culprit does: `rank 2 waits at train.py:88 in load (futex_wait)`."""
+    """Returns what a culprit is doing, in English and Chinese: "rank 2 waits at train.py:88 in load
+    (futex_wait)".
+    """
     if life is None or life == RankLife():
         if is_absent:
             return Words(en=f"rank {rank} left no record", zh=f"rank {rank} 没有留下记录")
@@ -64,7 +72,7 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
         and not life.frames
         and (life.rank_class == "unknown" or is_victim(life))
     ):
-        return Words(en="", zh="")  # what it ran has been said; how it died of it reports nothing
+        return Words(en="", zh="")  # its operation has been described; its end adds nothing
     en, zh = DOES[life.rank_class]
     if life.rank_class == "unknown" and kind == "stopped":
         en, zh = DOES["stopped"]
@@ -93,7 +101,7 @@ def _ended(code: int) -> tuple[str, str]:
 def described(
     culprits: Sequence[int], lives: Mapping[int, RankLife], kind: LocatedKind, absent: frozenset[int]
 ) -> Words:
-    """Descriptions of culprits; equal ones are merged."""
+    """Returns descriptions of culprits in English and Chinese; equal ones are merged."""
     alike: dict[str, list[int]] = {}
     first: dict[str, Words] = {}
     for rank in culprits:
@@ -108,6 +116,7 @@ def described(
 
 
 def wait(waiting: Sequence[int], culprits: Sequence[int], what: str, what_zh: str) -> Words:
+    """Returns which ranks wait in which operation, in English and Chinese."""
     if not waiting:
         return Words(en=f"in {what}", zh=what_zh)
     many = len(waiting)
@@ -119,13 +128,14 @@ def wait(waiting: Sequence[int], culprits: Sequence[int], what: str, what_zh: st
 
 
 def joined(*parts: Words) -> Words:
+    """Joins descriptions in both languages with semicolons, without empty ones."""
     return Words(
         en="; ".join(part.en for part in parts if part.en), zh=";".join(part.zh for part in parts if part.zh)
     )
 
 
 def team_name(team: Team) -> str:
-    """The group's name in its script; a group without one (PyTorch: `undefined`) is described by its members."""
+    """Returns the group's name in its script; without one (PyTorch: `undefined`), the name with its ranks."""
     if team.about and team.about != "undefined":
         return team.about
     return f"{team.name} (ranks {ranges(team.members)})" if team.members_known else team.name

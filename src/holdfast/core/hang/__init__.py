@@ -1,1 +1,1 @@
-"""Finds hangs in samples of ranks, and the ranks that others wait for. Pure."""
+"""Detects hangs from samples of ranks, and finds the ranks that others wait for. Pure."""

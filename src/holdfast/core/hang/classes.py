@@ -1,6 +1,6 @@
-"""Classifies what each rank is doing at the moment of a hang, for the localiser and the log.
+"""Classifies what each rank is doing at the moment of a hang. Pure.
 
-Pure. source of the classes: measured on real ranks, one fault each (docs/hang.md)
+source of the classes: measured on real ranks, one fault each (docs/hang.md)
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from holdfast.core.hang.tracks import RankTrack
 from holdfast.model.flight.digests import RankClass, RankLife
 from holdfast.model.samples import GONE_STATES, Stack
 
-FRESH_S = 2.5  # a counter that moved within two samples still moves
+FRESH_S = 2.5  # a counter that changed within the last two samples counts as changing
 COMPILERS = (
     "cc1",
     "cc1plus",
@@ -35,8 +35,9 @@ def lives(
     errors: Mapping[int, str],
     ended: Mapping[int, int | None],
 ) -> dict[int, RankLife]:
-    """Classes by rank. `errors`: last errors of ranks. `ended`: exit codes, also of ranks that ended since the last
-    sample.
+    """Returns the state of each rank at the moment of a hang.
+
+    `errors`: last error of a rank. `ended`: exit codes, also of ranks that ended since the last sample.
     """
     return {
         rank: RankLife(

@@ -1,7 +1,7 @@
-"""Decides which rank the others wait for: first from samples, then from Python stacks.
+"""Determines which rank the others wait for: first from samples, then from Python stacks. Pure.
 
-Pure. It names ranks only if they clearly differ from the majority. It recognises calls that wait for other ranks, but
-not process groups or sequence numbers.
+It names ranks only if they clearly differ from the majority. It recognises calls that wait for other ranks,
+but not process groups or sequence numbers.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from holdfast.model.samples import Hang, RankSample, Stack
 
 SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep")
 RANKS_NAMED_MAX = 8
-INNERMOST = 4  # frames in which a wait for other ranks shows: barrier <- wrapper <- logger <- user
+INNERMOST = 4  # frames searched for a wait for other ranks: barrier <- wrapper <- logger <- user
 
 # "path:line function" of a wait for other ranks. Seen on torch 2.13, gloo: a rank of a DDP job waits in
 # torch/autograd/graph.py _engine_run_backward; one in a collective, under torch/distributed/.
@@ -27,11 +27,11 @@ WAITS = late(
     r"|holdfast_shim_mpi\.py:\d+ "  # a call of mpi4py that waits: mpi4py's own frames are C
     r"|(deepspeed/(comm|runtime/zero)|horovod|c10d|jax/_src/distributed)\S*\.py:\d+ "
 )
-# Under torch/distributed/ too, but this is where programs start, not where they wait.
+# Also under torch/distributed/, but these modules start programs and do not wait for ranks.
 LAUNCHES = late(r"torch/distributed/(run|launch|elastic|launcher)\b")
-# A library that is being imported runs its own functions, wherever they lie; torch.distributed's decorators do.
+# During its import a library runs functions (decorators of torch.distributed), which wait for no rank.
 IMPORTED = late(r"(site|dist)-packages/(torch|deepspeed|horovod|jax)/\S*\.py:\d+ <module>$")
-# A person looks at the process by way of it: pdb and its relatives, debugpy (VS Code, PyCharm), remote ones.
+# Debuggers: pdb and its relatives, debugpy (VS Code, PyCharm), remote ones.
 DEBUGGERS = late(
     r"(^|/)(pdb|bdb|cmd|pydevd\w*|debugpy|remote_pdb|web_pdb|rpdb|ipdb|pudb|madbg)(/\S*)?(\.py)?:\d+ |/(debugpy|pydevd|IPython/terminal)/"
 )
@@ -39,9 +39,10 @@ LIBRARIES = late(r"/(site|dist)-packages/|/holdfast/shim/|/lib(64)?/python\d|^<|
 
 
 def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
-    """Ranks that clearly differ from the majority by state and wait channel; empty if unclear.
+    """Returns the ranks that clearly differ from the majority by state and wait channel; empty if unclear.
 
-    The others must wait as ranks wait for each other: a majority that sleeps, runs or has ended proves nothing.
+    The majority must wait as ranks wait for each other: a majority that sleeps, runs or has ended proves
+    nothing.
     """
     ways = {sample.rank: (sample.state, sample.wait_channel) for sample in seen if sample.state not in "ZX?"}
     odd = _odd_ones(ways)
@@ -51,10 +52,11 @@ def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
 
 
 def refine(hang: Hang, stacks: Sequence[Stack]) -> Hang:
-    """The hang, refined by stacks: which ranks wait where, and which do not.
+    """Returns the hang with its culprits and description refined by stacks.
 
-    Known wait frames decide first, so that it works with two ranks; then a clear minority, by innermost frame or, if
-    all wait, by the user's own line. A stopped or blocked rank, or one that outlives the others, stays the culprit.
+    Known wait frames decide first, so that it works with two ranks; then a clear minority, by innermost frame
+    or, if all wait, by the user's own line. A stopped or blocked rank, or one that outlives the others, stays
+    the culprit.
     """
     frames = {stack.rank: stack.frames for stack in stacks if stack.frames}
     if not frames:
@@ -86,7 +88,9 @@ def _by_stacks(frames: Mapping[int, tuple[str, ...]]) -> tuple[int, ...]:
 
 
 def _odd_ones(ways: Mapping[int, Hashable]) -> tuple[int, ...]:
-    """Those that differ from the most common way, where it has at least two and twice as many as they are."""
+    """Returns the ranks that differ from the most common value, if at least two and twice as many ranks share
+    that value.
+    """
     if not ways:
         return ()
     (usual, many), *_ = Counter(ways.values()).most_common(1)
@@ -96,7 +100,10 @@ def _odd_ones(ways: Mapping[int, Hashable]) -> tuple[int, ...]:
 
 
 def waits_for_others(frames: Sequence[str]) -> bool:
-    """True if its innermost frames wait for other ranks. Backward counts: its hooks contain the collectives."""
+    """Returns whether the innermost frames wait for other ranks.
+
+    Backward counts, because its hooks run the collectives.
+    """
     module = next((frame for frame in frames if frame.endswith(" <module>")), "")
     if IMPORTED.search(module):
         return False
@@ -104,12 +111,14 @@ def waits_for_others(frames: Sequence[str]) -> bool:
 
 
 def is_debugged(frames: Sequence[str]) -> bool:
-    """True if a person holds it in a debugger."""
+    """Returns whether a debugger holds the process."""
     return any(DEBUGGERS.search(frame) for frame in frames)
 
 
 def users_frame(frames: Sequence[str]) -> str:
-    """The innermost frame outside installed libraries, else the innermost one."""
+    """Returns the innermost frame outside installed libraries, else the innermost one; empty
+    without frames.
+    """
     return next((frame for frame in frames if not LIBRARIES.search(frame)), frames[0] if frames else "")
 
 
@@ -117,7 +126,9 @@ def users_frame(frames: Sequence[str]) -> str:
 
 
 def _why(hang: Hang, frames: Mapping[int, tuple[str, ...]], culprits: Sequence[int]) -> str:
-    """`rank 2 sleeps at train.py:88 in load; 3 ranks wait for it in _engine_run_backward (train.py:23)`, and why."""
+    """Returns a description of culprits and waiting ranks: "rank 2 sleeps at train.py:88 in load; 3 ranks
+    wait for it".
+    """
     seen = {sample.rank: sample for sample in hang.seen}
     parts = [
         f"rank {rank} {verb(seen.get(rank))} at {place_of(users_frame(frames[rank]))}"
@@ -132,23 +143,24 @@ def _why(hang: Hang, frames: Mapping[int, tuple[str, ...]], culprits: Sequence[i
         for_it = " for it" if len(culprits) == 1 else ""
         parts.append(f"{wait}{for_it} in {place} ({place_of(users)})" if place else wait)
     named = any(rank in frames for rank in culprits)
-    return "; ".join([*parts, hang.why] if named else [hang.why, *parts])  # who is at fault comes first
+    return "; ".join([*parts, hang.why] if named else [hang.why, *parts])  # the rank at fault comes first
 
 
 def place_of(frame: str) -> str:
-    """`/data/my job/train.py:88 load` -> `train.py:88 in load`."""
+    """Returns a stack frame in short form: "train.py:88 in load" for "/data/my job/train.py:88 load"."""
     where, _, function = frame.rpartition(" ")
     file = where.replace("\\", "/").rpartition("/")[2]
     return f"{file} in {function}" if function != "<module>" else file
 
 
 def does(sample: RankSample) -> str:
+    """Returns what a rank is doing, with its wait channel: "rank 2 sleeps (hrtimer_nanosleep)"."""
     channel = f" ({sample.wait_channel})" if sample.wait_channel else ""
     return f"rank {sample.rank} {verb(sample)}{channel}"
 
 
 def verb(sample: RankSample | None) -> str:
-    """What a rank does, in a word or two."""
+    """Returns the verb for what a rank is doing: "sleeps", "runs", "waits"."""
     if sample is None:
         return "is"
     if sample.state == "S" and sample.wait_channel.startswith(SLEEP_CHANNELS):
@@ -157,10 +169,11 @@ def verb(sample: RankSample | None) -> str:
 
 
 def ranks_named(ranks: Sequence[int]) -> str:
-    """`rank 2`, `ranks 0, 1, 3`; a long list is cut."""
+    """Returns the names of ranks: "rank 2", "ranks 0, 1, 3"; a long list is truncated."""
     named = ", ".join(str(rank) for rank in ranks[:RANKS_NAMED_MAX])
     return f"{plural(ranks, 'rank', 'ranks')} {named}" + (", ..." if len(ranks) > RANKS_NAMED_MAX else "")
 
 
 def plural(ranks: Sequence[int], one: str, more: str) -> str:
+    """Returns the singular or plural form for this number of ranks."""
     return one if len(ranks) == 1 else more

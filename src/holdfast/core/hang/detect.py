@@ -1,12 +1,14 @@
-"""Decides that a training attempt hangs, and makes a first guess which rank the others wait for.
+"""Decides whether a training attempt hangs, and finds a first candidate for the rank that others wait for.
 
-Pure: no clock, file, socket, random numbers or log; time comes with each call. Its input: samples of /proc and
-collectives of every rank once a second (model/samples.py), step numbers, log growth. Stacks (`culprits.refine`) and
-flight records (`core/flight`) refine the culprit.
+Pure.
 
-Three readings, the better first: collectives (who waits in one, who is awaited, when any last moved); CPU, I/O and wait
-channels of each rank; silence of the log. NCCL waiters spin (reported): without collectives all ranks seem busy there,
-and only `silent_s` or a given timeout finds the hang.
+No clock, file, socket, random numbers or log; time comes with each call. Its input: samples of /proc and
+collectives of every rank once a second (model/samples.py), step numbers, log growth. Stacks
+(`culprits.refine`) and flight records (`core/flight`) refine the culprit.
+
+Three sources, most reliable first: collectives (who waits in one, who is awaited, when any last moved); CPU,
+I/O and wait channels of each rank; silence of the log. Ranks that wait in NCCL spin: without data on
+collectives all ranks seem busy, and only `silent_s` or a user's timeout finds the hang.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,45 +47,48 @@ __all__ = [
     "to_sample",
 ]
 
-JITTER_S = 0.25  # samples a second apart come a little early or late
+JITTER_S = 0.25  # tolerance of the interval between samples
 MARKS_PER_CALL_MAX = 20
-SUSPECT_S = 2.0  # a rank that runs while others wait this long has its stack looked at
+SUSPECT_S = 2.0  # stacks of a rank that runs are sampled once others have waited this long
 SUSPECTS_MAX = 3
-LOOP_SAMPLES = 10  # identical stacks: a quiet evaluation showed 2-3 distinct ones in 12, an endless loop 1
-LOOP_CPU_S = 2.0  # and that long on a processor; a rank that built a list under load 13 had 1.2 s of 8
-NODE_QUIET_S = 4.0  # neither disks nor links of the node carried much: nothing is being flushed
+LOOP_SAMPLES = 10  # identical stacks: of 12, a quiet evaluation had 2-3 distinct ones, an endless loop 1
+LOOP_CPU_S = 2.0  # CPU time of a loop; a rank that built a list under load 13 had 1.2 s of 8
+NODE_QUIET_S = 4.0  # disks and links of the node idle for this long: nothing is being flushed
 
 
 class Watch(Struct, frozen=True, kw_only=True):
-    """The detector's whole state."""
+    """The state of the hang detector for one attempt."""
 
     at_s: float | None = None
     marked_s: float = 0.0  # the last step or log line
     log_bytes: int = 0
     step: int | None = None
     tracks: dict[int, RankTrack] = {}
-    away: dict[int, RankTrack] = {}  # of ranks that were left out of late: as they were seen last
+    away: dict[int, RankTrack] = {}  # last state of ranks without recent samples
     exited_s: float | None = None
     still_s: float = 0.0
     learned: Learned = Learned()
-    stretch: Learned = Learned()  # the standstill going on; learned when life comes back
+    stretch: Learned = Learned()  # the present standstill; learned when activity returns
     view: View | None = None
     reported: bool = False
 
 
 def start(learned: Learned | None = None) -> Watch:
-    """The state for a new attempt, with what earlier attempts taught."""
+    """Returns the detector's state for a new attempt, with the durations learned in earlier ones."""
     return Watch(learned=learned or Learned())
 
 
 def learned(state: Watch) -> Learned:
-    """Learned durations for `start` of the next attempt. Whether training has begun is observed anew."""
+    """Returns the learned durations, for `start` of the next attempt.
+
+    Whether training has begun is determined again.
+    """
     knows = state.learned
     return replace(knows, marks=0, calls=0, from_before=knows.from_before or has_begun(knows, Settings()))
 
 
 def to_sample(state: Watch) -> tuple[int, ...]:
-    """Ranks whose stacks are worth sampling repeatedly: they run, and others wait for them."""
+    """Returns the ranks whose stacks should be sampled repeatedly: they run while others wait for them."""
     view = state.view
     if view is None or view.stretch != "running" or view.quiet_s < SUSPECT_S or state.reported:
         return ()
@@ -103,19 +108,19 @@ def observing(
     device_busy_s: float | None = None,
     trends: Mapping[int, StackTrend] = {},
 ) -> Sliced[tuple[Watch, Hang | None]]:
-    """Processes one second of samples. A hang is reported once, and again only after progress.
+    """Processes one second of samples, and returns the state and a hang.
+
+    A hang is reported again only after progress.
 
     A generator that yields between pieces, for jobs with many ranks; the result is as of `at_s`.
 
-    `samples`: one for each rank of the whole job (every worker), ended ones with state X or Z.
-    `log_bytes`, `step`: of the job's own output, where ranks have none of their own or none were found.
-    `first_step`: the one that the output named first, so that fast steps before the first look count too.
-    `node_busy_s`: when disks or links of the node last carried much; None if not known.
-    `device_busy_s`: when a GPU of the node last computed; None if not known. A process alone that waits for it does not
-    hang.
-    `trends`: what repeated stacks of `to_sample`'s ranks showed.
-    Ranks may be left out while nothing is heard of their node: that they are there again is no sign of life.
-    A call that does not go forward in time changes nothing.
+    `samples`: one for each rank of the whole job (every worker), ended ones with state X or Z. `log_bytes`,
+    `step`: of the job's own output, if ranks have no logs of their own. `first_step`: the first step in the
+    output, so that fast steps before the first call count too. `node_busy_s`: when disks or links of the node
+    were last busy; None if not known. `device_busy_s`: when a GPU of the node last computed; None if not
+    known. A single process that waits for it does not hang. `trends`: the results of repeated stack samples
+    of the ranks from `to_sample`. Ranks of a silent node may be left out: their return is no progress. A call
+    with an earlier or equal time changes nothing.
     """
     if state.at_s is not None and at_s <= state.at_s:
         return state, None
@@ -156,7 +161,7 @@ def observing(
     return replace(after, reported=after.reported or hang is not None), hang
 
 
-observe = whole(observing)  # for who has nothing else to do meanwhile
+observe = whole(observing)  # for callers without other work in between
 
 
 # --- following the job
@@ -165,7 +170,9 @@ observe = whole(observing)  # for who has nothing else to do meanwhile
 def _watch_anew(
     state: Watch, samples: Sequence[RankSample], at_s: float, log_bytes: int, step: int | None
 ) -> Watch:
-    """The first sample, or one after a gap: only learned durations are kept."""
+    """Returns the state after the first sample, or after a gap between samples: only learned durations are
+    kept.
+    """
     tracks = {sample.rank: follow(None, sample) for sample in samples}
     return Watch(
         at_s=at_s, marked_s=at_s, log_bytes=log_bytes, step=step, tracks=tracks, learned=state.learned
@@ -173,7 +180,7 @@ def _watch_anew(
 
 
 def _steps_between(before: int | None, now: int | None) -> int:
-    """A counter that falls (resumed, a new epoch) has moved too."""
+    """Returns the number of steps made. A counter that falls (resumed, a new epoch) counts as one step."""
     if now is None or now == before:
         return 0
     return 1 if before is None else max(1, now - before)
@@ -189,7 +196,7 @@ def _exited_since(state: Watch, tracks: dict[int, RankTrack], at_s: float) -> fl
 
 
 def _stopped(state: Watch, before: dict[int, RankTrack], settings: Settings) -> Hang | None:
-    """Told in the call in which the time is up for some rank: at 1 Hz at most 2 s after SIGSTOP."""
+    """Returns the hang of ranks in state T: at one sample a second, at most 2 s after SIGSTOP."""
     stopped = _long_stopped(state.tracks, settings)
     if not stopped or not stopped.keys() - _long_stopped(before, settings).keys():
         return None
@@ -206,7 +213,7 @@ def _stopped(state: Watch, before: dict[int, RankTrack], settings: Settings) -> 
 
 
 def _long_stopped(tracks: dict[int, RankTrack], settings: Settings) -> dict[int, float]:
-    """Ranks stopped long enough, and since when."""
+    """Returns the ranks that have been stopped for too long, with the start of that state."""
     return {
         rank: track.stopped_since_s
         for rank, track in tracks.items()
@@ -215,7 +222,9 @@ def _long_stopped(tracks: dict[int, RankTrack], settings: Settings) -> dict[int,
 
 
 def _left_early(state: Watch, view: View, settings: Settings) -> Hang | None:
-    """All that live wait in a collective, and someone who ended well will never come to it."""
+    """Returns the hang in which all living ranks wait in a collective that a rank with exit code 0 will never
+    enter.
+    """
     if state.reported or not view.arrived or state.exited_s is None or settings.hang_timeout_s is not None:
         return None
     assert state.at_s is not None
@@ -238,7 +247,7 @@ def _left_early(state: Watch, view: View, settings: Settings) -> Hang | None:
 
 
 def _alone(state: Watch, view: View, settings: Settings, device_busy_s: float | None) -> Hang | None:
-    """One process that trains alone stands still: it waits for a lock or sleeps, and its devices do nothing either."""
+    """Returns the hang of a single process that waits for a lock or sleeps while its devices are idle."""
     assert state.at_s is not None
     if state.reported:
         return None
@@ -280,7 +289,7 @@ def _standstill(
     limit_s = quiet_limit_s(state.learned, settings, stretch, awaited=bool(view.awaited))
     if settings.hang_timeout_s is None and not exits:
         limit_s = min(limit_s, _certain_s(state, view, settings, node_busy_s, trends))
-    # A timeout the user gave counts steps, lines and I/O alone: what runs without them has had its time.
+    # A timeout that the user set counts only steps, lines and I/O, even if a rank runs.
     for_s = view.still_s if exits or settings.hang_timeout_s is not None else view.quiet_s
     if (
         exits
@@ -301,10 +310,10 @@ def _certain_s(
     node_busy_s: float | None,
     trends: Mapping[int, StackTrend],
 ) -> float:
-    """A shorter limit where more is known: a disk that carries nothing, a stack that stays the same."""
+    """Returns a shorter limit if more is known: an idle disk, an unchanged stack."""
     assert state.at_s is not None
     if not trains(state.learned, settings):
-        return settings.silent_s  # a start reads, loads and prepares: one rank, while the others wait for it
+        return settings.silent_s  # during a start, one rank prepares data while the others wait for it
     usual_s = settings.quiet_factor * state.learned.waiting_s
     floor_s = max(settings.floor_s, usual_s)
     if view.stretch == "running" and view.runners and view.awaited:
@@ -320,12 +329,13 @@ def _certain_s(
 
 
 def _loops(track: RankTrack, trend: StackTrend | None, since_s: float) -> bool:
-    """The same stack each time since the standstill began, and the time is spent in Python itself or in a sleep.
+    """Returns whether a rank is in an endless loop: an unchanged stack since the standstill began, in Python
+    or in a sleep.
 
-    A long call into C shows one stack too, and may end. It is told by its native frames, or where it holds the GIL
-    (a sum over a range, a collection of garbage) by the rank's silence: a loop in Python lets others answer. Where
-    other programs take the cores, a second's work takes ten, and shows one stack for as long: what counts is how
-    long it has really run.
+    A long call into C shows one stack too, and may end. It is recognised by its native frames or, if it holds
+    the GIL (a sum over a range, garbage collection), by a rank that does not answer: a loop in Python lets
+    other threads answer. If other programs use the cores, the work of a second takes ten with one stack; so
+    the CPU time counts.
     """
     return (
         trend is not None
@@ -338,7 +348,9 @@ def _loops(track: RankTrack, trend: StackTrend | None, since_s: float) -> bool:
 
 
 def _exit_hang(state: Watch, view: View, living: tuple[int, ...], settings: Settings) -> Hang | None:
-    """Ranks that live on after others ended well: quiet ones soon, those that still run after ten times as long."""
+    """Returns the hang of ranks that live on after others ended with 0; for ranks that still run, after ten
+    times as long.
+    """
     assert state.at_s is not None and state.exited_s is not None
     idle = view.stretch in ("waiting", "outside", "blocked")
     limit_s = settings.exit_hang_s * (1.0 if idle else settings.exit_busy_factor)

@@ -1,7 +1,9 @@
-"""Sets how long a stall of each kind may last before it is a hang: fixed minimums, and durations learned in the run.
+"""Sets how long a standstill of each kind may last before it is a hang: fixed minimums, and learned
+durations. Pure.
 
-Pure. A stall that ended by itself was healthy, so its duration becomes usual for its kind: a checkpoint of ten
-minutes says nothing about how long a rank may wait for another. Learned durations carry over to later attempts.
+A standstill that ended by itself was healthy, so its duration becomes usual for its kind: a checkpoint of ten
+minutes says nothing about how long a rank may wait for another. Learned durations carry over to later
+attempts.
 """
 
 from typing import Literal, assert_never
@@ -9,22 +11,23 @@ from typing import Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-# What kind of standstill it is, from the quickest to be sure of to the slowest:
+# The kind of a standstill, from the shortest limit to the longest:
 # waiting: no rank runs, some rank waits for another; outside: some rank waits for the network, a pipe or a timer;
-# blocked: someone is in state D; running: a few run, the others wait; busy: many run; unseen: not all can be read.
+# blocked: a rank is in state D; running: few run, others wait; busy: many run; unseen: not all are known.
 Stretch = Literal["waiting", "outside", "blocked", "running", "busy", "unseen"]
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every limit, in seconds. Limits without a named measurement are chosen: a false alarm costs a run."""
+    """All limits of the hang detector, in seconds.
 
-    hang_timeout_s: float | None = None  # given, it replaces floor_s ... silent_s
-    world_size: int | None = None  # while fewer are sampled, not all is seen
+    Limits without a named measurement are chosen conservatively, because a false alarm costs a run.
+    """
+
+    hang_timeout_s: float | None = None  # if set, it replaces floor_s ... silent_s
+    world_size: int | None = None  # with fewer sampled ranks, the kind of standstill is "unseen"
     stopped_s: float = 0.9  # two samples a second apart
-    left_s: float = (
-        1.9  # ranks wait in a collective for one that has ended; what it sent last has long arrived
-    )
-    floor_s: float = 6.0  # a fault shows in the sample after it, the log may lag one more: 8 s in all
+    left_s: float = 1.9  # ranks wait in a collective for one that has ended and whose last data has arrived
+    floor_s: float = 6.0  # plus one sample until the fault is visible and one for the log: 8 s in all
     floor_without_steps_s: float = 30.0  # lines alone are weaker proof that training has begun
     quiet_factor: float = 3.0  # three usual steps (HANG.md: <= 3 for slow jobs)
     outside_s: float = 60.0  # retries of storage and web clients give up within it
@@ -40,27 +43,31 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alone_s: float = 20.0
     alone_asleep_s: float = 25.0
     first_steps_s: float = (
-        60.0  # a step was made, too few to learn from, and no rank runs or waits on the outside
+        60.0  # too few steps to learn from, and no rank runs or waits for something outside the job
     )
     silent_s: float = 1800.0  # the platforms' default
     exit_hang_s: float = 60.0
-    exit_busy_factor: float = 10.0  # where a rank that lives on still runs: it may finish its work
+    exit_busy_factor: float = (
+        10.0  # multiple of exit_hang_s for a rank that still runs, and may finish its work
+    )
     marks_min: int = 20
-    steps_min: int = 5  # of steps that the log names, for a wait of ranks for one that does nothing
-    calls_min: int = 5  # calls with a mark, so that one burst of lines is not taken for training
-    calls_min_with_steps: int = 1  # a counter that has risen by marks_min is no burst of lines
-    marks_min_again: int = 2  # in a later attempt, what the one before taught holds from here on
-    watch_gap_s_max: float = 15.0  # longer between two calls: not observed, nothing is concluded from it
+    steps_min: int = 5  # minimum logged steps, for ranks that wait for an idle one
+    calls_min: int = 5  # minimum calls with progress, so that one burst of lines does not count as training
+    calls_min_with_steps: int = 1  # the same with logged steps, which are no burst of lines
+    marks_min_again: int = 2  # marks of progress after which a later attempt uses the learned durations
+    watch_gap_s_max: float = 15.0  # after a longer gap between two calls, nothing is concluded
 
 
 class Learned(Struct, frozen=True, kw_only=True):
-    """Usual durations in this job, carried over between attempts: the longest healthy stall of each kind."""
+    """The usual durations in this job, carried over between attempts: the longest healthy standstill of each
+    kind.
+    """
 
-    marks: int = 0  # steps; where the log names none, calls in which it or the collectives moved
-    calls: int = 0  # calls with a mark
+    marks: int = 0  # steps; without steps in the log, calls in which the log or collectives progressed
+    calls: int = 0  # calls with progress
     has_steps: bool = False
-    has_collectives: bool = False  # they were seen to move: as good a proof of training as steps
-    from_before: bool = False  # an attempt before this one had been learned
+    has_collectives: bool = False  # collectives progressed, which proves training as steps do
+    from_before: bool = False  # durations were learned in an earlier attempt
     waiting_s: float = 0.0
     outside_s: float = 0.0
     blocked_s: float = 0.0
@@ -69,10 +76,10 @@ class Learned(Struct, frozen=True, kw_only=True):
 
 
 def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting") -> bool:
-    """True if training is under way and its usual durations are known.
+    """Returns whether training has begun and its usual durations are known.
 
-    Collectives also move during start-up (creating groups, broadcasting weights), before a first step that may
-    compile for minutes: they shorten only the limit for an idle rank.
+    Collectives also progress during start-up (creating groups, broadcasting weights), before a first step
+    that may compile for minutes: they shorten only the limit for an idle rank.
     """
     if learned.from_before:
         return learned.marks >= settings.marks_min_again
@@ -84,7 +91,7 @@ def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting"
 
 
 def trains(learned: Learned, settings: Settings) -> bool:
-    """True if the job makes steps: its log names them, or enough was seen that start-up is over."""
+    """Returns whether the job makes steps: its log contains steps, or start-up is certainly over."""
     named = learned.has_steps and learned.calls >= settings.calls_min
     return named or has_begun(learned, settings, "running")
 
@@ -92,9 +99,9 @@ def trains(learned: Learned, settings: Settings) -> bool:
 def quiet_limit_s(
     learned: Learned, settings: Settings, stretch: Stretch = "waiting", *, awaited: bool = False
 ) -> float:
-    """How long a stall of this kind may last before it is a hang.
+    """Returns how long a standstill of this kind may last before it is a hang, in seconds.
 
-    `awaited`: ranks are known to wait in a collective for the stalled rank.
+    `awaited`: ranks are known to wait in a collective for the idle rank.
     """
     if settings.hang_timeout_s is not None:
         return settings.hang_timeout_s
@@ -120,9 +127,9 @@ def quiet_limit_s(
 
 
 def alone_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, asleep: bool) -> float | None:
-    """The limit for a single process that trains alone; None if unknown.
+    """Returns the limit in seconds for a single process that trains alone; None if there is none.
 
-    A server or tool is idle as long as no request comes: without a step in its log, in this or an earlier attempt,
+    A server or tool is idle until a request comes: without a step in its log, in this or an earlier attempt,
     only the platforms' rule applies. `asleep`: it sleeps for a duration of its own choice.
     """
     if settings.hang_timeout_s is not None:
@@ -145,8 +152,9 @@ def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, aw
 
 
 def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
-    """Records progress. `grew`: the log; `moved`: the collectives. The first step starts a new phase: start-up
-    teaches nothing about training.
+    """Returns the learned durations with progress counted. `grew`: of the log; `moved`: of the collectives.
+
+    The first step starts a new phase, because start-up shows nothing about training.
     """
     if steps and not knows.has_steps:
         return Learned(has_steps=True, has_collectives=knows.has_collectives or moved, marks=steps, calls=1)
@@ -156,10 +164,11 @@ def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learn
 
 
 def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tuple[Learned, Learned]:
-    """Learns from a stall that ended by itself: its durations become usual, and a new stretch begins.
+    """Learns from a standstill that ended by itself; returns the learned durations and the start of the next
+    standstill.
 
-    If only CPU activity returned, the quiet part has ended; the time without a step, line or byte continues. Anything
-    before an attempt's first progress is start-up and not learned.
+    If only CPU activity returned, the quiet part has ended; the time without a step, line or byte continues.
+    Anything before an attempt's first progress is start-up and not learned.
     """
     if not moved and kind != "busy":
         return knows, stretch
@@ -182,7 +191,7 @@ def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tu
 
 
 def lengthen(stretch: Learned, kind: Stretch, quiet_s: float, still_s: float) -> Learned:
-    """Extends the current stall, by each kind it has been so far."""
+    """Returns the present standstill with its durations extended, for each kind that it has been so far."""
     longer = replace(stretch, still_s=max(stretch.still_s, still_s))
     match kind:
         case "waiting":

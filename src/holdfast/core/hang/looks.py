@@ -1,8 +1,8 @@
-"""Classifies a job's stall from the ranks' tracks.
+"""Classifies a job's standstill from the recent samples of its ranks. Pure.
 
-Pure. If the collectives of all ranks are known, only awaited ranks count: those with nothing pending while others
-have. What waiting ranks do (sleep on gloo, spin on NCCL, upload a log) does not matter. Otherwise every living rank
-counts, and wait channels show who waits.
+If the collectives of all ranks are known, only awaited ranks count: those with nothing pending while others
+have. What waiting ranks do (sleep on gloo, spin on NCCL, upload a log) does not matter. Otherwise every
+living rank counts, and wait channels show which ranks wait.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,13 +15,13 @@ from holdfast.core.hang.tracks import RankTrack
 from holdfast.core.slices import Sliced, pieces, whole
 from holdfast.model.samples import GONE_STATES, RankSample
 
-# Waits for something outside the job: a remote file system or service, a child, a pipe, a person.
+# Wait channels for something outside the job: a remote file system or service, a child, a pipe, a terminal.
 OUTSIDE_CHANNELS = (
     "poll", "do_poll", "do_sys_poll", "do_select", "ep_poll", "do_epoll", "wait_woken", "sk_wait", "inet_", "tcp_", "unix_",
     "skb_", "__skb_", "pipe_", "anon_pipe_", "do_wait", "wait4", "rpc_", "nfs", "fuse_", "request_wait",
     "io_", "folio_", "locks_", "n_tty",
 )  # fmt: skip
-# Of a child: it reads a pipe or opens a FIFO without a writer. Idle loader workers wait in poll instead.
+# Wait channels of a child that reads a pipe or opens a FIFO without a writer; idle loader workers poll.
 PIPE_CHANNELS = ("pipe_", "anon_pipe_", "wait_for_partner", "fifo_")
 CHILD_OUTSIDE = (
     *SLEEP_CHANNELS, "wait_woken", "sk_wait", "inet_", "tcp_", "unix_", "skb_", "__skb_", "rpc_", "nfs", "fuse_",
@@ -31,30 +31,30 @@ REMOTE_CHANNELS = ("rpc_", "nfs", "fuse_", "request_wait", "cl_", "osc_", "ptlrp
 
 
 class View(Struct, frozen=True):
-    """The job at one moment: the kind of stall and its duration."""
+    """The state of a job at one moment: the kind of its standstill and its duration."""
 
     stretch: Stretch
-    quiet_s: float  # by the measure of this kind of standstill
-    still_s: float  # no step, line, collective or I/O, whatever runs
+    quiet_s: float  # duration, as measured for this kind of standstill
+    still_s: float  # time without a step, line, collective or I/O, even if ranks run
     awaited: tuple[int, ...] = ()  # ranks that others are known to wait for
     arrived: bool = False  # every living rank waits in a collective
     runners: tuple[int, ...] = ()
     alone: bool = False  # one process trains, and no rank waits for it
-    asleep: bool = False  # every one that counts sleeps for a time it has chosen
+    asleep: bool = False  # every rank that counts sleeps for a duration of its own choice
 
 
 class _Seen(Struct):
-    """Of all ranks, gathered piece by piece. `moved_s`: when one's collectives last moved."""
+    """Totals over all ranks, computed in pieces. `moved_s`: when any rank's collectives last progressed."""
 
     moved_s: float
     living: list[RankTrack] = []
-    awaited: list[RankTrack] = []  # that wait in no collective
-    all_told: bool = True  # of their collectives, those that live
-    all_read: bool = True  # none may be at work unseen: not to be read, or held by a debugger (state t)
+    awaited: list[RankTrack] = []  # ranks that wait in no collective
+    all_told: bool = True  # the collectives of all living ranks are known
+    all_read: bool = True  # no rank may work unobserved: unreadable, or held by a debugger (state t)
 
 
 class _Subjects(Struct):
-    """Those whose standing still counts, likewise. `cpu_s`: when one of those that do not run last did."""
+    """Totals over the ranks whose standstill counts. `cpu_s`: when an idle one last used CPU."""
 
     moved_s: float
     cpu_s: float | None = None
@@ -64,7 +64,10 @@ class _Subjects(Struct):
 def looking(
     tracks: Mapping[int, RankTrack], at_s: float, marked_s: float, settings: Settings
 ) -> Sliced[View]:
-    """Classifies in pieces (a generator). `marked_s`: the last step or log line."""
+    """Classifies the standstill; a generator that yields between pieces.
+
+    `marked_s`: time of the last step or log line.
+    """
     all_ = _Seen(marked_s)
     for part in pieces(list(tracks.values())):
         _gather(all_, part)
@@ -93,7 +96,7 @@ def looking(
             stretch = "waiting"
         return View(stretch, min(idle_s, still_s), still_s, awaited, arrived, (), alone, asleep)
     ran = tuple(sorted(track.last.rank for track in met.runners))
-    # A rank whose children run, not its main thread, compiles or loads data: that is no loop.
+    # A rank whose children run and whose main thread does not, compiles or loads data: that is no loop.
     are_few = seen or _are_few(len(met.runners), len(subjects), len(living))
     if are_few and all(track.spins for track in met.runners):
         quiet_s = still_s if seen else min(idle_s, still_s)
@@ -135,7 +138,9 @@ def _meet(met: _Subjects, tracks: Iterable[RankTrack]) -> None:
 
 
 def _are_few(runners: int, subjects: int, living: int) -> bool:
-    """That the others wait for those that run is guessed from their number, where no collectives tell it."""
+    """Returns whether so few ranks run that the others probably wait for them; used without data on
+    collectives.
+    """
     return runners < subjects and (runners == 1 or 3 * runners <= living)
 
 
@@ -145,14 +150,17 @@ def _kind_of_wait(samples: Sequence[RankSample]) -> Stretch:
     if all(sample.wait_channel.startswith(SLEEP_CHANNELS) for sample in samples):
         return "outside"  # a pause: no rank waits for another
     if not any(sample.wait_channel for sample in samples):
-        return "outside"  # this kernel does not tell: the more careful limit
+        return "outside"  # this kernel does not show wait channels: the longer limit applies
     if any(sample.wait_channel.startswith(OUTSIDE_CHANNELS) for sample in samples):
         return "outside"
     return "waiting"
 
 
 def _kind_of_awaited(samples: Sequence[RankSample]) -> Stretch:
-    """Of ranks that others wait for: asleep, in a lock, or waiting for a child that itself waits for nothing outside."""
+    """Returns the kind of standstill of awaited ranks.
+
+    "waiting": asleep, in a lock, or waiting for a child that does not wait for something outside the job.
+    """
     if any(is_blocked(sample) for sample in samples):
         return "blocked"
     return "outside" if any(_waits_outside(sample) for sample in samples) else "waiting"
@@ -161,16 +169,17 @@ def _kind_of_awaited(samples: Sequence[RankSample]) -> Stretch:
 def _waits_outside(sample: RankSample) -> bool:
     channel = sample.wait_channel
     if not channel or any(one.startswith(CHILD_OUTSIDE) for one in sample.child_channels):
-        return True  # "": this kernel does not tell, the more careful limit
+        return True  # "": this kernel does not show wait channels: the longer limit applies
     if any(one.startswith(PIPE_CHANNELS) for one in sample.child_channels):
         return False
     return channel.startswith(OUTSIDE_CHANNELS)
 
 
 def is_blocked(sample: RankSample) -> bool:
+    """Returns whether the rank or a child of it is in state D."""
     return sample.state == "D" or sample.blocked_children > 0
 
 
 def is_remote(sample: RankSample) -> bool:
-    """True if blocked on a network file system, or in a FUSE process of this machine."""
+    """Returns whether the rank is blocked on a network file system, or on a FUSE process of this machine."""
     return any(one.startswith(REMOTE_CHANNELS) for one in (sample.wait_channel, *sample.child_channels))

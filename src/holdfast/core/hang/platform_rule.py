@@ -1,9 +1,11 @@
-"""Evaluates the platforms' documented hang rule beside Holdfast's own, never instead of it.
+"""Evaluates the hang rule that training platforms document, beside Holdfast's own rules, and only reports it.
 
-Pure. (1) While any I/O counter of any process of the job changes, the job is alive. (2) Once none has changed for
-MA_HANG_DETECT_TIME minutes, device utilisation is sampled for a window; if its variance and median show no change,
-the job hangs. Without sampled devices, (1) alone decides. It names no rank. Known false alarms: healthy evaluation,
-long sleeps and ranks that wait for a checkpoint; so it is reported and not acted on.
+Pure.
+
+(1) While any I/O counter of any process of the job changes, the job is alive. (2) Once none has changed for
+MA_HANG_DETECT_TIME minutes, device utilisation is sampled for a window; if its variance and median show no
+change, the job hangs. Without sampled devices, (1) alone decides. It names no rank. Known false alarms:
+healthy evaluation, long sleeps and ranks that wait for a checkpoint; so no action follows from it.
 """
 
 from collections.abc import Sequence
@@ -16,22 +18,28 @@ from holdfast.model.samples import GONE_STATES, RankSample, Utilisation
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of the platforms' hang rule."""
+
     detect_min: float = 30.0  # MA_HANG_DETECT_TIME, in minutes
-    window_s: float = 60.0  # of device utilisation, after the quiet time
+    window_s: float = 60.0  # duration of the window of device utilisation, after the quiet time
     variance_max: float = 1.0  # percent squared; the documents give no number: one point of noise
     median_shift_max: float = 1.0  # percent, between the two halves of the window
     readings_min: int = 4  # for each device, in the window
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    since_s: float  # the last change of a counter
+    """A hang by the platforms' rule."""
+
+    since_s: float  # time of the last change of a counter
     says: str
 
 
 class Watch(Struct, frozen=True, kw_only=True):
+    """The state of the platforms' hang rule."""
+
     changed_s: float | None = None
     counters: tuple[tuple[int, int | None, int | None], ...] = ()  # pid, io and disk bytes
-    readings: tuple[Utilisation, ...] = ()  # since the quiet time was up, at most the window's
+    readings: tuple[Utilisation, ...] = ()  # since the end of the quiet time, at most those of the window
     told: bool = False
 
 
@@ -44,7 +52,10 @@ def observe(
     utilisation: Sequence[Utilisation] = (),
     form: Literal["worker", "all workers"] = "all workers",
 ) -> tuple[Watch, Finding | None]:
-    """Processes one sample. `samples`: the ranks of one worker or of all, as `form` says. Reports once."""
+    """Processes one sample, and returns the state and a finding, which is reported once.
+
+    `samples`: the ranks of one worker or of all, as `form` says.
+    """
     counters = tuple(
         (sample.pid, sample.io_bytes, sample.disk_bytes)
         for sample in samples
@@ -75,7 +86,7 @@ def observe(
 
 
 def _any_change(readings: Sequence[Utilisation], settings: Settings) -> bool:
-    """Any device whose utilisation moved, or of which too little is known to say that it did not."""
+    """Returns whether the utilisation of any device changed, or too few readings are known."""
     by_device: dict[str, list[float]] = {}
     for reading in readings:
         by_device.setdefault(reading.device, []).append(reading.percent)

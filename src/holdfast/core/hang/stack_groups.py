@@ -1,4 +1,4 @@
-"""Groups ranks with equal stacks, outliers first, and describes what a group does. Pure.
+"""Groups ranks with equal stacks, outliers first, and describes what a group is doing. Pure.
 
 Stacks are compared by functions, files and lines. Addresses of native frames differ between processes, and
 faulthandler writes `wrapper` where py-spy writes `_exception_logger.<locals>.wrapper`: both count as equal.
@@ -14,17 +14,17 @@ from holdfast.core.hang.culprits import SLEEP_CHANNELS, users_frame, waits_for_o
 from holdfast.late_pattern import late
 from holdfast.model.flight.thread_stacks import NATIVE, RankStacks, ThreadStack
 
-# What the main threads of a group do. "waits-for-ranks": in a collective, or in backward, whose hooks hold them.
+# What the main threads of a group do. "waits-for-ranks": in a collective, or in backward, which runs them.
 Doing = Literal["waits-for-ranks", "sleeps", "runs", "waits", "blocked", "stopped", "traced", "unknown"]
 NativePlace = Literal["interpreter", "library", "kernel", "unknown"]
 
-HELD = "DTt"  # states that make a rank another case, whatever its stack
+HELD = "DTt"  # process states in which a rank belongs to a separate group, whatever its stack
 DOING_BY_STATE: dict[str, Doing] = {"D": "blocked", "T": "stopped", "t": "traced", "R": "runs"}
 LINE = late(r":(?:\d+|\?\?\?) ")
 ADDRESS = late(r"0x[0-9a-fA-F]+$")
 INTERPRETER = late(r"^(libpython[\d.]*\w*(\.so.*|\.dylib)?|python[\d.]*\w*|pypy[\d.]*)$")
 SYSTEM = late(r"^(libc|libpthread|libm|librt|ld-linux|ld-musl|libc-|linux-vdso|vdso)\b|^\[?vdso\]?$")
-# Functions of the C library that wait in the kernel. A copy of memory is none of them.
+# Functions of the C library that wait in the kernel, unlike functions such as memcpy.
 SYSTEM_CALL = late(
     r"^_*(libc_|GI_|lll_|sys_)*(pthread_)?"
     r"(clock_nanosleep|nanosleep|sleep|usleep|p?poll|p?select|epoll_p?wait\w*|futex\w*|syscall|read\w*|write\w*|p(read|write)\w*"
@@ -36,12 +36,15 @@ SYSTEM_CALL = late(
 
 
 class StackGroup(Struct, frozen=True, kw_only=True):
-    """Ranks with equal stacks. `example`: the stack of the first rank, or of the first with native frames."""
+    """Ranks with equal stacks.
+
+    `example`: the stack of the first rank, or of the first one with native frames.
+    """
 
     ranks: tuple[int, ...]
     example: RankStacks
     doing: Doing
-    state: str  # the most common one
+    state: str  # the most common process state
     wait_channel: str
     own_frame: (
         str  # the innermost frame that is not a library's, "train.py:88 load"; "" where there is no stack
@@ -50,7 +53,7 @@ class StackGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """Frames of the main thread, innermost first; kernel frames if there are no others."""
+        """The frames of the main thread, innermost first; kernel frames if there are no others."""
         threads = self.example.threads
         return threads[0].frames if threads else self.example.kernel_frames
 
@@ -58,12 +61,14 @@ class StackGroup(Struct, frozen=True, kw_only=True):
 def grouped(
     collected: Iterable[RankStacks], *, by_line: bool = True, all_threads: bool = False
 ) -> tuple[StackGroup, ...]:
-    """Groups of equal stacks, smallest first, then by rank. Ranks without a stack are in no group.
+    """Returns groups of ranks with equal stacks, smallest first, then by rank.
 
-    `by_line` False: ignores line numbers. `all_threads`: compares the other threads too.
+    Ranks without a stack are in no group.
+
+    `by_line` False: ignore line numbers. `all_threads`: compare the other threads too.
     """
     known = [one for one in collected if one.threads or one.source == "kernel"]
-    # Where only some ranks have native frames they tell no stacks apart.
+    # If only some ranks have native frames, these are ignored in comparisons.
     same = _Comparison(by_line=by_line, native=all(one.source == "native" for one in known))
     groups: dict[Hashable, list[RankStacks]] = defaultdict(list)
     for one in known:
@@ -73,7 +78,7 @@ def grouped(
 
 
 def ranges(ranks: Iterable[int]) -> str:
-    """`0-3,5,7`"""
+    """Returns ranks as ranges: "0-3,5,7"."""
     parts: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if parts and rank == parts[-1][1] + 1:
@@ -84,16 +89,16 @@ def ranges(ranks: Iterable[int]) -> str:
 
 
 def python_frames(frames: Sequence[str]) -> tuple[str, ...]:
-    """Frames that are not native."""
+    """Returns the frames that are not native."""
     return tuple(frame for frame in frames if NATIVE not in frame)
 
 
 def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
-    """Where the main thread of a native dump is: in Python itself, in a library, or in a system call.
+    """Returns where the main thread of a native dump is: in Python itself, in a library, or in a system call.
 
-    A Python loop has no native frame inside its innermost Python one, or only some of the interpreter; a long call
-    into C has a library's. A frame of the C library that is no system call belongs to whoever called it; its names
-    are often stripped, so of a thread that does not run it is taken for one.
+    A Python loop has no native frame inside its innermost Python one, or only some of the interpreter; a long
+    call into C has a library's. A frame of the C library that is no system call belongs to its caller; its
+    names are often stripped, so for an idle thread it counts as a system call.
     """
     main = threads[0] if any(thread.is_main for thread in threads) else None
     if main is None or not any(NATIVE in frame for thread in threads for frame in thread.frames):
@@ -116,7 +121,9 @@ def where_native(threads: Sequence[ThreadStack]) -> NativePlace:
 
 
 class _Comparison:
-    """Says what is to be equal. Most ranks have a stack that was seen before: it is prepared once."""
+    """Computes keys that are equal for equal stacks, with a cache, because most ranks have a stack that
+    occurred before.
+    """
 
     def __init__(self, *, by_line: bool, native: bool) -> None:
         self._by_line, self._native = by_line, native
@@ -163,7 +170,10 @@ def _group(members: list[RankStacks]) -> StackGroup:
 
 
 def _doing(state: str, channel: str, frames: Sequence[str]) -> Doing:
-    """A held process is just that; else a wait for others counts before how it waits: NCCL's spins."""
+    """Returns what a group is doing.
+
+    States D, T and t come first, then waiting for ranks, which in NCCL means spinning.
+    """
     if state in HELD:
         return DOING_BY_STATE[state]
     if waits_for_others(frames):

@@ -1,7 +1,7 @@
-"""Tracks each rank from sample to sample: when its CPU, its I/O and its collectives last moved.
+"""Tracks each rank from sample to sample: when its CPU, its I/O and its collectives last progressed. Pure.
 
-Pure. Measured on four gloo ranks on CPU, one asleep, in a lock or in a loop: the ranks that wait use 0 ms of main
-thread and 0-10 (3 on average) of the whole tree each second, and not one byte of I/O.
+Measured on four gloo ranks on CPU, one asleep, in a lock or in a loop: waiting ranks use 0 ms of main-thread
+CPU and 0-10 (3 on average) of the whole process tree each second, and not one byte of I/O.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,21 +11,22 @@ from msgspec import Struct
 from holdfast.model.flight.records import GroupStatus
 from holdfast.model.samples import RankSample
 
-MAIN_CPU_SHARE = 0.02  # of a core; less is standing still. Waiting gloo ranks: 0.00, training: 0.06
-MAIN_CPU_S = 0.03  # three ticks of the kernel's clock on top, as one may be counted late
-TREE_CPU_SHARE = 0.10  # of a core: idle helper threads took up to 0.01, a monitoring child takes up to 0.03
+MAIN_CPU_SHARE = 0.02  # of a core; less counts as idle. Waiting gloo ranks: 0.00, training: 0.06
+MAIN_CPU_S = 0.03  # plus three ticks of the kernel's clock, because one may be counted late
+TREE_CPU_SHARE = 0.10  # of a core: idle helper threads used up to 0.01, a monitoring child up to 0.03
 TREE_CPU_S = 0.10
-SPIN_SHARE = 0.3  # a main thread in an endless loop took 0.74-1.00
-ALONE_SHARE = 0.8  # of its process's CPU: helper threads took 0.004 of a core beside a loop
+SPIN_SHARE = 0.3  # of a core: a main thread in an endless loop used 0.74-1.00
+ALONE_SHARE = 0.8  # of the process's CPU: beside a loop, helper threads used 0.004 of a core
 TRICKLE_BYTES_PER_S = 16 << 10  # waiting gloo ranks: 0; a monitor that reads /proc: some KiB every 10 s
 TRICKLE_BYTES = 64 << 10  # one such burst
-UNHEARD_S = 2.5  # two questions without an answer; a busy rank answers within its interpreter's 5 ms
+UNHEARD_S = 2.5  # two queries without an answer; a busy rank answers within 5 ms, the switch interval
 
 
 class RankTrack(Struct, frozen=True, gc=False):
-    """One rank's latest sample, and those in which its CPU and I/O last moved.
+    """A rank's latest sample, and the samples in which its CPU and I/O last progressed.
 
-    `groups`: progress at its last answer, `heard_s`; `groups_from`: the sample in which that last changed.
+    `groups`: state of its collectives at its last answer, at `heard_s`; `groups_from`: the sample in which it
+    last changed.
     """
 
     last: RankSample
@@ -41,20 +42,23 @@ class RankTrack(Struct, frozen=True, gc=False):
 
     @property
     def is_heard(self) -> bool:
-        """True if it answers queries for its progress."""
+        """Returns whether the rank answers queries about its progress."""
         return self.heard_s is not None and self.last.at_s - self.heard_s <= UNHEARD_S
 
     @property
     def worked_s(self) -> float:
-        """CPU time of its main thread since its collectives last moved; 0 if unknown."""
+        """Returns the CPU time of the main thread since its collectives last progressed, in seconds; 0 if
+        unknown.
+        """
         return 0.0 if self.groups_from is None else _grew(self.groups_from.main_cpu_s, self.last.main_cpu_s)
 
     @property
     def is_pending(self) -> bool:
-        """True if it has enqueued an incomplete collective: it waits for others, or will.
+        """Returns whether the rank has enqueued a collective that is not complete, so that it waits for
+        others, or will.
 
-        A rank that waits for others answers queries; one that does not (stopped, in the kernel, holding the GIL) does
-        something else, whatever it last reported.
+        A rank that waits for others answers queries; one that does not (stopped, in the kernel, holding the
+        GIL) does something else, whatever it last reported.
         """
         heard_s = self.heard_s  # not by `is_heard`: asked of sixteen thousand ranks each second
         if heard_s is None or self.last.at_s - heard_s > UNHEARD_S:
@@ -66,7 +70,10 @@ class RankTrack(Struct, frozen=True, gc=False):
 
 
 class News(Struct):
-    """What all ranks together did since the previous sample. `steps`: changed counters, before and now."""
+    """The progress of all ranks together since the previous sample.
+
+    `steps`: changed step counters, before and now.
+    """
 
     steps: set[tuple[int | None, int | None]]
     logs_grew: bool = False
@@ -76,9 +83,10 @@ class News(Struct):
 def follow_all(
     known: Mapping[int, RankTrack], samples: Iterable[RankSample], news: News
 ) -> dict[int, RankTrack]:
-    """The tracks with these samples. `news` receives changes of ranks that are still the same process.
+    """Returns the tracks extended by these samples; adds the progress of ranks that are still the same
+    process to `news`.
 
-    A rank's first answer on its collectives is no progress.
+    A rank's first answer about its collectives is no progress.
     """
     tracks: dict[int, RankTrack] = {}
     for now in samples:
@@ -99,7 +107,10 @@ def follow_all(
 
 
 def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
-    """Called for each of many ranks every second: optimised for speed."""
+    """Returns the track of a rank extended by one sample.
+
+    Called for each of many ranks every second: optimised for speed.
+    """
     stopped_since_s = now.at_s if now.state == "T" else None
     if before is None or before.last.pid != now.pid:
         heard_s = None if now.groups is None else now.at_s
@@ -111,7 +122,7 @@ def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
     used_cpu = _used_cpu(before.cpu_from, now)
     runnable = now.state == "R" and last.state == "R"
     main_s = _grew(last.main_cpu_s, now.main_cpu_s)
-    # Where other programs want the cores too, a loop gets little of one: but all that its process gets.
+    # If other programs use the cores too, a loop uses little of a core, but all CPU time of its process.
     starved = runnable and 0 < ALONE_SHARE * _grew(last.tree_cpu_s, now.tree_cpu_s) <= main_s
     groups, groups_from, heard_s = now.groups, before.groups_from, now.at_s
     if groups is None:
@@ -134,7 +145,9 @@ def follow(before: RankTrack | None, now: RankSample) -> RankTrack:
 
 
 def _used_cpu(since: RankSample, now: RankSample) -> bool:
-    """More than a trickle over the whole time since; a counter first readable now counts as use."""
+    """Returns whether the rank used more than a negligible CPU time since then; an unreadable counter counts
+    as use.
+    """
     for_s = now.at_s - since.at_s
     was_s, is_s = since.main_cpu_s, now.main_cpu_s
     if was_s is None or is_s is None:
@@ -146,7 +159,9 @@ def _used_cpu(since: RankSample, now: RankSample) -> bool:
 
 
 def _moved_bytes(since: RankSample, now: RankSample) -> bool:
-    """Bytes by system calls, or pages of mapped files: those show in the disk counter only."""
+    """Returns whether the rank moved data by system calls, or pages of mapped files, which only the disk
+    counter contains.
+    """
     trickle = TRICKLE_BYTES_PER_S * (now.at_s - since.at_s) + TRICKLE_BYTES
     was, is_ = since.io_bytes, now.io_bytes
     if was is None or is_ is None:

@@ -1,4 +1,4 @@
-"""Joins the detector's finding, flight records and stacks into one hang. Pure."""
+"""Combines the detector's finding, flight records and stacks into one hang. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,20 +10,21 @@ from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.samples import Hang, Stack
 
 SURE = 0.5
-SURE_BY_STACKS = 0.9  # what `refine` gives where the stacks decide
+SURE_BY_STACKS = 0.9  # confidence that `refine` returns if the stacks decide
 
 
 def joined(found: Hang, located: Located | None, stacks: Sequence[RankStacks]) -> Hang:
-    """The joined hang. Flight records decide if they name a rank; else stacks, else samples.
+    """Returns the hang with culprits and description from flight records if they name a rank, else from
+    stacks or samples.
 
-    A stopped rank stays the culprit; the records supply the description.
+    A stopped rank stays the culprit; the records then only supply the description.
     """
     seen = tuple(Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads)
     by_stacks = refine(found, seen) if seen else found
     if located is None or not located.culprits or located.confidence < SURE:
         return by_stacks
     if located.confidence == SURE and by_stacks.culprits and by_stacks.confidence >= SURE_BY_STACKS:
-        return by_stacks  # records that are only half sure; a stack shows who does not wait
+        return by_stacks  # the records are uncertain, and a stack shows which rank does not wait
     if found.kind == "stopped":
         return replace(found, why=f"{found.why}; {located.why.en}", why_zh=located.why.zh)
     known = {*found.waiting, *found.culprits, *located.waiting, *located.culprits}

@@ -1,1 +1,3 @@
-"""Decides what happens to a job: the loop, the ladder, recovery, progress, policies of other systems, the story for people. Pure."""
+"""Decides what happens to a job: the decision function, ladder, recovery, progress, policies of other
+systems, the story. Pure.
+"""

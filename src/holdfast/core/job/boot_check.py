@@ -1,4 +1,4 @@
-"""Decides what follows from checks of a job's nodes, before a start and after a failure. Pure.
+"""Decides what follows from checks of a job's nodes, before a start (boot check) and after a failure. Pure.
 
 Fails open: if a check cannot run, or does not answer in time, the log says so and the training starts.
 """
@@ -32,7 +32,10 @@ NAMES_MAX = 4
 
 
 def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
-    """A boot check counts until its attempt starts; troubleshooting counts during the diagnosis."""
+    """Returns the decision on the result of a check of nodes.
+
+    A boot check is considered until its attempt starts, and checks after a failure until the diagnosis ends.
+    """
     job, phase = state.job, state.phase
     match phase:
         case _ if event.context == IDLE:
@@ -53,7 +56,9 @@ def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
 
 
 def _doubted(state: State, event: NodesChecked) -> State:
-    """A result that comes too late to act on: the node is checked before it is used again."""
+    """Returns the state in which nodes whose failed check came too late must be checked before they are used
+    again.
+    """
     job = node_passes.without(state.job, *event.isolate)
     return state if job is state.job else State(job, state.phase)
 
@@ -64,7 +69,9 @@ def _found_late(
     event: NodesChecked,
     policy: Policy,
 ) -> Decision:
-    """Troubleshooting that ends after the rung is chosen: a broken node is one more fault of the incident."""
+    """Returns the decision on a failed check that arrives after the rung was chosen: one more fault of the
+    incident.
+    """
     job = state.job
     for fault in _broken(job, event, may_act=_may_act(policy)):
         job = node_passes.after_a_fault(faults.with_fault(job, fault), fault)
@@ -74,7 +81,7 @@ def _found_late(
 
 
 def on_tick(state: State, phase: Checking, at_s: float, policy: Policy) -> Decision:
-    """Starts the attempt if the check takes too long."""
+    """Starts the attempt if the boot check did not answer in time."""
     job = state.job
     is_full = any(worker.to_check == "full" for worker in job.workers)
     wait_s = policy.full_check_wait_s if is_full else policy.boot_check_wait_s
@@ -117,7 +124,7 @@ def _boot_checked(
 
 
 def _broken(job: Job, event: NodesChecked, *, may_act: bool) -> list[CheckFault]:
-    """The nodes with workers that a check wants isolated."""
+    """Returns a fault for each node with a worker that a check wants isolated; none if checks may not act."""
     used = {worker.node for worker in job.workers}
     return [
         CheckFault(node=node, reason=why) for node, why in event.isolate.items() if may_act and node in used
@@ -129,7 +136,9 @@ def _may_act(policy: Policy) -> bool:
 
 
 def _only_said(event: NodesChecked, policy: Policy) -> str:
-    """What Holdfast would have done, if it may not act."""
+    """Returns a message on what Holdfast would have done; empty if it may act, or if nothing was
+    to be done.
+    """
     if _may_act(policy) or not (event.stop or event.isolate):
         return ""
     would = "stop the job" if event.stop else f"isolate {_names(list(event.isolate))}"
@@ -149,7 +158,7 @@ def _checked(job: Job, nodes: tuple[str, ...] | list[str]) -> Job:
 
 
 def _remembered(event: NodesChecked) -> BootChecked:
-    """The findings of the last check: they are no news when the attempt fails."""
+    """Returns the findings of the last boot check, so that a later failure does not report them as new."""
     known = tuple(dict.fromkeys(key_of(told) for told in event.troubles))
     return BootChecked(status=event.status, known=known[:KNOWN_MAX])
 

@@ -1,7 +1,7 @@
 """Decides what happens to a job: one pure function from state and event to the next state and orders.
 
-Every event has an answer in every phase. Time comes with each event. `ladder` chooses rungs, `recovery` turns them into
-orders, `hardware` handles device and node faults.
+Time comes with each event. `ladder` chooses rungs, `recovery` turns them into orders, `hardware` handles
+device and node faults.
 """
 
 from typing import assert_never
@@ -68,7 +68,7 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import UNKNOWN
 
-SIGTERM = 15  # the signal of a stop: an exit by it is no news
+SIGTERM = 15  # the signal of a stop: an exit by it needs no log line
 
 
 def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
@@ -139,13 +139,15 @@ def _on_submitted(state: State, event: JobSubmitted) -> Decision:
 
 
 def _on_resumed(state: State, event: ControllerResumed) -> Decision:
-    if isinstance(state.phase, Checking):  # the check may have died with the controller: the wait begins anew
+    if isinstance(
+        state.phase, Checking
+    ):  # the check may have ended with the controller: the time starts again
         state = State(state.job, Checking(since_s=event.at_s))
     return Decision(state, recovery.orders_again(state), "the controller resumed from its journal")
 
 
 def _on_moved(state: State, event: JobMoved, policy: Policy) -> Decision:
-    """The scheduler restarted the whole job. This is no failure and costs no restart."""
+    """Starts again after the scheduler restarted the whole job: no failure, and no restart is charged."""
     job, phase = state.job, state.phase
     if isinstance(phase, New | Ended | Holding):
         return Decision(state)
@@ -199,13 +201,11 @@ def _on_worker_exit(state: State, event: WorkerExited, policy: Policy) -> Decisi
 
 
 def _has_failed_rank(state: State) -> bool:
-    """A failed exit is being diagnosed, not only a hang or a device fault."""
     faults = state.job.incident.faults if state.job.incident else ()
     return isinstance(state.phase, Diagnosing) and any(isinstance(fault, ExitFault) for fault in faults)
 
 
 def _with_the_commands_own_code(state: State, phase: Finishing, event: WorkerExited) -> Decision:
-    """The command's own exit code takes precedence as that of `holdfast run`."""
     own = recovery.exit_code(event.code)
     if phase.outcome == "succeeded" or (
         phase.outcome == "failed" and (event.code <= 0 or event.code == 128 + SIGTERM)
@@ -222,7 +222,7 @@ def _on_hang(state: State, event: HangFound, policy: Policy) -> Decision:
 
 
 def _on_trouble(state: State, fault: AnyFault, attempt: int, at_s: float, policy: Policy) -> Decision:
-    """A fault of the attempt itself: it counts while the attempt runs, and is ignored while it is being ended."""
+    """Opens or extends an incident for a fault of the current attempt, unless that is being ended."""
     if attempt != state.job.attempt:
         return Decision(state)
     match state.phase:
@@ -325,7 +325,7 @@ def _on_placed(state: State, event: WorkersPlaced, policy: Policy) -> Decision:
 
 
 def _with_check_if_due(worker: Worker, good: frozenset[str], suite: str, policy: Policy) -> Worker:
-    """A worker placed earlier in this recovery without a check gets one if its node's pass no longer counts."""
+    """Returns the worker, to be checked if it was placed without a check and its node's pass has expired."""
     if not policy.boot_check_again_s or not worker.fresh or worker.node is None or worker.node in good:
         return worker
     return replace(worker, to_check=suite)
@@ -401,7 +401,7 @@ def _on_stop_request(state: State, event: StopRequested) -> Decision:
 
 
 def _on_restart_request(state: State, event: RestartRequested) -> Decision:
-    """Only of an attempt that runs, or is held after a failure: any other phase leads to a start or to an end already."""
+    """Restarts an attempt that runs or is held; any other phase already leads to a start or to the end."""
     if not isinstance(state.phase, Running | Holding) or event.attempt != state.job.attempt:
         return Decision(state)
     moved = recovery.advance(state.job, event.at_s)
@@ -453,7 +453,7 @@ def _without_verdict(state: State, at_s: float, policy: Policy) -> Decision:
 
 
 def _isolated_by_list_only(state: State, at_s: float) -> Decision:
-    """The engine did not answer; placements avoid the node anyway."""
+    """Continues without the engine's answer to an isolation: placements avoid the node anyway."""
     job = state.job
     isolated = tuple(dict.fromkeys((*job.isolated, *job.to_isolate)))
     return recovery.advance(replace(job, to_isolate=(), isolated=isolated), at_s)

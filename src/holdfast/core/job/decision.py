@@ -1,4 +1,4 @@
-"""Defines the core's answer to an event."""
+"""Defines the result of `decide` for one event."""
 
 from msgspec import Struct
 
@@ -7,7 +7,10 @@ from holdfast.model.state import Choice, State
 
 
 class Decision(Struct, frozen=True):
-    """`why`: a message for people, empty if there is none. `choice`: the rung, if one was chosen."""
+    """The result of `decide`: the next state, the orders to execute, and the reason.
+
+    `why`: a log message for people; empty if there is none. `choice`: the rung, if one was chosen.
+    """
 
     state: State
     orders: tuple[AnyOrder, ...] = ()

@@ -1,4 +1,4 @@
-"""Opens incidents, adds faults to them, and puts faults into words. Pure."""
+"""Opens incidents, adds faults to them, and describes faults in words. Pure."""
 
 from typing import assert_never
 
@@ -23,12 +23,14 @@ from holdfast.model.state import (
 
 
 def with_new_incident(job: Job, fault: AnyFault, at_s: float) -> Job:
+    """Returns the job with a new incident that begins with this fault."""
     number = job.incidents + 1
     incident = Incident(number=number, attempt=job.attempt, since_s=at_s, faults=(fault,))
     return replace(job, incident=incident, incidents=number, bar_step=max(job.bar_step, job.step or 0))
 
 
 def with_fault(job: Job, fault: AnyFault) -> Job:
+    """Returns the job with one more fault in its open incident; at most a fixed number are kept."""
     assert job.incident is not None, "a fault belongs to an incident"
     faults = job.incident.faults
     if fault in faults or len(faults) >= ladder.FAULTS_MAX:
@@ -37,7 +39,7 @@ def with_fault(job: Job, fault: AnyFault) -> Job:
 
 
 def open_incident(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
-    """Opens an incident, or reopens the one of the same attempt."""
+    """Opens an incident and orders its diagnosis; an open incident of the same attempt is reopened."""
     why = words(fault)
     if job.incident is not None and job.incident.attempt == job.attempt:
         job = with_fault(
@@ -50,6 +52,7 @@ def open_incident(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Dec
 
 
 def words(fault: AnyFault) -> str:
+    """Returns a description of a fault, such as "n3 is lost: no heartbeat for 10 s"."""
     match fault:
         case ExitFault(rank=None):
             end = f"ended with {fault.code}" if fault.code >= 0 else f"was {_code_words(fault.code)}"

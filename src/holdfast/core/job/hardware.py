@@ -35,6 +35,7 @@ RECOVERING = Isolating | Stopping | Placing | Waiting | Checking | Healing
 
 
 def on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
+    """Returns the decision on a faulty device, depending on the phase."""
     job, phase = state.job, state.phase
     device = Device(node=event.node, device=event.device, code=event.code)
     if isinstance(phase, New | Ended | Finishing | Holding) or device in job.to_heal:
@@ -68,6 +69,7 @@ def _is_known(job: Job, device: Device) -> bool:
 
 
 def on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
+    """Returns the decision on a lost node, depending on the phase."""
     job, phase = state.job, state.phase
     if event.node in job.lost:
         return Decision(state)
@@ -91,7 +93,10 @@ def on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
 
 
 def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Policy) -> Decision:
-    """One more fault during a recovery: chooses the rung again, without charging the incident twice."""
+    """Chooses the rung again because of a further fault during a recovery.
+
+    The incident is charged to the budgets once.
+    """
     if job.incident is None:  # the first placement: there is no attempt to recover yet
         state = State(_forgetting(job, fault), phase)
         if isinstance(phase, Checking):  # it had a place, and may have none now
@@ -108,7 +113,7 @@ def _worse(job: Job, phase: RECOVERING, fault: AnyFault, at_s: float, policy: Po
 
 
 def _forgetting(job: Job, fault: AnyFault) -> Job:
-    """Takes the place from workers whose node was lost before the first start."""
+    """Returns the job without the placement of workers whose node was lost before the first start."""
     if not isinstance(fault, NodeFault):
         return job
     workers = tuple(
@@ -119,5 +124,6 @@ def _forgetting(job: Job, fault: AnyFault) -> Job:
 
 
 def did_not_heal(job: Job, phase: Healing, device: Device, at_s: float, policy: Policy) -> Decision:
+    """Returns the decision on a device that did not heal in time: the fault steps up to the next rung."""
     caused = device.code in policy.user_caused_codes
     return _worse(job, phase, DeviceFault(device=device, steps_up=True, user_caused=caused), at_s, policy)

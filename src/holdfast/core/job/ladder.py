@@ -1,7 +1,7 @@
 """Chooses the rung of the recovery ladder for an incident, and charges it to the budgets.
 
-The rules are those of docs/ladder.md. A choice's `why` reads "ACTION, because CAUSE"; that of `fail` is the cause alone.
-Pure: depends on the job and the policy only.
+docs/ladder.md describes the rules. A choice's `why` reads "ACTION, because CAUSE"; for the rung `fail` it is
+the cause alone. Pure: depends on the job and the policy only.
 """
 
 from msgspec import Struct
@@ -27,21 +27,21 @@ from holdfast.model.state import (
 )
 
 RESCHEDULES = ("reschedule-isolated", "reschedule-unconditional")
-FAULTS_MAX = 256  # of one incident; later ones would not change the choice
+FAULTS_MAX = 256  # per incident; further faults would not change the choice
 
 
 class Chosen(Struct, frozen=True):
-    """The rung, and the job with the budgets charged and its needs (isolate, place, heal) set."""
+    """The chosen rung, and the job with its budgets charged and its needs (isolate, place, heal) set."""
 
     choice: Choice
     job: Job
 
 
 def choose(job: Job, policy: Policy) -> Chosen:
-    """The rung for the job's open incident, from all its faults and its verdict.
+    """Returns the rung for the job's open incident, from all its faults and its verdict.
 
-    Called again when a fault arrives during a recovery: an incident is charged once, and its rung only ever goes up.
-    In shadow mode the workers stay where they are.
+    Called again for a fault that arrives during a recovery; an incident is charged once, and its rung never
+    goes down. In shadow mode the workers stay where they are.
     """
     chosen = _choose(job, policy)
     if not policy.shadow:
@@ -65,7 +65,9 @@ def _choose(job: Job, policy: Policy) -> Chosen:
 
 
 def reschedule_instead(job: Job, policy: Policy, reason: str) -> Chosen:
-    """Used where no replacement node is available. Without a restart left, the job waits for a node."""
+    """Returns the rung for a worker that cannot be replaced: reschedule the job, or wait for a node if no
+    restart is left.
+    """
     if _why_no_restart(job, policy):
         return wait_for_node(
             job, f"the worker cannot be replaced ({reason}), and {_why_no_restart(job, policy)}"
@@ -74,11 +76,15 @@ def reschedule_instead(job: Job, policy: Policy, reason: str) -> Chosen:
 
 
 def wait_for_node(job: Job, reason: str) -> Chosen:
+    """Returns the rung that waits for a healthy node."""
     return _chosen(job, "wait-for-node", f"wait for a node, because there is no healthy node: {reason}")
 
 
 def note_device(job: Job, device: Device, at_s: float, policy: Policy) -> tuple[Job, DeviceFault]:
-    """The job with the fault recorded; the fault steps up if it was seen too often within the window."""
+    """Returns the job with the device fault recorded, and the fault.
+
+    The fault steps up to the next rung if the device failed too often within the policy's time window.
+    """
     since_s = at_s - policy.device_repeat_window_s
     seen = (*(old for old in job.devices_seen if old.at_s > since_s), DeviceSeen(device=device, at_s=at_s))
     times = sum(old.device == device for old in seen)
@@ -96,7 +102,7 @@ def _incident(job: Job) -> Incident:
 
 
 def _is_rescheduling(incident: Incident) -> bool:
-    """Every worker is placed anew, or waits for a node."""
+    """Returns whether every worker is being placed again, or waits for a node."""
     return incident.rung in RESCHEDULES or incident.counted
 
 
@@ -108,11 +114,12 @@ def _chosen(job: Job, rung: str, why: str, *, isolate: tuple[str, ...] = (), cou
 
 
 def fail(job: Job, why: str) -> Chosen:
+    """Returns the rung that ends the job as failed."""
     return _chosen(replace(job, to_heal=(), to_isolate=()), "fail", why)
 
 
 def _why_no_restart(job: Job, policy: Policy) -> str:
-    """Why the whole job may not be rescheduled; empty if it may."""
+    """Returns the reason why the job may not be rescheduled; empty if it may."""
     if _incident(job).counted:
         return ""
     if policy.max_restarts is None:
@@ -127,7 +134,7 @@ def _why_no_restart(job: Job, policy: Policy) -> str:
 
 
 def _restart_words(job: Job, policy: Policy) -> str:
-    """`restart 1 of 8`: the one that the job is charged with now."""
+    """Returns the number of the restart that is being charged: "restart 1 of 8"."""
     return (
         f"restart {job.restarts} of {policy.max_restarts}" if policy.max_restarts is not None else "restart"
     )
@@ -137,8 +144,10 @@ def _restart_words(job: Job, policy: Policy) -> str:
 
 
 def _nodes_to_isolate(job: Job, incident: Incident) -> tuple[str, ...]:
-    """Nodes with workers that are lost or failed a check, or whose device did not heal and failed without the user's
-    input as its cause."""
+    """Returns the nodes of workers to isolate: lost, failed in a check, or with a device that did not heal.
+
+    A node whose device failed because of the user's input is not isolated.
+    """
     bad = dict.fromkeys(
         fault.device.node if isinstance(fault, DeviceFault) else fault.node
         for fault in incident.faults
@@ -153,7 +162,9 @@ def _is_bad(fault: DeviceFault) -> bool:
 
 
 def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
-    """Isolates the nodes, and places their workers elsewhere: only these where allowed, else all."""
+    """Returns the rung that isolates nodes and replaces their workers if the policy allows it, else
+    reschedules the job.
+    """
     job = _without_hardware_excuses(job, bad)
     reason = _what_is_wrong_with(_incident(job), bad)
     moved = [index for index, worker in enumerate(job.workers) if worker.node in bad]
@@ -181,7 +192,10 @@ def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
 
 
 def _elsewhere_before_the_start(job: Job, bad: tuple[str, ...], reason: str, moved: list[int]) -> Chosen:
-    """Before the first start this costs no restart, and is allowed even if restarts are off."""
+    """Returns the rung that places workers on other nodes before the first start.
+
+    This costs no restart, and is allowed even if the policy allows no restarts.
+    """
     job = replace(
         job,
         hardware_reschedules=job.hardware_reschedules + 1,
@@ -192,7 +206,9 @@ def _elsewhere_before_the_start(job: Job, bad: tuple[str, ...], reason: str, mov
 
 
 def _without_hardware_excuses(job: Job, bad: tuple[str, ...]) -> Job:
-    """Resets the counts "in a row": after a node or device fault, earlier failures need not be the code's fault."""
+    """Returns the job with its counts "in a row" reset: a node or device fault may explain the earlier
+    failures.
+    """
     heal = tuple(device for device in job.to_heal if device.node not in bad)
     return replace(job, to_heal=heal, hangs_in_a_row=0, problems_in_a_row=0, problem="", error="")
 
@@ -277,10 +293,12 @@ def _after_an_exit(job: Job, policy: Policy, fault: ExitFault) -> Chosen:
 
 
 def _is_the_same_error(job: Job, policy: Policy) -> bool:
-    """Whether this is the exception of the last restart, at the same place and step, and the checks found nothing.
+    """Returns whether an attempt failed with the same exception as the one before, and the checks found
+    nothing.
 
-    Progress, another problem, and a fault of a node or device reset the comparison. Before the first step, and in a log
-    without steps, errors count as the same until there is progress.
+    Place and step of the exception must be equal too. Progress, another problem, and a fault of a node or
+    device reset the comparison. Before the first step, and without steps in the log, errors count as the same
+    until there is progress.
     """
     verdict = _incident(job).verdict
     if policy.unconditional_restart and not policy.same_error_fails:
@@ -292,7 +310,9 @@ def _is_the_same_error(job: Job, policy: Policy) -> bool:
 
 
 def _is_same_step(step: int | None, before: int | None) -> bool:
-    """Allows a difference of one step: a rank may fail before or after another one prints the step."""
+    """Returns whether two steps differ by at most one: a rank may fail before or after another one prints the
+    step.
+    """
     if step is None or before is None:
         return step is before
     return abs(step - before) <= 1

@@ -1,4 +1,4 @@
-"""Measures the progress of a job: by steps, or by running time if its log names no steps. Pure."""
+"""Measures the progress of a job: by steps, or by running time if its log contains no steps. Pure."""
 
 from msgspec.structs import replace
 
@@ -9,6 +9,7 @@ from holdfast.model.state import Diagnosing, Job, Running, State
 
 
 def on_step(state: State, event: StepReached, policy: Policy) -> Decision:
+    """Records a step; the first step after a recovery ends the incident."""
     job, phase = state.job, state.phase
     if event.attempt != job.attempt or not isinstance(phase, Running | Diagnosing):
         return Decision(state)
@@ -25,7 +26,7 @@ def on_step(state: State, event: StepReached, policy: Policy) -> Decision:
 
 
 def _with_fresh_rows(job: Job) -> Job:
-    """Resets the counts "in a row" after progress."""
+    """Returns the job with its counts "in a row" reset, after progress."""
     return replace(job, hangs_in_a_row=0, problems_in_a_row=0, problem="", problem_step=None, error="")
 
 
@@ -37,9 +38,10 @@ def _again_in_training(job: Job, phase: Running, at_s: float, where: str) -> Dec
 
 
 def settled(state: State, phase: Running, at_s: float, policy: Policy) -> Decision:
-    """Without steps in its log, a job counts as training again once its new attempt has run for `settle_s`.
+    """Ends the incident of a job without steps in its log once the new attempt has run for `settle_s`
+    seconds.
 
-    Steps may still follow: loading or compiling can delay the first one.
+    Steps may still follow, because loading or compiling can delay the first one.
     """
     job = state.job
     if job.step is not None or (job.incident is None and not (job.hangs_in_a_row or job.problems_in_a_row)):

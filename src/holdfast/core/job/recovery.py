@@ -1,8 +1,8 @@
-"""Turns a chosen rung into orders: the first unmet need of the job decides the phase.
+"""Turns a chosen rung into orders: the first unmet need of the job determines the phase.
 
-The needs, in order: isolate nodes, end the processes of the attempt, place workers, heal devices, check nodes, start.
-Each is a field of `Job`, so an event in the middle of a recovery (a second node lost, a placement that failed) needs no
-special case: the phase is computed anew. Pure.
+The needs, in order: isolate nodes, end the processes of the attempt, place workers, heal devices, check
+nodes, start. Each is a field of `Job`, so an event during a recovery (a second lost node, a failed placement)
+needs no special case: the phase is computed again. Pure.
 """
 
 from typing import assert_never
@@ -50,7 +50,7 @@ from holdfast.model.state import (
 
 
 def act(chosen: Chosen, phase: AnyPhase, at_s: float, policy: Policy) -> Decision:
-    """The phase and the orders of a choice. In shadow mode it is only recorded."""
+    """Returns the phase and the orders for a chosen rung. In shadow mode the choice is only recorded."""
     job, choice = chosen.job, chosen.choice
     if policy.shadow:
         return _only_record(chosen, phase, at_s)
@@ -71,7 +71,7 @@ def act(chosen: Chosen, phase: AnyPhase, at_s: float, policy: Policy) -> Decisio
 
 
 def advance(job: Job, at_s: float) -> Decision:
-    """The phase and the orders for the first need that is not met."""
+    """Returns the phase and the orders for the first need of the job that is not met."""
     if job.to_isolate:
         return Decision(State(job, Isolating(since_s=at_s)), _isolate_orders(job))
     if job.alive:
@@ -88,7 +88,10 @@ def advance(job: Job, at_s: float) -> Decision:
 
 
 def finish(job: Job, at_s: float, ending: Ended, *, finish_s: float = 0.0, force: bool = False) -> Decision:
-    """Settles the outcome: ends what is left of the attempt, then the job."""
+    """Sets the outcome of the job: ends what is left of the attempt, then the job.
+
+    `finish_s`: time in seconds that the processes get to end by themselves. `force`: SIGKILL at once.
+    """
     if not job.alive:
         return end(job, ending)
     phase = Finishing(
@@ -105,12 +108,16 @@ def finish(job: Job, at_s: float, ending: Ended, *, finish_s: float = 0.0, force
 
 
 def end(job: Job, ending: Ended) -> Decision:
+    """Returns the final state, and the order that ends the job."""
     order = EndJob(outcome=ending.outcome, code=ending.code, reason=ending.reason)
     return Decision(State(job, ending), (order,), f"{ending.outcome}: {ending.reason}")
 
 
 def orders_again(state: State) -> tuple[AnyOrder, ...]:
-    """The orders that are under way in this state. A resumed controller gives them again."""
+    """Returns the orders in progress in this state.
+
+    A controller that resumes from its journal repeats them.
+    """
     job = state.job
     match state.phase:
         case New() | Holding():
@@ -139,6 +146,7 @@ def orders_again(state: State) -> tuple[AnyOrder, ...]:
 
 
 def place_order(job: Job) -> PlaceWorkers:
+    """Returns the order to place all workers that have no node."""
     missing = tuple(index for index, worker in enumerate(job.workers) if worker.node is None)
     keep = tuple(worker.node for worker in job.workers if worker.node is not None)
     without = tuple(dict.fromkeys((*job.isolated, *job.to_isolate, *job.lost)))
@@ -146,20 +154,21 @@ def place_order(job: Job) -> PlaceWorkers:
 
 
 def check_order(job: Job) -> CheckNodes:
-    """For all nodes that still need a check, with the suite of the first of them."""
+    """Returns the order to check all nodes that still need it, with the suite of the first of them."""
     waiting = [worker for worker in job.workers if worker.to_check]
     nodes = tuple(dict.fromkeys(worker.node for worker in waiting if worker.node is not None))
     return CheckNodes(attempt=job.attempt + 1, nodes=nodes, suite=waiting[0].to_check)
 
 
 def diagnose_order(job: Job) -> Diagnose:
+    """Returns the order to diagnose the open incident."""
     assert job.incident is not None, "only an open incident is diagnosed"
     boot = job.boot or BootChecked(status="")
     return Diagnose(incident=job.incident.number, attempt=job.attempt, boot=boot.status, known=boot.known)
 
 
 def exit_code(code: int) -> int:
-    """As a shell reports it: 128 + N for signal N."""
+    """Returns an exit code as a shell has it: 128 + N for signal N, which is -N here."""
     return code if code >= 0 else 128 - code
 
 
@@ -177,7 +186,7 @@ def _fail(chosen: Chosen, at_s: float, policy: Policy) -> Decision:
 
 
 def _only_record(chosen: Chosen, phase: AnyPhase, at_s: float) -> Decision:
-    """Shadow mode: marks the incident as handled and leaves the training alone."""
+    """Marks the incident as handled and changes nothing in the training (shadow mode)."""
     assert chosen.job.incident is not None, "a choice belongs to an incident"
     job = chosen.job
     choice = replace(chosen.choice, shadow=True)
@@ -195,7 +204,7 @@ def _finished(phase: AnyPhase) -> tuple[int, ...]:
 
 
 def _failure_code(job: Job) -> int:
-    """The launch command's exit code if it is known, else the first failed rank's."""
+    """Returns the exit code of the failed launch command if it is known, else the first failed rank's."""
     faults = job.incident.faults if job.incident else ()
     exits = [fault for fault in faults if isinstance(fault, ExitFault | StartFault)]
     commands = [fault for fault in exits if isinstance(fault, StartFault) or fault.rank is None]

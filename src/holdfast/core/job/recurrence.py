@@ -1,4 +1,4 @@
-"""Compares failures, and decides whether another start would fail the same way. Pure."""
+"""Compares failures of attempts, and decides whether another start would fail in the same way. Pure."""
 
 import re
 
@@ -18,7 +18,10 @@ SURE = 0.8  # that the training code is at fault
 
 
 def problem_key(verdict: Verdict) -> str:
-    """Category and first error, without numbers, places and ranks: equal for the same problem in another attempt."""
+    """Returns a key that is equal for the same problem in different attempts: category and first error.
+
+    Numbers, places and ranks are removed from the error.
+    """
     text = verdict.first_error.text if verdict.first_error else ""
     return f"{verdict.category}:{_without_numbers(text)}"[:KEY_MAX]
 
@@ -39,7 +42,7 @@ def cause_key(text: str) -> str:
 
 
 def _without_numbers(text: str) -> str:
-    """Without ranks, addresses, folders and numbers."""
+    """Returns the text without ranks, addresses, folders and numbers."""
     text = re.sub(
         r"\b(?:on |in |of )?\[?ranks? ?\d+(?:(?:, | and )\d+)*\]?:? ?", "", text, flags=re.IGNORECASE
     )
@@ -50,18 +53,18 @@ def _without_numbers(text: str) -> str:
 
 
 def is_user_code(verdict: Verdict) -> bool:
-    """True if the training code, its data or its libraries are certainly at fault: the same start would fail the
-    same way.
+    """Returns whether the training's code, data or libraries are certainly at fault, so that the same start
+    fails again.
     """
     return verdict.confidence >= SURE and verdict.category in USER_CODE
 
 
 def would_come_back(verdict: Verdict) -> bool:
-    """True for an exception of the run's own code, data or settings: another start with the same input raises it
-    again.
+    """Returns whether the failure is an exception of the run's own code, data or settings, which the same
+    input raises again.
 
-    Decided by category and advised action (a change of the run). An exception about a missing answer from elsewhere
-    never counts.
+    Category and advised action (a change of the run) decide. An exception about a remote service that did not
+    answer never counts.
     """
     if not verdict.raised or verdict.category not in USER_CODE or is_environment(verdict):
         return False
@@ -72,13 +75,19 @@ def would_come_back(verdict: Verdict) -> bool:
 
 
 def is_environment(verdict: Verdict) -> bool:
-    """True for a cause outside the training code: another start, perhaps on another node, can help."""
+    """Returns whether the cause is outside the training code, so that another start, perhaps on another node,
+    can help.
+    """
     outside = ("hardware", "network", "host", "scheduler")
     ends = ("process_killed", "process_stopped", "terminated", "host_oom", "cgroup_oom", "nccl_network_error")
     return verdict.class_ in outside or verdict.category in ends
 
 
 def raised(error: ErrorRecord, place: str) -> str:
-    """`ValueError at train.py:88: bad sample #`: equal for the same exception of another attempt. As Verdict.raised."""
+    """Returns a key that is equal for the same exception in different attempts: "ValueError at train.py:88:
+    bad sample #".
+
+    It is the value of Verdict.raised.
+    """
     message = _without_numbers(error.message.partition("\n")[0])
     return f"{error.type} at {place}: {message}"[:KEY_MAX]

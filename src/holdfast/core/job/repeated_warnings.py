@@ -1,4 +1,4 @@
-"""Suppresses warnings that an earlier attempt already gave. Pure.
+"""Suppresses warnings that an earlier attempt of the job already gave. Pure.
 
 This applies to the console, the fault-tolerance log and `holdfast log`. The journal keeps every warning.
 """
@@ -7,8 +7,8 @@ import re
 
 from holdfast.late_pattern import late
 
-# Findings about how the job runs, which tend to repeat in each attempt. What happened in an attempt (a hang, a diverged
-# loss, processes left behind) is news each time.
+# Findings about how the job runs, which tend to repeat in each attempt. Findings about one attempt (a hang, a
+# diverged loss, processes left behind) are always shown.
 WARNINGS = frozenset(
     {
         *(
@@ -28,7 +28,7 @@ WARNINGS = frozenset(
 KEPT_MAX = 1_000
 QUOTED_MAX = 100
 ATTEMPT = late(r"\battempt-\d+")
-# A number after one of these words is an identity, anywhere else an amount.
+# A number after one of these words identifies something, anywhere else it is an amount.
 NUMBER = late(
     r"(?P<who>\b(?:ranks?|workers?|nodes?|devices?|[GN]PUs?) \d+(?:(?:, | and )\d+)*)|(?<![\w-])\d+(?:[.,:]\d+)*"
 )
@@ -42,7 +42,10 @@ class Repeats:
         self._said_in: int | None = None
 
     def shown(self, finding: str, text: str, attempt: int) -> str | None:
-        """What to print: the text; for the first repeated warning of an attempt one line in its place; else None."""
+        """Returns what to print for a warning; None if it is suppressed.
+
+        The first repeated warning of an attempt is replaced by one line, and later ones are suppressed.
+        """
         if finding not in WARNINGS:
             return text
         key = finding, _without_amounts(text)

@@ -1,6 +1,6 @@
-"""Computes how a job spent its time: on steps that count, and on the parts of each incident.
+"""Computes how a job spent its time: on steps that count, and on the parts of each incident. Pure.
 
-Each moment belongs to exactly one part, so the parts sum to the job's total time. Pure.
+Each moment belongs to exactly one part, so the parts sum to the job's total time.
 """
 
 from collections.abc import Iterable
@@ -29,20 +29,21 @@ from holdfast.model.state import (
 
 PARTS_MAX = 64  # per incident; later parts are added to the last one of their kind
 DETECTION, REPEATED, STARTING, STANDING = "detection", "repeated-steps", "starting", "standing"
-UNSUPERVISED = "unsupervised"  # no controller ran, and the job had failed when one started
+UNSUPERVISED = "unsupervised"  # no controller ran; the job had failed when one started again
 
 
 class Part(Struct, frozen=True):
-    """A part of an incident. `what`: how the time was spent."""
+    """Time that an incident cost, of one kind. `what`: the kind, such as "detection" or "placing"."""
 
     what: str
     seconds: float
 
 
 class Spent(Struct, frozen=True, kw_only=True):
-    """Seconds of a whole job. `useful_s`: on steps that count. `started_s`: before the first step.
+    """How a whole job spent its time, in seconds, apart from incidents.
 
-    `ending_s`: from the decision to end the job until its end, outside of incidents.
+    `useful_s`: on steps that count. `started_s`: before the first step. `ending_s`: from the decision to end
+    the job until its end.
     """
 
     useful_s: float = 0.0
@@ -51,7 +52,7 @@ class Spent(Struct, frozen=True, kw_only=True):
 
 
 class KeptSpending(Struct, frozen=True, kw_only=True):
-    """A stored Spending, from which another one continues."""
+    """The stored state of a Spending, from which another Spending continues."""
 
     useful_s: float
     started_s: float
@@ -67,7 +68,7 @@ class KeptSpending(Struct, frozen=True, kw_only=True):
 
 
 class Spending:
-    """Accumulates time from each event with the states before and after it."""
+    """Accumulates how a job spends its time, from each event with the states before and after it."""
 
     def __init__(self) -> None:
         self._useful_s = self._started_s = self._ending_s = 0.0
@@ -81,6 +82,7 @@ class Spending:
         self._alone_s = 0.0  # the part of it without a controller
 
     def hear(self, before: State, event: AnyEvent, after: State) -> None:
+        """Adds the time since the previous event. `before`, `after`: the states around this event."""
         self._pass(before, event.at_s)
         if after.job.attempt != self._attempt:
             self._new_attempt(after.job.attempt)
@@ -93,7 +95,9 @@ class Spending:
             self._open(incident, event)
 
     def hear_steps(self, steps: Iterable[StepReached]) -> None:
-        """Processes steps of the current attempt while the job runs without an open incident."""
+        """Processes several steps of the current attempt at once, while the job runs without an open
+        incident.
+        """
         for step in steps:
             last_s, self._last_s = self._last_s, step.at_s
             passed_s = 0.0 if last_s is None else max(0.0, step.at_s - last_s)
@@ -102,6 +106,7 @@ class Spending:
             self._reach(step.step)
 
     def kept(self) -> KeptSpending:
+        """Returns the state to store."""
         return KeptSpending(
             useful_s=self._useful_s,
             started_s=self._started_s,
@@ -117,6 +122,7 @@ class Spending:
         )
 
     def restore(self, kept: KeptSpending) -> None:
+        """Continues from a stored state."""
         self._useful_s, self._started_s, self._ending_s = kept.useful_s, kept.started_s, kept.ending_s
         self._last_s = kept.last_s
         self._parts = {number: list(parts) for number, parts in kept.parts.items()}
@@ -125,6 +131,7 @@ class Spending:
 
     @property
     def spent(self) -> Spent:
+        """Returns the seconds spent so far, apart from incidents."""
         return Spent(
             useful_s=self._useful_s + self._since_step_s + self._alone_s,
             started_s=self._started_s,
@@ -133,12 +140,14 @@ class Spending:
 
     @property
     def is_settled(self) -> bool:
-        """True if the assignment of all time so far is final."""
+        """Returns whether all time so far has its final assignment."""
         return not self._since_step_s and not self._alone_s
 
     @property
     def incidents(self) -> tuple[int, ...]:
-        """Returns incidents with parts. 0: a restart that a user requested before the first incident."""
+        """Returns the numbers of incidents that cost time. 0: a restart that a user requested before the
+        first incident.
+        """
         return tuple(self._parts)
 
     def parts(self, incident: int) -> tuple[Part, ...]:
@@ -146,6 +155,7 @@ class Spending:
         return tuple(self._parts.get(incident, ()))
 
     def forget(self, incident: int) -> None:
+        """Removes the parts of one incident."""
         self._parts.pop(incident, None)
 
     def _pass(self, before: State, at_s: float) -> None:
@@ -179,7 +189,9 @@ class Spending:
         self._attempt, self._step = attempt, None
 
     def _reach(self, step: int) -> None:
-        """Splits the time since the previous step: the share of repeated steps is lost."""
+        """Splits the time since the previous step; the share of repeated steps is assigned to the last
+        incident.
+        """
         passed_s = self._since_step_s + self._alone_s
         self._since_step_s = self._alone_s = 0.0
         before, self._step = self._step, max(step, self._step or step)
@@ -191,7 +203,7 @@ class Spending:
             self._add(self._incident, REPEATED, passed_s * repeated)
 
     def _open(self, incident: Incident, event: AnyEvent) -> None:
-        """Opens an incident. For a hang, the time since the last step is lost."""
+        """Opens an incident. For a hang, the time since the last step is assigned to it as detection."""
         self._incident = incident.number
         if self._alone_s:
             self._add(incident.number, UNSUPERVISED, self._alone_s)
@@ -212,7 +224,7 @@ class Spending:
 
 
 def _part_of(phase: AnyPhase, incident: Incident, attempt: int) -> str:
-    """Returns the part that this phase counts as while an incident is open."""
+    """Returns the kind of part that a phase counts as while an incident is open."""
     match phase:
         case Running():
             return STARTING if attempt > incident.attempt else STANDING

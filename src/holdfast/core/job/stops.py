@@ -1,4 +1,4 @@
-"""Infers who stopped a job from the reason text, for journals that do not record it. Pure."""
+"""Infers who stopped a job from the text of the reason, for old journals that do not record it. Pure."""
 
 PREEMPTED = (
     "Slurm gives the nodes to a job of higher priority",
@@ -8,7 +8,10 @@ SCHEDULER = ("the time limit of the Slurm job", "the Slurm job was cancelled")
 
 
 def asked_by(reason: str) -> str:
-    """Returns the value of StopRequested.by. Journals up to version 0.1.0 contain only the reason."""
+    """Returns who requested a stop, as in StopRequested.by; empty if unknown.
+
+    Journals up to version 0.1.0 contain only the reason.
+    """
     if reason.startswith(PREEMPTED):
         return "preemption"
     if reason.startswith(SCHEDULER):

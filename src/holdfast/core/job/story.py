@@ -1,6 +1,6 @@
-"""Builds the fault-tolerance log and a job summary from events and decisions.
+"""Builds the fault-tolerance log and the summary of a job from its events and decisions. Pure.
 
-The result depends only on the journal: equal events produce an equal story. Times come from the events. Pure.
+The result depends only on the journal: equal events produce an equal story. Times come from the events.
 """
 
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ KINDS = (
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the fault-tolerance log. `kind`: one of KINDS.
 
-    `finding`, `numbers`: kind and values of a finding that never blocks.
+    `finding`, `numbers`: kind and values of a finding that never blocks; empty for other lines.
     """
 
     at_s: float
@@ -87,6 +87,8 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RungTaken(Struct, frozen=True, kw_only=True):
+    """A rung that was chosen in an incident. `shadow`: it was only recorded."""
+
     at_s: float
     rung: str
     why: str
@@ -97,7 +99,7 @@ class RungTaken(Struct, frozen=True, kw_only=True):
 
 
 class RankEnd(Struct, frozen=True, kw_only=True):
-    """A rank that ended during an incident, or caused it. `rank` None: the command of the worker."""
+    """The end of a process that belongs to an incident. `rank`: None for the launch command of the worker."""
 
     at_s: float
     worker: int
@@ -107,14 +109,13 @@ class RankEnd(Struct, frozen=True, kw_only=True):
 
 
 class IncidentStory(Struct, frozen=True, kw_only=True):
-    """One incident.
+    """The history of one incident: its faults, verdict, rungs, and how it ended.
 
     `took_s`: seconds from detection until training resumes; None while it is open or if the job ended in it.
-    `step_before`: the best step of the failed attempt. `step_resumed`: the first step after the recovery.
-    `steps_lost`: steps to repeat; None if a step is unknown. `acknowledged_by`: the first user who acknowledged it.
-    `corrections`: of the verdict by users, the newest last. `nodes`, `nodes_after`: by worker, of the failed attempt
-    and of the one that resumed. `spent`: how its time was spent. `troubles`: failed checks. `ended`: the job ended in
-    it.
+    `step_before`: the best step of the failed attempt; `step_resumed`: the first one after the recovery.
+    `steps_lost`: steps to repeat; None if unknown. `corrections`: users' corrections of the verdict. `nodes`,
+    `nodes_after`: node by worker, of the failed and of the resumed attempt. `troubles`: failed checks.
+    `ended`: the job ended in it.
     """
 
     number: int
@@ -142,7 +143,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
 
 
 class AttemptStory(Struct, frozen=True, kw_only=True):
-    """One attempt. `nodes`: by worker. `first_step`, `last_step`: None if its log contains no steps."""
+    """The history of an attempt. `nodes`: node by worker. Steps: None if its log contains none."""
 
     number: int
     started_at_s: float
@@ -154,7 +155,7 @@ class AttemptStory(Struct, frozen=True, kw_only=True):
 
 
 class RankKnown(Struct, frozen=True, kw_only=True):
-    """A rank of the current attempt. `code`: its exit code, after it ended."""
+    """A rank of the current attempt: its worker, its process, and after its end the exit code."""
 
     rank: int
     worker: int
@@ -164,11 +165,11 @@ class RankKnown(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The job after the last event. `outcome`: empty until the job has ended.
+    """The state and the history of a job after its last event.
 
-    `phase_since_s`: start of the phase. `reason`: why the job ended or is ending. `ended_by`: as in StopRequested.
-    `moved`: why the scheduler ended all processes; empty: it did not, or has restarted them. `nodes`: by worker.
-    `workers`: their number. `devices`: of these nodes, from the boot check.
+    `outcome`: empty until the job has ended. `reason`: why it ended or is ending. `ended_by`: as in
+    StopRequested. `moved`: why the scheduler ended all processes; empty if it did not, or has restarted them.
+    `nodes`: node by worker. `devices`: number of devices on these nodes, from the boot check.
     """
 
     job: str
@@ -200,7 +201,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class KeptStory(Struct, frozen=True, kw_only=True):
-    """A stored Story, from which another one continues."""
+    """The stored state of a Story, from which another Story continues."""
 
     state: State
     submitted_at_s: float | None
@@ -216,7 +217,7 @@ class KeptStory(Struct, frozen=True, kw_only=True):
 
 
 class Story:
-    """Processes each event with its decision, in order, and returns the log lines that it adds."""
+    """Follows a job's events and decisions, in order, and returns the log lines for each."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -233,6 +234,7 @@ class Story:
         self._devices: dict[str, int] = {}  # by node
 
     def hear(self, event: AnyEvent, decision: Decision) -> list[Line]:
+        """Processes one event with its decision, and returns the log lines for it."""
         if isinstance(event, IncidentAcknowledged | VerdictCorrected):
             return [self._note_remark(event)]
         before, self.state = self.state, decision.state
@@ -256,7 +258,7 @@ class Story:
         return lines
 
     def hear_steps(self, steps: Sequence[StepReached], state: State) -> None:
-        """Processes steps of the current attempt that only led to this state, while `awaits_step` is False."""
+        """Processes several steps that changed nothing else, while `awaits_step` is False."""
         self.state = state
         self._last_at_s = steps[-1].at_s
         self._spending.hear_steps(steps)
@@ -265,15 +267,17 @@ class Story:
 
     @property
     def awaits_step(self) -> bool:
-        """True if the next step can be the first one after an incident."""
+        """Whether the next step can be the first one after an incident."""
         last = next(reversed(self._incidents.values()), None)
         return last is not None and last.step_resumed is None
 
     @property
     def ended(self) -> bool:
+        """Whether the job has ended."""
         return isinstance(self.state.phase, Ended)
 
     def summary(self) -> Summary:
+        """Returns the state and the history of the job so far."""
         job, phase = self.state.job, self.state.phase
         ended = phase if isinstance(phase, Ended) else None
         return Summary(
@@ -360,7 +364,7 @@ class Story:
         self._note_incident(before, event, decision)
 
     def _note_surroundings(self, before: State, event: AnyEvent, decision: Decision) -> None:
-        """Records who stops the job and which nodes it runs on."""
+        """Records who stops the job, and which nodes it runs on."""
         match event:
             case StopRequested() if decision.state != before:
                 self._ended_by = event.by or asked_by(event.reason)
@@ -393,7 +397,9 @@ class Story:
             )
 
     def _note_resumed(self, event: StepReached) -> None:
-        """Computes lost steps from the first step after the recovery. Ignores steps during a diagnosis."""
+        """Computes the lost steps from the first step after the recovery, not from steps during a
+        diagnosis.
+        """
         last = next(reversed(self._incidents.values()), None)
         if last is None or last.step_resumed is not None or event.attempt != self.state.job.attempt:
             return
@@ -408,7 +414,7 @@ class Story:
         )
 
     def _note_remark(self, event: IncidentAcknowledged | VerdictCorrected) -> Line:
-        """Records a user's remark on an incident. It is no sign of life, because an ended job can receive one."""
+        """Records a user's remark on an incident. The remark may come long after the job has ended."""
         known = self._incidents.get(event.incident)
         if known is not None and isinstance(event, VerdictCorrected):
             said = Correction(category=event.category, text=event.text, by=event.by, at_s=event.at_s)
@@ -460,7 +466,7 @@ class Story:
 
 
 def placed_nodes(job: Job) -> dict[int, str]:
-    """Returns nodes by worker, without workers that have no node."""
+    """Returns the node of each worker, without workers that have no node."""
     return {number: worker.node for number, worker in enumerate(job.workers) if worker.node}
 
 
@@ -477,7 +483,7 @@ def _rung(choice: Choice, at_s: float, job: Job) -> RungTaken:
 
 
 def _with_seen(told: IncidentStory, event: AnyEvent) -> IncidentStory:
-    """Adds failed checks and ended processes of the attempt to the incident."""
+    """Returns the incident with the failed checks and ended processes of the event added."""
     if isinstance(event, NodesChecked) and event.context == ON_FAILURE:
         return replace(told, troubles=(*told.troubles, *event.troubles)[:TROUBLES_MAX])
     if isinstance(event, RankExited | WorkerExited) and event.attempt == told.attempt:

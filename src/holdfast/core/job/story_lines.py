@@ -47,7 +47,7 @@ RECORD_ONLY = frozenset({"environment", "command-running", "rendezvous"})
 
 
 def texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str, str]]:
-    """Returns the (kind, text) pairs of one event, in order."""
+    """Returns the (kind, text) pairs of the log lines for one event, in order."""
     found: list[tuple[str, str]] = []
     if told := _of_the_event(before, event, decision):
         found.append(told)
@@ -75,7 +75,7 @@ def _verdict_of(state: State) -> Verdict | None:
 
 
 def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[str, str] | None:
-    """Returns the line of the event itself; None if it changed nothing and has no message."""
+    """Returns the line on the event itself; None if it changed nothing and has no message."""
     match event:
         case JobSubmitted():
             command = f": {shlex.join(event.command)}" if event.command else ""
@@ -110,7 +110,7 @@ def _of_the_event(before: State, event: AnyEvent, decision: Decision) -> tuple[s
 
 
 def _is_news(before: State, event: RankExited | WorkerExited, decision: Decision) -> bool:
-    """True if a rank died while its launcher continues: the launcher handles it, and the log mentions it."""
+    """Returns whether a rank died while its launcher continues, which deserves a log line but no incident."""
     return (
         isinstance(before.phase, Running)
         and bool(event.code)
@@ -137,7 +137,7 @@ def _of_the_decision(before: State, decision: Decision) -> tuple[str, str] | Non
 
 
 def _out_of_reach(job: Job) -> str:
-    """Returns a note about lost nodes, on which processes may remain."""
+    """Returns a note about lost nodes, on which processes may remain; empty if there are none."""
     faults = job.incident.faults if job.incident is not None else ()
     lost = [one.node for one in faults if isinstance(one, NodeFault) and one.node in job.lost]
     return f", but perhaps on {listed(lost)}, out of reach" if lost else ""
@@ -148,11 +148,11 @@ def _nodes(job: Job) -> str:
 
 
 def _is_no_news(before: State, event: NodesChecked) -> bool:
-    """True if a spare passed its check again."""
+    """Returns whether a spare passed its check again, which needs no log line."""
     known = {one.node for one in before.job.passed}
     return event.context == IDLE and event.status != FAIL and known.issuperset(event.nodes)
 
 
 def _has_several(state: State) -> bool:
-    """True if lines must include the node."""
+    """Returns whether the job has several workers, so that lines must name the node."""
     return len(state.job.workers) > 1

@@ -1,4 +1,4 @@
-"""Puts verdicts, checks, phases and ends of a job into words for people. Pure."""
+"""Describes verdicts, checks, phases and outcomes of a job in words for people. Pure."""
 
 from collections.abc import Iterable
 from typing import assert_never
@@ -30,24 +30,28 @@ from holdfast.model.state import (
 )
 from holdfast.model.verdicts import Culprit, Verdict
 
-LOOK_AT = "to look at"  # begins a line about a check that warns
+LOOK_AT = "to look at"  # start of a line about a check that warns
 NAMES_MAX = 4  # names in one line
 
 
 def listed(nodes: Iterable[str]) -> str:
-    """The names, each once, at most `NAMES_MAX` of them: `n0, n1, n2, n3 and 508 more`."""
+    """Returns the names, each once, at most `NAMES_MAX` of them: "n0, n1, n2, n3 and 508 more"."""
     names = list(dict.fromkeys(nodes))
     more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
     return ", ".join(names[:NAMES_MAX]) + more
 
 
 def action_words(choice: Choice) -> str:
-    """`reschedule the job (restart 1 of 8), because rank 2 ran out of GPU memory`."""
+    """Returns the chosen action with its reason: "reschedule the job (restart 1 of 8), because rank 2 ran out
+    of GPU memory".
+    """
     return f"fail the job, because {choice.why}" if choice.rung == "fail" else choice.why
 
 
 def verdict_words(verdict: Verdict) -> str:
-    """One line: the title, its confidence, the culprits, and the place of the first error."""
+    """Returns a verdict on one line: the title, the confidence, the culprits, and the place of the first
+    error.
+    """
     words = f"{verdict.title} ({verdict.category}, {verdict.confidence:.0%} sure)"
     if verdict.culprits:
         named = "; ".join(culprit_words(culprit) for culprit in verdict.culprits[:NAMES_MAX])
@@ -60,7 +64,7 @@ def verdict_words(verdict: Verdict) -> str:
 
 
 def remark_words(event: IncidentAcknowledged | VerdictCorrected) -> str:
-    """`incident 3: acknowledged by ana`; `incident 3: the verdict is corrected to data_error by ana: shard 19 is torn`."""
+    """Returns a user's remark on an incident as a log line: "incident 3: acknowledged by ana"."""
     done = (
         f"the verdict is corrected to {event.category}"
         if isinstance(event, VerdictCorrected)
@@ -70,14 +74,18 @@ def remark_words(event: IncidentAcknowledged | VerdictCorrected) -> str:
 
 
 def request_words(event: StopRequested | RestartRequested) -> str:
-    """`the job is asked to stop at once: SIGTERM was sent to Holdfast`; `ana asks for a restart: new data`."""
+    """Returns a request to stop or restart as a log line: "ana asks for a restart: new data"."""
     if isinstance(event, StopRequested):
         return f"the job is asked to stop{' at once' if event.force else ''}: {event.reason}"
     return f"{event.by} asks for a restart" + (f": {event.reason}" if event.reason else "")
 
 
 def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
-    """`boot check: 31 passed, 2 to look at, 4 skipped, in 1.2 s`. `is_named`: names the node even if there is only one."""
+    """Returns the result of a check of nodes on one line: "boot check: 31 passed, 2 to look at, 4 skipped, in
+    1.2 s".
+
+    `is_named`: name the node even if the job has only one.
+    """
     name = check_name(event)
     is_named = is_named or len(event.nodes) > 1 or event.context == IDLE
     where = f" of {listed(event.nodes)}" if is_named and event.nodes else ""
@@ -92,7 +100,9 @@ def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
 
 
 def not_again_words(before: Job, after: Job, at_s: float) -> str:
-    """`boot check: not made again, all nodes passed it 2 min ago`; empty if every new place is checked."""
+    """Returns a note that nodes are not checked again because they passed recently; empty if every new node
+    is checked.
+    """
     pairs = zip(before.workers, after.workers, strict=False)
     fresh = [new for old, new in pairs if old.node is None and new.node is not None]
     passed = {one.node: one.at_s for one in before.passed}
@@ -109,11 +119,17 @@ def not_again_words(before: Job, after: Job, at_s: float) -> str:
 
 
 def check_name(event: NodesChecked) -> str:
+    """Returns the name of a check of nodes: "boot check" before a start, "troubleshooting" after
+    a failure.
+    """
     return "troubleshooting" if event.context == ON_FAILURE else "boot check"
 
 
 def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
-    """A line for each failure and warning, with advice. `is_named`: names the node even if there is only one."""
+    """Returns a line for each failure and warning of a check of nodes, with advice.
+
+    `is_named`: name the node even if the job has only one.
+    """
     several = len(event.nodes) > 1
     if event.why_not and not several:
         return []  # `check_words` says it
@@ -127,6 +143,7 @@ def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
 
 
 def culprit_words(culprit: Culprit) -> str:
+    """Returns a culprit with host, worker, rank and device, as far as known."""
     parts = (
         f"rank {culprit.rank}" if culprit.rank is not None else "",
         f"worker {culprit.worker}" if culprit.worker is not None else "",
@@ -137,13 +154,15 @@ def culprit_words(culprit: Culprit) -> str:
 
 
 def ended_words(phase: Ended) -> str:
-    """`succeeded`, `failed with exit code 1`, `was stopped with exit code 130`."""
+    """Returns the outcome of a job: "succeeded", "failed with exit code 1", "was stopped with
+    exit code 130".
+    """
     word = "was stopped" if phase.outcome == "stopped" else phase.outcome
     return word if phase.outcome == "succeeded" else f"{word} with exit code {phase.code}"
 
 
 def phase_words(job: Job, phase: AnyPhase) -> str:  # noqa: C901 - one case per phase
-    """What the job does now."""
+    """Returns a description of the current phase, such as "checking n0, n1 before attempt 2 starts"."""
     match phase:
         case New():
             return "not submitted yet"

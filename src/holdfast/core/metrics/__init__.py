@@ -1,1 +1,3 @@
-"""Computes the metrics that Prometheus scrapes, and interprets data from Prometheus. Pure."""
+"""Computes the metrics that Prometheus scrapes from Holdfast, and interprets series and alerts of a
+Prometheus. Pure.
+"""

@@ -18,9 +18,12 @@ WORDS_MAX = 400
 
 
 def alerts_of(summary: Summary, at_s: float, *, url: str = "") -> list[Alert]:
-    """Returns one alert per open incident and per recently closed one. `url`: of the page about the job.
+    """Returns one alert per open incident and per recently closed one.
 
-    The category is an annotation: it comes with the verdict, and a changed label creates another alert.
+    `url`: of the job's page, for the link in the alert.
+
+    The category is an annotation and no label: it comes with the verdict, and a changed label would create
+    another alert.
     """
     is_over = bool(summary.outcome)
     return [
@@ -55,7 +58,7 @@ def _alert(job: str, one: IncidentStory, at_s: float, url: str, *, ended_s: floa
     )
 
 
-# What others send ----------------------------------------------------------------------------------------
+# Received alerts -----------------------------------------------------------------------------------------
 
 
 def evidence(
@@ -109,6 +112,9 @@ def _key(alert: ReceivedAlert) -> str:
 
 
 def _short(name: str) -> str:
-    """Returns the short host name: node-1 for "node-1.example.com:9100". Keeps an IP address, without its port."""
+    """Returns the short host name: node-1 for "node-1.example.com:9100".
+
+    Keeps an IP address, without its port.
+    """
     host = name.rpartition(":")[0] if name.count(":") == 1 else name
     return host if host.replace(".", "").isdecimal() else host.partition(".")[0].lower()

@@ -1,9 +1,10 @@
-"""Compares the metrics of all devices of a job around an incident: utilisation, SM and tensor activity, congestion.
-Pure.
+"""Compares the metrics of all devices of a job around an incident, as evidence: utilisation, SM and tensor
+activity, power.
 
-The rules follow the platforms' handbooks. If all ranks are low, they wait for one. If one rank is low, it is at
-fault. High utilisation with low SM activity means blocked communication. High SM activity with low tensor activity
-means a spinning collective. A further rule finds the device that changed first.
+If all devices became idle, their ranks wait for one rank. If one device became idle, its rank is at fault.
+High utilisation with low SM activity means blocked communication. High SM activity with low tensor activity
+means a spinning collective. A further rule finds the device that changed first. The rules follow the
+platforms' handbooks. Pure.
 """
 
 import math
@@ -42,7 +43,10 @@ MEASURES = {
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """One series. `device`: GPU number or RDMA device. `values`: (seconds since the epoch, value), ascending."""
+    """The time series of one quantity of one device. `device`: GPU number, or name of an RDMA device.
+
+    `values`: (seconds since the epoch, value), ascending.
+    """
 
     quantity: str
     node: str
@@ -51,7 +55,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
 
 class Levels(Struct, frozen=True):
-    """Medians before and during the incident; None: no values."""
+    """The median of a quantity before and during an incident; None without values."""
 
     before: float | None
     during: float | None
@@ -62,7 +66,7 @@ ByPlace = Mapping[Place, tuple[tuple[float, float], ...]]
 
 
 def facts(readings: Sequence[Reading], at_s: float) -> list[Fact]:
-    """Returns facts about the incident found at `at_s`, the most significant first."""
+    """Returns evidence on the incident that was found at `at_s`, the most significant first."""
     series = _by_quantity(readings)
     found = [
         *_xids(series, at_s),
@@ -76,7 +80,7 @@ def facts(readings: Sequence[Reading], at_s: float) -> list[Fact]:
 
 
 def with_device_metrics(answer: Diagnosis, found: Sequence[Fact], note: Words | None = None) -> Diagnosis:
-    """Returns the diagnosis with these facts as evidence. `note`: why facts are missing."""
+    """Returns the diagnosis with device metrics added as evidence. `note`: why some are missing."""
     notes = (*answer.notes, note) if note is not None else answer.notes
     return replace(answer, evidence=(*answer.evidence, *found), notes=notes)
 
@@ -110,7 +114,7 @@ def _level(values: Sequence[tuple[float, float]], from_s: float, to_s: float) ->
 
 
 def _activity(series: Mapping[str, ByPlace], at_s: float) -> Iterator[Fact]:
-    """Yields a fact about the most specific activity that was not idle before."""
+    """Yields evidence on the most specific activity measure in which a busy device became idle."""
     for quantity in MEASURES:
         levels = _levels(series.get(quantity, {}), at_s)
         worked = {place: one for place, one in levels.items() if (one.before or 0.0) > WORKS}

@@ -1,8 +1,8 @@
-"""Writes samples in the Prometheus text format or in OpenMetrics. Pure.
+"""Writes metric samples in the Prometheus text format or in the OpenMetrics format. Pure.
 
 Importing prometheus-client costs an agent 2.3 MiB, more than the limit for all of its metrics, so this module
-replaces it (docs/decisions/0026-the-metrics-text-is-written-here.md). Tests parse both formats with prometheus-client
-and promtool.
+replaces it (docs/decisions/0026-the-metrics-text-is-written-here.md). Tests parse both formats with
+prometheus-client and promtool.
 
 source: prometheus.io/docs/instrumenting/exposition_formats; OpenMetrics 1.0.0
 """
@@ -21,7 +21,7 @@ ACCEPT_PARTS_MAX = 32
 
 
 def wants_open_metrics(accept: str) -> bool:
-    """True if the `Accept` header of a scraper prefers OpenMetrics to the older text format."""
+    """Returns whether the `Accept` header of a scraper prefers OpenMetrics to the older text format."""
     quality = {"open": 0.0, "text": 0.0}
     for part in accept.split(",")[:ACCEPT_PARTS_MAX]:
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
@@ -35,7 +35,10 @@ def wants_open_metrics(accept: str) -> bool:
 
 
 def written(samples: Iterable[AnySample], *, open_metrics: bool) -> bytes:
-    """Returns the complete text, grouped by metric. An unknown metric is an error of the caller."""
+    """Returns the complete response body, with samples grouped by metric.
+
+    raises: KeyError, for a metric not in the table
+    """
     by_metric: dict[str, list[AnySample]] = {}
     for sample in samples:
         by_metric.setdefault(sample.metric, []).append(sample)
@@ -117,6 +120,7 @@ def _pairs(metric: Metric, values: Sequence[str]) -> str:
 
 
 def number(value: float) -> str:
+    """Returns a value as the text formats write it: "NaN", "+Inf", "-Inf", or a decimal number."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

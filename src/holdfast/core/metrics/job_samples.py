@@ -1,4 +1,4 @@
-"""Converts the facts about a job into metric samples. Pure."""
+"""Converts the state of a job into metric samples. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import get_args
@@ -25,11 +25,11 @@ class Rates(Struct, frozen=True):
 
 
 class JobFacts(Struct, frozen=True, kw_only=True):
-    """Facts that the journal does not contain.
+    """Values of a job's metrics that the journal does not contain.
 
-    `steps`, `rates`: None and empty if no log contains steps. `findings`: kinds of current findings. `last_output_s`:
-    on the job's clock; None: no output yet. `agents`: number of connected agents; None: agent and controller are one
-    process.
+    `steps`, `rates`: None and empty if no log contains steps. `findings`: kinds of current findings.
+    `last_output_s`: on the job's clock; None without output so far. `agents`: number of connected agents;
+    None if agent and controller are one process.
     """
 
     engine: str
@@ -44,7 +44,10 @@ class JobFacts(Struct, frozen=True, kw_only=True):
 
 
 def rates_of(batch: float | None, counts: str, sequence: int | None, step_time_s: float | None) -> Rates:
-    """Returns the throughput. `counts`: the unit of `batch`, samples or tokens; anything else is unknown."""
+    """Returns the training throughput.
+
+    `batch`: items per step; `counts`: their unit, samples or tokens, else unknown.
+    """
     if batch is None or not step_time_s or step_time_s <= 0.0 or counts not in ("samples", "tokens"):
         return Rates()
     rate = batch / step_time_s
@@ -54,7 +57,7 @@ def rates_of(batch: float | None, counts: str, sequence: int | None, step_time_s
 
 
 def job_samples(state: State, accounts: Accounts, facts: JobFacts) -> list[AnySample]:
-    """Returns all metrics of the job. `accounts`: of its ledger, now."""
+    """Returns the samples of all metrics of a job. `accounts`: the current state of its ledger."""
     job = state.job
     return [
         *_of_the_state(state, facts),

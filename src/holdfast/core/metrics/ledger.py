@@ -1,8 +1,8 @@
-"""Assigns every second of a job to one cause and counts its incidents, from the events of its journal. Pure.
+"""Assigns every second of a job to one cause, and counts its incidents, from the events of its journal. Pure.
 
-A second is productive or lost to one cause. Its cause is often known only later: time since the last step is lost
-once an incident is found, and time in an incident gets its category with the verdict. Until then no counter includes
-it, so that no counter ever decreases.
+A second is productive or lost to one cause. Its cause is often known only later: time since the last step is
+lost once an incident is found, and time in an incident gets its category with the verdict. Until then no
+counter includes it, so that no counter ever decreases.
 """
 
 from bisect import bisect_left
@@ -42,7 +42,7 @@ _STAGES = {
 
 
 class Recoveries(Struct, frozen=True):
-    """Recovery times by bucket of RECOVERY_BUCKETS_S, in seconds."""
+    """The histogram of recovery times in seconds. `counts`: by bucket of RECOVERY_BUCKETS_S."""
 
     counts: tuple[int, ...]
     sum_s: float
@@ -50,10 +50,10 @@ class Recoveries(Struct, frozen=True):
 
 
 class Accounts(Struct, frozen=True, kw_only=True):
-    """The ledger at one moment.
+    """The totals of a ledger at one moment: productive and lost time, incidents, recoveries.
 
-    `lost_s`: by category and stage. `incidents`: by category and rung. `goodput`: productive time divided by all
-    accounted time; None before any time is accounted.
+    `lost_s`: by category and stage. `incidents`: by category and rung. `goodput`: productive time divided by
+    all accounted time; None before any time is accounted.
     """
 
     productive_s: float
@@ -70,7 +70,7 @@ class Accounts(Struct, frozen=True, kw_only=True):
 
 
 class Ledger:
-    """Processes events with their decisions, in order."""
+    """Assigns the time of a job to causes, from its events and decisions in order."""
 
     def __init__(self, policy: Policy) -> None:
         self.state = State()
@@ -101,6 +101,7 @@ class Ledger:
         self._examples: list[Exemplar | None] = [None] * (len(RECOVERY_BUCKETS_S) + 1)
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
+        """Processes one event with its decision."""
         if self._last_s is None:
             self._submitted_s = event.at_s
         else:
@@ -113,7 +114,10 @@ class Ledger:
         self._note_incident(event, before, decision)
 
     def now(self, at_s: float) -> Accounts:
-        """Returns the final counters. `goodput` includes time that is not final yet."""
+        """Returns the totals.
+
+        Counters contain only time whose cause is final; `goodput` includes all time.
+        """
         passed_s = max(0.0, at_s - self._last_s) if self._last_s is not None else 0.0
         stage = self._stage()
         productive_s = self._productive_s + self._since_step_s + (passed_s if stage == WORKS else 0.0)
@@ -137,8 +141,8 @@ class Ledger:
     # Time -------------------------------------------------------------------------------------------------
 
     def _stage(self) -> str | None:
-        """Returns the stage of the time that passes now; None if it is not counted (before the job and after its
-        outcome).
+        """Returns the stage that passing time belongs to; None before the job and after its outcome, which
+        are not counted.
         """
         phase = self.state.phase
         if not isinstance(phase, Running):
@@ -166,7 +170,9 @@ class Ledger:
                 self._lose(stage, passed_s)
 
     def _lose(self, stage: str, lost_s: float) -> None:
-        """Adds lost time to the open incident once it has a verdict, or to the previous incident outside one."""
+        """Adds lost time to the open incident once it has a verdict, or to the previous incident while none
+        is open.
+        """
         if lost_s <= 0.0:
             return
         if self.state.job.incident is not None and self._category is None:
@@ -176,7 +182,7 @@ class Ledger:
             self._lost_s[place] = self._lost_s.get(place, 0.0) + lost_s
 
     def _settle(self) -> None:
-        """Assigns the pending lost time to the category of the open incident."""
+        """Assigns lost time without a category to the category of the open incident."""
         for stage, lost_s in self._open_s.items():
             self._lose(stage, lost_s)
         self._open_s.clear()

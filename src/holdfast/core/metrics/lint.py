@@ -1,4 +1,7 @@
-"""Finds alert rules that can never fire on a Prometheus, and the reasons, from the series it has. Pure."""
+"""Finds alert rules that can never fire on a given Prometheus, with the reasons, from the series that it has.
+
+Pure.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,12 +38,13 @@ _HALF = {
 
 
 class Has(Struct, frozen=True, kw_only=True):
-    """The series of a Prometheus that rules need.
+    """The series of a Prometheus, as far as alert rules need them.
 
-    `names`: seen within the last day. `with_numbers`: names with a current number, neither NaN nor DCGM's blank
-    value. `labelled`: by label, the names with at least one series that has it. `samples`: by name and range ("10m"),
-    the most samples of one series. `meets`: True if node names of agents match Hostnames of GPUs; None: one of them
-    is missing. `loaded`: loaded alert rules, with the error of their last evaluation.
+    `names`: seen within the last day. `with_numbers`: names with a current number, neither NaN nor DCGM's
+    blank value. `labelled`: by label, the names with at least one series that has it. `samples`: by name and
+    range ("10m"), the most samples of one series. `meets`: whether node names of agents equal Hostname labels
+    of GPUs; None if one of them is missing. `loaded`: loaded alert rules, with the error of their last
+    evaluation.
     """
 
     names: frozenset[str]
@@ -52,8 +56,9 @@ class Has(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """The result of one rule. `why`: reasons that it cannot fire; empty: it can. `notes`: limits, or that it is not
-    loaded.
+    """Whether one alert rule can fire.
+
+    `why`: reasons that it cannot; empty if it can. `notes`: limits of the rule.
     """
 
     rule: str
@@ -66,18 +71,18 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 def judged(book: RuleBook, has: Has) -> list[Judged]:
-    """Returns the result of every rule of the book."""
+    """Returns for every alert rule whether it can fire on this Prometheus."""
     return [_one(rule, book.series, has) for rule in every_rule(book)]
 
 
 def asked_names(book: RuleBook) -> list[str]:
-    """Returns all series names that rules use."""
+    """Returns the names of all series that the alert rules use."""
     own = {name for rule in every_rule(book) for name in metric_names(rule.expr)}
     return sorted({one.name for series in book.series.values() for one in series.names} | own)
 
 
 def asked_ranges(book: RuleBook) -> list[tuple[str, str]]:
-    """Returns names and ranges that must contain at least SAMPLES_MIN samples."""
+    """Returns the (series name, range) pairs that must contain at least SAMPLES_MIN samples."""
     found = set()
     for rule in every_rule(book):
         for one in ranged(rule.expr):
@@ -112,7 +117,7 @@ def _joins_nodes(rule: AlertRule) -> bool:
 
 
 def _of_need(need: str, rule: AlertRule, series: Mapping[str, Series], has: Has) -> Iterator[str]:
-    """Yields why this need is not met. For alternatives, yields a reason only if all are missing."""
+    """Yields why a rule lacks a needed series. For alternatives, yields a reason only if all are missing."""
     options = need.split("|")
     reasons = [_reason(one, rule, series, has) for one in options]
     if all(reasons):
@@ -174,7 +179,7 @@ def _too_rare(one: str, there: Sequence[str], rule: AlertRule, has: Has) -> str:
 
 
 def _half(need: str, series: Mapping[str, Series], has: Has) -> str:
-    """Returns the effect of a missing alternative if another one exists."""
+    """Returns the effect on the rule if one of two alternative series is missing; empty if both exist."""
     options = need.split("|")
     if len(options) == 1:
         return ""

@@ -1,4 +1,4 @@
-"""Converts the facts about one node, and about a Holdfast process, into metric samples. Pure."""
+"""Converts the state of one node, and of a Holdfast process, into metric samples. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ PORT_ERRORS_MAX = 12  # per port: nonzero counters
 
 
 class Spooled(Struct, frozen=True, kw_only=True):
-    """The link of an agent and its spool."""
+    """The state of an agent's link to the controller and of its spool of reports."""
 
     connected: bool
     entries: int
@@ -23,7 +23,7 @@ class Spooled(Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
-    """Facts about one node of a job. `link`: None if agent and controller are one process."""
+    """Values of the metrics of one node of a job. `link`: None if agent and controller are one process."""
 
     job: str
     node: str
@@ -39,9 +39,9 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
 
 class OwnFacts(Struct, frozen=True, kw_only=True):
-    """Facts about a Holdfast process.
+    """Values of the metrics of a Holdfast process. `part`: controller, agent or server.
 
-    `part`: controller, agent or server. `journal`: True while it is being written; None: no journal.
+    `journal`: whether the process can write its journal; None if it has none.
     """
 
     part: str
@@ -56,6 +56,7 @@ class OwnFacts(Struct, frozen=True, kw_only=True):
 
 
 def node_samples(facts: NodeFacts) -> list[AnySample]:
+    """Returns the samples of all metrics of a node."""
     place = (facts.job, facts.node)
     found: list[AnySample] = [
         Sample("holdfast_agent_info", (*place, facts.version), 1.0),
@@ -113,7 +114,11 @@ def _link(place: tuple[str, str], link: Spooled) -> Iterator[Sample]:
 def own_samples(
     facts: OwnFacts, *, snapshot_age_s: float, exposition_s: float, dropped: int
 ) -> list[AnySample]:
-    """Returns samples of a Holdfast process. The other arguments describe the exported values themselves."""
+    """Returns the samples of a Holdfast process's own metrics.
+
+    `snapshot_age_s`, `exposition_s`, `dropped`: age of the exported values, time taken to collect them, and
+    series dropped.
+    """
     part = (facts.part,)
     found = [
         Sample("holdfast_build_info", (*part, facts.version, facts.python), 1.0),

@@ -1,4 +1,7 @@
-"""Expands quantities to PromQL: `$gpu_util` becomes all series that can contain it, in one unit. Pure."""
+"""Expands named quantities in PromQL: `$gpu_util` becomes all series that can contain it, in one unit.
+
+Pure.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,11 +21,11 @@ _SELECTORS = re.compile(r"\{(?:[^{}]|\$\{\w+\})*\}")
 
 
 class UnknownSeries(KeyError):
-    """series.toml does not define the quantity."""
+    """Raised for a quantity that series.toml does not define."""
 
 
 class Ranged(NamedTuple):
-    """A range query of a quantity: `increase`, `port_downed`, `3h`."""
+    """A range function applied to a quantity: function `increase`, quantity `port_downed`, range `3h`."""
 
     function: str
     series: str
@@ -30,7 +33,7 @@ class Ranged(NamedTuple):
 
 
 def expanded(text: str, series: Mapping[str, Series]) -> str:
-    """Returns the PromQL of the whole expression. raises: UnknownSeries"""
+    """Returns an expression with its quantities expanded to PromQL. raises: UnknownSeries"""
     return QUANTITY.sub(lambda found: _one(found, series), text)
 
 
@@ -40,7 +43,7 @@ def quantity(name: str, series: Mapping[str, Series]) -> str:
 
 
 def ranged(text: str) -> list[Ranged]:
-    """Returns the range queries of quantities in an expression."""
+    """Returns all range functions of quantities in an expression."""
     return [
         Ranged(found["word"], found["series"], found["range"])
         for found in QUANTITY.finditer(text)
@@ -49,7 +52,7 @@ def ranged(text: str) -> list[Ranged]:
 
 
 def metric_names(promql: str) -> set[str]:
-    """Returns the series names in an expression of this package. Ignores labels and strings."""
+    """Returns the names of series in a PromQL expression of this package, without labels and strings."""
     plain = _SELECTORS.sub("", _TEXTS.sub('""', promql))
     return set(NAMES.findall(_GROUPED.sub("", plain)))
 

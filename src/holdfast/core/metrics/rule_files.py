@@ -1,4 +1,7 @@
-"""Builds rule files, their promtool tests and the Prometheus-operator form from the rules' data. Pure."""
+"""Generates Prometheus rule files, promtool tests and the Prometheus-operator form from alert rules as data.
+
+Pure.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,21 +20,27 @@ Document = dict[str, Any]
 
 
 def every_rule(book: RuleBook) -> list[AlertRule]:
+    """Returns the alert rules of all groups."""
     return [rule for group in book.groups for rule in group.rules]
 
 
 def rule_file(group: RuleGroup, book: RuleBook) -> Document:
-    """Returns one group in the format of Prometheus."""
+    """Returns one group of alert rules in the format of a Prometheus rule file."""
     return {"groups": [_group(group, book)]}
 
 
 def known_file(book: RuleBook) -> Document:
-    """Returns recording rules that check for each rule whether its series exist: 0 means unknown, never healthy."""
+    """Returns recording rules that are 1 if all series of an alert rule exist, else 0, which means unknown
+    and not healthy.
+    """
     return {"groups": [_known_group(book)]}
 
 
 def operator_form(book: RuleBook) -> Document:
-    """Returns all groups as a PrometheusRule. source: prometheus-operator, API monitoring.coreos.com/v1"""
+    """Returns all groups as a PrometheusRule object.
+
+    source: prometheus-operator, API monitoring.coreos.com/v1
+    """
     groups = [*(_group(group, book) for group in book.groups), _known_group(book)]
     return {
         "apiVersion": "monitoring.coreos.com/v1",
@@ -42,7 +51,9 @@ def operator_form(book: RuleBook) -> Document:
 
 
 def promtool_tests(group: RuleGroup, book: RuleBook, rule_files: Sequence[str]) -> Document:
-    """Returns tests for `promtool test rules`: each rule fires and does not fire, with new and old series names."""
+    """Returns tests for `promtool test rules`: each rule fires and does not fire, with new and old series
+    names.
+    """
     tests = [
         test
         for rule in group.rules
@@ -54,6 +65,7 @@ def promtool_tests(group: RuleGroup, book: RuleBook, rule_files: Sequence[str]) 
 
 
 def annotations(rule: AlertRule) -> dict[str, str]:
+    """Returns the annotations of an alert rule: summary, description and source."""
     return {"summary": rule.says, "description": rule.advice, "source": rule.source}
 
 
@@ -85,7 +97,7 @@ def _known_group(book: RuleBook) -> Document:
 
 
 def is_known(rule: AlertRule, series: Mapping[str, Series]) -> str:
-    """Returns PromQL that is 1 if all series that the rule needs exist, else 0."""
+    """Returns a PromQL expression that is 1 if all series that the rule needs exist, else 0."""
     parts = [f"(count({' or '.join(_of_need(need, series))}) > bool 0)" for need in rule.needs]
     return f"{' * '.join(parts)} or vector(0)"
 
@@ -136,7 +148,9 @@ def _quantities(case: RuleCase, series: Mapping[str, Series]) -> list[Series]:
 
 
 def _input(key: str, values: str, series: Mapping[str, Series], number: int) -> tuple[str, str]:
-    """Returns a promtool series under its name of this number, with values in the unit of that name."""
+    """Returns a promtool input series under the series name with this index, with values in the unit of that
+    name.
+    """
     found = _OF_CASE.fullmatch(key)
     assert found is not None, key
     if not key.startswith("$"):
@@ -148,7 +162,7 @@ def _input(key: str, values: str, series: Mapping[str, Series], number: int) -> 
 
 
 def _scaled(values: str, by: float) -> str:
-    """Multiplies the values of a promtool series: `0.9x20` by 100 is `90x20`."""
+    """Multiplies the values of a promtool series: "0.9x20" times 100 is "90x20"."""
     return " ".join(_scaled_word(word, by) for word in values.split())
 
 

@@ -262,7 +262,7 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def series_names() -> frozenset[str]:
-    """Returns every series name of these metrics. A histogram has three."""
+    """Returns the names of all series of these metrics; a histogram has three."""
     names: set[str] = set()
     for metric in METRICS:
         if metric.type == "histogram":

@@ -1,4 +1,4 @@
-"""Writes plain data as readable YAML that promtool accepts. Texts are quoted as in JSON, a subset of YAML. Pure."""
+"""Writes plain data as readable YAML that promtool accepts, with strings quoted as in JSON. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,6 +7,7 @@ INDENT = 2
 
 
 def yaml_text(value: object) -> str:
+    """Returns nested mappings, lists and scalars as YAML."""
     return "\n".join(_lines(value, 0)) + "\n"
 
 

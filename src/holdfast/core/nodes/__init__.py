@@ -1,1 +1,1 @@
-"""Judges nodes over all jobs: lemons, isolation, what is known of each. Pure."""
+"""Judges nodes over all jobs: lemons, isolation, lost nodes, entries of the node book. Pure."""

@@ -1,4 +1,6 @@
-"""Measures whether a node's disks and links are busy, which distinguishes a long flush from a frozen file system. Pure."""
+"""Measures whether a node's disks and links are busy, which distinguishes a long flush from a frozen file
+system. Pure.
+"""
 
 from holdfast.model.nodes.samples import NodeSample
 
@@ -7,12 +9,15 @@ BUSY_BYTES_PER_S = 1 << 20
 
 
 def moved_bytes(before: NodeSample, now: NodeSample) -> int:
-    """Bytes moved by disks, RDMA ports and interfaces in both directions, without `lo`."""
+    """Returns the bytes that disks, RDMA ports and network interfaces (without `lo`) moved between two
+    samples of a node.
+    """
     was = _totals(before)
     return sum(max(0, total - was.get(name, total)) for name, total in _totals(now).items())
 
 
 def is_busy(before: NodeSample, now: NodeSample, for_s: float) -> bool:
+    """Returns whether the node moved at least BUSY_BYTES_PER_S on average over `for_s` seconds."""
     return moved_bytes(before, now) >= BUSY_BYTES_PER_S * for_s
 
 

@@ -14,15 +14,16 @@ from holdfast.model.nodes.book import (
 )
 
 WINDOW_DAYS = 28.0
-HOURS_LEAST = 1.0  # for a node that failed before any attempt ran on it, in a boot check
+HOURS_LEAST = 1.0  # for a node that failed in a boot check, before any attempt ran on it
 _HOUR_S = 3600.0
 
 
 def observed(lines: Sequence[AnyLine], attempts: Iterable[AttemptRan], *, since_s: float) -> Observed:
-    """What happened from `since_s` on; for a repaired node, from its last repair on.
+    """Returns the fleet's failures, working hours and warnings since `since_s`; for a repaired node, since
+    its last repair.
 
-    Leaves out requested ends, failures of the training itself and exonerated ones. An exoneration that names a node
-    clears only that node.
+    Excludes requested ends, failures of the training itself, and exonerated failures. An exoneration that
+    names a node clears only that node.
     """
     begun = _begun(lines, since_s)
     hours, job_hours, worker_groups = _exposure(attempts, begun, since_s)
@@ -47,7 +48,7 @@ def observed(lines: Sequence[AnyLine], attempts: Iterable[AttemptRan], *, since_
 
 
 def _begun(lines: Iterable[AnyLine], since_s: float) -> dict[str, float]:
-    """The time of each node's last repair."""
+    """Returns the time of each node's last repair."""
     begun: dict[str, float] = {}
     for line in lines:
         if isinstance(line, RepairLine) and line.at_s > since_s:
@@ -59,7 +60,7 @@ _Exposure = tuple[dict[str, float], dict[str, float], dict[tuple[str, int], tupl
 
 
 def _exposure(attempts: Iterable[AttemptRan], begun: Mapping[str, float], since_s: float) -> _Exposure:
-    """Hours of each node, hours of each job, and which nodes an attempt had."""
+    """Returns the hours of each node, the hours of each job, and the nodes of each attempt."""
     hours: dict[str, float] = defaultdict(float)
     job_hours: dict[str, float] = defaultdict(float)
     worker_groups = {}
@@ -74,7 +75,7 @@ def _exposure(attempts: Iterable[AttemptRan], begun: Mapping[str, float], since_
 
 
 def _cleared(lines: Iterable[AnyLine]) -> dict[tuple[str, int], frozenset[str]]:
-    """By incident, the nodes that are exonerated; "" among them: all."""
+    """Returns the exonerated nodes by incident; "" stands for all nodes."""
     found: dict[tuple[str, int], frozenset[str]] = {}
     for line in lines:
         if isinstance(line, ExonerationLine):

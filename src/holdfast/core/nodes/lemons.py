@@ -24,15 +24,15 @@ from msgspec import Struct
 
 HOURS_PER_DAY = 24.0
 SWEEPS_MAX = 80
-SETTLED = 1e-4  # the last sweep is the one that moves no log odds further than this
-# Of the rates of a warning among nodes that have any: a node's bin is 1 + how many of these quantiles it reaches.
+SETTLED = 1e-4  # the sweeps end when no log odds change by more than this
+# Quantiles of a warning's rate among nodes with any: a node's bin is 1 + the number of quantiles it reaches.
 QUANTILES = (0.5, 0.8, 0.93, 0.98, 0.994, 0.998)
 BINS = len(QUANTILES) + 2
 MIXTURE_TURNS = 30
 UNSEEN = 0.5
 CLAMP = 30.0
 ODDS_MAX = 500.0  # nats; beyond it exp() overflows
-# This many jobs that fail within this many seconds share a cause other than one node: a switch, storage, a person.
+# This many jobs that fail within this many seconds have a common cause other than a node, such as a switch.
 TOGETHER_JOBS, TOGETHER_S = 3, 60.0
 ROUNDS = 3  # beliefs from failures, then with warnings, then once more with warnings learned again
 
@@ -40,7 +40,7 @@ ROUNDS = 3  # beliefs from failures, then with warnings, then once more with war
 class Failure(Struct, frozen=True, kw_only=True):
     """A failed attempt that was not the training's own fault. `run`: the job.
 
-    `node`: to which it is attributed, with this `confidence`; empty: any of `suspects` may be the cause.
+    `node`: the node at fault, with this `confidence`; if empty, any of `suspects` may be the cause.
     """
 
     run: str
@@ -51,7 +51,12 @@ class Failure(Struct, frozen=True, kw_only=True):
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """The history of a fleet. `hours`: at work, by node; `job_hours`: by job, whatever the number of its nodes."""
+    """The history of a fleet.
+
+    `hours`: working hours by node; `job_hours`: by job, not multiplied by its number of nodes.
+
+    `warnings`: number by node and kind.
+    """
 
     hours: dict[str, float]
     job_hours: dict[str, float]
@@ -62,10 +67,11 @@ class Observed(Struct, frozen=True, kw_only=True):
 class Prior(Struct, frozen=True, kw_only=True):
     """The beliefs before a fleet has data, and their weights in failures or nodes.
 
-    `base_per_day`: of a sound node; 6.5 per 1,000 node-days on RSC-1, 2.34 on RSC-2 (arXiv 2410.21680).
-    `share`: 40 lemons in those two clusters of 24,000 GPUs, 3,000 nodes. `factor`: what a lemon's rate is in terms of
-    a sound one's; not published: one that is worth removing. `job_per_day`: a job's own unexplained failures; not
-    published. `likeness`: how similar jobs are in that, the shape of their gamma distribution.
+    `base_per_day`: rate of a sound node; 6.5 per 1,000 node-days on RSC-1, 2.34 on RSC-2 (arXiv 2410.21680).
+    `share`: 40 lemons in those two clusters of 24,000 GPUs, 3,000 nodes. `factor`: a lemon's rate as a
+    multiple of a sound node's; not published: one that is worth removing. `job_per_day`: a job's own
+    unexplained failures; not published. `likeness`: how similar jobs are in this rate, the shape of their
+    gamma distribution.
     """
 
     base_per_day: float = 0.0065
@@ -89,7 +95,10 @@ FIELD = Prior()
 
 
 class Learned(Struct, frozen=True, kw_only=True):
-    """Rates per node-day (of `job_per_day`: per job-day). `attribution`: the share of nodes' failures attributed."""
+    """The parameters learned from a fleet. Rates are per node-day, `job_per_day` per job-day.
+
+    `attribution`: share of the nodes' failures that are attributed to a node.
+    """
 
     base_per_day: float
     lemon_per_day: float
@@ -106,16 +115,17 @@ class Learned(Struct, frozen=True, kw_only=True):
 
 
 class Term(Struct, frozen=True):
-    """What one kind of evidence adds to the log odds, in nats."""
+    """The contribution of one kind of evidence to the log odds, in nats."""
 
     name: str
     nats: float
 
 
 class Score(Struct, frozen=True, kw_only=True):
-    """`likely_its`: of the shared failures, how many are expected to be this node's. `days`: at work.
+    """How likely a node is a lemon, with the evidence. `days`: working days.
 
-    `terms` add up to the log odds of `posterior`. `named`: sure enough to be called a lemon.
+    `likely_its`: expected number of the shared failures that this node caused. `terms` add up to the log odds
+    of `posterior`. `named`: certain enough to be called a lemon.
     """
 
     node: str
@@ -130,14 +140,14 @@ class Score(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """Scores: the most likely lemons first."""
+    """The scores of a fleet's nodes, most likely lemons first, and the learned parameters."""
 
     learned: Learned
     scores: tuple[Score, ...]
 
 
 class _Rates(Struct, frozen=True):
-    """Per hour."""
+    """Failure rates per hour, of sound nodes, lemons and jobs, and the share of lemons."""
 
     good: float
     bad: float
@@ -146,7 +156,9 @@ class _Rates(Struct, frozen=True):
 
 
 class _Shared:
-    """One failure without a known cause: its suspects, and its evidence about each of them, in nats."""
+    """A failure without a known cause: the nodes that may be its cause, and its evidence about each of them,
+    in nats.
+    """
 
     __slots__ = ("beliefs", "job", "nodes", "said", "total")
 
@@ -166,7 +178,10 @@ class _Expected(Struct):
 
 
 def judge(observed: Observed, prior: Prior = FIELD) -> Judged:
-    """Scores every node with hours at work. About 2 s for 2,048 nodes and 550 failures."""
+    """Returns the lemon score of every node with working hours.
+
+    Takes about 2 s for 2,048 nodes and 550 failures.
+    """
     return _Fleet(observed, prior).judged()
 
 
@@ -235,7 +250,7 @@ class _Fleet:
                 break
 
     def _start_over(self) -> None:
-        """Computes the log odds of each node from all evidence, with the present rates."""
+        """Computes the log odds of each node from all evidence, with the current rates."""
         prior = self._prior_term()
         self._odds = [
             max(
@@ -251,8 +266,8 @@ class _Fleet:
     def _sweep(self) -> tuple[float, _Expected]:
         """Updates the evidence of each shared failure. Returns the largest change and the expected numbers.
 
-        With R the rates of all others, (R + bad) / (R + good) is 1 + more / (R + good), and R + good the sum of all
-        rates less what a belief in this node adds.
+        With R the sum of the rates of all others, (R + bad) / (R + good) is 1 + more / (R + good), and R +
+        good is the sum of all rates less the part that a belief in this node adds.
         """
         rates, odds = self._rates, self._odds
         good, bad, more = rates.good, rates.bad, rates.bad - rates.good
@@ -279,7 +294,7 @@ class _Fleet:
         return moved, _Expected(good_ones, bad_ones, jobs)
 
     def _likely_its(self) -> list[float]:
-        """The expected number of shared failures that each node caused."""
+        """Returns the expected number of shared failures that each node caused."""
         good, more = self._rates.good, self._rates.bad - self._rates.good
         nodes = [0.0] * len(self._names)
         for one in self._shared:
@@ -310,11 +325,11 @@ class _Fleet:
         return log(self._rates.share / (1.0 - self._rates.share))
 
     def _exposure_term(self, node: int) -> float:
-        """Hours at work are evidence against a lemon."""
+        """Returns the evidence of working hours, which count against a lemon."""
         return -(self._rates.bad - self._rates.good) * self._hours[node]
 
     def _attributed_term(self, node: int) -> float:
-        """The evidence of attributed failures, weighted by confidence."""
+        """Returns the evidence of attributed failures, weighted by confidence."""
         usual = self._rates.good + self._rates.share * (self._rates.bad - self._rates.good)
         return sum(
             log(
@@ -324,7 +339,9 @@ class _Fleet:
         )
 
     def _warning_terms(self, lemons: Sequence[float]) -> list[dict[str, float]]:
-        """Learned over all kinds together, because lemons are few; then for each kind, as far as it differs."""
+        """Returns the evidence of warnings, learned over all kinds, because lemons are few, and then for each
+        kind.
+        """
         terms: list[dict[str, float]] = [{} for _ in self._names]
         kinds = {
             kind: _bins(
@@ -401,7 +418,7 @@ class _Fleet:
 
 
 def not_together(failures: Sequence[Failure]) -> tuple[Failure, ...]:
-    """The failures in order of time, without those of three or more jobs within a minute."""
+    """Returns the failures in order of time, without those of three or more jobs within a minute."""
     order = sorted(failures, key=lambda failure: failure.at_s)
     bad, start = [False] * len(order), 0
     for end, last in enumerate(order):
@@ -419,11 +436,13 @@ def _warning_shares(
     weight: float,
     kinds: int,
 ) -> tuple[list[float], list[float]]:
-    """Each bin's share among sound nodes and among lemons. `lemons`: how likely each node is one, by its failures.
+    """Returns each bin's share among sound nodes and among lemons.
 
-    A mixture whose weights are known for each node. Each group gets `weight` pseudo-nodes distributed as `usual`; without
-    `usual`, sound ones like all nodes and lemons like sound ones, so that few lemons teach little. Each bin also gets half a
-    sound node per kind (Jeffreys' prior), so that no share is zero.
+    `lemons`: each node's probability, from its failures.
+
+    A mixture model whose weights are known for each node. Each group gets `weight` pseudo-nodes distributed
+    as `usual`; without `usual`, sound nodes like all nodes and lemons like sound nodes, so that few lemons
+    change little. Each bin also gets half a sound node per kind (Jeffreys' prior), so that no share is zero.
     """
     whole = [(bins.count(one) + 1.0 / BINS) / (len(bins) + 1.0) for one in range(BINS)]
     good_usual, bad_usual = usual or (whole, whole)
@@ -446,7 +465,7 @@ def _smoothed(counts: Sequence[float], usual: Sequence[float], weight: float) ->
 
 
 def _bins(rates: Sequence[float]) -> list[int]:
-    """The bin of each rate; 0: no warnings."""
+    """Returns the bin of each warning rate; 0 without warnings."""
     some = sorted(rate for rate in rates if rate > 0)
     if not some:
         return [0] * len(rates)
@@ -455,7 +474,7 @@ def _bins(rates: Sequence[float]) -> list[int]:
 
 
 def _named(posteriors: Sequence[float], prior: Prior) -> set[int]:
-    """The most likely lemons, as long as the expected share of lemons among them is high enough."""
+    """Returns the most likely lemons, as many as keep the expected share of lemons among them high enough."""
     order = sorted(range(len(posteriors)), key=lambda node: -posteriors[node])
     named, total = set[int](), 0.0
     for count, node in enumerate(order, 1):

@@ -1,6 +1,6 @@
-"""Turns a job's events and decisions into lines for the node book. Pure.
+"""Converts a job's events and decisions into lines for the node book. Pure.
 
-A replay gives the same lines under the same keys, so a resumed controller writes nothing twice.
+A replay gives the same lines with the same keys, so a resumed controller writes nothing twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ from holdfast.model.state import CheckFault, DeviceFault, Ended, Incident, Job, 
 from holdfast.model.verdicts import Verdict
 
 HOURS_EVERY_S = 60.0  # how often the hours of a running attempt are updated
-SURE = 0.5  # a verdict with less confidence accuses no node
+SURE = 0.5  # a verdict with less confidence is attributed to no node
 TEXT_MAX = 300
 NETWORK = frozenset(
     ("nic_down", "nic_link_flap", "nccl_network_error", "sxid", "fabric_manager", "nfs_lustre_stall")
@@ -51,7 +51,7 @@ NETWORK = frozenset(
 ASKED = frozenset(
     ("user_interrupt", "time_limit", "slurm_time_limit", "pod_preempted", "failed_scheduling", "slurm_config")
 )
-# A word in a finding or check -> its soft warning.
+# By a word in a finding or check: the kind of warning that the lemon score uses.
 WARNINGS = (
     ("straggler", "slow-steps"),
     ("ecc", "ecc-corrected"),
@@ -66,14 +66,17 @@ WARNINGS = (
 
 
 class Noted(Struct, frozen=True):
-    """Lines, each with the key under which it replaces an earlier one, and where the attempt ran."""
+    """Lines for the node book, each with the key under which it replaces an earlier one.
+
+    `ran`: where attempts ran.
+    """
 
     lines: tuple[tuple[str, AnyLine], ...] = ()
     ran: tuple[AttemptRan, ...] = ()
 
 
 class NodeNotes:
-    """Takes every event of one job with its decision, from the first on."""
+    """Follows one job's events and decisions from the first on, and returns lines for the node book."""
 
     def __init__(self) -> None:
         self.run = ""
@@ -88,10 +91,11 @@ class NodeNotes:
         self._serials: dict[tuple[str, str], str] = {}  # of devices: by node and place in it
 
     def why(self, node: str) -> str:
-        """The last incident that is attributed to the node, in words; empty if there is none."""
+        """Returns a description of the last incident attributed to the node; empty without one."""
         return self._accused.get(node, "")
 
     def hear(self, event: AnyEvent, decision: Decision) -> Noted:
+        """Processes one event with its decision, and returns the lines for it."""
         before, self._job = self._job, decision.state.job
         if isinstance(event, JobSubmitted) and not self.run:
             self.run = f"{event.job}@{event.at_s:.0f}"
@@ -167,7 +171,9 @@ class NodeNotes:
         return f"device/{self.run}/{event.node}/{event.device}/{event.at_s!r}", line
 
     def _checks(self, event: NodesChecked) -> Iterable[tuple[str, AnyLine]]:
-        """Lines for devices and their nodes, for failed checks and warnings, and for nodes that passed."""
+        """Yields lines for devices and their nodes, for failed checks and warnings, and for nodes that
+        passed.
+        """
         for one in event.devices:
             yield (
                 f"device-in/{one.serial}/{one.node}",
@@ -198,7 +204,7 @@ class NodeNotes:
                 yield f"check/{node}/{event.context}/passed", passed
 
     def _warnings(self, event: FindingNoted) -> Iterable[tuple[str, AnyLine]]:
-        """A finding names no node: takes that of its ranks, or the job's only one."""
+        """Yields lines for a finding, on the nodes of its ranks, or on the job's only node."""
         if event.finding not in ("straggler", "check"):
             return
         ranks = event.numbers.get("ranks")
@@ -215,7 +221,9 @@ class NodeNotes:
         yield f"warning/{self.run}/{node}/{event.finding}/{event.at_s!r}", line
 
     def _of_incident(self, before: Incident | None, at_s: float) -> Iterable[tuple[str, AnyLine]]:
-        """The line of the open incident, once it has a verdict, a rung or a node fault, and on each change."""
+        """Yields a line for the open incident once it has a verdict, a rung or a node fault, and after each
+        change.
+        """
         incident = self._job.incident
         if incident is None or incident == before:
             return
@@ -237,11 +245,11 @@ _NOTHING = Noted()
 
 
 def incident_line(incident: Incident, homes: Mapping[int, str], run: str) -> IncidentLine:
-    """Attributes the incident to the job's nodes, by its faults and its verdict. `homes`: worker -> its node.
+    """Returns the line for an incident, with the nodes that it is attributed to. `homes`: node by worker.
 
-    A node or device fault counts against that node. Else the verdict decides: hardware, host, network and scheduler
-    categories count against the culprit's node; a fault of the training against none; an unexplained failure against all
-    nodes of its culprits, or all nodes of the job.
+    A node or device fault counts against that node. Otherwise the verdict decides: hardware, host, network
+    and scheduler categories count against the culprit's node; a fault of the training against none; an
+    unexplained failure against all nodes of its culprits, or all nodes of the job.
     """
     verdict = incident.verdict
     weighs, node, device, suspects = _weighed(incident, homes)
@@ -262,7 +270,10 @@ def incident_line(incident: Incident, homes: Mapping[int, str], run: str) -> Inc
 
 
 def _weighed(incident: Incident, homes: Mapping[int, str]) -> tuple[Weighs, str, str, tuple[str, ...]]:
-    """weighs, node, device, suspects. Nodes that fail at once share a cause: a switch, a rack, a wrong check."""
+    """Returns how an incident is attributed, with its node, device and suspects.
+
+    Nodes that fail at the same time have a common cause: a switch, a rack, a wrong check.
+    """
     accused: dict[str, str] = {}
     for fault in incident.faults:
         match fault:
@@ -314,12 +325,12 @@ def _class(verdict: Verdict) -> str:
 
 
 def _confidence(incident: Incident) -> float:
-    """At least 0.95: a check, a driver or the scheduler reported it."""
+    """Returns the confidence in a fault that a check, a driver or the scheduler reported: at least 0.95."""
     return max(0.95, incident.verdict.confidence if incident.verdict else 0.0)
 
 
 def _fault_category(incident: Incident) -> str:
-    """The category without a verdict, from the first fault."""
+    """Returns the category of an incident without a verdict, from its first fault."""
     match incident.faults[0] if incident.faults else None:
         case NodeFault():
             return "node_down"
@@ -360,7 +371,10 @@ def _warning_line(at_s: float, told: CheckTold, warning: str, run: str) -> Warni
 
 
 def _place(device: str) -> str:
-    """`PCI:0000:5D:00`, `0000:5d:00.0` -> `0000:5d:00`: drivers and kernels format an address in several ways."""
+    """Returns a PCI address in one form: "0000:5d:00" for "PCI:0000:5D:00" and for "0000:5d:00.0".
+
+    Drivers and kernels format addresses differently.
+    """
     return device.lower().removeprefix("pci:").partition(".")[0]
 
 

@@ -1,9 +1,9 @@
-"""Remembers which nodes passed their boot check recently, so that the next start can skip it. Pure.
+"""Records which nodes passed their boot check recently, so that the next start can skip it. Pure.
 
-A pass holds for `boot_check_again_s`, unless something casts doubt on the machine: a node that is lost, isolated or
-released, or that reports a faulty device, is checked again; so are all nodes after a failure that a machine may have
-caused, and after the job has been away from them for a while. The failures that no machine causes are listed here; all
-others cast doubt.
+A pass is valid for `boot_check_again_s`, unless there is reason to doubt the machine: a node that is lost,
+isolated or released, or that reports a faulty device, is checked again; so are all nodes after a failure that
+a machine may have caused, and after the job has been away from them for a while. The failures that no machine
+causes are listed here; all others cast doubt.
 """
 
 from msgspec.structs import replace
@@ -13,9 +13,9 @@ from holdfast.model.events import JobMoved, NodesChecked
 from holdfast.model.policy import Policy
 from holdfast.model.state import AnyFault, CheckFault, DeviceFault, Incident, Job, NodeFault, NodePassed
 
-PASSED_MAX = 16_384  # nodes remembered; those that passed first are forgotten
+PASSED_MAX = 16_384  # nodes with a recorded pass; the oldest passes are dropped
 AWAY_S = 60.0  # after a longer pause between two starts, other jobs may have used the nodes
-SURE = 0.7  # of a verdict that clears the machines
+SURE = 0.7  # confidence from which a verdict clears the machines
 # Caused by the training itself, or by whatever ended its processes.
 NO_MACHINE = frozenset(
     {
@@ -35,7 +35,7 @@ NO_MACHINE = frozenset(
         "launcher_config",
     }
 )
-# What the other nodes see of a lost node. Its loss explains these, and casts doubt on that node alone.
+# Consequences of a lost node on other nodes. The loss explains these, and casts doubt on that node alone.
 OF_A_LOSS = frozenset(
     {
         "node_down",
@@ -51,21 +51,25 @@ OF_A_LOSS = frozenset(
 
 
 def noted(job: Job, event: NodesChecked) -> Job:
-    """The job with the result of a boot check: records nodes that passed, and forgets the others."""
+    """Returns the job with the result of a boot check: records nodes that passed, removes the pass of the
+    others.
+    """
     rest = without(job, *event.nodes).passed
     passed = (*rest, *(NodePassed(node=node, at_s=event.at_s) for node in _passed(event)))
     return replace(job, passed=passed[-PASSED_MAX:])
 
 
 def without(job: Job, *nodes: str) -> Job:
-    """The job without the passes of these nodes."""
+    """Returns the job without the passes of these nodes."""
     gone = set(nodes)
     rest = tuple(one for one in job.passed if one.node not in gone)
     return job if len(rest) == len(job.passed) else replace(job, passed=rest)
 
 
 def after_a_fault(job: Job, fault: AnyFault) -> Job:
-    """After one more fault in a recovery: a lost node casts doubt on itself, broken hardware on all nodes."""
+    """Returns the job after one more fault in a recovery: a lost node loses its pass, broken hardware removes
+    all passes.
+    """
     match fault:
         case NodeFault(node=node):
             return without(job, node)
@@ -76,17 +80,17 @@ def after_a_fault(job: Job, fault: AnyFault) -> Job:
 
 
 def after_a_move(job: Job, event: JobMoved) -> Job:
-    """After a restart by the scheduler: passes hold only if it followed at once."""
+    """Returns the job after a restart by the scheduler: passes stay valid only if it followed at once."""
     return job if event.away_s is not None and 0 <= event.away_s < AWAY_S else _of_none(job)
 
 
 def after_a_verdict(job: Job) -> Job:
-    """After a failure that a machine may have caused, every node is checked again."""
+    """Returns the job after a verdict: a failure that a machine may have caused removes all passes."""
     return _of_none(job) if job.incident is not None and _casts_doubt(job.incident) else job
 
 
 def still_good(job: Job, at_s: float, policy: Policy) -> frozenset[str]:
-    """Nodes that need no check before they are used."""
+    """Returns the nodes whose pass is valid and that need no check before they are used."""
     return frozenset(one.node for one in job.passed if 0 <= at_s - one.at_s < policy.boot_check_again_s)
 
 
@@ -95,7 +99,7 @@ def _of_none(job: Job) -> Job:
 
 
 def _casts_doubt(incident: Incident) -> bool:
-    """Whether the incident casts doubt on nodes other than the lost ones."""
+    """Returns whether the incident casts doubt on nodes other than the lost ones."""
     if any(isinstance(fault, DeviceFault | CheckFault) for fault in incident.faults):
         return True
     verdict = incident.verdict
@@ -108,7 +112,7 @@ def _casts_doubt(incident: Incident) -> bool:
 
 
 def _passed(event: NodesChecked) -> tuple[str, ...]:
-    """Nodes where checks ran and none failed."""
+    """Returns the nodes on which checks ran and none failed."""
     if event.stop or event.why_not or event.passed <= 0:
         return ()
     if len(event.nodes) == 1 and event.status == FAIL:

@@ -1,19 +1,17 @@
 """Decides when the silence of a node's agent counts as the loss of the node. Pure.
 
-During a network partition the training and its agent may live on. So silence is first noted, and the engine is queried;
-it becomes a loss only by these rules, the first that applies:
+During a network partition the training and its agent may live on. So silence is first noted, and the engine
+is queried; it becomes a loss only by these rules, the first that applies to a node that was connected:
 
-| what is known of a node that was connected                 | what follows                                          |
-|------------------------------------------------------------|-------------------------------------------------------|
-| its connection has closed, or no beat for `noted_s` (3 s)  | the engine is queried, every `ask_again_s`            |
-| the engine says that it is down                            | lost at once                                          |
-| the engine says that its agent has ended                   | another agent is started there, at most every         |
-|                                                            | `agent_again_s`, twice as long each time              |
-| the same, its connection was closed, and another agent     | lost after `agent_start_s` (30 s) in all: a slow start |
-| is starting                                                | means a busy node, not a partition                     |
-| nothing, or that it is up, for `node_silence_s` (12 s)     | lost: ranks most likely cannot reach it either        |
-| its agent said goodbye                                     | as if its connection had closed                       |
-| the controller itself was held up meanwhile                | that time is not counted                              |
+    its connection has closed, or no heartbeat for `noted_s`  -> query the engine, every `ask_again_s`
+    the engine reports it as down                             -> lost at once
+    the engine reports that its agent has ended               -> start another agent there, at most every
+                                                                 `agent_again_s`, twice as long each time
+    as before, the connection closed, another agent starting  -> lost after `agent_start_s` in all: a slow
+                                                                 start means a busy node, no partition
+    no answer, or reported as up, for `node_silence_s`        -> lost: most likely ranks cannot reach it
+    its agent announced its end                               -> as if its connection had closed
+    the controller itself was stopped meanwhile               -> that time is not counted
 
 A lost node that reports again is not used at once: see `core.workers.roster`.
 """
@@ -25,8 +23,11 @@ STEADY_S = 60.0  # an agent that lived this long does not count as failing at st
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All in seconds. `agent_start_s`: silence allowed while another agent starts; `resumed_s`: for agents to find a
-    resumed controller."""
+    """Time limits for silent nodes, in seconds.
+
+    `agent_start_s`: silence allowed while another agent starts; `resumed_s`: time for agents to connect to a
+    resumed controller.
+    """
 
     noted_s: float = 3.0
     node_silence_s: float = 12.0
@@ -38,8 +39,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Contact(Struct, frozen=True, kw_only=True):
-    """The connection to one agent. `silent_since_s`: None while messages come. `allowed_s`: limit of silence; None:
-    default.
+    """The state of the contact to one agent. `silent_since_s`: None while messages arrive.
+
+    `allowed_s`: limit of the silence in seconds; None for the default.
     """
 
     silent_since_s: float | None = None
@@ -55,20 +57,22 @@ class Contact(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True):
-    """A line for the log."""
+    """Order to write a line to the log."""
 
     text: str
 
 
 class Ask(Struct, frozen=True):
-    """The engine must be queried about the node."""
+    """Order to query the engine about the node."""
 
 
 class AgentAgain(Struct, frozen=True):
-    """The engine must start a new agent on the node: the earlier one has ended."""
+    """Order to have the engine start a new agent on the node, because the earlier one has ended."""
 
 
 class Lost(Struct, frozen=True):
+    """Decision that the node is lost."""
+
     reason: str
 
 
@@ -78,14 +82,18 @@ IN_CONTACT = Contact()
 
 
 def heard(contact: Contact) -> Contact:
-    """A message of the agent came. The count of failed agent starts is kept for a while: the new agent may end at once,
-    too.
+    """Returns the contact after a message from the agent.
+
+    The count of failed agent starts is kept for a while, because a new agent may end at once too.
     """
     return Contact(agents=contact.agents, agent_asked_s=contact.agent_asked_s)
 
 
 def silent(contact: Contact, since_s: float, *, closed: bool = False) -> Contact:
-    """No message since then. The first call counts."""
+    """Returns the contact of an agent that has sent nothing since `since_s`; the first call counts.
+
+    `closed`: so is the link.
+    """
     if contact.silent_since_s is None:
         agents, asked_s = contact.agents, contact.agent_asked_s
         if asked_s is not None and since_s - asked_s > STEADY_S:
@@ -102,24 +110,29 @@ def silent(contact: Contact, since_s: float, *, closed: bool = False) -> Contact
 
 
 def held_up(contact: Contact, for_s: float) -> Contact:
-    """The controller itself was stopped for this long: that time does not count as the node's silence."""
+    """Returns the contact after the controller itself was stopped for `for_s` seconds, which do not count as
+    silence.
+    """
     if contact.silent_since_s is None:
         return contact
     return replace(contact, silent_since_s=contact.silent_since_s + for_s)
 
 
 def alive(contact: Contact, at_s: float) -> Contact:
-    """The engine says that the node is up."""
+    """Returns the contact after the engine reported the node as up."""
     return replace(contact, alive_s=at_s)
 
 
 def agent_ended(contact: Contact, at_s: float) -> Contact:
-    """The engine says that the agent's process is gone."""
+    """Returns the contact after the engine reported that the agent's process has ended."""
     return replace(silent(contact, at_s, closed=True), agent_ended_s=at_s)
 
 
 def look(node: str, contact: Contact, at_s: float, settings: Settings) -> tuple[Contact, tuple[Step, ...]]:
-    """What to do now about a node that was not reported down. The caller remembers losses."""
+    """Returns the contact and what to do now about a node that the engine did not report as down.
+
+    After a loss the caller must not call this again for the node.
+    """
     if contact.silent_since_s is None:
         return contact, ()
     for_s = at_s - contact.silent_since_s
@@ -143,14 +156,16 @@ def look(node: str, contact: Contact, at_s: float, settings: Settings) -> tuple[
 
 
 def look_for_agent(contact: Contact, at_s: float, settings: Settings) -> tuple[Contact, bool]:
-    """Whether to start another agent on a lost node, so that it can come back."""
+    """Returns the contact, and whether to start another agent on a lost node, so that it can return."""
     if contact.agent_ended_s is None or not _may_start_agent(contact, at_s, settings):
         return contact, False
     return replace(contact, agent_ended_s=None, agents=contact.agents + 1, agent_asked_s=at_s), True
 
 
 def _is_starting(contact: Contact) -> bool:
-    """Another agent was requested during this silence, and the engine has not reported its end."""
+    """Returns whether another agent was requested during this silence, and the engine has not reported its
+    end.
+    """
     assert contact.silent_since_s is not None
     asked_s = contact.agent_asked_s
     is_asked = asked_s is not None and asked_s >= contact.silent_since_s

@@ -1,1 +1,1 @@
-"""Decides what people are told of a job, whom, and when. Pure."""
+"""Decides which notifications about a job are sent, to which channels, and when. Pure."""

@@ -1,6 +1,6 @@
-"""Finds in each decision on a job what people may want to be told. Pure.
+"""Finds in each event and decision of a job what people may want to be notified of. Pure.
 
-A happening names its notice: all happenings of one incident are versions of one notice.
+Each happening names the notice that it belongs to; all happenings of one incident update one notice.
 """
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from holdfast.model.events import (
 from holdfast.model.policy import Policy
 from holdfast.model.state import Ended, HangFault, Incident, State, Waiting
 
-# By the kind of a finding that never blocks (model.steps.FindingKind). What is over ends the notice of what began.
+# By kind of a finding that never blocks (model.steps.FindingKind). "X-over" ends the notice that "X" opened.
 FINDINGS: dict[str, tuple[NoticeEvent, Severity]] = {
     "slowdown": ("slowdown", "warning"),
     "platform-slowdown": ("slowdown", "warning"),
@@ -32,13 +32,15 @@ FINDINGS: dict[str, tuple[NoticeEvent, Severity]] = {
     "checkpoint-old": ("checkpoint-old", "warning"),
 }
 OVER = "-over"
-BUDGET_LEFT = 1  # restarts: with so few left it is said
+BUDGET_LEFT = 1  # restarts: people are notified when no more than this are left
 
 
 class Happening(Struct, frozen=True, kw_only=True):
-    """`key`: of the notice within the job ("incident-3", "slowdown-1", "job"). `text`: the finding's own words.
+    """Something in a job that people may be notified of: an incident opened, a slowdown, the end of the job.
 
-    `is_milestone`: worth a message of its own where a receiver cannot update an earlier one. `is_over`: nothing follows.
+    `key`: identifies the notice within the job ("incident-3", "slowdown-1", "job"). `text`: the text of the
+    finding. `is_milestone`: channels that cannot update a message send a new one for it. `is_over`: no update
+    of this notice follows.
     """
 
     key: str
@@ -53,7 +55,10 @@ class Happening(Struct, frozen=True, kw_only=True):
 
 
 def happenings(before: State, event: AnyEvent, decision: Decision, policy: Policy) -> list[Happening]:
-    """What this event and its decision mean for people; mostly nothing."""
+    """Returns what people may be notified of because of one event and its decision; mostly nothing.
+
+    `before`: the state before the event.
+    """
     found = [*_of_incident(before, event, decision), *_of_event(before, event, decision)]
     found += _of_phase(before, event, decision.state)
     found += _of_budget(before, event, decision.state, policy)
@@ -154,7 +159,10 @@ def _of_phase(before: State, event: AnyEvent, after: State) -> list[Happening]:
 
 
 def _end(incident: Incident | None, at_s: float, phase: Ended) -> list[Happening]:
-    """A failure belongs to the incident that it ends. An incident that was open when the job ended well is over, too."""
+    """Returns the happenings of a job's end.
+
+    An incident that is open then ends with the job, in failure or in success.
+    """
     if phase.outcome == "failed":
         if incident is not None:
             return [_incident(incident, "failed", "critical", at_s, is_over=True)]

@@ -1,8 +1,8 @@
-"""Plans deliveries: which version of which notice is to be sent to which channel now, and when to try again. Pure.
+"""Plans deliveries: which version of which notice is sent to which channel now, and when to try again. Pure.
 
-What was delivered is kept in an append-only log. After a restart the same notices come out of the journal again; those
-whose version was delivered are not sent a second time. A delivery that was begun and has no result is sent again: nothing
-is lost, and a receiver that uses idempotency keys shows it once.
+Deliveries are recorded in an append-only log. After a restart the journal yields the same notices again;
+versions that the log has as delivered are not sent a second time. A delivery that was begun and has no result
+is sent again, so that none is lost; a receiver that supports idempotency keys shows it once.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,17 +19,21 @@ GIVE_UP_S = (
 
 
 class Channel(Struct, frozen=True, kw_only=True):
-    """What the plan needs of a receiver. `can_update`: an earlier message can be changed in place."""
+    """A configured receiver of notices, as the delivery plan needs it.
+
+    `can_update`: a sent message can be changed in place.
+    """
 
     name: str
     can_update: bool
 
 
 class Send(Struct, frozen=True, kw_only=True):
-    """An order. `reference`: of the earlier message of this notice; empty: it is the first. `key`: idempotent.
+    """An order to send one version of a notice to one channel.
 
-    `is_update`: an earlier message is changed, no new one is made. `count`: of tries of this version, this one included.
-    `joined`: the notices that this message stands for, where it is about several.
+    `reference`: the receiver's id of the earlier message on this notice; empty for the first. `key`: the
+    idempotency key. `is_update`: change the earlier message instead of sending a new one. `count`: number of
+    this attempt, from 1. `joined`: all the notices of a message about several.
     """
 
     channel: str
@@ -42,7 +46,10 @@ class Send(Struct, frozen=True, kw_only=True):
 
 
 class _Line(Struct):
-    """A channel. `failures`: deliveries in a row that failed for now; until `retry_at_s` nothing is sent there."""
+    """The state of one channel.
+
+    `failures`: temporary failures in a row; nothing is sent before `retry_at_s`.
+    """
 
     can_update: bool
     failures: int = 0
@@ -50,9 +57,11 @@ class _Line(Struct):
 
 
 class _Track(Struct):
-    """One notice on one channel. `notice` None: the log has it, and the journal does not, yet.
+    """The delivery state of one notice on one channel.
 
-    `milestone`: the newest version that is worth a message of its own.
+    `notice` None: it is in the delivery log and not yet in the journal.
+
+    `milestone`: the newest version that justifies a message of its own.
     """
 
     notice: Notice | None = None
@@ -66,7 +75,11 @@ class _Track(Struct):
 
 
 class Outbox:
-    """`dice`: 0 to 1, spreads retries. Takes notices and the log of deliveries; `due` returns what to send now."""
+    """The queue of notices to deliver; `due` returns what to send now.
+
+    Its inputs are notices and the rows of the delivery log. `dice`: returns random numbers, 0 to 1, that
+    spread the retries.
+    """
 
     def __init__(self, channels: Iterable[Channel], dice: Callable[[], float]) -> None:
         self._lines = {channel.name: _Line(can_update=channel.can_update) for channel in channels}
@@ -75,9 +88,10 @@ class Outbox:
         self._open: set[tuple[str, str]] = set()  # tracks that may have something to send
 
     def put(self, notice: Notice, channels: Iterable[str]) -> None:
-        """A version of a notice, for these channels, and for those that can update what they have of it.
+        """Adds a version of a notice for the given channels, and for channels that can update an earlier
+        version.
 
-        Versions that are old news are replaced by the newest.
+        An undelivered older version is dropped.
         """
         updated = [
             name for name, line in self._lines.items() if line.can_update and self._has(notice.id, name)
@@ -94,7 +108,7 @@ class Outbox:
             self._open.add((notice.id, name))
 
     def heard(self, row: AnyDelivery) -> None:
-        """A row of the log: of this process or of one before it."""
+        """Processes a row of the delivery log, written by this process or by an earlier one."""
         if row.channel not in self._lines:
             return
         track = self._tracks.setdefault((row.notice, row.channel), _Track())
@@ -121,14 +135,19 @@ class Outbox:
                     track.reference = row.reference or track.reference
 
     def restarted(self) -> int:
-        """After the log of earlier processes was read: what they had begun is tried again. Returns how many such."""
+        """Marks deliveries that an earlier process began without a result as not begun; returns their number.
+
+        Called once, after the delivery log was read.
+        """
         unsure = [track for track in self._tracks.values() if track.is_in_flight]
         for track in unsure:
             track.is_in_flight = False
         return len(unsure)
 
     def due(self, now_s: float) -> list[Send]:
-        """What is to be sent now: at most one for each notice and channel; the least tried first, then the oldest."""
+        """Returns the messages to send now, at most one per notice and channel; fewest attempts first, then
+        oldest first.
+        """
         found: list[Send] = []
         for key in list(self._open):
             name, track = key[1], self._tracks[key]
@@ -152,9 +171,10 @@ class Outbox:
         return sorted(found, key=lambda send: (send.count, send.notice.at_s, send.notice.id, send.channel))
 
     def retry(self, send: Send, now_s: float, after_s: float | None = None) -> tuple[float | None, int]:
-        """When its channel is tried again, None: it is given up; and how many failures in a row that channel has.
+        """Returns when a failed delivery is tried again (None: it is given up), and the channel's failures in
+        a row.
 
-        `after_s`: the pause that the receiver asks for.
+        `after_s`: the pause in seconds that the receiver asked for.
         """
         in_a_row = self._lines[send.channel].failures + 1
         track = self._tracks[(send.notice.id, send.channel)]
@@ -166,14 +186,17 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way and nothing waits. True only after `due` was asked."""
+        """Returns whether no delivery is in progress and none is waiting.
+
+        Valid only after a call of `due`.
+        """
         return not any(
             self._tracks[key].is_in_flight or _next(self._tracks[key], self._lines[key[1]]) is not None
             for key in self._open
         )
 
     def told(self, channel: str) -> list[Notice]:
-        """The notices that this channel has, and that are not over."""
+        """Returns the notices that this channel has received and that may still change."""
         return [
             track.notice
             for (_, name), track in self._tracks.items()
@@ -189,7 +212,10 @@ class Outbox:
 
 
 def _next(track: _Track, line: _Line) -> Notice | None:
-    """The version to send: the newest; where that would be another message about the same, the newest milestone."""
+    """Returns the version of a notice to send next; None if there is none.
+
+    It is the newest one, or the newest milestone if the channel cannot update its earlier message.
+    """
     follows = bool(track.delivered) and not (line.can_update and track.reference)
     notice = track.milestone if follows else track.notice
     if notice is None or notice.version <= max(track.delivered, track.given_up):

@@ -1,4 +1,4 @@
-"""Decides which channels a notice goes to: rules by event, severity, job, label, time of day. Pure."""
+"""Selects the channels for a notice, by rules on event, severity, job, label and time of day. Pure."""
 
 from fnmatch import fnmatchcase
 
@@ -8,8 +8,11 @@ from holdfast.model.documents.notices import SEVERITIES, Notice, NoticeEvent, Se
 
 
 class Quiet(Struct, frozen=True, kw_only=True):
-    """Hours in which only what is at least `passes` is sent. `start_min`, `end_min`: minutes of the day; a start after the
-    end is over midnight."""
+    """Quiet hours: only notices with at least the severity `passes` are sent.
+
+    `start_min`, `end_min`: minutes after midnight; if the start is later than the end, the span includes
+    midnight.
+    """
 
     start_min: int
     end_min: int
@@ -18,7 +21,7 @@ class Quiet(Struct, frozen=True, kw_only=True):
 
 
 class OnCall(Struct, frozen=True, kw_only=True):
-    """A channel that is used only in these hours, which are given as in Quiet."""
+    """A channel that is used only during the given hours; their form is that of Quiet."""
 
     channel: str
     start_min: int
@@ -27,7 +30,13 @@ class OnCall(Struct, frozen=True, kw_only=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """Empty fields fit everything. `jobs`: patterns as of a shell. `labels`: all have to fit; values are patterns."""
+    """A routing rule: the conditions for a notice, and the channels that it is sent to.
+
+    An empty condition matches everything.
+
+    `jobs`: shell-style patterns of names. `labels`: all must match; the values are patterns. `is_last`: skip
+    later rules.
+    """
 
     channels: tuple[str, ...] = ()
     on_call: tuple[OnCall, ...] = ()
@@ -42,14 +51,20 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class Moment(Struct, frozen=True, kw_only=True):
-    """The time of a notice where the rules are at home. `weekday`: 0 is Monday; `minute`: of the day."""
+    """The local time of a notice in the time zone of the rules.
+
+    `weekday`: 0 is Monday; `minute`: minutes after midnight.
+    """
 
     weekday: int
     minute: int
 
 
 def channels_of(notice: Notice, rules: tuple[Rule, ...], now: Moment) -> tuple[str, ...]:
-    """Each channel once, in the order of the rules. A rule that fits and is last ends the search."""
+    """Returns the channels that a notice goes to, each once, in the order of the matching rules.
+
+    A matching rule with `is_last` ends the search.
+    """
     found: list[str] = []
     for rule in rules:
         if not _fits(notice, rule):
@@ -82,7 +97,10 @@ def _is_held(notice: Notice, quiet: Quiet, now: Moment) -> bool:
 
 
 def _within(now: Moment, start_min: int, end_min: int, days: tuple[int, ...]) -> bool:
-    """The hours after midnight of a span over midnight belong to the day before."""
+    """Returns whether a time is within daily hours.
+
+    After midnight, a span over midnight still counts as the day before.
+    """
     if start_min <= end_min:
         return start_min <= now.minute < end_min and (not days or now.weekday in days)
     if now.minute >= start_min:

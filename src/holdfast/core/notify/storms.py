@@ -1,7 +1,9 @@
-"""Bounds storms: of many new messages within a minute one says how many, and equal ones of a fleet are one. Pure.
+"""Limits bursts of notifications: many new messages become one digest, and equal notices of several jobs
+become one. Pure.
 
-A channel gets `STORM_NOTICES` new messages within `STORM_S`; what comes beyond waits until that time is over and is then
-one message. Notices of the same cause, from several jobs, are one message at most each `CAUSE_S`.
+A channel gets at most `STORM_NOTICES` new messages within `STORM_S` seconds; the others wait until that time
+has passed, and are then sent as one digest. Notices with the same cause, from several jobs, are sent as one
+message at most every `CAUSE_S` seconds.
 """
 
 import hashlib
@@ -23,12 +25,12 @@ _Key = tuple[str, str]  # channel, notice
 
 
 class Storms:
-    """Remembers the new messages of the last minute, by channel."""
+    """Limits the rate of new messages of each channel; remembers those of the last minute."""
 
     def __init__(
         self, unbounded: Iterable[str] = (), notices: int = STORM_NOTICES, within_s: float = STORM_S
     ) -> None:
-        """`unbounded`: channels that get everything."""
+        """Sets the limits. `unbounded`: channels without a limit."""
         self._unbounded = frozenset(unbounded)
         self._notices, self._within_s = notices, within_s
         self._admitted: dict[_Key, float] = {}
@@ -38,7 +40,10 @@ class Storms:
         self._causes: dict[tuple[str, str], tuple[float, str]] = {}  # when, and of which job
 
     def joined(self, due: list[Send], now_s: float) -> list[Send]:
-        """What may be sent now, of what is due. Updates go out as they are; new messages are bounded."""
+        """Returns what may be sent now of the due messages.
+
+        Updates are not limited; new messages may be joined or held back.
+        """
         self._forget(now_s)
         sends: list[Send] = []
         waiting: dict[str, list[Send]] = {}
@@ -71,7 +76,9 @@ class Storms:
         return self._admit(groups[: max(0, left)], now_s)
 
     def _by_cause(self, firsts: list[Send], now_s: float) -> list[list[Send]]:
-        """Equal ones together. Those of another job whose cause was told a moment ago wait."""
+        """Groups new messages by cause; holds back those whose cause was sent for another job a
+        moment ago.
+        """
         groups: dict[tuple[str, str], list[Send]] = {}
         for send in firsts:
             notice = send.notice
@@ -109,7 +116,7 @@ class Storms:
             self._admitted = {key: at_s for key, at_s in self._admitted.items() if now_s - at_s < GIVE_UP_S}
 
     def delivered(self, send: Send) -> None:
-        """It arrived, or is given up: nothing of it is kept."""
+        """Removes the state of a message that was delivered or given up."""
         for notice in send.joined or (send.notice,):
             key = (send.channel, notice.id)
             self._members.discard(key)
@@ -121,7 +128,10 @@ def _key(send: Send) -> _Key:
 
 
 def _digest(group: list[Send], now_s: float) -> Send:
-    """One message for all of them, in the name of none. Tried again with the same members it has the same key."""
+    """Returns one message about a group of notices.
+
+    A retry with the same notices has the same idempotency key.
+    """
     if len(group) == 1:
         return group[0]
     notices = [send.notice for send in group]
@@ -157,7 +167,7 @@ def _digest(group: list[Send], now_s: float) -> Send:
 
 
 def _common_link(notices: list[Notice]) -> str:
-    """The page of their job, or of all jobs."""
+    """Returns the link to the notices' common job, or to the list of jobs if they are of several."""
     first = notices[0].link
     if len({one.job for one in notices}) == 1:
         return first.partition("/incidents/")[0]

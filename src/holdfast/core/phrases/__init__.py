@@ -1,1 +1,4 @@
-"""Finds the meaning of pasted words and codes: fuzzy search in the phrases of the knowledge base. Pure."""
+"""Finds what pasted log lines and error codes mean: fuzzy search over the phrases of the knowledge base.
+
+Pure.
+"""

@@ -1,4 +1,6 @@
-"""Finds codes in a text: exit codes, signals, errno, library results, device faults. Pure."""
+"""Finds known error codes in a text: exit codes, signals, errno values, library status codes, device fault
+codes. Pure.
+"""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +16,11 @@ KNOWN_CODE = 1.0
 
 
 def codes_in(index: PhraseIndex, text: str, tables: CodeTables) -> list[Near]:
-    """Each known code in the text, in the order of the table of forms; names come last."""
+    """Returns one match for each known error code in the text, in the order of the code forms; symbolic names
+    come last.
+
+    `tables`: the rows of codes.csv and the forms in which codes are written.
+    """
     clean = plain(text).strip()
     found = [one for form in index.forms for one in _of_form(index, form, clean, tables)]
     found += [
@@ -40,7 +46,9 @@ def _of_form(index: PhraseIndex, form: CodeForm, text: str, tables: CodeTables) 
 
 
 def _key(kind: str, number: int) -> str:
-    """Under what the code stands in the table: an exit code of a signal, under the signal."""
+    """Returns the code's key in the table, e.g. "exit 255"; an exit code that encodes a signal has the
+    signal's key.
+    """
     if kind == "exit" and number == -1:
         return "exit 255"
     if kind == "exit" and number < 0:

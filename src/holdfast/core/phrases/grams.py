@@ -1,7 +1,9 @@
-"""Splits words into n-grams that survive the changes people make to a line before pasting it. Pure.
+"""Splits text into character n-grams that tolerate the changes people make to a line before they paste it.
 
-Case, spaces, quotes, digits, full-width marks and placeholders are ignored; a typing error affects three n-grams of
-many. Latin letters give trigrams, across words; Chinese characters give bigrams.
+Pure.
+
+Case, spaces, quotes, digits, full-width characters and placeholders are ignored; a typing error affects three
+n-grams only. Latin letters are split into trigrams across word boundaries, Chinese characters into bigrams.
 """
 
 import unicodedata
@@ -10,14 +12,14 @@ from holdfast.late_pattern import late
 
 PLACEHOLDER = late(r"(?<![a-z])(?:x{2,}|y{2,}|z{3,})(?![a-z])|<[^<>]{0,40}>|\.{2,}|\u2026+|\*{2,}")
 LATIN = late(r"[a-z]+")
-# What the reading of a picture does to words: spaces between letters, 0 for o, 1 for l. Not at the end of a name: eth0, rank1.
+# OCR errors: spaces between letters, 0 for o, 1 for l. Not at the end of a name: eth0, rank1.
 SPACED = late(r"(?<!\S)(?:\S ){3,}\S(?!\S)")
 ZERO = late(r"(?<=[a-z])0(?=[a-z])|(?<![a-z0-9])0(?=[a-wyz])")
 ONES = late(r"(?<=[a-z])1{1,2}(?=[a-z])")
-# Chinese, with the marks of its words left out.
+# Chinese characters; punctuation is left out.
 HAN = late(r"[\u4e00-\u9fff]+")
 GRAM = 3
-# Words that stand in any question; Chinese ones are cut out of their runs.
+# Stop words of questions; Chinese ones are removed from within the text.
 FILLERS = frozenset(
     "a an and are at been by can did do does for from get got has have how i in is it its my of on or our so that the then there "
     "this to was we were what when which while why with you".split()
@@ -29,18 +31,25 @@ HAN_FILLERS = late(
 
 
 def plain(text: str) -> str:
-    """The text in lower case, with half-width marks and without placeholders."""
+    """Returns the text in lower case, with full-width characters made half-width (NFKC) and without
+    placeholders.
+    """
     return PLACEHOLDER.sub(" ", unicodedata.normalize("NFKC", text).lower())
 
 
 def without_ocr_errors(text: str) -> str:
-    """The plain text without the usual errors of text recognition: spaces within a word, 0 for o, 1 for l."""
+    """Returns the normalized text with the usual errors of text recognition (OCR) corrected.
+
+    These are spaces between the letters of a word, 0 for o, and 1 for l.
+    """
     clean = SPACED.sub(lambda found: found[0].replace(" ", ""), plain(text))
     return ONES.sub(lambda found: "l" * len(found[0]), ZERO.sub("o", clean))
 
 
 def grams(text: str) -> frozenset[str]:
-    """The n-grams of a text; empty if it has neither letters nor Chinese characters."""
+    """Returns the set of n-grams of a text; empty if the text has neither Latin letters nor Chinese
+    characters.
+    """
     clean = without_ocr_errors(text)
     found: set[str] = set()
     letters = "".join(word for word in LATIN.findall(clean) if word not in FILLERS)

@@ -1,7 +1,8 @@
-"""Builds the index of phrases, and finds phrases similar to a text. Pure.
+"""Builds the n-gram index of the known phrases, and finds the phrases most similar to a text. Pure.
 
-N-grams are weighted by inverse document frequency (K. Spärck Jones, 1972). A fragment lies within a phrase, so most
-of its weight is found there; a line with a prefix contains a phrase, so most of the phrase's is.
+N-grams are weighted by inverse document frequency (K. Spärck Jones, 1972). A pasted fragment of a phrase is
+recognised because the phrase contains most of the fragment's weight; a line with a prefix, because it
+contains most of the phrase's.
 """
 
 from array import array
@@ -13,10 +14,10 @@ from holdfast.core.phrases.grams import grams
 from holdfast.model.phrases import CodeEntry, CodeForm, Concept, Near, Phrase, PhraseIndex
 from holdfast.model.signatures import Signature
 
-UNSEEN = 0.3  # of the weight of the rarest n-gram: names of hosts and files are in no phrase
-TELLING = 45.0  # so much weight in common, and the words are no accident; about ten rare n-grams
-FRAGMENT = 16.0  # so much, and a fragment is more than a word that stands in any log
-SHARE_OF_OTHER = 0.25  # of a score: how much of the longer text is covered
+UNSEEN = 0.3  # weight of an n-gram of no phrase, as a share of the rarest one's: names of hosts and files
+TELLING = 45.0  # common weight from which a match is no coincidence; about ten rare n-grams
+FRAGMENT = 16.0  # common weight from which a fragment is more than a word of any log
+SHARE_OF_OTHER = 0.25  # share of the score that depends on how much of the longer text is covered
 NEAR_LEAST = 0.3
 SAME = 0.99
 
@@ -28,7 +29,10 @@ def made(
     forms: Sequence[CodeForm],
     concepts: Sequence[Concept],
 ) -> PhraseIndex:
-    """The index of these phrases."""
+    """Builds the n-gram index from the phrases of signatures, the entries of codes, and the concepts.
+
+    `own`: signatures that only the index has, by id. `forms`: how codes are written.
+    """
     having: dict[str, array[int]] = defaultdict(lambda: array("H"))
     cut = [grams(phrase.text) for phrase in phrases]
     for number, found in enumerate(cut):
@@ -52,7 +56,9 @@ def made(
 
 
 def near(index: PhraseIndex, text: str, most: int = 5) -> list[Near]:
-    """The meanings most similar to a text, best first; of each its best phrase."""
+    """Returns the meanings whose phrases are most similar to a text, best first, at most `most`; one phrase
+    per meaning.
+    """
     asked = grams(text)
     common: dict[int, float] = defaultdict(float)
     mass = 0.0
@@ -85,7 +91,11 @@ def _weight(having: int, all_: int) -> float:
 
 
 def _score(shared: float, mass: float, phrase_mass: float) -> float:
-    """0..1: how much of the shorter of the two is found in the other; of little text, limited by its information."""
+    """Returns the similarity of a text and a phrase, 0 to 1: the share of the shorter one that the longer one
+    contains.
+
+    The similarity of a short text is limited by the information in it.
+    """
     of_text, of_phrase = shared / mass, shared / phrase_mass
     as_fragment = of_text * (1.0 - SHARE_OF_OTHER + SHARE_OF_OTHER * of_phrase) * min(1.0, shared / FRAGMENT)
     as_part = of_phrase * (1.0 - SHARE_OF_OTHER + SHARE_OF_OTHER * of_text) * min(1.0, shared / TELLING)

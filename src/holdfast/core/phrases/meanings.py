@@ -1,4 +1,7 @@
-"""Ranks the possible meanings of a few pasted lines: codes they name, and similar phrases. Pure."""
+"""Ranks the possible meanings of a few pasted log lines, by the codes in them and by similar phrases.
+
+Pure.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,16 +17,16 @@ from holdfast.model.code_facts import CodeTables
 from holdfast.model.phrases import Near, PhraseIndex
 from holdfast.model.signatures import Signature
 
-LINES_MAX = 12  # of a longer paste, those that speak of trouble are to be given
+LINES_MAX = 12  # of a longer paste, only the lines that report an error are ranked
 LINE_CHARS_MAX = 2000
-JOINED_LINES, JOINED_CHARS = 4, 160  # short lines that may be one message, cut in pieces
-JOINED_LESS = 0.04  # by so much the whole may be less near than its nearest line
-BESIDE = 0.75  # of a code that stands in a line that says more than the code
-SAYS_LITTLE = 0.55  # of a code that can mean anything: exit code 1
-LETTERS_OF_CODE = 0.4  # so much of a line, and the code is what is asked about
-# Words in any order are a weaker sign than a phrase. They are looked for in what a person writes, not in long lines.
+JOINED_LINES, JOINED_CHARS = 4, 160  # short lines that may be one message, broken into several
+JOINED_LESS = 0.04  # the joined lines win even if they are less similar by this than the best single line
+BESIDE = 0.75  # score of a code in a line that has other words too
+SAYS_LITTLE = 0.55  # score of a code with many possible causes: exit code 1
+LETTERS_OF_CODE = 0.4  # share of the line's letters from which the question is about the code
+# Words in any order are weaker evidence than a phrase. They are searched in short texts only.
 CONCEPT, CONCEPT_NEXT, CONCEPT_CHARS = 0.62, 0.6, 120
-# What a line is asked about is rather a cause than what followed from it or stood beside it.
+# People ask about a cause more often than about its symptoms or about lines near it.
 OF_ROLE = {"cause": 1.0, "symptom": 0.97, "context": 0.93, "harmless": 0.93, "end-ok": 0.93}
 
 
@@ -31,7 +34,10 @@ By: TypeAlias = Literal["code", "phrase", "concept"]
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """A meaning and its line. `line` counts from 1. `by`: the text that matched."""
+    """A possible meaning of a pasted line.
+
+    `line`: its number, from 1. `text`: the part that matched; `by`: how it matched.
+    """
 
     near: Near
     line: int
@@ -49,7 +55,10 @@ def meanings_of(
     signatures: Mapping[str, Signature],
     tables: CodeTables,
 ) -> list[Found]:
-    """Possible meanings of the lines, likeliest first; each once. `signatures`: the package's and the index's own."""
+    """Returns the possible meanings of pasted lines, most likely first, each meaning once.
+
+    `signatures`: by id, those of the package and those that only the index has. `tables`: the known codes.
+    """
     given = [(number, text[:LINE_CHARS_MAX]) for number, text in enumerate(lines, 1) if text.strip()][
         :LINES_MAX
     ]

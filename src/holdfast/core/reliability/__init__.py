@@ -1,1 +1,4 @@
-"""How often nodes fail, how sure that is, and what to set: checkpoint interval, spares. Pure."""
+"""Estimates how often nodes fail, with its uncertainty, and recommends a checkpoint interval and spares.
+
+Pure.
+"""

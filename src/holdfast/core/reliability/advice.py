@@ -1,4 +1,6 @@
-"""Advises a checkpoint interval and a number of spares from a record of failures, and says what is not known. Pure."""
+"""Recommends a checkpoint interval and a number of spares from a record of failures, and says what is
+unknown. Pure.
+"""
 
 from collections.abc import Iterable
 
@@ -9,12 +11,12 @@ from holdfast.core.reliability.spares import Spares, spares
 from holdfast.core.reliability.weibull import Fit, Gaps, Range, fit
 
 DAY_S, MONTH_H = 86_400.0, 730.5
-DOWN_S = 300.0  # taken where no recovery was seen: restarts of large jobs take 5 to 20 minutes (Meta, arXiv 2410.21680)
-REPEATED_MIN = 2  # faults of one node, before it is named
+DOWN_S = 300.0  # without a recorded recovery: large jobs restart within 5 to 20 min (Meta, arXiv 2410.21680)
+REPEATED_MIN = 2  # faults from which a node is listed
 
 
 class NodeFaults(Struct, frozen=True, kw_only=True):
-    """`why`: as the lemon score or the journal says."""
+    """The number of faults of one node. `why`: the reason from the lemon score or the journal."""
 
     node: str
     faults: int
@@ -22,9 +24,11 @@ class NodeFaults(Struct, frozen=True, kw_only=True):
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """What is known. `gaps`: times between failures times the nodes of their jobs, in node-seconds; so they are comparable.
+    """The measured failures and costs on which a recommendation is based. None: not measured.
 
-    `nodes`, `gpus`: of the job that is advised. `isolating`: failures after which a node was taken out. None: not measured.
+    `gaps`: times between failures times the number of nodes, in node-seconds, so that jobs of different size
+    are comparable. `nodes`, `gpus`: of the job for which the recommendation is. `isolating`: failures after
+    which a node was isolated.
     """
 
     gaps: Gaps
@@ -39,7 +43,11 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 class Published(Struct, frozen=True, kw_only=True):
-    """What is expected before there is a record: failures of one node a day, seconds of a repair, and how bursty it is."""
+    """Published figures, used until a record exists.
+
+    `per_node_day`: failures per node and day. `repair_s`: mean repair time. `dispersion`: variance to mean
+    ratio of failures.
+    """
 
     per_node_day: float
     source: str
@@ -49,9 +57,10 @@ class Published(Struct, frozen=True, kw_only=True):
 
 
 class Advice(Struct, frozen=True, kw_only=True):
-    """`per_1000_node_days`, `shape`, `mean_s` (of this job): with the range that holds 90 % of what is credible.
+    """The recommended checkpoint interval and number of spares, with the estimates behind them.
 
-    `interval`: None: no cost of a checkpoint is known. `now`: goodput at the present interval. `gain_gpu_hours`: a month.
+    `per_1000_node_days`, `shape`, `mean_s` (of this job): with 90 % credible intervals. `interval`: None if
+    the time of a checkpoint is unknown. `now`: goodput at the present interval. `gain_gpu_hours`: per month.
     """
 
     failures: int
@@ -75,6 +84,7 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 def advise(record: Record, published: Published) -> Advice:
+    """Returns the recommendation. `published`: the prior for a short record."""
     expected_s = DAY_S / published.per_node_day
     of_node = fit(record.gaps, expected_s)
     of_job = of_node.scaled(float(max(1, record.nodes)))
@@ -115,7 +125,10 @@ def advise(record: Record, published: Published) -> Advice:
 
 
 def of_nodes(gaps: Iterable[tuple[float, int, bool]]) -> Gaps:
-    """Gaps of many jobs as node-seconds. Each: seconds, nodes of the job, whether a failure ended it."""
+    """Returns times between failures in node-seconds.
+
+    `gaps`: for each, seconds, number of nodes of the job, and whether it ended with a failure.
+    """
     rows = list(gaps)
     return Gaps(
         failed=tuple(seconds * max(1, nodes) for seconds, nodes, failed in rows if failed),

@@ -1,8 +1,11 @@
-"""Finds the checkpoint interval that keeps most of the time, from the fitted failures, numerically. Pure.
+"""Computes the checkpoint interval with the highest goodput, numerically, from a fitted failure distribution.
 
-A renewal process: after a failure the job is down, starts, and then makes work that a checkpoint saves after each interval. With
-T the time from the start of the recovery to the next failure, the saved work of a cycle is the interval times the number of
-checkpoints that T holds. Young's and Daly's formulas assume an exponential and are shown beside it.
+Pure.
+
+The model is a renewal process: after a failure the job is down, starts, and then does work that a checkpoint
+saves after each interval. With T the time from the failure to the next one, the saved work of a cycle is the
+interval times the number of checkpoints within T. Young's and Daly's formulas, which assume an exponential
+distribution, are given for comparison.
 """
 
 from collections.abc import Sequence
@@ -12,24 +15,29 @@ from msgspec import Struct
 
 from holdfast.core.reliability.weibull import Fit, Point, Weibull
 
-DIRECT = 512  # checkpoints of a cycle that are added one by one; beyond, in growing strides
+DIRECT = 512  # checkpoints of a cycle that are summed exactly; beyond, with growing strides
 GROWTH = 1.05
 NEGLIGIBLE = 1e-7
 
-RATIO_MIN, RATIO_MAX = 0.02, 50.0  # of the interval, to Young's
+RATIO_MIN, RATIO_MAX = 0.02, 50.0  # search range, as multiples of Young's interval
 INTERVAL_S_MIN = 1.0
 GOLDEN = (sqrt(5.0) - 1.0) / 2.0
 
 
 class Costs(Struct, frozen=True, kw_only=True):
-    """Of one checkpoint, `save_s` of standstill; of one failure, `down_s` from it to the first step after it."""
+    """The cost of a checkpoint, `save_s` seconds without a step, and of a failure, `down_s` seconds until the
+    next step.
+    """
 
     save_s: float
     down_s: float
 
 
 class Interval(Struct, frozen=True, kw_only=True):
-    """The best interval, the range of what is best under what is credible, and its share of useful time."""
+    """The best checkpoint interval with a credible range, and its goodput.
+
+    `young_s`, `daly_s`: by their formulas.
+    """
 
     best_s: float
     low_s: float
@@ -42,7 +50,7 @@ class Interval(Struct, frozen=True, kw_only=True):
 
 
 def goodput(one: Weibull, interval_s: float, costs: Costs) -> float:
-    """The share of the time that becomes saved work, in the long run."""
+    """Returns the long-run share of time that becomes saved work, 0 to 1, for one failure distribution."""
     step_s = interval_s + costs.save_s
     saved, number, stride = 0.0, 1.0, 1.0
     while True:
@@ -58,18 +66,21 @@ def goodput(one: Weibull, interval_s: float, costs: Costs) -> float:
 
 
 def seen_goodput(gaps_s: Sequence[float], interval_s: float, costs: Costs) -> float:
-    """The same over times between failures that really were, such as those of a trace."""
+    """Returns the share of time that becomes saved work, for measured times between failures, such as those
+    of a trace.
+    """
     step_s, whole_s = interval_s + costs.save_s, sum(gaps_s)
     saved = sum((max(0.0, gap_s - costs.down_s) // step_s) * interval_s for gap_s in gaps_s)
     return saved / whole_s if whole_s else 0.0
 
 
 def expected(fit: Fit, interval_s: float, costs: Costs) -> float:
+    """Returns the goodput averaged over the posterior of a fit."""
     return sum(point.weight * goodput(point.fit, interval_s, costs) for point in fit.few)
 
 
 def best_interval(fit: Fit, costs: Costs) -> Interval:
-    """The interval with most goodput on average over what is credible."""
+    """Returns the checkpoint interval with the highest goodput, averaged over the posterior of the fit."""
     best_s = _best(fit.few, costs, fit.mean.middle)
     own = sorted((_best((point,), costs, point.fit.mean), point.weight) for point in _spread(fit))
     at_best = sorted(goodput(point.fit, best_s, costs) for point in fit.few)
@@ -89,7 +100,10 @@ def best_interval(fit: Fit, costs: Costs) -> Interval:
 def curve(
     fit: Fit, costs: Costs, around_s: Sequence[float], points: int = 48
 ) -> tuple[tuple[float, float], ...]:
-    """(interval, goodput), from a fifth of the shortest to five times the longest of these intervals."""
+    """Returns (interval in seconds, goodput) pairs, for a plot.
+
+    The range is from a fifth of the shortest to five times the longest interval in `around_s`.
+    """
     low = max(INTERVAL_S_MIN, min(around_s) / 5.0)
     high = max(max(around_s) * 5.0, low * 10.0)
     steps = [exp(log(low) + (log(high) - log(low)) * at / (points - 1)) for at in range(points)]
@@ -97,11 +111,12 @@ def curve(
 
 
 def young(save_s: float, mean_s: float) -> float:
+    """Returns Young's estimate of the best checkpoint interval in seconds (1974)."""
     return sqrt(2.0 * save_s * mean_s)
 
 
 def daly(save_s: float, mean_s: float) -> float:
-    """Daly's higher-order estimate (2006)."""
+    """Returns Daly's higher-order estimate of the best checkpoint interval in seconds (2006)."""
     if save_s >= 2.0 * mean_s:
         return mean_s
     root = sqrt(save_s / (2.0 * mean_s))
@@ -109,13 +124,17 @@ def daly(save_s: float, mean_s: float) -> float:
 
 
 def _spread(fit: Fit) -> Sequence[Point]:
-    """Few points whose own best intervals show the range: between the 5th and the 95th part of the means."""
+    """Returns a few points of the posterior, from the 5th to the 95th percentile of the means, to compute the
+    range.
+    """
     few = fit.few
     return few[1 : len(few) - 1 : max(1, len(few) // 7)] or few
 
 
 def _best(points: Sequence[Point], costs: Costs, mean_s: float) -> float:
-    """By golden section on a logarithmic scale: there is one maximum."""
+    """Returns the best interval by golden-section search on a logarithmic scale; goodput has a single
+    maximum.
+    """
 
     def of(log_s: float) -> float:
         return sum(point.weight * goodput(point.fit, exp(log_s), costs) for point in points)

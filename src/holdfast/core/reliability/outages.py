@@ -1,7 +1,6 @@
-"""Summarises outages of nodes: how often, how long, how many at once, how often again. Pure.
+"""Summarises outages of the nodes of a fleet: rate, duration, how many at once, how often they recur. Pure.
 
-Takes traces as they are: overlapping faults of a node become one outage, and an outage without an end lasts as long as
-what is known of it.
+Overlapping faults of a node become one outage; an outage without an end lasts until the end of the trace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,15 +14,15 @@ DAY_S, WEEK_S = 86_400.0, 7 * 86_400.0
 ONE_INTERRUPTION_S = (
     600.0  # faults that start so close together interrupt a job once (Meta attributes within ten minutes)
 )
-LOOKS_MAX = 20_000  # moments at which the nodes that are down are counted
+LOOKS_MAX = 20_000  # moments at which nodes that are down are counted
 
 
 class TraceRefused(ValueError):
-    """The trace is no list of faults; the message says where."""
+    """Raised for a trace that is no valid list of faults; the message says where."""
 
 
 class Outage(Struct, frozen=True):
-    """`end_s` None: it has no end in the trace."""
+    """The time in which a node was unusable. `end_s`: None if the trace does not contain the end."""
 
     node: str
     start_s: float
@@ -31,7 +30,10 @@ class Outage(Struct, frozen=True):
 
 
 class Outages(Struct, frozen=True, kw_only=True):
-    """Of a fleet of `nodes` from `since_s` to `until_s`. `merged`: faults that lay in another one of their node."""
+    """The outages of a fleet of `nodes` from `since_s` to `until_s`.
+
+    `merged`: faults that overlapped one of the same node.
+    """
 
     nodes: int
     since_s: float
@@ -42,13 +44,17 @@ class Outages(Struct, frozen=True, kw_only=True):
 
     @property
     def days(self) -> float:
+        """The length of the observed period in days."""
         return (self.until_s - self.since_s) / DAY_S
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """`per_node_day`: outages. `down_mean`, `down_p99`: share of the nodes. `dispersion`: variance to mean of the number that is
-    down. `repeated`: followed by another one of the
-    same node within a week. `again_s`: times to that one. `repairs_s`: finished ones, in order of length.
+    """Statistics of a fleet's outages.
+
+    `per_node_day`: outages. `down_mean`, `down_p95`, `down_p99`: share of the nodes that is down.
+    `dispersion`: variance to mean ratio of the number of nodes down. `repeated`: share of outages followed by
+    another of the same node within a week. `again_s`: times to that one. `repairs_s`: durations of finished
+    outages, ascending.
     """
 
     outages: int
@@ -63,13 +69,17 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     @property
     def repair_mean_s(self) -> float:
+        """The mean duration of an outage in seconds; 0 if none has ended."""
         return sum(self.repairs_s) / len(self.repairs_s) if self.repairs_s else 0.0
 
 
 def outages_of(
     faults: Iterable[Outage], nodes: int, since_s: float | None = None, until_s: float | None = None
 ) -> Outages:
-    """In order of their starts, each node's overlapping ones merged. raises: TraceRefused"""
+    """Returns the outages in order of their starts, overlapping ones of a node merged.
+
+    raises: TraceRefused
+    """
     ordered = sorted(faults, key=lambda one: (one.start_s, one.node))
     names = {one.node for one in ordered}
     if nodes < max(1, len(names)):
@@ -104,12 +114,13 @@ def outages_of(
 
 
 def between(outages: Outages, since_s: float, until_s: float) -> Outages:
-    """Those that start in this time; they keep their ends."""
+    """Returns the outages that start in a period; their ends may be later."""
     kept = tuple(one for one in outages.all if since_s <= one.start_s < until_s)
     return Outages(nodes=outages.nodes, since_s=since_s, until_s=until_s, all=kept)
 
 
 def summary(outages: Outages) -> Summary:
+    """Computes the statistics of outages."""
     down = down_shares(outages)
     node_days = outages.nodes * outages.days
     starts: dict[str, list[float]] = {}
@@ -132,12 +143,12 @@ def summary(outages: Outages) -> Summary:
 
 
 def down_shares(outages: Outages) -> list[float]:
-    """The share of nodes that are down, at equal steps of time, in order of size."""
+    """Returns the share of nodes that is down, at equal steps of time, sorted by size."""
     return sorted(count / outages.nodes for _, count in down_counts(outages))
 
 
 def down_counts(outages: Outages) -> list[tuple[float, int]]:
-    """(time, nodes that are down) at equal steps of time."""
+    """Returns (time, number of nodes down) at equal steps of time."""
     if outages.until_s <= outages.since_s:
         return []
     steps = min(LOOKS_MAX, max(100, int(outages.days * 12)))
@@ -157,7 +168,10 @@ def down_counts(outages: Outages) -> list[tuple[float, int]]:
 
 
 def gaps_of(outages: Outages) -> Gaps:
-    """Between interruptions of a job on all nodes of the fleet. Faults at the same time are one interruption."""
+    """Returns the times between interruptions of a job on all nodes of the fleet.
+
+    Simultaneous faults are one interruption.
+    """
     starts = list[float]()
     for one in outages.all:
         if not starts or one.start_s - starts[-1] > ONE_INTERRUPTION_S:

@@ -1,4 +1,6 @@
-"""Computes how many spare nodes are enough, from how often nodes fail, how long repairs take, and how bursty both are. Pure."""
+"""Computes how many spare nodes are needed, from the failure rate, the repair time, and the burstiness of
+failures. Pure.
+"""
 
 from math import exp, lgamma, log
 
@@ -10,7 +12,11 @@ NODES_MAX = 1_000_000
 
 
 class Spares(Struct, frozen=True, kw_only=True):
-    """Enough for 95 and 99 % of the time. `low`, `high`: of p99, over what is credible of the rate."""
+    """The number of spare nodes that suffices for 95 % and for 99 % of the time.
+
+    `low`, `high`: p99 at the ends of the failure rate's credible interval. `down_mean`: mean number of nodes
+    down.
+    """
 
     p95: int
     p99: int
@@ -20,8 +26,10 @@ class Spares(Struct, frozen=True, kw_only=True):
 
 
 def spares(nodes: int, per_node_s: Range, repair_s: float, dispersion: float = 1.0) -> Spares:
-    """`per_node_s`: failures of a node that need a repair, by second. `dispersion`: variance to mean of the nodes down; 1: they
-    fail one by one (Poisson), more: in bursts (negative binomial).
+    """Returns the number of spare nodes needed.
+
+    `per_node_s`: failures per node and second that need a repair. `dispersion`: variance to mean ratio of the
+    number of nodes down: 1 for independent failures (Poisson), more for bursts (negative binomial).
     """
     down = [
         min(float(nodes), nodes * rate * repair_s)
@@ -37,7 +45,10 @@ def spares(nodes: int, per_node_s: Range, repair_s: float, dispersion: float = 1
 
 
 def enough(mean: float, dispersion: float, share: float) -> int:
-    """The smallest number that so many nodes are down at most, for this share of the time."""
+    """Returns the smallest number that the nodes down do not exceed, for this share of the time.
+
+    `mean`: nodes down.
+    """
     if mean <= 0.0:
         return 0
     passed = 0.0

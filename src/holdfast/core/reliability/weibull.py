@@ -1,7 +1,8 @@
-"""Fits times between failures with a Weibull distribution, and says how sure the fit is. Pure.
+"""Fits a Weibull distribution to times between failures, with its uncertainty. Pure.
 
-Failures come in bursts: after one the next is more likely for a while. A shape below 1 says so; 1 would be the exponential, which
-is not assumed. With few failures the prior decides, and the credible range shows it.
+Failures come in bursts: after one the next is more likely for a while. This means a shape below 1; a shape of
+1 is the exponential distribution, which is not assumed. With few failures the prior dominates, and the
+credible interval is wide.
 """
 
 from collections.abc import Sequence
@@ -19,46 +20,56 @@ SHAPE_MIDDLE, SHAPE_SIGMA = 0.6, 0.25  # of its logarithm
 MEAN_SIGMA = 0.8
 TAIL = 3.0  # degrees of freedom of its prior, a Student distribution
 FEW, SOME = 5, 20
-TINY_S = 1.0  # two failures at the same time are taken as so far apart
+TINY_S = 1.0  # assumed time between two simultaneous failures
 
 
 class Weibull(Struct, frozen=True):
-    """Times in any unit. `mean`: between two failures."""
+    """A Weibull distribution of times between failures, in any unit of time.
+
+    `mean`: mean time between failures.
+    """
 
     shape: float
     mean: float
 
     @property
     def scale(self) -> float:
+        """The scale parameter, in the unit of `mean`."""
         return self.mean / gamma(1.0 + 1.0 / self.shape)
 
     def survival(self, time: float) -> float:
-        """The probability that no failure comes before."""
+        """Returns the probability that no failure happens before this time."""
         return 1.0 if time <= 0.0 else exp(-((time / self.scale) ** self.shape))
 
     def quantile(self, share: float) -> float:
-        """The time before which this share of failures come; for 0 <= share < 1."""
+        """Returns the time before which this share of failures happens, for 0 <= share < 1."""
         return float(self.scale * (-log(1.0 - share)) ** (1.0 / self.shape))
 
 
 class Gaps(Struct, frozen=True, kw_only=True):
-    """Times between failures, and times that ended without one (censored): the job ended, or still runs."""
+    """Times between failures.
+
+    `censored`: times without a failure at the end, because the job ended or still runs.
+    """
 
     failed: tuple[float, ...] = ()
     censored: tuple[float, ...] = ()
 
     @property
     def exposure(self) -> float:
+        """The sum of all times."""
         return sum(self.failed) + sum(self.censored)
 
 
 class Point(Struct, frozen=True):
+    """A point of the posterior: a distribution and its probability."""
+
     weight: float
     fit: Weibull
 
 
 class Range(Struct, frozen=True):
-    """The middle 90 % of what is credible."""
+    """The median and the 90 % credible interval of a quantity."""
 
     low: float
     middle: float
@@ -66,7 +77,10 @@ class Range(Struct, frozen=True):
 
 
 class Fit(Struct, frozen=True, kw_only=True, dict=True):
-    """`points`: what is credible, the weights add up to 1. `failures`: how many it was learned from."""
+    """The posterior of a Weibull distribution.
+
+    `points`: their weights add up to 1. `failures`: number of observed failures.
+    """
 
     points: tuple[Point, ...]
     failures: int
@@ -74,19 +88,21 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def mean(self) -> Range:
+        """The mean time between failures, with its credible interval."""
         return _range([(point.fit.mean, point.weight) for point in self.points])
 
     @cached_property
     def shape(self) -> Range:
+        """The shape parameter, with its credible interval."""
         return _range([(point.fit.shape, point.weight) for point in self.points])
 
     @property
     def best(self) -> Weibull:
-        """The middle of what is credible."""
+        """The distribution with the median shape and the median mean of the posterior."""
         return Weibull(self.shape.middle, self.mean.middle)
 
     def scaled(self, factor: float) -> "Fit":
-        """The same for a group of `factor` times as many nodes."""
+        """Returns the posterior for a group of `factor` times as many nodes."""
         points = tuple(
             Point(point.weight, Weibull(point.fit.shape, point.fit.mean / factor)) for point in self.points
         )
@@ -94,12 +110,12 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def few(self) -> tuple[Point, ...]:
-        """At most 25 points that stand for all: for what takes long to compute."""
+        """At most 25 points that represent the posterior, for expensive computations."""
         return _thinned(self.points)
 
     @property
     def known(self) -> str:
-        """How much is known, in words."""
+        """Returns how much is known about the failure rate, in words."""
         if not self.failures:
             return (
                 "no failure was seen: the rate is that of published fleets, bounded by the time without one"
@@ -113,7 +129,7 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
 
 
 def fit(gaps: Gaps, expected_mean: float) -> Fit:
-    """The posterior on a grid. `expected_mean`: of the prior, in the unit of the gaps."""
+    """Returns the posterior, computed on a grid. `expected_mean`: of the prior, in the unit of the gaps."""
     failed = tuple(max(time, TINY_S) for time in gaps.failed if isfinite(time) and time >= 0.0)
     censored = tuple(time for time in gaps.censored if isfinite(time) and time > 0.0)
     logs = sum(map(log, failed))
@@ -139,7 +155,7 @@ def fit(gaps: Gaps, expected_mean: float) -> Fit:
 
 
 def _means(expected_mean: float, failures: int, exposure: float) -> list[float]:
-    """The grid: over the prior and what was seen with few failures, narrow and around what was seen with many."""
+    """Returns the grid of means: wide with few failures, narrow around the observed mean with many."""
     prior = log(expected_mean)
     seen = log(max(exposure, TINY_S) / failures) if failures else max(prior, log(max(exposure, TINY_S)))
     if failures >= SOME:
@@ -151,12 +167,15 @@ def _means(expected_mean: float, failures: int, exposure: float) -> list[float]:
 
 
 def _prior(log_ratio: float) -> float:
-    """Of the mean, to the expected one: heavy tails, so that a fleet far from the published ones is believed soon."""
+    """Returns the log prior of the logarithm of mean to expected mean.
+
+    A Student distribution: its heavy tails let a fleet differ from the published ones after few failures.
+    """
     return -0.5 * (TAIL + 1.0) * log1p((log_ratio / MEAN_SIGMA) ** 2 / TAIL)
 
 
 def exactly(one: Weibull) -> Fit:
-    """A fit that is sure, for settings that are given."""
+    """Returns a fit without uncertainty, for a known distribution."""
     return Fit(points=(Point(1.0, one),), failures=0, exposure=inf)
 
 
@@ -175,7 +194,7 @@ def _at(ordered: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def _thinned(points: Sequence[Point], kept: int = 25) -> tuple[Point, ...]:
-    """Points at equal steps of probability, along means and, within them, shapes."""
+    """Returns points at equal steps of cumulative probability, ordered by mean, then by shape."""
     ordered = sorted(points, key=lambda point: (point.fit.mean, point.fit.shape))
     found, passed, due = list[Weibull](), 0.0, 0.5 / kept
     for point in ordered:

@@ -1,1 +1,1 @@
-"""Decides a job again under other settings, from its own journal. Pure."""
+"""Decides a recorded job again with other settings, from its journal. Pure."""

@@ -1,8 +1,8 @@
-"""Decides each event of a journal under another policy too, beside what was really decided. Pure.
+"""Decides each event of a journal with another policy, beside the recorded decision. Pure.
 
-The events are those of the real run, so each incident is decided in the situation that really was; only what the other policy
-has counted up to then (restarts, equal failures, faults of devices) goes along with it. From the moment at which the other policy
-ends the job, nothing more is decided by it.
+The events are those of the recorded run, so the other policy decides each incident in the recorded situation;
+only its own counters (restarts, equal failures, faults of devices) are kept between incidents. Once the other
+policy ends the job, it decides nothing more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,15 +47,18 @@ _WAITS = {
     Waiting: "node_wait_s",
     Healing: "heal_wait_s",
 }
-JUST_AFTER_S = 0.001  # of a wait's end
+JUST_AFTER_S = 0.001  # from the end of a wait to the tick that ends it
 
 
 class UnknownSetting(ValueError):
-    """No such setting of the policy, or not such a value; the message says which there are."""
+    """Raised for an unknown setting of the policy or an invalid value; the message lists the valid ones."""
 
 
 class Both(Struct, frozen=True, kw_only=True):
-    """One event with both decisions. `was` None: a tick of the other policy alone. `other` None: the job has ended under it."""
+    """One event with the decisions of both policies.
+
+    `was` None: a tick that only the other policy has. `other` None: the job has ended under the other policy.
+    """
 
     event: AnyEvent
     was: Decision | None
@@ -63,7 +66,7 @@ class Both(Struct, frozen=True, kw_only=True):
 
 
 def changed(policy: Policy, settings: Mapping[str, object]) -> Policy:
-    """The policy with these settings instead. raises: UnknownSetting"""
+    """Returns the policy with some settings changed. raises: UnknownSetting"""
     known = msgspec.structs.asdict(policy)
     for key in settings:
         if key not in known:
@@ -75,7 +78,10 @@ def changed(policy: Policy, settings: Mapping[str, object]) -> Policy:
 
 
 def decided_twice(events: Iterable[AnyEvent], own: Policy, other: Policy) -> Iterator[Both]:
-    """In order. A wait that ends earlier under the other policy ends with a tick of its own."""
+    """Yields each event with the decisions of both policies, in order.
+
+    A wait that ends earlier under the other policy ends with an additional tick.
+    """
     real, counted, ended = State(), Job(), False
     for event in events:
         if not ended:
@@ -97,7 +103,7 @@ def decided_twice(events: Iterable[AnyEvent], own: Policy, other: Policy) -> Ite
 def first_choices(
     events: Iterable[AnyEvent], own: Policy, other: Policy
 ) -> dict[int, tuple[Choice | None, Choice | None]]:
-    """By incident, the first choice of each."""
+    """Returns the first rung that each policy chose, by incident."""
     found: dict[int, tuple[Choice | None, Choice | None]] = {}
     for both in decided_twice(events, own, other):
         for place, decision in enumerate((both.was, both.other)):
@@ -110,7 +116,9 @@ def first_choices(
 
 
 def _grafted(real: State, counted: Job) -> State:
-    """The real situation, with what the other policy has counted; of the same incident also what it thinks of it."""
+    """Returns the recorded state with the counters of the other policy, and its view of the
+    current incident.
+    """
     job = replace(real.job, **{name: getattr(counted, name) for name in COUNTED})
     incident, there = real.job.incident, counted.incident
     if incident is not None and there is not None and incident.number == there.number:
@@ -123,7 +131,9 @@ def _is_over(state: State) -> bool:
 
 
 def _early_tick(real: State, event: AnyEvent, own: Policy, other: Policy) -> Tick | None:
-    """The moment before this event at which a wait is over under the other policy and not under the job's own."""
+    """Returns a tick for a wait that ends before this event under the other policy only; None if there is
+    none.
+    """
     name = _WAITS.get(type(real.phase))
     if name is None:
         return None

@@ -1,7 +1,8 @@
-"""Compares the decisions of two policies over the journals of jobs: what differs, when, what it would have saved. Pure.
+"""Compares the decisions of two policies over the journals of jobs: what differs, when, and what it would
+have saved. Pure.
 
-What another decision takes is not known from a journal in which it was not taken. So its recovery is what that rung took in
-the same journals, the median by class; where the rung was never taken, the effect is unknown and is said to be.
+The journal does not show how long a decision takes that was not made. Its duration is estimated by the median
+of the same rung in these journals, by class; if that rung never occurred, the effect is reported as unknown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,13 +21,15 @@ from holdfast.model.state import Choice, Ended, Finishing, Holding, Running, Sta
 
 DIFFERENCES_MAX = 1_000  # listed of one job
 RECOVERIES = ("in-place", "hang-restart", "replace-worker", "reschedule-isolated", "reschedule-unconditional")
-NOTHING = ("", "notify")  # the training is left as it is
+NOTHING = ("", "notify")  # rungs that change nothing in the training
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """`incident` 0: none. `what`: same-rung, other-rung, would-end, would-go-on, would-act, would-not-act, false-hang.
+    """A decision in which two policies differ.
 
-    `saved_s`: wall-clock seconds by class, negative: it would have cost more; None: cannot be told, `why` says why.
+    `incident`: 0 for none. `what`: same-rung, other-rung, would-end, would-go-on, would-act, would-not-act,
+    false-hang. `saved_s`: saved seconds by cost class, negative for a loss; None if unknown, with the reason
+    in `why`.
     """
 
     at_s: float
@@ -39,9 +42,11 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Score(Struct, frozen=True, kw_only=True):
-    """One job under the other policy. `decisions`: rungs really chosen; `same`: those that the other chooses too.
+    """The comparison of two policies on one job.
 
-    `ends_at_s`: when the other policy would have ended the job; None: not earlier than it ended.
+    `decisions`: rungs chosen in the run; `same`: those the other chooses too.
+
+    `ends_at_s`: when the other policy would have ended the job; None if not before its real end.
     """
 
     job: str
@@ -59,11 +64,12 @@ class Score(Struct, frozen=True, kw_only=True):
 
     @property
     def saved_gpu_hours(self) -> float:
+        """The GPU-hours that the other policy would have saved."""
         return sum(self.saved_s.values()) * self.gpus / 3600.0
 
 
 class Card(Struct, frozen=True, kw_only=True):
-    """The scorecard of a policy over many jobs."""
+    """The comparison of two policies over many jobs."""
 
     jobs: int
     decisions: int
@@ -77,7 +83,7 @@ class Card(Struct, frozen=True, kw_only=True):
 
 
 class _Pair:
-    """What both policies chose first in one incident."""
+    """The first choice of each policy in one incident."""
 
     def __init__(self) -> None:
         self.at_s: float | None = None
@@ -87,7 +93,10 @@ class _Pair:
 
 
 def typical(costs: Iterable[JobCost]) -> dict[str, dict[str, float]]:
-    """By rung, what a recovery took: the median of each class, without detection, which no rung decides."""
+    """Returns how long a recovery takes: by rung and cost class, the median in seconds.
+
+    Detection is left out, because the rung does not affect it.
+    """
     found: dict[str, list[Mapping[str, float]]] = {}
     for cost in costs:
         for one in cost.incidents:
@@ -111,7 +120,10 @@ def score(
     *,
     gpus: int = 0,
 ) -> Score:
-    """`took`: what recoveries took, of this job's fleet; None: of this job alone."""
+    """Returns the comparison of two policies on one job.
+
+    `took`: durations of recoveries in the job's fleet, as from `typical`; None: of this job alone.
+    """
     account, pairs = Account(), dict[int, _Pair]()
     watch = _Watch(own, other)
     for both in decided_twice(events, own, other):
@@ -139,6 +151,7 @@ def score(
 
 
 def card(scores: Iterable[Score]) -> Card:
+    """Returns the totals of several comparisons."""
     rows = list(scores)
     saved_s: dict[str, float] = {}
     for row in rows:
@@ -162,7 +175,9 @@ def _is_over(state: State) -> bool:
 
 
 class _Watch:
-    """When the other policy ends the job, where it would go on, and gaps between steps that it would take for hangs."""
+    """Records when the other policy ends the job, where it would continue, and gaps that it would take for
+    hangs.
+    """
 
     def __init__(self, own: Policy, other: Policy) -> None:
         self.ends_at_s: float | None = None
@@ -195,7 +210,7 @@ class _Watch:
             self._step_s = both.event.at_s
 
     def false_hangs(self, took: Mapping[str, Mapping[str, float]]) -> list[Difference]:
-        """Each is a restart that the real run did not need."""
+        """Returns the restarts for gaps between steps after which the recorded run continued by itself."""
         recovery = took.get("hang-restart") or took.get("reschedule-unconditional")
         saved = (
             {name: -seconds for name, seconds in recovery.items() if seconds}
@@ -209,7 +224,7 @@ class _Watch:
                 what="false-hang",
                 was="no incident",
                 would_be="hang-restart" if self._acts else "notify",
-                why=f"{gap_s:.0f} s passed without a step, and training went on",
+                why=f"no step for {gap_s:.0f} s, after which the training continued",
                 saved_s=saved if self._acts else {},
             )
             for at_s, gap_s in self._gaps[:DIFFERENCES_MAX]
@@ -235,7 +250,9 @@ def _difference(
     by_class: Mapping[str, float],
     took: Mapping[str, Mapping[str, float]],
 ) -> Difference | None:
-    """None: both chose the same, or the other had ended the job before."""
+    """Returns the difference of the choices in an incident; None if both are equal, or the job had already
+    ended.
+    """
     was, would_be = _rung(pair.was), _rung(pair.other)
     if not pair.other_seen or (was == would_be and _is_shadow(pair.was) == _is_shadow(pair.other)):
         return None
@@ -255,18 +272,18 @@ def _kind(
     was: str, would_be: str, by_class: Mapping[str, float], took: Mapping[str, Mapping[str, float]]
 ) -> tuple[str, dict[str, float] | None, str]:
     if would_be == "fail":
-        return "would-end", None, "the job would have ended here; when a person starts it again is unknown"
+        return "would-end", None, "the job would have ended here; when somebody restarts it is unknown"
     if was == "fail":
         return "would-go-on", None, "what would have happened next is not in the journal"
     if was in NOTHING and would_be in NOTHING:
         return "other-rung", {}, ""
     if was in NOTHING:
-        return "would-act", None, "how long the training would have stood is unknown"
+        return "would-act", None, "how long the training was stopped without this action is unknown"
     if would_be in NOTHING:
-        return "would-not-act", None, "how long the training would have stood is unknown"
+        return "would-not-act", None, "how long the training would have stayed stopped is unknown"
     typical_s = took.get(would_be)
     if typical_s is None:
-        return "other-rung", None, f"no {would_be} is in these journals: what it takes here is unknown"
+        return "other-rung", None, f"no {would_be} occurred in these journals: how long it takes is unknown"
     saved_s = {name: by_class.get(name, 0.0) - seconds for name, seconds in typical_s.items()}
     return "other-rung", {name: seconds for name, seconds in saved_s.items() if seconds}, ""
 
@@ -283,7 +300,9 @@ def _of_times(number: int, pair: _Pair, saved_s: dict[str, float]) -> Difference
 def _same_rung_effect(
     by_class: Mapping[str, float], hang: str, own: Policy, other: Policy
 ) -> dict[str, float]:
-    """What times alone change: the finding of a hang, the keeping of a failed job, the check before a start."""
+    """Returns seconds saved by different times with the same rung: hang limit, time a failed job is kept,
+    boot check.
+    """
     saved_s: dict[str, float] = {}
     detection_s = by_class.get(DETECTION, 0.0)
     if hang and detection_s and own.hang_timeout_s != other.hang_timeout_s:

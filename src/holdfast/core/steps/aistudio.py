@@ -1,21 +1,21 @@
-"""The platform's slowdown rule, to the byte: the mean of five iterations against the fastest five of this run.
+"""Reproduces the slowdown rule of Infinigence AIStudio: mean of five iterations against the run's fastest
+five. Pure.
 
-Pure. A smoothed mean is the arithmetic mean over a window of five iterations; windows follow each other without
-overlap and begin after two warm-up iterations of the run. The baseline is the smallest smoothed mean of the run so
-far. Ratio: smoothed mean / baseline - 1, rounded to two decimals; above 0.8 a line is written:
+A smoothed mean is the arithmetic mean over a window of five iterations; windows follow each other without
+overlap and begin after two warm-up iterations of the run. The baseline is the smallest smoothed mean of the
+run so far. Ratio: smoothed mean / baseline - 1, rounded to two decimals; above 0.8 a line is written:
 
     Smoothed mean (iters 83-87: 9465.00 ms, baseline: 3101.00 ms), threshold ratio:2.05. Warning
 
-The documents show no more than that. Read into it:
+The documents show no more than that. The rest is an interpretation:
 
-- A window is five *records* as they are printed. Where the log prints every tenth iteration, that is five printed
-  means, and the line names the first and last iteration printed.
-- A window counts for the baseline before it is judged, so the fastest one is its own baseline: ratio 0.
-- A resumed run (the record's `run`, or a step below the one before) is a restart: two warm-up iterations again, then
-  a new baseline, and the window that was open is dropped.
-- A change of batch size or sequence length drops the open window and the baseline; no warm-up follows.
-- The same iteration told twice counts once. Left-out iterations change nothing: the records that came make the window.
-- The time is the one printed, since that is what a reader of lines has.
+- A window is five *records* as they are printed. If the log prints every tenth iteration, it consists of five
+printed means, and the line names the first and last iteration printed. - A window counts for the baseline
+before it is judged, so the fastest one is its own baseline: ratio 0. - A resumed run (the record's `run`, or
+a step below the one before) is a restart: two warm-up iterations again, then a new baseline, and the
+unfinished window is dropped. - A change of batch size or sequence length drops the unfinished window and the
+baseline; no warm-up follows. - A repeated iteration counts once. Missing iterations change nothing. - The
+time is the printed one, since a reader of the log has no other.
 """
 
 from holdfast.model.steps import StepRecord
@@ -26,7 +26,7 @@ RATIO_MAX = 0.8
 
 
 class AistudioRule:
-    """Feed it every record of one log, in order."""
+    """The slowdown rule applied to the records of one log, in order."""
 
     def __init__(self) -> None:
         self._run: int | None = None
@@ -37,7 +37,7 @@ class AistudioRule:
         self._window: list[tuple[int, float]] = []  # iteration, milliseconds
 
     def restart(self) -> None:
-        """Starts warm-up and baseline anew: the training was restarted."""
+        """Starts warm-up and baseline again, because the training was restarted."""
         self._step = None
         self._shape = (None, None)
         self._warmup = WARMUP
@@ -45,7 +45,9 @@ class AistudioRule:
         self._window = []
 
     def feed(self, record: StepRecord) -> str | None:
-        """The warning that the platform would print now, without its time; None if it prints none."""
+        """Returns the warning that the platform would print after this record, without its time stamp; None
+        if it prints none.
+        """
         time_s = record.printed_s if record.printed_s is not None else record.time_s
         if time_s is None or not 0 < time_s < float("inf"):
             return None

@@ -1,5 +1,5 @@
-"""Computes the step-time curve of a log of any length in at most 2,000 points, each the median of a stretch of
-steps. Pure.
+"""Computes a step-time curve of at most 2,000 points, each the median of a range of steps, for a log of any
+length. Pure.
 """
 
 from bisect import bisect_left
@@ -8,11 +8,14 @@ from statistics import median
 from holdfast.model.steps import CurvePoint
 
 POINTS_MAX = 2000
-FIRST_MERGE = 8  # a median of two would take half of a checkpoint for the usual; one of eight does not
+FIRST_MERGE = 8  # a median of two values is affected by one checkpoint; one of eight is not
 
 
 class Stretch:
-    """An unfinished point: mutable, since millions of records pass through."""
+    """A range of consecutive steps with its median, minimum and maximum time; one point of the curve.
+
+    Mutable, because a log may have millions of records.
+    """
 
     __slots__ = (
         "at_s",
@@ -41,8 +44,9 @@ class Stretch:
 
 
 class Curve:
-    """Takes every record once. The width doubles when there are too many points; two runs or regimes never share a
-    point.
+    """Accumulates the step-time curve, from each record once.
+
+    The width of a point doubles when there are too many. Two runs or regimes never share a point.
     """
 
     def __init__(self) -> None:
@@ -64,7 +68,11 @@ class Curve:
         at_s: float | None,
         data_s: float | None,
     ) -> None:
-        """Adds one record: the mean `value_s` over the last `steps` steps up to `step`."""
+        """Adds one record: the mean `value_s` over the last `steps` steps up to `step`, in seconds.
+
+        `regime`: number of the regime, in which all steps do the same work. `data_s`: time spent waiting for
+        data.
+        """
         here = self._open
         if here is None or here.run != run or here.regime != regime or here.epoch != epoch:
             self._close()
@@ -112,13 +120,13 @@ class Curve:
             group.append(point)
         merged.append(_join(group))
         self.width *= by
-        # A log of thousands of tiny epochs or runs: joined across epochs, so that the number stays bounded.
+        # Bounds the number of points in a log of thousands of short epochs or runs: joins across epochs.
         if len(merged) > 3 * POINTS_MAX // 4:
             merged = [_join(merged[place : place + 4]) for place in range(0, len(merged), 4)]
         self.points = merged
 
     def stretches(self) -> list[Stretch]:
-        """The points so far, including the unfinished one."""
+        """Returns the points so far, including the unfinished one."""
         if self._open is None or not self._values:
             return self.points
         here, values = self._open, sorted(self._values)
@@ -129,6 +137,7 @@ class Curve:
         return [*self.points, point]
 
     def shown(self) -> tuple[CurvePoint, ...]:
+        """Returns the finished and unfinished points for display."""
         return tuple(
             CurvePoint(
                 first_step=point.first,
@@ -143,7 +152,9 @@ class Curve:
         )
 
     def median_s(self) -> float | None:
-        """The median of all records: exact for the first 2,000, then of weighted medians."""
+        """Returns the median of all records, exact for the first 2,000, then of weighted medians; None
+        without records.
+        """
         pairs = sorted((point.median_s, point.count) for point in self.stretches())
         if not pairs:
             return None
@@ -162,7 +173,7 @@ def _alike(one: Stretch, other: Stretch) -> bool:
 
 
 def _join(group: list[Stretch]) -> Stretch:
-    """One point for several; its median is the median of theirs, which a spike does not move."""
+    """Returns one point for several; its median is the median of theirs, which a spike does not affect."""
     first, last = group[0], group[-1]
     if len(group) == 1:
         return first

@@ -1,4 +1,7 @@
-"""Lists slowdowns: those found in the whole log, beside those reported live. Pure."""
+"""Lists all slowdowns of a run: those found afterwards in the whole log, and those reported while it ran.
+
+Pure.
+"""
 
 from statistics import median
 
@@ -8,15 +11,16 @@ from holdfast.core.steps.phases import Grown
 from holdfast.core.steps.stretches import Slow
 from holdfast.model.steps import Slowdown
 
-SAID_SHARE = 0.6  # of a slowdown's share: a smaller reported one does not cover it
-DATA_SHARE = 0.6  # of what was added, when data waits explain it
+SAID_SHARE = 0.6  # a reported slowdown covers another one if it has at least this part of its size
+DATA_SHARE = 0.6  # part of the added time from which waiting for data explains the slowdown
 
 
 def of_stretch(
     slow: Slow, points: list[Stretch], ranks: int | None, *, goes_on: bool, in_seconds: bool
 ) -> Slowdown:
-    """A slowdown from a stretch. `points`: of the curve. Not `in_seconds`: only throughput is known, so there is no
-    cost.
+    """Returns a slowdown made of a slow range of the curve.
+
+    `points`: of the curve. `in_seconds` False: only throughput is known, so there is no cost.
     """
     first, last = points[slow.first], points[slow.last]
     lost_s = max(slow.after_s - slow.before_s, 0.0) * (last.last - first.first + 1)
@@ -50,7 +54,7 @@ def of_stretch(
 
 
 def of_pauses(grown: Grown, ranks: int | None) -> Slowdown:
-    """A slowdown in which only the pauses of one kind take longer."""
+    """Returns a slowdown in which only the pauses of one kind take longer."""
     cost = (grown.after_s - grown.before_s) * grown.count * (ranks or 1) / 3600
     english, chinese = wording.explain_pause(
         grown.kind, grown.first, grown.before_s, grown.after_s, cost, ranks_known=ranks is not None
@@ -71,7 +75,7 @@ def of_pauses(grown: Grown, ranks: int | None) -> Slowdown:
 
 
 def _what(points: list[Stretch], slow: Slow) -> str:
-    """Is it the waiting for data that grew?"""
+    """Returns "data" if waiting for data explains the slowdown, else "everyone"."""
     inside = [point.data_s for point in points[slow.first : slow.last + 1] if point.data_s is not None]
     outside = [
         point.data_s
@@ -85,7 +89,9 @@ def _what(points: list[Stretch], slow: Slow) -> str:
 
 
 def is_said(one: Slowdown, other: Slowdown) -> bool:
-    """True if both cover the same steps, and the other covers most of this one."""
+    """Returns whether both slowdowns cover the same steps, and `other` is large enough to explain
+    this one.
+    """
     if one.run != other.run or other.ratio - 1 < SAID_SHARE * (one.ratio - 1):
         return False
     far = float("inf")
@@ -95,7 +101,7 @@ def is_said(one: Slowdown, other: Slowdown) -> bool:
 
 
 def is_same(one: Slowdown, other: Slowdown) -> bool:
-    """True if they share most of their steps."""
+    """Returns whether two slowdowns share most of their steps."""
     if (
         one.run != other.run
         or other.found_step is None

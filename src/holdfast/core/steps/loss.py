@@ -1,7 +1,7 @@
 """Detects losses that become NaN or infinite, spike, or diverge. Pure.
 
-Robust, because healthy losses fall fast at first, are noisy, and cross zero in reinforcement learning: a log with
-losses at or below zero is checked for NaN and infinity only.
+The rules are robust, because healthy losses fall fast at first, are noisy, and cross zero in reinforcement
+learning: a log with losses at or below zero is checked for NaN and infinity only.
 """
 
 from collections import deque
@@ -9,19 +9,19 @@ from math import inf, isfinite
 
 from holdfast.model.steps import LossReport, LossSpike, StepFinding
 
-HISTORY = 64  # losses that are the usual
-HISTORY_MIN = 30  # before that, loss falls too fast to have a usual
-SPIKE_SPREADS = 10.0  # above the median, in robust standard deviations
-SPIKE_RATIO = 1.5  # and to the median: a mere wobble of a very smooth loss is none
-SPIKES_MAX = 100  # kept
-DIVERGED_RATIO = 1.5  # the median of the last RECENT to the best such median
-DIVERGED_RECORDS = 40  # for as long as that: a spike that is recovered from is none
+HISTORY = 64  # last losses, with which a new one is compared
+HISTORY_MIN = 30  # before that, the loss falls too fast for a comparison
+SPIKE_SPREADS = 10.0  # minimum distance of a spike above the median, in robust standard deviations
+SPIKE_RATIO = 1.5  # minimum ratio of a spike to the median, for very smooth losses
+SPIKES_MAX = 100  # recorded
+DIVERGED_RATIO = 1.5  # the median of the last RECENT losses, divided by the best such median
+DIVERGED_RECORDS = 40  # minimum duration of a divergence, so that a spike with recovery is none
 RECENT = 20
-FINDINGS_MAX = 20  # of spikes; a loss that spikes all the time is noisy
+FINDINGS_MAX = 20  # spikes that are reported; a loss with more is noisy
 
 
 class LossWatch:
-    """Takes the loss of each step."""
+    """Detects bad losses, from the loss of each step in order."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -42,19 +42,21 @@ class LossWatch:
         self._count = 0
 
     def restart(self) -> None:
-        """Starts another run: usual values are learned anew; findings stay."""
+        """Starts another run: the usual values are learned again; findings stay."""
         self._usual.clear()
         self._recent.clear()
         self._best, self._above, self._count = inf, 0, 0
         self._is_bad = self._in_spike = self._diverged = False
 
     def report(self) -> LossReport:
+        """Returns the last loss, and what was found so far."""
         last = self._last if self._last is not None and isfinite(self._last) else None
         return LossReport(
             last=last, nan_at=self._nan_at, spikes=tuple(self._spikes), diverged_at=self._diverged_at
         )
 
     def feed(self, step: int | None, loss: float, at_s: float | None) -> list[StepFinding]:
+        """Adds the loss of a step, and returns new findings."""
         self._last = loss
         if not isfinite(loss):
             return self._bad(step, loss, at_s)

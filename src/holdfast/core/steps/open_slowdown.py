@@ -1,4 +1,4 @@
-"""Accumulates a slowdown that has not ended yet. No I/O."""
+"""Accumulates the duration and cost of a slowdown that has not ended yet. Pure."""
 
 from holdfast.core.steps.slowdown import Change
 from holdfast.model.steps import (
@@ -7,7 +7,7 @@ from holdfast.model.steps import (
 
 
 class OpenSlowdown:
-    """A slowdown in progress: its sums grow until it ends."""
+    """A slowdown in progress, with sums that grow until it ends."""
 
     __slots__ = (
         "after",

@@ -8,25 +8,25 @@ from msgspec import Struct
 
 from holdfast.model.steps import MarkKind, Phase, PhaseKind, Spike
 
-SPIKE_RATIO = 1.8  # to the usual step, and no other slow step near it
-MARKED_RATIO = 1.25  # where a line explains it
-SAMPLES_MAX = 512  # kept of each kind: the first half and the newest half
+SPIKE_RATIO = 1.8  # minimum ratio of a spike to the usual step, without another slow step nearby
+MARKED_RATIO = 1.25  # minimum ratio of a long step that a log line explains
+SAMPLES_MAX = 512  # recorded for each kind: the first half and the newest half
 PERIODS_MAX = 3  # reported for one run
-PERIODIC_MIN = 3  # spikes that make a period
-PERIODIC_SHARE = 0.6  # of the spikes that a period foretells must be there
+PERIODIC_MIN = 3  # spikes from which a period is recognised
+PERIODIC_SHARE = 0.6  # minimum part of the spikes predicted by a period that exist
 GROWN_RATIO, GROWN_MIN = (
     1.5,
     5,
-)  # of pauses that have become longer, and how many there must be before and after
-SINGLE_MAX = 50  # spikes reported one by one
-RUNS_MAX = 100  # with phases of their own
+)  # minimum ratio of pauses that became longer, and their minimum number before and after
+SINGLE_MAX = 50  # spikes listed separately
+RUNS_MAX = 100  # runs with separate phases
 PHASE_OF: dict[str, PhaseKind] = {
     kind: kind for kind in get_args(PhaseKind) if kind in get_args(MarkKind)
-}  # a profiler's dump or a start is no phase
+}  # the dump of a profiler, or a start, is no phase
 
 
 class _Sample:
-    """Values in bounded room: the first and the newest, and how many there were."""
+    """Values by step in bounded memory: the first and the newest ones, and the number of all."""
 
     __slots__ = ("count", "first_step", "last_step", "newest", "oldest")
 
@@ -55,7 +55,7 @@ class _Sample:
 
 
 class Grown(Struct, frozen=True, kw_only=True):
-    """Pauses of one kind, all of which have become longer since step `first`."""
+    """Pauses of one kind that have all become longer since step `first`."""
 
     run: int
     kind: str
@@ -66,14 +66,16 @@ class Grown(Struct, frozen=True, kw_only=True):
 
 
 class PhaseModel:
-    """Takes every record of one log, and the lines that explain a pause."""
+    """Collects the long steps of one log and the log lines that explain them."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, str], _Sample] = {}  # by run and kind; "": a spike that nothing explains
-        self._usual: dict[int, float] = {}  # by run
+        self._usual: dict[int, float] = {}  # usual step time in seconds, by run
 
     def add(self, run: int, step: int, value_s: float, usual_s: float, marks: list[MarkKind]) -> str:
-        """The kind of the record: "step", the kind named by a line before it, or "" for a spike."""
+        """Adds a record and returns its kind: "step", the kind named by a log line before it, or "" for an
+        unexplained spike.
+        """
         kind = "step"
         if marks and value_s > MARKED_RATIO * usual_s:
             kind = marks[-1]
@@ -85,6 +87,7 @@ class PhaseModel:
         return kind
 
     def count(self, run: int, step: int, value_s: float, kind: str) -> None:
+        """Adds a long step of a known kind."""
         key = (run, kind)
         sample = self._kinds.get(key)
         if sample is None:
@@ -94,7 +97,7 @@ class PhaseModel:
         sample.add(step, value_s)
 
     def grown(self) -> list[Grown]:
-        """Checkpoints or evaluations that take longer than earlier ones."""
+        """Returns checkpoints or evaluations that take longer than earlier ones."""
         found = []
         for (run, kind), sample in self._kinds.items():
             pairs = sample.pairs() if kind in ("checkpoint", "evaluation") else []
@@ -114,7 +117,9 @@ class PhaseModel:
         return found
 
     def long_steps(self) -> dict[tuple[int, int], tuple[PhaseKind, float]]:
-        """By run and step: the explaining line, and its time. Of many, the first and the newest."""
+        """Returns the kind and time in seconds of explained long steps, by run and step; of many, the first
+        and the newest.
+        """
         return {
             (run, step): (PHASE_OF[kind], value)
             for (run, kind), sample in self._kinds.items()
@@ -123,6 +128,7 @@ class PhaseModel:
         }
 
     def phases(self) -> tuple[Phase, ...]:
+        """Returns the phases so far, in order."""
         found = []
         for (_, kind), sample in self._kinds.items():
             told: PhaseKind | None = (
@@ -142,6 +148,7 @@ class PhaseModel:
         return tuple(sorted(found, key=lambda phase: (phase.first_step or 0, phase.last_step or 0)))
 
     def spikes(self) -> tuple[Spike, ...]:
+        """Returns the spikes so far, in order, periodic ones as one."""
         found: list[Spike] = []
         for (run, kind), sample in self._kinds.items():
             usual = self._usual.get(run)
@@ -152,7 +159,10 @@ class PhaseModel:
 
 
 def _grown_at(values: list[float]) -> int | None:
-    """Where all later values lie above all earlier ones: by chance once in 252 with five on either side."""
+    """Returns the index from which on all values lie above all earlier ones; None if there is none.
+
+    With five values on either side, this happens by chance once in 252 times.
+    """
     highest = 0.0
     lowest_after = [float("inf")] * (len(values) + 1)
     for place in range(len(values) - 1, -1, -1):
@@ -166,7 +176,9 @@ def _grown_at(values: list[float]) -> int | None:
 
 
 def _grouped(sample: _Sample, run: int, kind: str, usual_s: float) -> list[Spike]:
-    """The periods first, then each that belongs to none; where there are many, all that are left as one."""
+    """Returns the spikes of one kind: periods first, then single ones, or all single ones as one if there are
+    many.
+    """
     left = dict(sample.pairs())
     kept = len(left)
     found = []
@@ -175,7 +187,7 @@ def _grouped(sample: _Sample, run: int, kind: str, usual_s: float) -> list[Spike
         if period is None:
             break
         times = [left.pop(step) for step in members]
-        # Of a long log only the first and newest are kept: the whole count is in proportion.
+        # Only the first and newest spikes of a long log are recorded: the total is scaled accordingly.
         count = len(members) if kept == sample.count else max(round(sample.count * len(members) / kept), 1)
         found.append(_spike(members[0], count, times, usual_s, run, kind, period))
     if len(left) > SINGLE_MAX:
@@ -202,7 +214,9 @@ def _spike(
 
 
 def _period(steps: list[int]) -> tuple[int | None, list[int]]:
-    """The distance at which most of these steps follow one another, and those that do."""
+    """Returns the distance at which most of these steps follow one another, and these steps; None without a
+    period.
+    """
     if len(steps) < PERIODIC_MIN:
         return None, []
     there = set(steps)
@@ -222,7 +236,9 @@ def _period(steps: list[int]) -> tuple[int | None, list[int]]:
 
 
 def _foretold(members: list[int], period: int) -> int:
-    """How many there should be between the first and the last; a gap in what was kept is left out."""
+    """Returns how many spikes the period predicts between first and last, without the gap in the recorded
+    ones.
+    """
     gaps = [after - before for before, after in zip(members, members[1:], strict=False)]
     hole = max(gaps, default=0)
     whole = members[-1] - members[0] - (hole - period if len(members) >= SAMPLES_MAX // 2 else 0)

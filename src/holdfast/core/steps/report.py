@@ -1,8 +1,8 @@
-"""Combines a training's logs: groups logs, selects the one that counts, and collects the step times of each rank.
-Pure.
+"""Combines the logs of a training: groups logs, selects the primary log, and collects the step times of each
+rank. Pure.
 
-A step reported by several ranks is one step: the log with most information counts, and the others contribute their
-ranks' own times.
+A step reported by several ranks is one step: the log with most information is the primary one, and the others
+contribute their ranks' own times.
 """
 
 from array import array
@@ -44,14 +44,17 @@ LOOK_STEPS = 32  # after so many it is asked who is a straggler
 OVER_MAX = 50  # of stragglers that are none any more
 # Where two sorts of logs of one training lie beside each other, those that come first tell more.
 VIEWS = ("log", "jsonl", "events")
-OVERLAP = 0.5  # of the steps of the shorter log, for two sorts of logs to be of one training
+OVERLAP = 0.5  # part of the shorter log's steps that two kinds of logs of one training share
 
 NUMBERS = late(r"\d+")
 STREAMS = late(r"(?i)(?<![a-z])(?:std)?(?:out|err)(?:put|or)?(?![a-z])")
 
 
 class PlatformLine(Struct, frozen=True):
-    """A line of the platform's rule. `elapsed_s`: of the run's steps up to it; at_s: the log line's timestamp."""
+    """A warning line that the platform's rule would print.
+
+    `elapsed_s`: duration of the run's steps up to it; `at_s`: time stamp of the log line.
+    """
 
     text: str
     elapsed_s: float
@@ -59,7 +62,7 @@ class PlatformLine(Struct, frozen=True):
 
 
 class Columns:
-    """The last steps of one rank: numbers, times, parts. Bounded; eight bytes a value."""
+    """The last steps of one rank: numbers, times, waits for data; bounded, eight bytes per value."""
 
     __slots__ = ("_kept", "count", "data_s", "steps", "times_s")
 
@@ -88,7 +91,7 @@ class Columns:
             yield StepRecord(step, time_s=_known(time_s), data_s=_known(data_s), run=run, number=step)
 
     def last_run(self) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
-        """Steps, times and data waits since the step number last decreased."""
+        """Returns steps, times and waits for data since the step number last decreased."""
         steps = self.steps
         first = next((at for at in range(len(steps) - 1, 0, -1) if steps[at] <= steps[at - 1]), 0)
         return steps[first:], self.times_s[first:], self.data_s[first:]
@@ -105,7 +108,7 @@ class Columns:
 
 
 class LogSteps:
-    """The contents of one log: a file with its rotated parts, or one rank's output of all attempts."""
+    """The steps in one log: a file with its rotated parts, or one rank's output of all attempts."""
 
     def __init__(
         self,
@@ -144,7 +147,7 @@ class LogSteps:
         self.records: list[StepRecord] = []
 
     def begin_attempt(self) -> None:
-        """Marks that a restarted process writes what follows."""
+        """Marks that a restarted process writes the following records."""
         self._run_first = self.runs
         if self._rule and self.runs:
             self._rule.restart()
@@ -160,7 +163,7 @@ class LogSteps:
 
     @property
     def watch(self) -> StepWatch:
-        """Conclusions from all records; if they were not watched, from the last ones."""
+        """The conclusions from all records; if the log was not watched, from the last ones."""
         if self._watch is None:
             self._watch = StepWatch(self._settings)
             for columns in self.columns.values():
@@ -169,7 +172,7 @@ class LogSteps:
         return self._watch
 
     def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
-        """Header information of each part of the log, in order."""
+        """Adds the header information of one part of the log, in order."""
         self.framework = self.framework or framework
         if lines and not self.iteration_lines:
             self.first = first
@@ -200,8 +203,10 @@ class LogSteps:
 
 
 class Training(Struct, frozen=True, kw_only=True):
-    """One training. `name`: of the log with most information; `logs`: all its logs. `is_local`: timestamps are real
-    times.
+    """One training with its logs, step times and findings.
+
+    `name`: of the primary log; `logs`: names of all. `is_local`: time stamps are times of this machine's
+    clock.
     """
 
     name: str
@@ -214,10 +219,10 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[LogSteps]]:
-    """Logs grouped by training, the one with most steps first, the log that counts first. Logs without steps are
-    left out.
+    """Returns the logs grouped by training, most steps first, the primary log of each group first; without
+    logs without steps.
 
-    `is_one`: all belong to one training.
+    `is_one`: all logs belong to one training.
     """
     found = [log for log in logs if log.iteration_lines]
     if is_one:
@@ -238,7 +243,10 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
 def training_of(
     group: Sequence[LogSteps], *, is_local: bool = False, records: Sequence[FlightRecord] = ()
 ) -> Training:
-    """Builds a training. group: its logs, the one that counts first. `records`: of its ranks' collectives."""
+    """Returns the training of a group of logs, the primary one first.
+
+    `records`: flight records of its ranks.
+    """
     lead = group[0]
     columns, nodes = _columns(group), _nodes(group)
     found, heat = _stragglers(columns, nodes) if len(columns) > 1 else ((), None)
@@ -281,7 +289,9 @@ def _report(
 
 
 def _groups(logs: Sequence[LogSteps]) -> Iterator[list[LogSteps]]:
-    """By name: what differs only in numbers that are ranks, workers or hosts, or in the stream, is one training."""
+    """Groups logs by name: names that differ only in numbers of ranks, workers or hosts, or in the stream,
+    are one training.
+    """
     alike: dict[str, list[LogSteps]] = {}
     for log in logs:
         alike.setdefault(NUMBERS.sub("#", STREAMS.sub("*", log.name)), []).append(log)
@@ -300,13 +310,13 @@ def _groups(logs: Sequence[LogSteps]) -> Iterator[list[LogSteps]]:
 
 
 def _identity(writer: Writer) -> set[int]:
-    """The numbers that say whose log it is."""
+    """Returns the numbers that identify the writer of a log: rank, worker, digits of the host name."""
     own = {writer.rank, writer.local_rank, writer.worker} - {None}
     return {int(number) for number in (*own, *NUMBERS.findall(writer.host or "")) if number is not None}
 
 
 def kin(name: str, writer: Writer) -> str:
-    """A key that is equal for the logs of all ranks of one training."""
+    """Returns a key that is equal for the logs of all ranks of one training."""
     own = _identity(writer)
     return NUMBERS.sub(lambda found: "#" if int(found[0]) in own else found[0], STREAMS.sub("*", name))
 
@@ -324,7 +334,7 @@ def _by_worth(logs: Sequence[LogSteps]) -> list[LogSteps]:
 
 
 def _tells_the_same(one: LogSteps, other: LogSteps) -> bool:
-    """Whether two sorts of logs, one folder in the other's, are about the same steps."""
+    """Returns whether two kinds of logs, the folder of one within the other's, contain the same steps."""
     if one.view == other.view:
         return False
     here, there = _folder(one.name), _folder(other.name)
@@ -344,7 +354,7 @@ def _folder(name: str) -> str:
 
 
 def _columns(group: Sequence[LogSteps]) -> dict[int, Columns]:
-    """Each rank's own steps, from its log with most information."""
+    """Returns the steps of each rank, from its log with most information."""
     per_worker = 1 + max((log.writer.local_rank or 0 for log in group), default=0)
     found: dict[int, Columns] = {}
     for log in group:
@@ -356,14 +366,16 @@ def _columns(group: Sequence[LogSteps]) -> dict[int, Columns]:
 
 
 def _rank(writer: Writer, per_worker: int) -> int | None:
-    """torchrun numbers the ranks worker by worker, where all have as many."""
+    """Returns the writer's rank; from local rank and worker, if all workers have equally many ranks, as
+    torchrun numbers them.
+    """
     if writer.rank is not None or writer.local_rank is None:
         return writer.rank
     return (writer.worker or 0) * per_worker + writer.local_rank
 
 
 def _times(columns: Mapping[int, Columns]) -> dict[int, RankTimes]:
-    """With each rank's ratio to the median of its peers, where there are any."""
+    """Returns the step times of each rank, with the ratio to the median of its peers."""
     times = {rank: columns[rank].times() for rank in sorted(columns)}
     medians = sorted(one.median_s for one in times.values() if one.median_s)
     if len(medians) < 2:
@@ -376,7 +388,7 @@ def _times(columns: Mapping[int, Columns]) -> dict[int, RankTimes]:
 
 
 def _nodes(group: Sequence[LogSteps]) -> dict[int, str]:
-    """The node of each rank, where the names of logs tell hosts or workers."""
+    """Returns the node of each rank, if names of logs contain hosts or workers."""
     per_worker = 1 + max((log.writer.local_rank or 0 for log in group), default=0)
     found: dict[int, str] = {}
     for log in group:
@@ -390,7 +402,9 @@ def _nodes(group: Sequence[LogSteps]) -> dict[int, str]:
 def _stragglers(
     columns: Mapping[int, Columns], nodes: Mapping[int, str]
 ) -> tuple[tuple[Straggler, ...], HeatMap | None]:
-    """Who was slower than its peers over the last steps of all. What is over says until when it was."""
+    """Returns the ranks that were slower than their peers over the last steps, current and recovered ones,
+    and a heat map.
+    """
     watch = StragglerWatch(nodes=nodes)
     now: dict[tuple[int, ...], Straggler] = {}
     is_large = len(columns) >= LARGE
@@ -412,7 +426,7 @@ def _stragglers(
 def _with_those_of_records(
     found: tuple[Straggler, ...], records: Sequence[FlightRecord], nodes: Mapping[int, str]
 ) -> tuple[Straggler, ...]:
-    """Who entered collectives late, where logs did not name them yet."""
+    """Returns the stragglers, with ranks that entered collectives late and that the logs do not show."""
     if len(records) < 2:
         return found
     watch = StragglerWatch(nodes=nodes, peers=peers(records))
@@ -423,7 +437,9 @@ def _with_those_of_records(
 
 
 def _of_a_large_table(columns: Mapping[int, Columns], nodes: Mapping[int, str]) -> list[Straggler]:
-    """Own times of thousands of ranks, in one pass over all steps: step by step they would take minutes."""
+    """Returns the stragglers among thousands of ranks, in one pass over all steps; step by step would take
+    minutes.
+    """
     rows = {rank: one.last_run() for rank, one in sorted(columns.items())}
     steps = sorted({step for row_steps, _, _ in rows.values() for step in row_steps})
     place = {step: index for index, step in enumerate(steps)}
@@ -458,7 +474,7 @@ def _followed(
 def _side_by_side(
     columns: Mapping[int, Columns],
 ) -> Iterator[tuple[int, dict[int, float], dict[int, float]]]:
-    """Step by step the times of all ranks that tell one, and their waits for data. Each rank's last run counts."""
+    """Yields, for each step of each rank's last run, the step times and the waits for data by rank."""
     rows = {rank: one.last_run() for rank, one in sorted(columns.items())}
     at = dict.fromkeys(rows, 0)
     for step in sorted({step for steps, _, _ in rows.values() for step in steps}):
@@ -475,7 +491,7 @@ def _side_by_side(
 
 
 def _loss(group: Sequence[LogSteps]) -> LossReport:
-    """Of the log that counts; if it has no loss, like a bar, of another."""
+    """Returns the losses of the primary log, or of another one if that has none (a progress bar)."""
     reports = [log.watch.loss() for log in group if log.is_watched] or [group[0].watch.loss()]
     return next((one for one in reports if one.last is not None or one.nan_at is not None), reports[0])
 

@@ -1,26 +1,33 @@
-"""Models periodic steps: alternating lengths, an optimizer that runs at every tenth step. Pure."""
+"""Models periodic step times: alternating lengths, an optimizer that runs at every tenth step. Pure."""
 
 from collections.abc import Sequence
 from statistics import median
 
-PERIODS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 25)  # records
-ROUNDS = 4  # of a period that must have been seen
-EXPLAINS = 0.5  # what is left of the differences between records, when a period explains them
-PLAIN = 0.03  # robust spread of records that take no turns worth the looking
+PERIODS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 25)  # in records
+ROUNDS = 4  # periods that must have been observed
+EXPLAINS = 0.5  # maximum remaining deviation between records, as a share, if a period explains them
+PLAIN = 0.03  # robust spread below which no period is searched
 
 
 class Season:
-    """Divisors that make all records comparable. `period` 1: no pattern."""
+    """Divisors by position in the period that make all records comparable.
+
+    `period` 1: no periodic pattern.
+    """
 
     def __init__(self) -> None:
         self.period = 1
         self._factors: list[float] = [1.0]
 
     def factor(self, at: int) -> float:
+        """Returns the divisor of the record with this number."""
         return self._factors[at % self.period]
 
     def learn(self, values: Sequence[float], last: int) -> bool:
-        """Learns from the newest values, the last of which is record number `last`. True: the divisors changed."""
+        """Learns the period from the newest values, the last of which is record number `last`.
+
+        Returns whether it changed.
+        """
         before = self.period
         plain = _spread(values)
         best, left = 1, plain
@@ -31,7 +38,7 @@ class Season:
                     break
                 factors = _factors(values, period)
                 off = _deviation([value / factors[place % period] for place, value in enumerate(values)])
-                # A longer period explains what a part of it explains: it must do better by a tenth.
+                # A multiple of a period explains the same: a longer period must be better by a tenth.
                 if off < EXPLAINS * whole and (best == 1 or off < 0.9 * left):
                     best, left = period, off
         if best == 1:
@@ -46,8 +53,9 @@ class Season:
 
 
 def quantum(values: Sequence[float]) -> float:
-    """The distance between neighbouring values, as a share, if there are few: 0.07 and 0.08, or timestamps in whole
-    seconds.
+    """Returns the distance between neighbouring values, as a share, if there are few distinct ones; else 0.
+
+    Examples are times with two decimals, or time stamps in whole seconds.
     """
     few = min(8, len(values) // 2)
     if len(set(values[::8])) >= few:
@@ -62,14 +70,14 @@ def quantum(values: Sequence[float]) -> float:
 
 
 def _factors(values: Sequence[float], period: int) -> list[float]:
-    """What each turn takes, to the mean of the lowest 70 %: a level told with or without turns is the same."""
+    """Returns the typical value at each position of the period, divided by the mean of the lowest 70 %."""
     lowest = sorted(values)[: max(int(len(values) * 0.7), 1)]
     level = sum(lowest) / len(lowest)
     return [median(values[phase::period]) / level for phase in range(period)]
 
 
 def _deviation(values: Sequence[float]) -> float:
-    """Mean distance from the median, each clipped: what turns take part in it, however few they are."""
+    """Returns the mean distance from the median, as a share, with each value clipped."""
     middle = median(values)
     return sum(min(abs(value / middle - 1), 0.5) for value in values) / len(values)
 
@@ -81,6 +89,6 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _outer(values: Sequence[float]) -> float:
-    """How far the highest tenth lies above the middle: a slow step among ten shows there."""
+    """Returns how far the 95th percentile lies above the median: a slow step among ten shows there."""
     ordered = sorted(values)
     return ordered[(19 * len(ordered)) // 20] / ordered[len(ordered) // 2] - 1

@@ -1,13 +1,16 @@
-"""Finds that steps have become slower and stay so, and that they are fast again. Pure; microseconds a record.
+"""Detects that steps have become slower and stay so, and that they are fast again.
 
-It compares the mean of the *lowest 70 %* of a window with that of the steps before it. Checkpoints, evaluation,
-garbage collection and random spikes do not move such a mean (they are among the highest 30 %); it rises by 10 % when
-every step takes 10 % longer, whatever the distribution, and it is steadier than a median. Two windows: 10 records
-find 10 % before the tenth, 30 records find 5 %.
+Pure; microseconds per record.
 
-A window must exceed what this log's own windows did before: limits are learned (`_Limits`). The steps before are a few
-hundred, so a swing through the day moves both; their trend is taken off, so batches ordered by length raise nothing;
-what creeps is found against the best level that was ever held for long (`_Held`).
+It compares the mean of the *lowest 70 %* of a window with that of the steps before it. Checkpoints,
+evaluation, garbage collection and random spikes do not change such a mean (they are among the highest 30 %);
+it rises by 10 % when every step takes 10 % longer, whatever the distribution, and it varies less than a
+median. Two windows: 10 records find 10 % before the tenth, 30 records find 5 %.
+
+A window must exceed the earlier deviations of this log's own windows: limits are learned (`_Limits`). The
+steps before are a few hundred, so a variation over the day affects both; their trend is subtracted, so
+batches ordered by length cause no finding; a creeping slowdown is found by comparison with the best level
+that was ever held for long (`_Held`).
 """
 
 from bisect import bisect_left, insort
@@ -20,44 +23,44 @@ from msgspec import Struct
 from holdfast.core.steps.season import Season, quantum
 
 SHORT, LONG = 10, 30  # records in a window
-KEPT = 0.7  # of a window: three of ten records may be pauses
-SHORT_KEPT, LONG_KEPT = int(SHORT * KEPT), 24  # the longer window has pauses enough at six
+KEPT = 0.7  # part of a window that is averaged: three of ten records may be pauses
+SHORT_KEPT, LONG_KEPT = int(SHORT * KEPT), 24  # six pauses are allowed in the longer window
 HISTORY = 256  # records before the window
-HISTORY_MIN = 10  # with fewer nothing is said
-LONG_MIN = 60  # a change of 5 % is reported only from a level that is known this well
+HISTORY_MIN = 10  # with fewer records, there are no findings
+LONG_MIN = 60  # records of history required to report a change of 5 %
 SHORT_FLOOR, LONG_FLOOR = (
     0.06,
     0.033,
-)  # 10 % shows as 10 %, but not all records of the window are slow at once
-YOUNG = 12  # records: the limits are higher by YOUNG / history, since a short history may not be the usual
-CLIP = 1.15  # of the upper quartile: a pause within the kept part counts no more than this
-CLIP_MEDIAN = 1.5  # and no more than this of the median
+)  # below 10 % and 5 %, because not all records of the window are slow at once
+YOUNG = 12  # records: the limits are higher by YOUNG / history, because a short history is less reliable
+CLIP = 1.15  # values are clipped to this multiple of the upper quartile, because they may be pauses
+CLIP_MEDIAN = 1.5  # and to this multiple of the median
 SEASON_FIRST = (
-    24  # records of a level, when turns are first looked for; then at twice as many, then every HISTORY
+    24  # records of a level after which a period is first searched; then at twice as many, then every HISTORY
 )
-REFRESH = 16  # records between two sums over the history
-SPREADS = 6.0  # robust standard deviations of this log's own windows
-WORST = 1.4  # times the largest excursion that such a window made before
-WINDOWS = 48  # of those remembered
+REFRESH = 16  # records between two computations over the history
+SPREADS = 6.0  # a window must exceed this many robust standard deviations of earlier windows
+WORST = 1.4  # and this multiple of their largest deviation
+WINDOWS = 48  # earlier windows whose deviation is recorded
 WANDER, WANDER_MIN = (
     5.0,
     8,
-)  # spreads of so many short windows, which a long one must exceed: levels may wander
-DELAYED = 3  # windows noted, before the first of them counts
-WINDOWS_MIN = 12  # fewer have no spread to speak of
+)  # spreads of this many short windows that a long window must exceed, because levels may drift
+DELAYED = 3  # windows between the recording of a deviation and its use
+WINDOWS_MIN = 12  # fewer windows have no reliable spread
 SKIPPED = 2  # records at the start: compilation, first allocation
-SLOPE_SURE = 2.0  # a trend counts when the halves of the history differ by more, in standard errors
-OPEN_MAX = 8  # slowdowns on top of one another
-BLOCK = 64  # records whose level is a point of the long memory
-BLOCKS_HELD = 3  # blocks in a row that make a level one that was held
-HELD_SPREAD = 0.04  # within which they lie
-CREEP = 0.10  # above the best level that was held, in two blocks in a row
+SLOPE_SURE = 2.0  # minimum difference of the history's halves, in standard errors, for a trend
+OPEN_MAX = 8  # slowdowns that are open at the same time
+BLOCK = 64  # records per block, for comparisons over a long time
+BLOCKS_HELD = 3  # successive blocks with the same level make it a sustained one
+HELD_SPREAD = 0.04  # maximum difference of these blocks, as a share
+CREEP = 0.10  # rise of two successive blocks above the best sustained level
 
 ChangeKind = Literal["slower", "creeping", "over", "faster"]
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """A level change since record number `since`, counted from 0; reported at record `at`."""
+    """A change of the step-time level since record number `since` (from 0), reported at record `at`."""
 
     kind: ChangeKind
     since: int
@@ -68,17 +71,17 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Open(Struct):
-    """A current slowdown: `before` is the level before it."""
+    """A slowdown that has not ended. `before`: the level before it."""
 
     since: int
     before: float
     after: float
     history: list[float]
-    median: float  # of a record, at the level before
+    median: float  # median of a record before the slowdown
 
 
 class LevelWatch:
-    """Takes values of comparable steps, in order."""
+    """Detects changes of the level, from the values of comparable steps in order."""
 
     def __init__(self) -> None:
         self.at = -1  # number of the last record
@@ -98,37 +101,38 @@ class LevelWatch:
         self._held = _Held()
 
     def restart(self) -> None:
-        """Starts another regime: earlier values do not apply any more."""
+        """Starts another regime: earlier values are no longer comparable."""
         self.open = []
         self._start()
 
     @property
     def level(self) -> float | None:
-        """The usual value of a record; None while too few are known."""
+        """The current level of a record's value; None with too few records."""
         return self._history.level if self._history.count >= HISTORY_MIN else None
 
     @property
     def usual(self) -> float | None:
-        """The median of the history."""
+        """The median of the history; None with too few records."""
         return self._history.median if self._history.count >= HISTORY_MIN else None
 
     @property
     def known(self) -> int:
-        """Number of records in the level."""
+        """The number of records from which the level is computed."""
         return self._history.count
 
     @property
     def spread(self) -> float:
-        """Robust spread of one record, as a share of the level."""
+        """The robust spread of one record, as a share of the level."""
         return self._history.spread
 
     def dismiss(self) -> None:
-        """Dismisses the reported change: it is other work, not a slowdown."""
+        """Removes the reported change, because the work has changed and it is no slowdown."""
         if self.open:
             self.open.pop()
         self._held = _Held()
 
     def feed(self, value: float) -> Change | None:
+        """Adds one value, and returns a change of the level, if this record shows one."""
         self.at += 1
         if self._skip:
             self._skip -= 1
@@ -150,7 +154,7 @@ class LevelWatch:
         return self._judge(short)
 
     def _learn_season(self) -> None:
-        """Do steps take turns? If so all records are seen anew, divided by what their turn takes."""
+        """Searches for a period, and if there is one, evaluates all records again with its divisors."""
         self._learn_at *= 2
         raw = self._raw
         if not self._season.learn(list(raw), self.at):
@@ -165,7 +169,7 @@ class LevelWatch:
 
     def _push(self, value: float) -> None:
         pending, history = self._pending, self._history
-        # A short log cannot wait for thirty records before it has a usual.
+        # A short log needs a level before thirty records.
         lag = LONG if history.count >= LONG_MIN else SHORT
         oldest = value
         while len(pending) >= lag:
@@ -256,7 +260,9 @@ class LevelWatch:
             self.open.append(Open(since, before, after, self._history.values(), self._history.median))
 
     def _is_over(self, short: float) -> Change | None:
-        """Back below the middle of what it was and what it became."""
+        """Returns the end of a slowdown once the level is below the middle between the slow and the earlier
+        level.
+        """
         last = self.open[-1]
         middle = (last.before + last.after) / 2
         if short >= middle:
@@ -264,7 +270,7 @@ class LevelWatch:
         count = self._onset(middle, falling=True)
         self.open.pop()
         self._keep_last(count)
-        # The level before is known: it need not be learned again.
+        # The earlier level is known and need not be learned again.
         if last.history:
             self._history.restore(last.history)
         return Change(
@@ -272,7 +278,9 @@ class LevelWatch:
         )
 
     def _onset(self, middle: float, *, falling: bool = False) -> int:
-        """How many of the newest records belong to the new level: where the sum of deviations from the middle peaks."""
+        """Returns how many of the newest records have the new level: where the sum of deviations from the
+        middle is highest.
+        """
         high = max(self._history.high, middle * CLIP)
         best, best_count, total = 0.0, 1, 0.0
         for count, value in enumerate(reversed(self._pending), 1):
@@ -288,7 +296,7 @@ class LevelWatch:
         return sum(values[:kept]) / kept
 
     def _keep_last(self, count: int) -> None:
-        """What came before belongs to another level."""
+        """Drops the records before the last `count`, which have another level."""
         newest = list(self._pending)[-count:]
         self._raw = deque(list(self._raw)[-count:], maxlen=HISTORY)
         self._learn_at = max(SEASON_FIRST, 2 * count)
@@ -302,7 +310,7 @@ class LevelWatch:
 
 
 class _History:
-    """The records before the window, at most HISTORY; sums over them are taken every REFRESH records."""
+    """The last HISTORY records before the window, with statistics that are computed every REFRESH records."""
 
     def __init__(self) -> None:
         self._ring: deque[float] = deque()
@@ -370,17 +378,19 @@ class _History:
             self.slope = risen / (count - half)
 
     def recent(self) -> float:
-        """The level of the newest BLOCK of the history."""
+        """Returns the level of the newest BLOCK records of the history."""
         values = list(self._ring)[-BLOCK:]
         return _lowest_mean(sorted(values), self.low, self.high)
 
     def expected(self, ahead: int) -> float:
-        """The level where the window stands, `ahead` records long, if the trend goes on."""
+        """Returns the level that the trend predicts for the window, `ahead` records after the history."""
         return self.level * (1 + self.slope * (len(self._ring) / 2 + ahead - SHORT / 2))
 
 
 class _Limits:
-    """How far above the history a window must be, learned from how far windows were."""
+    """The minimum rise of a window above the history for a finding, learned from the deviations of earlier
+    windows.
+    """
 
     def __init__(self, floor: float) -> None:
         self._floor = floor
@@ -392,11 +402,11 @@ class _Limits:
         self._learned = 0.0
 
     def forget_newest(self) -> None:
-        """The level has changed: the windows that were waiting may have had a part in it."""
+        """Drops the newest deviations after a change of the level, because the change may be part of them."""
         self._waiting.clear()
 
     def note(self, risen: float) -> None:
-        # A slowdown that has just begun must not raise the limit that it is to be found by.
+        # A slowdown that has just begun must not raise the limit by which it is found.
         waiting, seen = self._waiting, self._seen
         waiting.append(risen)
         if len(waiting) <= DELAYED:
@@ -413,7 +423,9 @@ class _Limits:
         self._known = None
 
     def limit(self, history: _History, kept: int) -> float:
-        """As a share; worked out anew when the history's sums were, or a window was noted."""
+        """Returns the limit as a share; computed again after the history or a recorded deviation
+        has changed.
+        """
         if self._known == (history, history.refreshed):
             return self._limit
         self._known = (history, history.refreshed)
@@ -423,16 +435,18 @@ class _Limits:
 
 
 class _Held:
-    """The best level that was held for three blocks, and whether the last two lie far above it."""
+    """The best level that was sustained for three blocks, and whether the last two blocks lie far
+    above it.
+    """
 
     def __init__(self) -> None:
         self.best: float | None = None
-        self.left = 0  # the record from which on it was no longer held
+        self.left = 0  # the record from which on it was no longer sustained
         self._last: deque[float] = deque(maxlen=BLOCKS_HELD)
         self._above = 0
 
     def note(self, level: float, at: int) -> float | None:
-        """How far the last two blocks lie above the best level; None where they do not both."""
+        """Returns how far the last two blocks lie above the best level, as a share; None unless both do."""
         last = self._last
         last.append(level)
         if len(last) == BLOCKS_HELD and max(last) <= min(last) * (1 + HELD_SPREAD):
@@ -453,7 +467,7 @@ def _lowest_mean(ordered: list[float], low: float, high: float) -> float:
 
 
 def _mean(ordered: list[float], low: float, high: float) -> float:
-    """Each clipped; sorted, so most need no look."""
+    """Returns the mean with each value clipped; `ordered` is sorted, so that most calls need no clipping."""
     if ordered[-1] > high or ordered[0] < low:
         return sum(low if value < low else min(value, high) for value in ordered) / len(ordered)
     return sum(ordered) / len(ordered)

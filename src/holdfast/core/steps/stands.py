@@ -1,14 +1,19 @@
-"""Detects a step counter that stops while log lines continue. Pure; silent logs belong to the hang detector."""
+"""Detects a step counter that stops while log lines continue.
+
+Pure. A silent log is a matter of the hang detector.
+"""
 
 from holdfast.core.steps import wording
 from holdfast.model.steps import StepFinding
 
 
 class StandWatch:
-    """Takes each step and line with the caller's clock; timestamps in the log are not used."""
+    """Detects a stopped step counter from steps and lines, by the caller's clock; time stamps in the log are
+    not used.
+    """
 
     def __init__(self, stands_s: float, ratio: float, pause_ratio: float, lines: int) -> None:
-        """For the limits, see `StepSettings`."""
+        """Sets the limits; `StepSettings` describes them."""
         self._limits = (stands_s, ratio, pause_ratio, lines)
         self._line_s: float | None = None
         self._stepped_s: float | None = None
@@ -22,12 +27,13 @@ class StandWatch:
         self._fresh, self._told = True, False
 
     def line_seen(self, at_s: float) -> None:
+        """Records a log line."""
         self._line_s = at_s
         self._lines += 1
         self._notice(at_s)
 
     def may_stand(self, at_s: float) -> bool:
-        """A cheap pre-check: True if `tick` is worth calling."""
+        """Returns whether `tick` can have a finding; a cheap test."""
         self._notice(at_s)
         stands_s, _, _, lines = self._limits
         return (
@@ -38,15 +44,17 @@ class StandWatch:
         )
 
     def tick(self, at_s: float, step: int, between_s: float, *, paused: bool) -> list[StepFinding]:
-        """Reports a stopped counter. `between_s`: usual time between records. `paused`: the log announced other
-        work.
+        """Returns a finding if the counter has stopped.
+
+        `between_s`: usual time between records. `paused`: the log has announced other work, such as a
+        checkpoint.
         """
         stepped, line = self._stepped_s, self._line_s
         if stepped is None or line is None or not self.may_stand(at_s):
             return []
         stands_s, ratio, pause_ratio, _ = self._limits
         limit = max(stands_s, ratio * between_s, pause_ratio * self._gap_s)
-        # A checkpoint, an evaluation or a compilation takes its time.
+        # A checkpoint, an evaluation or a compilation may take long.
         limit *= 5 if paused else 1
         if at_s - stepped < limit or line - stepped < limit / 2:
             return []

@@ -1,9 +1,11 @@
-"""Finds slowdowns that only a whole run shows: slow starts, ramps, intermittent stretches. Pure.
+"""Finds slowdowns that are visible only in a whole run: slow starts, gradual rises, intermittent slow ranges.
 
-The curve of comparable steps is cut where its level changes (seeded binary segmentation: Kovács, Bühlmann, Li, Munk,
-"Seeded binary segmentation", Biometrika 2023, with the CUSUM statistic on clipped logarithms). A piece is slow if it
-lies above a piece before it and, unless it lasts to the end, above one after it. Patterns that repeat with every
-epoch, or change in flat stages with the epochs, are part of the training's set-up.
+Pure.
+
+The curve of comparable steps is cut where its level changes (seeded binary segmentation: Kovács, Bühlmann,
+Li, Munk, "Seeded binary segmentation", Biometrika 2023, with the CUSUM statistic on clipped logarithms). A
+piece is slow if it lies above a piece before it and, unless it lasts to the end, above one after it. Patterns
+that repeat with every epoch, or change in flat stages with the epochs, are part of the training's set-up.
 """
 
 from collections.abc import Sequence
@@ -17,29 +19,32 @@ from holdfast.core.steps.curve import Stretch
 from holdfast.core.steps.season import quantum
 from holdfast.model.steps import SlowdownKind
 
-RECORDS_MIN = 20  # in all: fewer show nothing
-PIECE_RECORDS = 10  # that a piece must have to be slow, or to be what others are compared with
+RECORDS_MIN = 20  # minimum records of a run
+PIECE_RECORDS = 10  # minimum records of a slow piece, and of a piece for comparison
 PIECE_POINTS = 3
-FLOOR = 0.10  # share by which a slow piece lies above
-SPREADS = 2.0  # robust standard deviations of one point, when those are more
-BLOCK, BLOCK_SPREADS = 10, 4.0  # and of the means of ten points
-WHOLE_FLOOR = 0.08  # for a stretch as a whole, parts of which are slower by FLOOR
+FLOOR = 0.10  # minimum rise of a slow piece, as a share
+SPREADS = 2.0  # minimum rise in robust standard deviations of one point
+BLOCK, BLOCK_SPREADS = 10, 4.0  # minimum rise in robust standard deviations of the means of ten points
+WHOLE_FLOOR = 0.08  # minimum rise of a whole slow range, parts of which are slower by FLOOR
 SAME = 0.03  # neighbours that differ by less are one piece
 CLIP = log(1.15)  # beyond the running quartiles: pauses hardly move a mean
 CLIP_WINDOW = 10  # points to each side
 SMALLEST = 8  # points in the shortest interval that is searched
-START_RECORDS, START_STEPS = 30, 200  # a slow start is longer than a warm-up
-FLAT = 0.25  # spread inside of two pieces to their difference: the change is one of setting, when smaller
-SHARP_SCHEDULE = 0.26  # log 1.3: a change by more at the beginning of an epoch
+START_RECORDS, START_STEPS = 30, 200  # minimum length of a slow start; a warm-up is shorter
+FLAT = 0.25  # maximum spread within two flat pieces, divided by their difference
+SHARP_SCHEDULE = 0.26  # log 1.3: minimum change at the beginning of an epoch that is part of a schedule
 REGULAR_MIN, REGULAR_OFF = (
     3,
     0.15,
-)  # distances between stretches that begin regularly, and how unequal they may be
-RAMP_RECORDS = 20  # between a fifth and four fifths of the rise
+)  # minimum number of equal distances between regular slow ranges, and their maximum deviation
+RAMP_RECORDS = 20  # minimum records between 20 % and 80 % of a gradual rise
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """Points first to last (of the given list) were slow; `to_end`: up to the last. Levels in seconds."""
+    """A slow range of the curve: indexes of its first and last point.
+
+    `to_end`: it lasts to the last point. Levels in seconds.
+    """
 
     kind: SlowdownKind
     first: int
@@ -58,7 +63,7 @@ class _Piece(Struct):
 
 
 def find(points: Sequence[Stretch]) -> list[Slow]:
-    """Slow stretches of one run of comparable steps, in order."""
+    """Returns the slow ranges of one run of comparable steps, in order."""
     if sum(point.count for point in points) < RECORDS_MIN or len(points) < RECORDS_MIN:
         return []
     values = _clipped([log(point.median_s) for point in points])
@@ -81,7 +86,9 @@ def find(points: Sequence[Stretch]) -> list[Slow]:
 
 
 def _is_regular(starts: list[int]) -> bool:
-    """Do they begin at equal distances, four times or more? Then it is how the data is ordered, not a fault."""
+    """Returns whether slow ranges begin at equal distances, which is due to the order of the data and no
+    fault.
+    """
     gaps = [after - before for before, after in zip(starts, starts[1:], strict=False)]
     gaps = [gap for gap in gaps if gap > 0.2 * max(gaps)]  # one stretch may be cut in two
     if len(gaps) < REGULAR_MIN:
@@ -102,7 +109,10 @@ def _again(slow: Slow) -> Slow:
 
 
 def _clipped(values: list[float]) -> list[float]:
-    """Each at most CLIP outside the quartiles of its neighbours: of two usual lengths, both stay."""
+    """Returns the values with outliers clipped to CLIP outside the quartiles of their neighbours.
+
+    Two alternating step lengths both stay.
+    """
     clipped = []
     for place, value in enumerate(values):
         near = sorted(values[max(0, place - CLIP_WINDOW) : place + CLIP_WINDOW + 1])
@@ -126,7 +136,7 @@ def _piece(points: Sequence[Stretch], values: list[float], first: int, end: int)
 
 
 def _cuts(values: list[float]) -> list[int]:
-    """Where the level changes."""
+    """Returns the indexes at which the level changes."""
     count = len(values)
     sums = [0.0]
     for value in values:
@@ -153,7 +163,7 @@ def _cuts(values: list[float]) -> list[int]:
 
 
 def _best_cut(sums: list[float], start: int, end: int) -> tuple[float, int]:
-    """The strongest cut of an interval: CUSUM statistic and place."""
+    """Returns the strongest cut of an interval: its CUSUM statistic and its index."""
     total, length, base = sums[end] - sums[start], end - start, sums[start]
     best, where = 0.0, start + 1
     mean = total / length
@@ -167,7 +177,9 @@ def _best_cut(sums: list[float], start: int, end: int) -> tuple[float, int]:
 
 
 def _merged(points: Sequence[Stretch], values: list[float], pieces: list[_Piece]) -> list[_Piece]:
-    """Neighbours of one level are joined, and pieces too short to be judged go to the neighbour nearer in level."""
+    """Joins neighbouring pieces of equal level, and short pieces with the neighbour that is
+    nearer in level.
+    """
     while len(pieces) > 1:
         gaps = [abs(after.level - before.level) for before, after in zip(pieces, pieces[1:], strict=False)]
         nearest = min(range(len(gaps)), key=lambda place: gaps[place])
@@ -191,13 +203,15 @@ def _is_short(piece: _Piece) -> bool:
 
 
 def _noise(values: list[float], pieces: list[_Piece], block: int) -> float:
-    """How far means of `block` points lie from the level of their piece: robust standard deviation."""
+    """Returns how far means of `block` points deviate from the level of their piece, as a robust standard
+    deviation.
+    """
     off = [
         abs(sum(values[start : start + block]) / len(values[start : start + block]) - piece.level)
         for piece in pieces
         for start in range(piece.first, max(piece.end - block, piece.first) + 1, block)
     ]
-    # 1.25: of a normal distribution, the standard deviation to the mean distance.
+    # 1.25: standard deviation of a normal distribution, divided by its mean absolute deviation.
     return 1.25 * sum(off) / len(off)
 
 
@@ -310,7 +324,9 @@ def _is_flat(one: _Piece, other: _Piece) -> bool:
 
 
 def _in_stages(points: Sequence[Stretch], pieces: list[_Piece]) -> bool:
-    """Three flat levels or more, each faster than the last, or each slower and beginning with an epoch."""
+    """Returns whether there are three or more flat levels, each faster than the last, or each slower from an
+    epoch's start.
+    """
     if len(pieces) < 3:
         return False
     pairs = list(zip(pieces, pieces[1:], strict=False))
@@ -322,7 +338,7 @@ def _in_stages(points: Sequence[Stretch], pieces: list[_Piece]) -> bool:
 
 
 def _is_schedule(points: Sequence[Stretch], pieces: list[_Piece], place: int) -> bool:
-    """A large and sharp change with the first step of an epoch."""
+    """Returns whether the change is large and sharp and happens at the first step of an epoch."""
     one, other = pieces[place - 1], pieces[place]
     large = abs(other.level - one.level) > SHARP_SCHEDULE
     return large and _is_flat(one, other) and _starts_epoch(points, other.first)
@@ -334,7 +350,7 @@ def _starts_epoch(points: Sequence[Stretch], place: int) -> bool:
 
 
 def _by_epoch(points: Sequence[Stretch], values: list[float], slow: Slow, limit: float) -> bool:
-    """The same part of most other epochs is as slow: batches in an order, not a fault."""
+    """Returns whether the same part of most other epochs is equally slow, because batches are ordered."""
     starts = [place for place in range(1, len(points)) if points[place].epoch != points[place - 1].epoch]
     if not starts:
         return False

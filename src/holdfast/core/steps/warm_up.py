@@ -1,4 +1,4 @@
-"""Decides which first records of a run are its warm-up, and how far the others spread. Pure."""
+"""Determines the warm-up of a run, and the spread of the following records. Pure."""
 
 from statistics import median
 
@@ -7,11 +7,11 @@ from holdfast.model.steps import (
     MarkKind,
 )
 
-WARMUP_RATIO = 1.25  # to the median of those: the first ones above are warm-up
+WARMUP_RATIO = 1.25  # first records above this multiple of the first records' median are warm-up
 
 
 def settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[MarkKind]]]) -> None:
-    """Settles the warm-up once the median is known: the slow records at the start."""
+    """Counts the slow first records of a run as warm-up, once the median is known."""
     usual = median(value for _, value, _ in young)
     warm = True
     for step, value, marks in young:
@@ -23,7 +23,7 @@ def settle(phases: PhaseModel, run: int, young: list[tuple[int, float, list[Mark
 
 
 def spread(values: list[float]) -> float:
-    """Robust spread, as a share of the median."""
+    """Returns the robust spread of values, as a share of their median."""
     ordered = sorted(values)
     middle = ordered[len(ordered) // 2]
     return (ordered[(3 * len(ordered)) // 4] - ordered[len(ordered) // 4]) / 1.349 / middle if middle else 0.0

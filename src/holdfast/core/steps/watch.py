@@ -1,8 +1,8 @@
 """Draws all conclusions from the steps of one log, as they arrive. Pure, and of bounded size for any length.
 
-Joins the parts: which records are comparable (runs, batch size, sequence length), the level of their times
-(`slowdown`), phases and spikes (`phases`), the curve (`curve`), what only the whole shows (`stretches`), and the loss
-(`loss`).
+Combines: which records are comparable (runs, batch size, sequence length), the level of their times
+(`slowdown`), phases and spikes (`phases`), the curve (`curve`), slowdowns visible only in the whole run
+(`stretches`), and the loss (`loss`).
 """
 
 from collections import deque
@@ -35,25 +35,25 @@ from holdfast.model.steps import (
     StepRecord,
 )
 
-YOUNG_RECORDS = 12  # of a run: looked at together, to tell its warm-up
-RECENT = 300  # records whose data times and throughputs are remembered
+YOUNG_RECORDS = 12  # first records of a run, which determine its warm-up
+RECENT = 300  # records whose waits for data and throughputs are kept
 MARKS_MAX = 8  # between two records
-SLOWDOWNS_MAX = 200  # kept; a log of more is noise
+SLOWDOWNS_MAX = 200  # recorded; more are noise
 FINDINGS_MAX = 50  # slowdowns reported for one log; further ones are only listed
-PLACES_MAX = 1000  # where blocks of records began
+PLACES_MAX = 1000  # recorded positions of blocks of records
 BLOCK = 64  # records
-LEVEL_KNOWN = 20  # records, from which on the level of a slowdown is taken from all of it
-COMPARED_AT = 20  # records of history in a new run, before it is compared with the one before
+LEVEL_KNOWN = 20  # records from which on the level of a slowdown is computed from all of it
+COMPARED_AT = 20  # records of a new run before it is compared with the previous one
 SCHEDULE_RATIO = (
     1.3  # a sharp change by more, at the first record of an epoch, is a schedule's (image size, batch)
 )
-EPOCH_RECORDS = 10  # that an epoch must have for its beginning to mean something
+EPOCH_RECORDS = 10  # minimum records of an epoch for a schedule
 
-STAYS_SHARE = 0.4  # of the expected fall: if throughput falls by less, there is more work in a step
+STAYS_SHARE = 0.4  # if throughput falls by less than this part of the expected fall, a step has more work
 
 
 class StepWatch:
-    """All conclusions from one log's steps; streaming, in bounded memory."""
+    """Detects slowdowns, phases and bad losses from the steps of one log, streaming, in bounded memory."""
 
     def __init__(self, settings: StepSettings = StepSettings(), *, before: Baseline | None = None) -> None:  # noqa: B008
         self._settings = settings
@@ -87,7 +87,10 @@ class StepWatch:
     # What comes in
 
     def feed(self, item: StepRecord | PhaseMark) -> list[StepFinding]:
-        """Takes one record or mark of the log, in order. Repeated steps are ignored."""
+        """Processes one record or mark of the log, in order, and returns new findings.
+
+        Repeated steps are ignored.
+        """
         if isinstance(item, PhaseMark):
             if item.kind == "checkpoint" and item.at_s is not None:
                 self._checkpoint_at_s = item.at_s
@@ -113,11 +116,14 @@ class StepWatch:
         return found
 
     def line_seen(self, at_s: float) -> None:
-        """Records that a line of the log arrived at this time of the caller's clock."""
+        """Records that a log line arrived at this time of the caller's clock."""
         self._stand.line_seen(at_s)
 
     def tick(self, at_s: float) -> list[StepFinding]:
-        """Checks whether the step counter stops while lines continue. Same clock as `line_seen`."""
+        """Returns a finding if the step counter has stopped while lines continue.
+
+        Same clock as `line_seen`.
+        """
         if not self._stand.may_stand(at_s):
             return []
         usual = self.median_s()
@@ -129,6 +135,7 @@ class StepWatch:
     # What is concluded
 
     def now(self) -> StepNow:
+        """Returns the current step, step times and loss."""
         last = self._last
         values = [value for _, value, *_ in list(self._recent)[-10:]]
         now_s = median(values) if values and not self._by_throughput else None
@@ -161,7 +168,9 @@ class StepWatch:
         return self._loss.report()
 
     def curve(self) -> tuple[CurvePoint, ...]:
-        """The curve of usual steps; steps explained by a checkpoint or similar are points of their own."""
+        """Returns the step-time curve of usual steps; steps explained by a checkpoint or similar are separate
+        points.
+        """
         long = self._settled().long_steps()
         is_single = self._curve.width == 1
         points = [
@@ -172,10 +181,13 @@ class StepWatch:
         return tuple(sorted(points, key=lambda point: (point.run, point.first_step, point.last_step)))
 
     def median_s(self) -> float | None:
+        """Returns the median step time; None if the log contains only throughput, or no steps."""
         return None if self._by_throughput else self._curve.median_s()
 
     def baseline(self) -> Baseline | None:
-        """The best level of the current run, from which an open slowdown began. None while too little is known."""
+        """Returns the best level of the current run, from before an open slowdown; the previous run's, while
+        too little is known.
+        """
         level, usual, last = self._level.level, self._level.usual, self._last
         if level is None or usual is None or last is None or self._by_throughput:
             return self._before
@@ -192,7 +204,7 @@ class StepWatch:
         )
 
     def slowdowns(self) -> tuple[Slowdown, ...]:
-        """All reported slowdowns, and those that only the whole log shows."""
+        """Returns all reported slowdowns, and those that are visible only in the whole log."""
         found = [self._slowdown(told) for told in self._told]
         told = list(found)
         ranks = self._settings.ranks
@@ -206,7 +218,7 @@ class StepWatch:
                 )
                 if any(listing.is_said(slowdown, other) for other in told):
                     continue
-                # OpenSlowdown when it began and while it grew: the whole of it is known better now.
+                # It was reported when it began; its range and size are known better now.
                 same = next((other for other in found if listing.is_same(slowdown, other)), None)
                 if same is not None:
                     found.remove(same)
@@ -219,7 +231,9 @@ class StepWatch:
     # How
 
     def _value(self, item: StepRecord, last: StepRecord | None) -> float | None:
-        """Seconds of one step; where the log has none, from stamps; else 1 / throughput."""
+        """Returns the seconds of one step: as logged, else by time stamps, else 1 / throughput; None if there
+        is none.
+        """
         value = item.time_s if item.time_s is not None else item.printed_s
         if value is None and last is not None and item.at_s is not None and last.at_s is not None:
             if item.run == last.run and item.steps > 0:
@@ -255,7 +269,9 @@ class StepWatch:
         self._recent.clear()
 
     def _follow_shape(self, item: StepRecord) -> None:
-        """A stated change of batch size or sequence length: steps before and after do not compare."""
+        """Begins a regime after a logged change of batch size or sequence length: steps before and after are
+        not comparable.
+        """
         old_batch, old_sequence = self._shape
         batch = item.batch if item.batch is not None else old_batch
         sequence = item.sequence if item.sequence is not None else old_sequence
@@ -321,7 +337,7 @@ class StepWatch:
         return phases
 
     def _place(self, record: int) -> tuple[int | None, float | None]:
-        """Step and stamp of a record: exact for the newest 300, else of the block it is in."""
+        """Returns step and time stamp of a record: exact for the newest 300, else those of its block."""
         back = self._level.at - record
         if 0 <= back < len(self._recent):
             step, _, at_s, *_ = self._recent[-1 - back]
@@ -404,14 +420,14 @@ class StepWatch:
         return self._tell(told)
 
     def _is_more_work(self, change: Change, count: int) -> bool:
-        """Steps take longer, but throughput stays: there is more work in a step."""
+        """Returns whether steps take longer while throughput stays the same, because a step has more work."""
         if self._by_throughput:
             return False
         pairs = [(value, rate) for _, value, _, _, rate in self._recent if rate is not None and rate > 0]
         if len(pairs) < len(self._recent) or len(pairs) - count < 10:
             return False
         old, new = pairs[:-count], pairs[-count:]
-        # A running average of throughput stays as it was, whatever happens: it does not follow the single step.
+        # A running average of throughput hardly changes, whatever happens to single steps.
         work = [value * rate for value, rate in old]
         if spread(work) > 0.5 * spread([value for value, _ in old]) + 0.002:
             return False
@@ -419,7 +435,9 @@ class StepWatch:
         return fell < STAYS_SHARE * (1 - change.before / change.after)
 
     def _is_schedule(self, change: Change) -> bool:
-        """A sharp and large change with the first record of an epoch: images grow, or the batch does."""
+        """Returns whether the change is large and sharp at the first record of an epoch: larger images or
+        batches.
+        """
         began, before = self._epoch_at, self._epoch_before
         if self._last is None or self._last.epoch is None or self._last.batch is not None:
             return False

@@ -1,4 +1,4 @@
-"""Describes slowdowns in both languages. Pure."""
+"""Describes slowdowns in English and Chinese. Pure."""
 
 from holdfast.model.steps import Slowdown, SlowdownKind, StepFinding
 
@@ -11,7 +11,7 @@ def duration(value_s: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """Formats an increase: "+14 %"; from 3 times on "x 3.2"."""
+    """Formats an increase: "+14 %"; "× 3.2" for a ratio of 3 or more."""
     return f"× {ratio:.1f}" if ratio >= 3 else f"{(ratio - 1) * 100:+.0f} %"
 
 
@@ -38,7 +38,9 @@ def explain(
     restarted: bool = False,
     stretches: int = 1,
 ) -> tuple[str, str]:
-    """English and Chinese: what happened, since when, how much, which rank, and the cost."""
+    """Returns a description of a slowdown in English and Chinese: what, since when, how much, which rank, and
+    the cost.
+    """
     ratio = after_s / before_s if before_s > 0 else 1.0
     english, chinese = _KIND[kind]
     if restarted:
@@ -65,7 +67,9 @@ def explain(
 def explain_pause(
     kind: str, first: int, before_s: float, after_s: float, cost_gpu_hours: float, *, ranks_known: bool
 ) -> tuple[str, str]:
-    """Describes a slowdown in which only the pauses of one kind take longer."""
+    """Returns a description, in English and Chinese, of a slowdown in which only the pauses of one kind take
+    longer.
+    """
     cost, cost_zh = _cost(cost_gpu_hours, ranks_known=ranks_known)
     times = f"{duration(before_s)} -> {duration(after_s)} ({percent(after_s / before_s)})"
     return (
@@ -93,6 +97,7 @@ def _what(what: str) -> tuple[str, str]:
 
 
 def slower(slowdown: Slowdown, step: int | None, at_s: float | None, sure: float) -> StepFinding:
+    """Returns the finding that steps have become slower."""
     return StepFinding(
         kind="slowdown",
         text=slowdown.explanation,
@@ -113,6 +118,7 @@ def slower(slowdown: Slowdown, step: int | None, at_s: float | None, sure: float
 def over(
     slowdown: Slowdown, step: int | None, at_s: float | None, now_s: float, *, ranks_known: bool
 ) -> StepFinding:
+    """Returns the finding that steps are fast again. `now_s`: the present step time."""
     first, last = slowdown.first_step, slowdown.last_step
     cost, cost_zh = "", ""
     if slowdown.cost_gpu_hours is not None:
@@ -132,6 +138,7 @@ def over(
 
 
 def stands(step: int | None, quiet_s: float, lines: int, at_s: float) -> StepFinding:
+    """Returns the finding that the step counter has stopped while log lines continue."""
     return StepFinding(
         kind="step-stands",
         text=f"No step for {quiet_s:.0f} s, the last was {step}; {lines} other lines came meanwhile",

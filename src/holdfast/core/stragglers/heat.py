@@ -1,4 +1,6 @@
-"""Stores times by rank and stretch of steps in bounded memory: when full, pairs of stretches merge. Pure."""
+"""Stores times by rank and step in bounded memory, for a heat map: when it is full, neighbouring columns
+merge. Pure.
+"""
 
 from array import array
 from collections.abc import Collection, Mapping, Sequence
@@ -6,11 +8,13 @@ from math import isnan, nan
 
 from holdfast.model.steps import HeatMap
 
-ROWS_MAX = 256  # shown
+ROWS_MAX = 256  # ranks in a heat map
 CELLS_MAX = 1 << 20
 
 
 class Heat:
+    """Times by rank and range of steps, with at most `columns_max` ranges."""
+
     def __init__(self, columns_max: int) -> None:
         self._columns_max = max(2, columns_max)
         self._ranks: list[int] = []
@@ -21,6 +25,7 @@ class Heat:
         self._open_step = 0
 
     def add(self, step: int, times: Mapping[int, float]) -> None:
+        """Adds the times of one step, in seconds by rank."""
         if len(times) > len(self._ranks) or not set(self._ranks).issuperset(times):
             self._widen(times)
         if not self._open:
@@ -37,7 +42,10 @@ class Heat:
             self._halve()
 
     def map(self, always: Collection[int]) -> HeatMap | None:
-        """`always`: ranks that are always included."""
+        """Returns the heat map; None without data.
+
+        `always`: ranks that are included even if there are too many rows.
+        """
         if not self._columns:
             return None
         every = -(-len(self._ranks) // ROWS_MAX)

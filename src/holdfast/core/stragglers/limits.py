@@ -1,4 +1,6 @@
-"""Sets how much slower, for how long and with what certainty a rank must be slower before it is named."""
+"""Sets how much slower, for how long, and with what certainty a rank must be slower than its peers to be
+reported.
+"""
 
 from math import log
 from statistics import NormalDist
@@ -7,32 +9,34 @@ from msgspec import Struct
 
 
 class StragglerSettings(Struct, frozen=True, kw_only=True):
-    """Shares are of the peers' time: 0.05 is 5 % longer.
+    """Thresholds of the straggler detection. Shares are of the peers' time: 0.05 is 5 % longer.
 
     `false_flags`: expected number of false alarms in `horizon_steps` steps of a whole job, whatever its size.
     """
 
     excess_min: float = 0.03  # less is not reported
-    drift: float = 0.025  # what is counted as no excess yet: half of the 5 % that must be found
+    drift: float = 0.025  # tolerance of the CUSUM: half of the 5 % that must be found
     false_flags: float = 0.005
     horizon_steps: int = 1000
     steps_min: int = 6  # slow steps before anything is reported, however slow
-    learn_steps: int = 32  # after these a rank's usual place among its peers is known
+    learn_steps: int = 32  # after these, a rank's usual excess over its peers is known
     kept_steps: int = 64
-    awaited_share: float = 0.75  # of the looks at which anyone is awaited: what a straggler's would be
-    awaited_hours: float = 2.0  # false flags by looks alone: `false_flags` in so long
-    throttled_share: float = 0.05  # of the time: less throttling explains nothing
+    awaited_share: float = 0.75  # a straggler's share of the samples in which any rank is awaited
+    awaited_hours: float = 2.0  # time with `false_flags` expected false alarms by samples alone
+    throttled_share: float = 0.05  # less throttling, as a share of the time, explains nothing
     fetch_every_s: float = 60.0  # flight records: 36 ms of a rank at 2,000 entries, 0.06 % of its time
-    fetch_soon_s: float = 5.0  # sooner, where a rank is suspected
-    fetch_soon_max: int = 3  # in a row, of such sooner ones
+    fetch_soon_s: float = 5.0  # shorter interval while a rank is suspected
+    fetch_soon_max: int = 3  # fetches in a row at the shorter interval
     heat_columns: int = 200
 
 
 def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSettings) -> float:
-    """The CUSUM threshold. Both arguments are shares; `noise`: standard deviation of one rank's one step.
+    """Returns the CUSUM threshold, as a share of the peers' time.
 
-    The time between false alarms of one sum is about exp(2 k (h + 1.166)) / 2 k^2, where k = drift / noise and
-    h = limit / noise.
+    `noise`: standard deviation of one step of one rank.
+
+    The time between false alarms of one sum is about exp(2 k (h + 1.166)) / 2 k^2, where k = drift / noise
+    and h = limit / noise.
 
     source: Siegmund, Sequential Analysis (1985), the average run length of a one-sided CUSUM
     """
@@ -42,8 +46,10 @@ def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSetti
 
 
 def outlier_limit(ranks: int, settings: StragglerSettings) -> float:
-    """The outlier threshold in standard deviations: at the stated rate, none of so many normal values exceeds it,
-    however often one looks; of means over some ten steps one in ten is new.
+    """Returns the outlier threshold in standard deviations.
+
+    At the configured rate of false alarms, none of as many normal values as there are ranks exceeds it, even
+    with repeated tests: of means over about ten steps, one in ten is independent.
     """
     looks = max(1.0, settings.horizon_steps / 10)
     return NormalDist().inv_cdf(1.0 - settings.false_flags / (max(2, ranks) * looks))

@@ -1,8 +1,10 @@
-"""Finds awaited ranks in samples: those that have not entered a collective in which others already wait. Pure.
+"""Finds awaited ranks in samples: those that have not entered a collective in which others already wait.
 
-One sample proves nothing, because some rank is always last. A rank that is last repeatedly, each time in another
-collective, is slower (a sequential test); one that is last in one collective for long may write a checkpoint. Without
-current data on collectives, a rank counts as awaited if it runs while all others sleep.
+Pure.
+
+One sample proves nothing, because some rank is always last. A rank that is last repeatedly, each time in
+another collective, is slower (a sequential test); one that is last in one collective for long may write a
+checkpoint. Without current data on collectives, a rank counts as awaited if it runs while all others sleep.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +17,10 @@ from holdfast.model.samples import GONE_STATES, RankSample
 
 Teams = Mapping[int, Mapping[int, tuple[int, ...]]]  # rank -> id of a group in that rank -> its members
 
-HEARD_S = 5.0  # an older answer says nothing
-RAN_S = 0.02  # of every main thread, between two looks at states that both count
-SUSPECT = 4.4  # of the test's sum: one in eighty
-RECENT = 0.1  # weight of a new look in the shares
+HEARD_S = 5.0  # older answers of ranks are ignored
+RAN_S = 0.02  # CPU time of every main thread between two samples of states that both count
+SUSPECT = 4.4  # sum of the sequential test from which a rank is suspected: odds of 80 to 1
+RECENT = 0.1  # weight of a new sample in the shares
 
 
 class _Heard(NamedTuple):
@@ -27,7 +29,10 @@ class _Heard(NamedTuple):
 
 
 class Awaited(NamedTuple):
-    """`ranks`: those that others wait for; `position`: where, so that one long wait counts once."""
+    """The ranks for which others wait in one sample.
+
+    `position`: the collective, so that one long wait counts once.
+    """
 
     ranks: frozenset[int]
     of: int
@@ -35,6 +40,8 @@ class Awaited(NamedTuple):
 
 
 class Looks:
+    """Detects awaited ranks from samples that all nodes take at the same moment."""
+
     def __init__(self, settings: StragglerSettings) -> None:
         self.sums: dict[int, float] = {}
         self.since: dict[int, float] = {}  # when the sum last rose from nothing
@@ -47,6 +54,7 @@ class Looks:
         self._of = 2
 
     def add(self, samples: Sequence[RankSample], teams: Teams) -> None:
+        """Adds one sample of each rank."""
         living = [sample for sample in samples if sample.state not in GONE_STATES]
         seen = self._by_groups(living, teams)
         if seen is None:
@@ -57,10 +65,14 @@ class Looks:
         self._count(seen, (sample.rank for sample in living), living[0].at_s)
 
     def suspects(self) -> tuple[int, ...]:
+        """Returns the ranks that may be slow."""
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
 
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
-        """Ranks named by samples alone; those in `halved`, with other evidence, need half as much."""
+        """Returns the ranks that samples alone prove to be slow.
+
+        Ranks in `halved`, with other evidence, need half as much.
+        """
         looks = 3600 * self._settings.awaited_hours
         limit = log(self._of * looks / self._settings.false_flags)
         easy = set(halved)
@@ -69,11 +81,11 @@ class Looks:
         )
 
     def share(self, rank: int) -> float:
-        """The share of the last ten or so counted samples in which this rank was awaited."""
+        """Returns the share of the last ten or so counted samples in which others waited for this rank."""
         return self._shares.get(rank, 0.0)
 
     def is_waiting(self, rank: int) -> bool:
-        """True if others are awaited, and this rank hardly ever is."""
+        """Returns whether others are awaited, and this rank hardly ever is."""
         return self.counted >= 5 and self.share(rank) < 0.5 / self._of and max(self._shares.values()) > 0.5
 
     def _count(self, seen: Awaited, ranks: Iterable[int], at_s: float) -> None:
@@ -87,7 +99,7 @@ class Looks:
             before = self.sums.get(rank, 0.0)
             if before == 0.0 and is_hit:
                 self.since[rank] = at_s
-            # Not without end, so that one who is well again is soon known to be.
+            # Bounded, so that the recovery of a rank is detected soon.
             self.sums[rank] = min(max(0.0, before + (hit if is_hit else miss)), 60.0)
             weight = max(RECENT, 1.0 / self.counted)
             self._shares[rank] = self.share(rank) + weight * (float(is_hit) - self.share(rank))
@@ -95,7 +107,11 @@ class Looks:
     # One look
 
     def _by_groups(self, living: Sequence[RankSample], teams: Teams) -> Awaited | None:
-        """A rank that does not answer keeps the last answer for a while: one that is held back often cannot."""
+        """Returns the awaited ranks by the counters of process groups; None if they are not known.
+
+        A rank that does not answer keeps its last answer for a while, because a slow rank often cannot
+        answer.
+        """
         for sample in living:
             if sample.groups is not None:
                 self._heard[sample.rank] = _Heard(sample.at_s, sample.groups)
@@ -134,7 +150,10 @@ class Looks:
 def _by_team(
     known: Mapping[int, tuple[GroupStatus, ...]], teams: Teams
 ) -> dict[object, dict[int, GroupStatus]]:
-    """The counters of each group, by rank. Where members are not known, only the group that every rank has."""
+    """Returns the counters of each process group, by rank.
+
+    Without known members, only the group that every rank has.
+    """
     found: dict[object, dict[int, GroupStatus]] = {}
     common: set[int] | None = None
     for rank, groups in known.items():
@@ -153,13 +172,18 @@ def _by_team(
 
 
 def _is_stale(states: Mapping[int, GroupStatus]) -> bool:
-    """Some rank's answer is an old one: another has completed what it would not even have entered."""
+    """Returns whether some rank's answer is outdated: another one has completed a collective that it has not
+    even enqueued.
+    """
     return max(one.completed for one in states.values()) > min(one.enqueued for one in states.values())
 
 
 def _behind(states: Mapping[int, GroupStatus]) -> tuple[frozenset[int], frozenset[int], int]:
-    """Who has not come yet, who waits for them, and in which collective. On a device a rank may have enqueued it and
-    not begun."""
+    """Returns the ranks that have not entered the collective, those that wait for them, and the collective's
+    number.
+
+    On a device, a rank may have enqueued the collective and not started it.
+    """
     if len(states) < 2:
         return frozenset(), frozenset(), 0
     counts = {rank: one.enqueued for rank, one in states.items()}

@@ -1,4 +1,4 @@
-"""Finds stragglers in the own times of a whole run: ranks x steps, in one pass. Pure.
+"""Finds stragglers in the own times (without waits) of all ranks of a whole run, in one pass. Pure.
 
 The rows are copied into one array first: a column of a list of lists is 8,192 objects far apart in memory.
 """
@@ -23,8 +23,10 @@ def analyse(
     floor_s: float = 0.0,
     steps: Sequence[int] = (),
 ) -> tuple[Straggler, ...]:
-    """All ranks that were slower for some time. `times[i][j]`: own time in seconds of rank `ranks[i]` (default i) in
-    step `first_step + j`, or `steps[j]`; nan: unknown. All rows have the same length. `floor_s`: see `Panel.add`.
+    """Returns all ranks that were slower than their peers for some time.
+
+    `times[i][j]`: own time in seconds of rank `ranks[i]` (default i) in step `first_step + j`, or `steps[j]`;
+    nan if unknown. All rows have the same length. `floor_s`: see `Panel.add`.
 
     raises: ValueError, for rows of different lengths
     """

@@ -1,8 +1,11 @@
-"""Compares own times of ranks that should take equally long, step by step. Pure, one pass, bounded memory.
+"""Compares the own times of ranks that should take equally long, step by step.
 
-Subtracting each step's median removes what all ranks share (a long batch, a checkpoint). Each rank's excess over its
-peers, less a tolerance, is summed (CUSUM), with single long steps clipped. If a sum exceeds a limit that grows with
-the number of ranks, the rank is examined: since when, how much, and whether it stands out from the usual spread.
+Pure, one pass, bounded memory.
+
+Subtracting each step's median removes what all ranks share (a long batch, a checkpoint). Each rank's excess
+over its peers, less a tolerance, is summed (CUSUM), with single long steps clipped. If a sum exceeds a limit
+that grows with the number of ranks, the rank is examined: since when, how much, and whether it stands out
+from the usual spread.
 """
 
 from array import array
@@ -17,43 +20,43 @@ from msgspec import Struct
 
 from holdfast.core.stragglers.limits import StragglerSettings, cusum_limit, outlier_limit
 
-SAMPLE = 511  # ranks of which a step's median is taken where there are more: 0.06 sigma off, the same for all
-LARGE = 2048  # ranks: looked at every other step
+SAMPLE = 511  # sample of ranks for a step's median if there are more: error 0.06 sigma, equal for all
+LARGE = 2048  # from this number of ranks on, only every other step is examined
 NOISE_RANKS = 64
 NOISE_KEPT = 512
 NOISE_MIN = 0.002
-NOISE_FIRST = 0.05  # until it is known
+NOISE_FIRST = 0.05  # assumed until the noise has been measured
 BLOCK = 8  # steps whose mean shows noise that lasts longer than a step
-CUT_NOISES = 1.8  # a single step counts no more than so many standard deviations over the drift
-SPREAD_RANKS_MIN = 16  # below, ranks do not tell what spread is usual
-SHARED_MAX = 0.3  # of the ranks: more of them alike differ by what they are for
-START_STEPS = 4  # slow within so many of the first ones: since the start
+CUT_NOISES = 1.8  # a single step counts at most as this many standard deviations over the drift
+SPREAD_RANKS_MIN = 16  # fewer ranks do not show which spread is usual
+SHARED_MAX = 0.3  # if more than this share of ranks is equally slow, their work differs
+START_STEPS = 4  # slow within this many first steps: slow since the start
 PAST_MIN = 12
 TRIES_MAX = 4
 RETRY_STEPS = 3
 SPLIT_NOISES = 4.0
 REFINED_AFTER = (4, 8, 16)
-# Where one step differs so much from the next, other programs want the processors too, some ranks' more than others',
-# and for longer than a step: less than one such difference is no sign then.
+# If consecutive steps differ by more than this, other programs use the processors too, unevenly and for more
+# than a step. Then a smaller excess is no sign of a straggler.
 LOUD = 0.1
 SCALE = 1.4826  # from a median deviation to a standard deviation
 
 
 class Flag(Struct):
-    """A slower rank. Shares of its peers' time."""
+    """A rank that is slower than its peers. Shares are of the peers' time."""
 
     place: int
     excess: float
-    ratio: float  # own work to that of its peers
-    usual: float  # its excess before
-    since: int  # the step
+    ratio: float  # own time divided by that of its peers
+    usual: float  # its excess before it became slow
+    since: int  # first slow step
     found: int
-    count: int  # of steps seen before it became slow
-    found_count: int  # and before it was found
+    count: int  # number of steps seen before it became slow
+    found_count: int  # number of steps seen before it was found
     is_from_start: bool
     sigmas: float
-    well: float = 0.0  # sum of the signs that it is as fast as before
-    over: int | None = None  # the step at which that was sure
+    well: float = 0.0  # CUSUM of the evidence that it is as fast as before
+    over: int | None = None  # the step at which its recovery was certain
 
 
 class _Column(Struct, gc=False):
@@ -63,9 +66,10 @@ class _Column(Struct, gc=False):
 
 
 class Panel:
-    """`ranks`: number of rows; `job_ranks`: ranks of the whole job, for the rate of false alarms.
+    """Detects slow ranks among peers with the same work, one step at a time.
 
-    `past_only`: these ranks do different work, so only a change in one counts.
+    `ranks`: number of rows; `job_ranks`: ranks of the whole job, for the rate of false alarms. `past_only`:
+    the ranks do different work, so only a change in one counts.
     """
 
     def __init__(
@@ -103,9 +107,10 @@ class Panel:
         self._block_before: list[float] = []
 
     def add(self, step: int, values: Sequence[float], floor_s: float = 0.0) -> list[Flag]:
-        """Adds one step: own times in seconds, one per rank; nan: unknown. Returns new flags, and those that ended.
+        """Adds one step, and returns flags that are new and flags that have ended.
 
-        `floor_s`: minimum base of the excess, for own times that are a small part of a step.
+        `values`: own times in seconds, one per rank; nan if unknown. `floor_s`: minimum base of the excess,
+        for own times that are a small part of a step.
         """
         column = self._column(step, values, floor_s)
         if column is None:
@@ -134,7 +139,9 @@ class Panel:
         return news
 
     def excess(self, place: int, steps: int) -> float:
-        """The median excess of a rank over its peers in the last steps."""
+        """Returns the median excess of a rank over its peers in the last `steps` steps, as a share of their
+        time.
+        """
         taken = list(islice(reversed(self.columns), steps))
         return median(self._excess_of(column, place) for column in taken) if taken else 0.0
 
@@ -175,7 +182,9 @@ class Panel:
         return sum(values)
 
     def _raise_all(self, values: Sequence[float], inverse: float, less: float, cut: float) -> None:
-        """Each sum by its rank's value in units of the middle, at most `cut`, less `less`; none falls below 0."""
+        """Adds each rank's value (in units of the median, at most `cut`) less `less` to its sum; no sum falls
+        below 0.
+        """
         self._sums = [
             sum_
             if (sum_ := before + (scaled if (scaled := value * inverse) < cut else cut) - less) > 0.0
@@ -187,7 +196,9 @@ class Panel:
         return max(self._sums)
 
     def _learn_noise(self, column: _Column) -> None:
-        """How much one step of one rank differs from its next, and whether that averages out over some steps."""
+        """Measures how much consecutive steps of one rank differ, and whether that averages out over several
+        steps.
+        """
         now = [self._excess_of(column, place) for place in self._noise_at]
         if self._before:
             self._steps_noise.extend(abs(a - b) for a, b in zip(now, self._before, strict=True))
@@ -207,7 +218,7 @@ class Panel:
             self.noise = max(NOISE_MIN, one, lasting)
 
     def _learn_usual(self, cut: float, suspect: float) -> None:
-        """Ranks that are a little slower all the time, permanently: from now on a change counts."""
+        """Records the excess of ranks that are always slightly slower; afterwards only a change counts."""
         columns = list(self.columns)
         means = self._means(columns, cut, range(self._ranks))
         sure = 3 * self.noise / sqrt(len(columns))
@@ -219,7 +230,7 @@ class Panel:
                 self._usual[place] = usual
 
     def _refine(self, flag: Flag) -> None:
-        """With more slow steps seen it is clearer since when, and how much slower."""
+        """Estimates the first slow step and the excess again, which more slow steps make more exact."""
         if self.count - flag.found_count not in REFINED_AFTER:
             return
         series = [self._excess_of(column, flag.place) for column in self.columns]
@@ -300,13 +311,16 @@ class Panel:
         )
 
     def _ratio(self, excess: float) -> float:
-        """Of two ranks the middle lies between them."""
+        """Returns the rank's time divided by its peers'. With two ranks, the median lies between them."""
         if self._ranks == 2 and excess < 2.0:
             return (1.0 + excess / 2) / max(0.01, 1.0 - excess / 2)
         return 1.0 + excess
 
     def _later(self, place: int, excess: float, steps: int, share: float, tries: int) -> None:
-        """Not yet sure. In noise alone sureness grows with the root of the steps; where it does not, ranks differ."""
+        """Schedules another examination of a rank whose slowness is not yet certain.
+
+        In pure noise, certainty grows with the square root of the steps; if it does not, the ranks differ.
+        """
         if tries >= TRIES_MAX or steps >= self._settings.kept_steps:
             self._settle(place, excess)
             return
@@ -314,7 +328,7 @@ class Panel:
         self._again[place] = (tries + 1, self.count + max(RETRY_STEPS, round(more)))
 
     def _settle(self, place: int, excess: float) -> None:
-        """That is how this rank is: only a change counts from now on."""
+        """Accepts the excess as this rank's usual one; afterwards only a change counts."""
         self._usual[place] = max(0.0, excess)
         self._sums[place] = 0.0
         self._again.pop(place, None)
@@ -322,7 +336,9 @@ class Panel:
     def _compared(
         self, place: int, slow: Sequence[_Column], past: Sequence[_Column], cut: float
     ) -> tuple[dict[int, float], float]:
-        """By how much more than before the others (a sample of them, with all of its own team) and this rank take."""
+        """Returns the change in the excess of a sample of ranks, with all of the rank's own team, and the
+        change of this rank.
+        """
         team = self._team_places.get(self._teams[place], ()) if self._teams else ()
         places = sorted({*self._sample_at, *team, place})
         means = self._means(slow, cut, places)
@@ -333,7 +349,9 @@ class Panel:
         return found, found[place]
 
     def _are_many(self, place: int, means: Mapping[int, float], mine: float) -> bool:
-        """So many are alike that they differ by what they are for, and it is not one node either."""
+        """Returns whether so many ranks are equally slow that their work must differ, and they are not one
+        node.
+        """
         team = self._teams[place] if self._teams else None
         alike = sum(
             mean > mine / 2 and (team is None or self._teams[other] != team) for other, mean in means.items()
@@ -342,9 +360,10 @@ class Panel:
         return alike - own > SHARED_MAX * (len(means) - 1)
 
     def _sigmas(self, means: Mapping[int, float], mine: float, steps: int) -> float:
-        """In standard deviations of what ranks differ by anyway, over the same steps.
+        """Returns how many standard deviations the rank is slower, relative to the usual spread of ranks over
+        as many steps.
 
-        The spread is taken from the faster half, which a slow node does not reach.
+        The spread is taken from the faster half, which a slow node does not affect.
         """
         ordered = sorted(means.values())
         noise = self.noise / sqrt(steps)
@@ -355,7 +374,7 @@ class Panel:
         return (mine - ordered[(len(ordered) - 1) // 2]) / noise
 
     def _means(self, columns: Iterable[_Column], cut: float, places: Sequence[int]) -> list[float]:
-        """Of each of these ranks its excess over these steps, single long ones cut."""
+        """Returns the mean excess of each of these ranks over these steps, with single long steps clipped."""
         taken = list(columns)
         pick = itemgetter(*places) if len(places) > 1 else lambda values: tuple(values)
         scaled = []
@@ -366,9 +385,9 @@ class Panel:
 
 
 def _against_others(values: Sequence[float], ordered: Sequence[float], middle: float) -> list[float]:
-    """Each value as it would be if the median of the *others* were the median of all.
+    """Returns each value as it would be if the median of the *other* ranks were the median of all.
 
-    With few ranks the slow one moves the median itself; with two, the others are one.
+    With few ranks, the slow one moves the median itself; with two, the other rank is the reference.
     """
     many = len(ordered)
     if many < 2:
@@ -385,7 +404,7 @@ def _against_others(values: Sequence[float], ordered: Sequence[float], middle: f
 
 
 def _change(gains: Sequence[float]) -> int:
-    """Where the end begins whose sum is highest."""
+    """Returns the index from which the sum of the remaining values is highest."""
     best, best_at, total = float("-inf"), len(gains), 0.0
     for at in range(len(gains) - 1, -1, -1):
         total += gains[at]
@@ -395,7 +414,9 @@ def _change(gains: Sequence[float]) -> int:
 
 
 def _best_split(series: Sequence[float], noise: float, otherwise: int) -> int:
-    """The place at which the series changes its level most, by least squares, where that is more than noise."""
+    """Returns the index at which the level of the series changes most, by least squares; `otherwise` if it is
+    only noise.
+    """
     high = 2 * max(noise, median(series[otherwise:]))
     cut = [max(-high, min(high, value)) for value in series]
     many, total, left = len(cut), sum(cut), 0.0
@@ -410,7 +431,7 @@ def _best_split(series: Sequence[float], noise: float, otherwise: int) -> int:
 
 
 def _spread_out(many: int, wanted: int) -> tuple[int, ...]:
-    """Places without a period: each eighth would be the same device of each node."""
+    """Returns places without a period, because every eighth would be the same device of each node."""
     if many <= wanted:
         return tuple(range(many))
     return tuple(sorted({place * 2654435761 % many for place in range(wanted)}))

@@ -1,4 +1,7 @@
-"""Compares own times of all ranks from one source, each among its peers, with ranks that come and go. Pure."""
+"""Compares the own times of all ranks from one source, each rank with its peers, while ranks come and go.
+
+Pure.
+"""
 
 from collections.abc import Mapping
 from math import nan
@@ -8,7 +11,7 @@ from holdfast.core.stragglers.panel import Flag, Panel
 
 
 class _Peers:
-    """Ranks of the same position, and their panel."""
+    """Ranks in the same position of the model, and their panel."""
 
     __slots__ = ("panel", "ranks")
 
@@ -18,9 +21,10 @@ class _Peers:
 
 
 class Panels:
-    """`peers`: ranks with the same work, by any name (one pipeline stage); unnamed ranks are peers of each other.
+    """Detects slow ranks among their peers.
 
-    Ranks alone in their position are compared with all such ranks, and only a change counts.
+    `peers`: position of each rank, under any name (such as a pipeline stage); ranks without one are peers of
+    each other. Ranks alone in their position are compared with all such ranks, and only a change counts.
     """
 
     def __init__(
@@ -34,7 +38,10 @@ class Panels:
         self._of: dict[int, tuple[_Peers, int]] = {}
 
     def add(self, step: int, times: Mapping[int, float], floor_s: float = 0.0) -> list[tuple[int, Flag]]:
-        """Adds a step. Returns new flags by rank, and those that ended. If the set of ranks changed, all start anew."""
+        """Adds one step, and returns flags by rank: new ones, and those that have ended.
+
+        A changed set of ranks resets all panels.
+        """
         if len(times) > len(self._known) or not self._known.issuperset(times):
             self._begin(self._known.union(times))
         news = []
@@ -44,12 +51,15 @@ class Panels:
         return news
 
     def flags(self) -> dict[int, Flag]:
+        """The current flags, by rank."""
         return {
             peers.ranks[place]: flag for peers in self._peers for place, flag in peers.panel.flags.items()
         }
 
     def excess(self, rank: int, steps: int) -> float | None:
-        """Excess over its peers in the last steps, as a share of their time; None if unknown."""
+        """Returns the rank's excess over its peers in the last `steps` steps, as a share of their time; None
+        if unknown.
+        """
         if rank not in self._of:
             return None
         peers, place = self._of[rank]

@@ -6,13 +6,15 @@ from msgspec import Struct
 
 from holdfast.model.flight.records import Entered, FlightRecord, Operation
 
-ON_DEVICE = ("nccl", "hccl", "xccl", "mccl", "rccl", "cncl", "flagcx")  # calls return before the work is done
+ON_DEVICE = ("nccl", "hccl", "xccl", "mccl", "rccl", "cncl", "flagcx")  # backends with asynchronous calls
 
 
 class Arrival(Struct, frozen=True, gc=False):
-    """One collective of one group. `at`: seconds by each node's own wall clock, by global rank.
+    """When the ranks of a group entered one collective.
 
-    `device`: times of the call, not of the device.
+    `at`: seconds on each node's wall clock, by global rank.
+
+    `device`: the times are those of the call, which returns before the device runs the collective.
     """
 
     group: str
@@ -22,15 +24,15 @@ class Arrival(Struct, frozen=True, gc=False):
 
 
 def arrivals(records: Iterable[FlightRecord]) -> list[Arrival]:
-    """Arrivals at collectives that every rank of the group recorded, in order of time.
+    """Returns the arrivals at collectives that every rank of the group recorded, in order of time.
 
-    Leaves out collectives missing in some records, and sends and receives.
+    Leaves out collectives that some records lack, and point-to-point operations.
     """
     return joined([one for record in records for one in entered(record)])
 
 
 def entered(record: FlightRecord, most: int | None = None) -> list[Entered]:
-    """Arrivals in one rank's record, by group; `most`: only the last ones."""
+    """Returns the arrivals in one rank's flight record, by group. `most`: only this many last ones."""
     found: dict[str, dict[int, float]] = {}
     kinds: dict[str, bool] = {}
     for operation, at_ns in list(_entered(record.operations))[-most if most else None :]:
@@ -50,7 +52,9 @@ def entered(record: FlightRecord, most: int | None = None) -> list[Entered]:
 
 
 def joined(told: Sequence[Entered]) -> list[Arrival]:
-    """As `arrivals`, from the extracted arrivals of each rank."""
+    """Returns the arrivals at collectives that every rank of the group recorded, from each rank's own
+    arrivals.
+    """
     found: dict[tuple[str, int], dict[int, float]] = {}
     members: dict[str, set[int]] = {}
     kinds: dict[str, bool] = {}
@@ -68,8 +72,10 @@ def joined(told: Sequence[Entered]) -> list[Arrival]:
 
 
 def peers(records: Iterable[FlightRecord]) -> dict[int, str]:
-    """Ranks with the same part of the model, if groups are named as in Megatron and DeepSpeed: the ranks of one
-    data-parallel group. Empty if unknown.
+    """Returns the data-parallel group of each rank, if groups are named as in Megatron and DeepSpeed; empty
+    if unknown.
+
+    The ranks of one data-parallel group run the same part of the model.
     """
     found: dict[int, str] = {}
     for record in records:
@@ -91,7 +97,7 @@ def _entered(operations: Iterable[Operation]) -> Iterator[tuple[Operation, int]]
 
 
 def _name(record: FlightRecord, operation: Operation) -> str:
-    """Groups of different ranks may have the same name."""
+    """Returns a unique name of the group, since groups of different ranks may have the same name."""
     group = record.groups.get(operation.group)
     ranks = group.ranks if group is not None else ()
     return f"{operation.group} {ranks[0]}-{ranks[-1]}/{len(ranks)}" if ranks else operation.group

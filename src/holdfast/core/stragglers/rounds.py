@@ -1,11 +1,12 @@
-"""Computes each rank's own work from its entry times into collectives.
+"""Computes each rank's own time (without waits) from the times at which ranks enter collectives. Pure.
 
-Pure. All ranks leave a collective when the last has entered, so a rank waits from its own entry to the last one's,
-and the rest of the time is its own work. This needs no wait-for graph: a rank delayed by a slow one in another group
-has waited there.
+All ranks leave a collective when the last has entered, so a rank waits from its own entry to the last one's,
+and the rest of the time is its own work. This needs no wait-for graph: a rank delayed by a slow one in
+another group has waited there.
 
-Collectives may overlap (gradients are reduced while others are still computed): if a rank enters the next one before
-the last rank has entered this one, it has not waited yet. Own times are returned for blocks of about one step.
+Collectives may overlap (gradients are reduced while others are still computed): if a rank enters the next one
+before the last rank has entered this one, it has not waited yet. Own times are returned for blocks of about
+one step.
 """
 
 from collections import deque
@@ -17,14 +18,14 @@ from msgspec import Struct
 
 GAPS_KEPT = 256
 GAPS_MIN = 4
-SHIFTS_KEPT = 512  # of each node's clock
-SHIFTS_SHARE = 4  # the shortest quarter of the gaps: there is least time to be late in
+SHIFTS_KEPT = 512  # clock differences kept for each node
+SHIFTS_SHARE = 4  # the shortest quarter of the gaps is used: the least time in which a rank can become late
 GROUPS_MAX = 4096
-PAUSE = 20.0  # usual gaps: a longer one is no step
+PAUSE = 20.0  # a gap of more than this many usual gaps is no step
 
 
 class OwnTimes(Struct, frozen=True):
-    """Each rank's own work between two collectives, in seconds."""
+    """Each rank's own time between two collectives, without waits, in seconds."""
 
     at_s: float  # when the last rank entered the last of them
     elapsed_s: float
@@ -39,9 +40,9 @@ class _Group(Struct):
 
 
 class Rounds:
-    """`nodes`: rank -> node. Clock offsets between nodes are learned here.
+    """Computes own times from entries into collectives, in order. `nodes`: node by rank.
 
-    `clock_error_s`: their maximum; None if unbounded.
+    Learns the clock offsets between nodes. `clock_error_s`: their maximum; None if unbounded.
     """
 
     def __init__(self, nodes: Mapping[int, str], clock_error_s: float | None = None) -> None:
@@ -57,10 +58,10 @@ class Rounds:
     def add(
         self, group: str, sequence: int, at: Mapping[int, float], device: bool = False
     ) -> OwnTimes | None:
-        """Adds one collective, those of a group in order; `at`: all its ranks. Returns a block of own times when one
-        is complete.
+        """Adds one collective, and returns a block of own times when one is complete, else None.
 
-        `device`: times of calls that only queue work for a device.
+        `at`: entry times of all ranks of the group. Collectives of a group come in order. `device`: the times
+        are those of calls that only enqueue work for a device.
         """
         before = self._groups.get(group)
         if len(at) < 2 or (before is not None and sequence <= before.sequence):
@@ -85,7 +86,7 @@ class Rounds:
         return self._block(before, release_s)
 
     def keep(self, ranks: Mapping[int, object]) -> None:
-        """Freezes the clock offsets of these ranks' nodes: one of them is slow."""
+        """Freezes the clock offsets of the nodes of these ranks, because one of them is slow."""
         self._clocks.frozen = frozenset(self._nodes[rank] for rank in ranks if rank in self._nodes)
 
     def _count(self, group: _Group) -> None:
@@ -113,7 +114,9 @@ class Rounds:
         return OwnTimes(at_s, elapsed_s, own) if len(own) > 1 and elapsed_s < PAUSE * usual_s else None
 
     def _usual_gap_s(self) -> float | None:
-        """Half of all time is in gaps as long as this one or longer: about a step's, however many short ones it has."""
+        """Returns the gap that splits the total time in half by length: about a step, however many short gaps
+        there are.
+        """
         if len(self._gaps) < GAPS_MIN:
             return None
         half, so_far = sum(self._gaps) / 2, 0.0
@@ -124,7 +127,7 @@ class Rounds:
         return None
 
     def _forget(self) -> None:
-        """Some collectives are missing: what was counted is of no use."""
+        """Resets the counted times, because some collectives are missing."""
         self._groups.clear()
         self._waited.clear()
         self._begun_s = self._last_s = None
@@ -133,10 +136,10 @@ class Rounds:
 class Clocks:
     """Learns the clock offsets between nodes.
 
-    A slow node is late by a share of the time since the last collective; a wrong clock by a constant. So collectives
-    that closely follow another one show the clock. Without them, a node that is late from the start cannot be
-    distinguished from one with a fast clock; then only a change counts. If clocks were corrected before, the
-    remaining error is small (`error_s`), and any excess is lateness.
+    A slow node is late by a share of the time since the last collective; a wrong clock by a constant. So
+    collectives that closely follow another one show the clock. Without them, a node that is late from the
+    start cannot be distinguished from one with a fast clock; then only a change counts. If clocks were
+    corrected before, the remaining error is small (`error_s`), and any excess is lateness.
     """
 
     def __init__(self, error_s: float | None = None) -> None:
@@ -149,6 +152,7 @@ class Clocks:
     def right(
         self, at: Mapping[int, float], nodes: Mapping[int, str], gap_s: float | None
     ) -> Mapping[int, float]:
+        """Returns the times with the clock offset of each rank's node subtracted."""
         first: dict[str, float] = {}
         for rank, when in at.items():
             node = nodes.get(rank, "")

@@ -1,20 +1,26 @@
-"""Aligns steps that ranks log, until all ranks have reported a step. Pure, bounded memory."""
+"""Collects the step records that ranks log, until all ranks have logged a step. Pure, bounded memory."""
 
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.model.steps import RankStep
 
-WAITING_MAX = 64  # steps, until every rank has reported one
+WAITING_MAX = 64  # steps that some rank has not logged yet
 
 
 class StepsTold:
-    """Steps of one attempt. Of several records of one rank's step the last counts."""
+    """The step records of one attempt, by step and rank.
+
+    A later record of the same step and rank replaces an earlier one.
+    """
 
     def __init__(self) -> None:
         self._told_by: set[int] = set()
         self._steps: dict[int, dict[int, RankStep]] = {}
 
     def add(self, one: RankStep, watch: StragglerWatch) -> None:
-        """Adds a record; passes the complete step to `watch` once no rank is missing or too much is queued."""
+        """Adds a record.
+
+        Passes a step to `watch` once all ranks have logged it or too many steps are waiting.
+        """
         self._told_by.add(one.rank)
         step = self._steps.setdefault(one.step, {})
         step[one.rank] = one

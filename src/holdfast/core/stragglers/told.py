@@ -1,4 +1,4 @@
-"""Describes a straggler: one rank, or all ranks of a node. Pure."""
+"""Describes a straggler, one rank or all ranks of a node, in English and Chinese. Pure."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.model.steps import Straggler, StragglerSource
 
-NODE_SHARE = 0.75  # of a node's ranks
+NODE_SHARE = 0.75  # share of slow ranks from which the node is named
 TRUST = {"arrivals": 0.95, "log-times": 0.9, "device": 0.85, "cpu": 0.85, "awaited": 0.8}
 HOW = {
     "log-times": ("by the times that ranks log", "依据各 rank 日志中的时间"),
@@ -23,28 +23,31 @@ HOW = {
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """A slower rank. `since`, `until`: steps; None if unknown, or ongoing. Shares: 0..1."""
+    """A slow rank with its evidence.
+
+    `since`, `until`: steps; None if unknown, or if it is still slow. Shares: 0 to 1.
+    """
 
     rank: int
     source: StragglerSource
-    ratio: float | None = None  # its own work to that of its peers
+    ratio: float | None = None  # own time divided by that of its peers
     since: int | None = None
     until: int | None = None
     is_from_start: bool = False
     sigmas: float = 0.0
-    awaited: float | None = None  # of the looks at which anyone was awaited
-    throttled: float | None = None  # of the time, by its cgroup's limit
+    awaited: float | None = None  # share of the samples with any awaited rank in which it was awaited
+    throttled: float | None = None  # share of the time in which its cgroup throttled it
 
 
 class Together(Struct, frozen=True):
-    """One rank, or most ranks of a node."""
+    """Slow ranks that are reported as one: a single rank, or most ranks of a node."""
 
     ranks: tuple[Slow, ...]
     node: str = ""
 
 
 def by_node(slow: Sequence[Slow], nodes: Mapping[int, str]) -> list[Together]:
-    """Merges ranks of a node if most of them are slow."""
+    """Groups slow ranks: all of a node, if most of its ranks are slow, else each by itself."""
     if not slow:
         return []
     size: dict[str, int] = {}
@@ -65,6 +68,7 @@ def by_node(slow: Sequence[Slow], nodes: Mapping[int, str]) -> list[Together]:
 
 
 def straggler(together: Together) -> Straggler:
+    """Returns the report on a straggler, with its explanation in English and Chinese."""
     ones = together.ranks
     first = ones[0]
     ratios = [one.ratio for one in ones if one.ratio is not None]
@@ -91,19 +95,21 @@ def _confidence(ones: Sequence[Slow]) -> float:
 
 
 def who(found: Straggler) -> str:
+    """Returns the name of a straggler: "rank 3 on n1", "node n1 (ranks 0, 1)"."""
     if len(found.ranks) == 1:
         return f"rank {found.ranks[0]}" + (f" on {found.node}" if found.node else "")
     return f"node {found.node} ({_some(found.ranks)})" if found.node else _some(found.ranks)
 
 
 def who_zh(found: Straggler) -> str:
+    """Returns the name of a straggler in Chinese."""
     if len(found.ranks) == 1:
         return f"rank {found.ranks[0]}" + (f"（节点 {found.node}）" if found.node else "")
     return f"节点 {found.node}（{_some(found.ranks)}）" if found.node else _some(found.ranks)
 
 
 def in_few_words(one: Straggler) -> str:
-    """`rank 2 +280 %`, for a status line."""
+    """Returns a straggler for a status line: "rank 2 +280 %"."""
     ranks = ", ".join(map(str, one.ranks))
     named = f"rank {ranks}" if len(one.ranks) == 1 else f"node {one.node}" if one.node else f"ranks {ranks}"
     return f"{named} {(one.ratio - 1) * 100:+.0f} %" if one.ratio is not None else named

@@ -1,9 +1,10 @@
-"""Finds ranks that hardly ever wait while the others do, from samples taken at different moments on different nodes.
+"""Finds ranks that hardly ever wait while the others do, from samples that nodes take at different moments.
+
 Pure.
 
-Counters read half a second apart do not show which rank came last. But a rank waits in its collectives while it is
-ahead of the slowest one, and the slowest never waits: its share of waiting samples shows that, whenever the samples
-were taken. Without data on collectives, sleeping counts as waiting.
+Counters read half a second apart do not show which rank came last. But a rank waits in its collectives while
+it is ahead of the slowest one, and the slowest never waits: its share of waiting samples shows that, whenever
+the samples were taken. Without data on collectives, sleeping counts as waiting.
 
 A sequential test for each rank: does it wait as often as its peers do, or less than a quarter as often?
 """
@@ -16,7 +17,7 @@ from holdfast.core.stragglers.limits import StragglerSettings
 from holdfast.core.stragglers.looks import SUSPECT, Teams
 from holdfast.model.samples import GONE_STATES, RankSample
 
-LESS = 0.25  # of the peers' share: what a straggler's would be at most
+LESS = 0.25  # a straggler's share of waiting samples is at most this part of its peers' share
 CLEARLY, STILL = (
     0.6,
     0.3,
@@ -24,15 +25,18 @@ CLEARLY, STILL = (
 WAITS_MIN = 0.15  # if peers wait less than this, no rank costs them much
 SHARE_MIN, SHARE_MAX = 0.02, 0.9
 RECENT_LOOKS = 40
-RECENT = 1 / RECENT_LOOKS  # weight of a new look in the shares
-SETTLED = 10  # looks before shares are known at all
-CARE = 1.5  # looks a second apart are not quite independent
-SAMPLE = 255  # ranks of which the peers' share is taken where there are more
+RECENT = 1 / RECENT_LOOKS  # weight of a new sample in the shares
+SETTLED = 10  # samples before the shares are used
+CARE = 1.5  # factor on the limit: samples a second apart are not quite independent
+SAMPLE = 255  # ranks from which the peers' share is computed if there are more
 NO_STEPS = 0.2  # weight of a sample that may show the same step as the previous one
 
 
 class Waits:
-    """The same interface as `Looks`."""
+    """Detects slow ranks from samples that nodes take at different moments.
+
+    Has the same interface as `Looks`.
+    """
 
     def __init__(self, settings: StragglerSettings) -> None:
         self.sums: dict[int, float] = {}
@@ -49,7 +53,7 @@ class Waits:
         self._named: set[int] = set()
 
     def adding(self, samples: Sequence[RankSample], teams: Teams) -> Sliced[None]:
-        """Adds new samples of some or all ranks, in pieces (a generator)."""
+        """Adds new samples of some or all ranks; a generator that yields after each piece of the work."""
         living = [sample for sample in samples if sample.state not in GONE_STATES]
         if not living:
             return
@@ -82,16 +86,19 @@ class Waits:
         elif looks > SETTLED and busy:
             if before == 0.0:
                 self.since[rank] = sample.at_s
-            # Not without end, so that one who is well again is soon known to be.
+            # Bounded, so that the recovery of a rank is detected soon.
             self.sums[rank] = min(before + busy, most)
 
     def suspects(self) -> tuple[int, ...]:
+        """Returns the ranks that may be slow."""
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
 
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
-        """Ranks named by samples alone; those in `halved`, with other evidence, need half as much.
+        """Returns the ranks that samples alone prove to be slow.
 
-        None if they are more than half of all: then the others deviate.
+        Ranks in `halved`, with other evidence, need half as much.
+
+        Empty if they are more than half of all ranks: then the others deviate.
         """
         limit = self._limit
         easy = set(halved)
@@ -106,19 +113,24 @@ class Waits:
         return CARE * log(self._of * 3600 * self._settings.awaited_hours / self._settings.false_flags)
 
     def share(self, rank: int) -> float:
-        """How much less than its peers it waited recently: 1: never, although they do; 0: as much."""
+        """Returns how much less than its peers this rank waited recently: 1 if it never waited, 0 if it
+        waited as much.
+        """
         if self._usual < WAITS_MIN or self._looks.get(rank, 0) < SETTLED:
             return 0.0
         return max(0.0, 1.0 - self._shares.get(rank, self._usual) / self._usual)
 
     def is_waiting(self, rank: int) -> bool:
-        """True if others are awaited, and this rank waits as its peers do."""
+        """Returns whether others are awaited, and this rank waits as its peers do."""
         if self.counted < 2 * SETTLED or self._usual < WAITS_MIN or rank not in self._shares:
             return False
         return self._shares[rank] > 0.5 * self._usual and bool(self.suspects())
 
     def _waits(self, sample: RankSample) -> bool:
-        """A rank that does not answer and runs does not wait: who waits answers."""
+        """Returns whether the rank waits in this sample.
+
+        A rank that runs and does not answer is not waiting.
+        """
         if sample.groups is not None:
             for one in sample.groups:
                 if one.enqueued > one.completed >= 0:
@@ -127,7 +139,7 @@ class Waits:
         return sample.state == "S"
 
     def _pace(self, living: Sequence[RankSample]) -> None:
-        """Looks at one and the same step say the same thing several times: they count as one together."""
+        """Lowers the weight of samples that may show the same step: together they count as one."""
         told = moved = 0
         for sample in living[: SAMPLE + 1]:
             if sample.groups is None:

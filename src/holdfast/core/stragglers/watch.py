@@ -1,7 +1,10 @@
-"""Detects ranks of a running job that are slower than their peers. Pure, bounded memory; every source is optional.
+"""Detects ranks of a running job that are slower than their peers.
 
-Sources by certainty: own times from arrivals at collectives; own times that ranks log; ranks that samples show as
-awaited, with CPU throttling. None counts time spent waiting, so the slow rank is named and not those it delays.
+Pure, bounded memory; every source is optional.
+
+Sources by certainty: own times from arrivals at collectives; own times that ranks log; ranks that samples
+show as awaited, with CPU throttling. None counts time spent waiting, so the slow rank is named and not those
+it delays.
 """
 
 from bisect import bisect_right
@@ -24,18 +27,18 @@ from holdfast.model.steps import HeatMap, StepFinding, Straggler, StragglerSourc
 
 __all__ = ["StragglerSettings", "StragglerWatch"]
 
-FLOOR_SHARE = 0.2  # of a step: own times below it are measured by this
-TIMES_KEPT = 2048  # of steps and of blocks
+FLOOR_SHARE = 0.2  # minimum base of an excess, as a share of the step time
+TIMES_KEPT = 2048  # times kept of steps and of blocks
 NODE_STEPS = 16
 RECENT_STEPS, EARLIER_STEPS = 6, 16
 RECENT_S = 3.0  # steps are reported about once a second
 SLOWER = 1.2
-AWAITED_PART = 0.4  # of the slowest one's excess: who has less waits itself
-NODE_PART = 0.5  # of the slow rank's excess: its neighbours on the node share it
+AWAITED_PART = 0.4  # a rank with less than this part of the slowest one's excess waits for that one itself
+NODE_PART = 0.5  # from this part of the slow rank's excess on, other ranks of the node are slow too
 
 
 class _Open(Struct):
-    """A straggler that has been reported, or is about to be."""
+    """A straggler that has been reported, or will be next."""
 
     found: Straggler
     slow: tuple[Slow, ...]
@@ -44,9 +47,10 @@ class _Open(Struct):
 
 
 class StragglerWatch:
-    """`nodes`: rank -> node. `peers`: rank -> its position, if ranks do different work (pipeline stages).
+    """Detects stragglers of a running job from all available sources.
 
-    `apart`: nodes are sampled at different moments, so no sample shows which rank came last. `clock_error_s`: maximum
+    `nodes`: node by rank. `peers`: position by rank, if ranks do different work (pipeline stages). `apart`:
+    nodes are sampled at different moments, so no sample shows which rank came last. `clock_error_s`: maximum
     clock difference between nodes; None if unbounded.
     """
 
@@ -85,14 +89,14 @@ class StragglerWatch:
     # What is seen
 
     def own_work(self, step: int, times: Mapping[int, float]) -> None:
-        """Adds each rank's own work in a step, without waits, in seconds."""
+        """Adds the ranks' own times in a step, without waits, in seconds by rank."""
         times = _sane(times)
         if len(times) > 1:
             self._heats["own"].add(step, times)
             self._panels["log-times"].add(step, times, FLOOR_SHARE * self._step_s)
 
     def step_times(self, step: int, times: Mapping[int, float]) -> None:
-        """Adds whole step times as ranks log them: equal in a synchronous job, so they show nothing else."""
+        """Adds the ranks' whole step times for the heat map only: in a synchronous job they are equal."""
         times = _sane(times)
         if times:
             self._step_s = sorted(times.values())[len(times) // 2]
@@ -101,7 +105,8 @@ class StragglerWatch:
             self._whole_steps.add(step, times)
 
     def arrivals(self, group: str, sequence: int, at: Mapping[int, float], *, device: bool = False) -> None:
-        """Adds when each rank of a group entered one collective, in seconds by its node's clock. In order of time.
+        """Adds when each rank of a group entered one collective, in seconds on its node's clock; in order of
+        time.
 
         Repeated arrivals are ignored. `device`: see `records.Arrival`.
         """
@@ -117,14 +122,16 @@ class StragglerWatch:
         self._heats["arrivals"].add(self._step_at(block.at_s) or panels.steps, block.own_s)
 
     def teams(self, rank: int, groups: Mapping[int, tuple[int, ...]]) -> None:
-        """Sets the members, as global ranks, of the groups with these ids in the rank's status."""
+        """Sets the global ranks in each process group, by the group's id in the status of this rank."""
         self._teams[rank] = {number: members for number, members in groups.items() if len(members) > 1}
 
     def looking(
         self, samples: Sequence[RankSample], throttled: Mapping[int, float] | None = None
     ) -> Sliced[None]:
-        """Adds samples of all ranks; `apart`: new samples of some, in pieces. `throttled`: seconds that each was
-        throttled by a quota so far.
+        """Adds samples of ranks; a generator that yields after each piece of the work.
+
+        With `apart`, only new samples of some ranks. `throttled`: seconds that a quota has throttled each
+        rank so far.
         """
         if not samples:
             return
@@ -137,8 +144,9 @@ class StragglerWatch:
     look = whole(looking)
 
     def wants_records(self, at_s: float) -> bool:
-        """True if flight records are worth their cost now. True counts as fetched: call only when they can be
-        fetched.
+        """Returns whether flight records are worth their cost now.
+
+        True counts as a fetch: call it only if they can be fetched.
         """
         if self._fetched_s is None:
             self._fetched_s = at_s
@@ -153,7 +161,7 @@ class StragglerWatch:
         return True
 
     def suspects(self) -> tuple[int, ...]:
-        """Ranks that may be slow."""
+        """Returns the ranks that may be slow."""
         return self._looks.suspects()
 
     def _is_undecided(self) -> bool:
@@ -163,7 +171,7 @@ class StragglerWatch:
         return self._is_slower() and not named or any(rank not in named for rank in self._looks.suspects())
 
     def _is_slower(self) -> bool:
-        """The last steps took longer than those before."""
+        """Returns whether the last steps took longer than those before."""
         if not self._steps:
             return False
         now_s, now = self._steps[-1]
@@ -181,14 +189,17 @@ class StragglerWatch:
         return recent_s > SLOWER * earlier_s
 
     def _reached(self, step: int) -> tuple[float, int] | None:
-        """The last time at which no later step had been reported."""
+        """Returns the last (time, step) before a later step was reported; None if unknown."""
         at = bisect_right(self._steps, step, key=lambda one: one[1])
         return self._steps[at - 1] if at else None
 
     # What is concluded
 
     def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
-        """New findings, each once: slower ranks, and ranks that recovered. `at_s`: the job's clock, seconds."""
+        """Returns new findings, each once: slow ranks, and ranks that recovered.
+
+        `at_s`: on the job's clock, in seconds.
+        """
         if step is not None and (not self._steps or step > self._steps[-1][1]):
             if len(self._steps) >= TIMES_KEPT:
                 del self._steps[: TIMES_KEPT // 2]
@@ -205,17 +216,19 @@ class StragglerWatch:
         return said
 
     def stragglers(self) -> tuple[Straggler, ...]:
-        """Ranks that are slower now."""
+        """Returns the ranks that are slow now."""
         self._conclude()
         return tuple(one.found for one in self._open.values())
 
     @property
     def told(self) -> tuple[Straggler, ...]:
-        """Ranks that were slower at the last findings."""
+        """Returns the ranks that were slow at the last call of `findings`."""
         return tuple(one.found for one in self._open.values())
 
     def heat(self) -> HeatMap | None:
-        """Own times if ranks log them, else those by arrivals, else whole steps; None if there is no data."""
+        """Returns a heat map of own times as logged, else of own times by arrivals, else of whole steps; None
+        without data.
+        """
         always = {rank for one in self._open.values() for rank in one.found.ranks}
         found = (self._heats[name].map(always) for name in ("own", "arrivals", "steps"))
         return next((one for one in found if one is not None), None)
@@ -263,7 +276,9 @@ class StragglerWatch:
         return [one for _, one in sorted(found.items()) if _is_awaited(one, most)]
 
     def _of_node(self, panels: Panels) -> dict[int, Flag]:
-        """With the neighbours of a slow rank that share its slowness and are not sure by themselves yet."""
+        """Returns the flags, with those of other ranks on a slow rank's node that are slow too but not yet
+        certain.
+        """
         flags = panels.flags()
         for rank, flag in list(flags.items()):
             for other in self._neighbours.get(self._nodes.get(rank, ""), ()):
@@ -340,7 +355,7 @@ class StragglerWatch:
 
 
 class _Throttle:
-    """How much of the last seconds each rank was held back by a quota."""
+    """Measures how long a CPU quota throttled each rank within the last seconds."""
 
     SPAN_S = 20.0
     KEPT = 30
@@ -357,7 +372,9 @@ class _Throttle:
                 del self._seen[0]
 
     def outstanding(self, share_min: float) -> dict[int, float]:
-        """Ranks held back for at least such a share of the time, and clearly more than most; by their share."""
+        """Returns the share of throttled time of the ranks with at least `share_min` and clearly more than
+        most ranks.
+        """
         if len(self._seen) < 2:
             return {}
         (from_s, before), (to_s, now) = self._seen[0], self._seen[-1]
@@ -373,7 +390,7 @@ class _Throttle:
 
 
 def _is_awaited(one: Slow, most: float) -> bool:
-    """While another is much slower, this one waits for it too."""
+    """Returns whether a rank is slow itself; while another is much slower, it only waits for that one."""
     return one.ratio is None or one.ratio - 1.0 >= AWAITED_PART * (most - 1.0)
 
 

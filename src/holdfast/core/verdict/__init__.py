@@ -1,1 +1,1 @@
-"""Makes the first verdict on a failure from the ends of ranks, and completes it with other evidence. Pure."""
+"""Makes the first verdict on a failure from the ends of ranks, and refines it with other evidence. Pure."""

@@ -1,6 +1,7 @@
-"""Data for the first verdict: categories with class and action, signals, patterns of exceptions, advice.
+"""Defines the data of the first verdict: categories with class and action, signals, exception patterns,
+advice.
 
-No decisions. docs/words.md lists the categories; signatures hold the knowledge of single messages.
+Contains no decisions. docs/words.md lists the categories; signatures hold the knowledge of single messages.
 """
 
 from msgspec import Struct
@@ -109,7 +110,7 @@ ACTIONS = frozenset(
     }
 )
 
-# Another start of the same would end the same way. dataloader_stuck is not here: storage can come back.
+# Causes in the run itself, which a restart does not remove. Not dataloader_stuck: storage can recover.
 USER_CODE = frozenset(
     {
         "python_exception",
@@ -130,9 +131,9 @@ USER_CODE = frozenset(
     }
 )
 
-# What a person has to change before another start can end otherwise.
+# Actions by which a person changes the run; without them a restart fails again.
 CHANGES_OF_THE_RUN = frozenset({"fix_code", "fix_config", "fix_data", "upgrade_library"})
-# Exceptions for a missing answer: the same line may work the next time.
+# Exceptions about a remote service that did not answer: the same line may work the next time.
 UNANSWERED = r"(?:^|\.)(?:\w*Timeout\w*|Empty|gaierror|\w*Connect\w*(?:Error|Exception)|(?:HTTP|URL|Transport|Comm|Service\w*)Error|Retry\w*)$"
 
 SIGNALS = {  # number: (name, category), as Linux numbers them on x86 and ARM
@@ -155,7 +156,7 @@ SIGNALS = {  # number: (name, category), as Linux numbers them on x86 and ARM
     31: ("SIGSYS", "segfault"),
 }
 
-# How shells and launchers name a signal instead. source: glibc, sysdeps/generic/siglist.h
+# Descriptions that shells and launchers print for signals. source: glibc, sysdeps/generic/siglist.h
 SIGNAL_WORDS = {
     "Hangup": 1,
     "Interrupt": 2,
@@ -171,7 +172,10 @@ SIGNAL_WORDS = {
 
 
 class Rule(Struct, frozen=True):
-    """`pattern` is searched in "type: message"; the first rule that matches decides."""
+    """Assigns a category to an exception.
+
+    `pattern` is searched in "TYPE: MESSAGE"; the first matching rule decides.
+    """
 
     pattern: str
     category: str

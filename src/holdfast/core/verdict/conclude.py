@@ -1,7 +1,8 @@
-"""Joins the evidence of many workers on one failure into the form of a single machine's. Pure.
+"""Joins the evidence of many workers on one failure, so that the rules for a single machine apply to it.
 
-Ends of ranks are ordered by time, searches of logs become one search whose sources name worker and host; then the
-rules for a single machine apply.
+Pure.
+
+Ends of ranks are ordered by time, and the log searches become one search whose sources name worker and host.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +23,10 @@ from holdfast.model.nodes.workers import Looked, WorkerEvidence
 from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Culprit, Verdict
 
-# Their lines are about others: who is at fault may still be to come.
+# Categories of errors about other ranks: evidence of the rank at fault may still arrive.
 NETWORK = ("nccl_network_error", "collective_timeout", "rendezvous_timeout")
 ENDED_WELL = 0
-ENDED_BY_OTHERS = 2  # the weight of an end by a mild signal
+ENDED_BY_OTHERS = 2  # weight of an end by a signal that launchers send to ranks without fault
 WORKERS_NAMED_MAX = 8
 KERNEL = "kernel.log"
 
@@ -33,10 +34,11 @@ KERNEL = "kernel.log"
 def joined_failure(
     evidence: Sequence[WorkerEvidence], hang: Hang | None = None, lost: Iterable[str] = ()
 ) -> Failure:
-    """The joined failure. `evidence`: the last of each worker. `hang`: over all ranks. `lost`: names of lost nodes.
+    """Returns one failure made of the evidence of many workers.
 
-    Launchers' tables are ordered by the first failure in them. The command's code: the first that is not 0, by
-    worker; 0 if all ended so; None if unknown.
+    `evidence`: the latest of each worker. `hang`: found over all ranks. `lost`: names of lost nodes. Failure
+    tables of launchers are ordered by the first failure in them. The command's code is the first non-zero
+    one, by worker; 0 if all commands ended with 0; None if unknown.
     """
     parts = [_with_codes(one.failure) for one in sorted(evidence, key=lambda one: one.worker)]
     tables = sorted((part.elastic for part in parts if part.elastic), key=lambda table: table[0].at_s)
@@ -61,7 +63,11 @@ def joined_failure(
 
 
 def is_certain(failure: Failure, verdict: Verdict) -> bool:
-    """False for a complaint about another rank's end while other ranks may still report their own."""
+    """Returns whether further evidence cannot change the verdict.
+
+    False, for example, for an error about another rank's end while other ranks may still report errors of
+    their own.
+    """
     if failure.hang is not None or failure.command_error or failure.lost_nodes:
         return True
     if any(not is_complaint(error) for error in (*failure.errors, *failure.tracebacks)):
@@ -72,7 +78,10 @@ def is_certain(failure: Failure, verdict: Verdict) -> bool:
 
 
 def were_only_ended(failure: Failure) -> bool:
-    """True if ranks were ended without a known reason: a living launcher reports it once all have ended."""
+    """Returns whether ranks ended by SIGTERM without any error, so that the reason is still to come.
+
+    A living launcher reports the reason only after all its ranks have ended.
+    """
     says = failure.errors or failure.tracebacks or failure.elastic or failure.hang or failure.stop_requested
     says = says or any(weight_of(None, one) != ENDED_BY_OTHERS for one in failure.launcher_words)
     codes = [done.code for done in failure.exits]
@@ -80,16 +89,19 @@ def were_only_ended(failure: Failure) -> bool:
 
 
 def first_of(failure: Failure) -> tuple[Verdict, bool]:
-    """The first verdict on all evidence, and whether it is certain."""
+    """Returns the first verdict on all evidence of a failure, and whether further evidence cannot
+    change it.
+    """
     verdict = first_verdict(failure)
     return verdict, is_certain(failure, verdict)
 
 
 def first_of_many(failure: Failure, evidence: Iterable[WorkerEvidence]) -> tuple[Verdict, bool]:
-    """The first verdict on many workers. `failure`: joined.
+    """Returns the first verdict on a failure of many workers, and whether further evidence cannot change it.
 
-    A command killed from outside explains the others' complaints and unexplained ends. It is certain once its worker
-    has reported everything: ends of its ranks arrive a moment after its command's.
+    `failure`: joined from `evidence`. A launch command killed from outside explains connection errors and
+    unexplained ends of other workers. It is certain once its worker has reported everything, because the ends
+    of its ranks are reported a moment later than its own.
     """
     first, is_sure = first_of(failure)
     if is_sure or first.category not in (*SEEN_AT_ONCE, *NETWORK, "unknown"):
@@ -112,12 +124,14 @@ def first_of_many(failure: Failure, evidence: Iterable[WorkerEvidence]) -> tuple
 
 
 def _was_killed(failure: Failure) -> bool:
-    """From outside, before any of its ranks had an error of its own."""
+    """Returns whether the launch command was killed from outside before one of its ranks had an error of its
+    own.
+    """
     return as_signal(failure.command_code) == KILLED and not (failure.errors or failure.tracebacks)
 
 
 def answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
-    """The answer to Diagnose."""
+    """Returns the event that answers the order Diagnose."""
     return VerdictReached(
         at_s=at_s,
         incident=incident,
@@ -129,7 +143,9 @@ def answer(verdict: Verdict, incident: int, at_s: float) -> VerdictReached:
 
 
 def joined_search(evidence: Sequence[WorkerEvidence], nodes: Mapping[int, str]) -> Search:
-    """The joined search; sources are named as in the job's folder ("attempt-001/worker-2/rank-16.log"). `nodes`: by
+    """Returns one log search made of those of many workers.
+
+    Sources are named by their path in the job's folder ("attempt-001/worker-2/rank-16.log"). `nodes`: node by
     worker.
     """
     sources: list[Source] = []
@@ -154,7 +170,7 @@ def joined_search(evidence: Sequence[WorkerEvidence], nodes: Mapping[int, str]) 
 
 
 def joined_scene(looks: Sequence[Looked], world_size: int | None) -> tuple[FlightScene, dict[int, RankLife]]:
-    """Records and stacks of all ranks, as if found in one folder, and the other knowledge of the ranks."""
+    """Returns flight records and stacks of the ranks of all workers, and the state of each rank, by rank."""
     worker = {one.rank: look.worker for look in looks for one in look.digests}
     digests = {one.rank: one for look in looks for one in look.digests}
     stacks = {one.rank: one for look in looks for one in look.stacks}
@@ -171,7 +187,10 @@ def joined_scene(looks: Sequence[Looked], world_size: int | None) -> tuple[Fligh
 
 
 def with_places(verdict: Verdict, workers: Mapping[int, int], nodes: Mapping[int, str]) -> Verdict:
-    """Culprits with worker and host, if the rank is known. `workers`: by rank; `nodes`: by worker."""
+    """Returns the verdict with the worker and the host of each culprit rank.
+
+    `workers`: by rank; `nodes`: by worker.
+    """
     return replace(verdict, culprits=tuple(_placed(one, workers, nodes) for one in verdict.culprits))
 
 
@@ -186,7 +205,11 @@ def _placed(one: Culprit, workers: Mapping[int, int], nodes: Mapping[int, str]) 
 
 
 def _with_codes(failure: Failure) -> Failure:
-    """A launcher that ends well has seen its ranks end well; joined with others', its code would not say so."""
+    """Returns the failure with code 0 for ranks whose code is unknown, if their launcher ended with 0.
+
+    A launcher that ends with 0 has seen all its ranks end with 0; the joined command code no longer shows
+    this.
+    """
     if failure.command_code != ENDED_WELL or all(one.code is not None for one in failure.exits):
         return failure
     exits = tuple(replace(one, code=ENDED_WELL) if one.code is None else one for one in failure.exits)
@@ -214,6 +237,6 @@ def _source(source: Source, evidence: WorkerEvidence, host: str | None) -> Sourc
 
 
 def _writer(writer: Writer, worker: int, host: str | None, *, is_kernel: bool) -> Writer:
-    """The kernel is no worker's, but it is of a host."""
+    """Returns the writer with worker and host filled in. A kernel log belongs to a host and to no worker."""
     known = writer.worker if writer.worker is not None or is_kernel else worker
     return replace(writer, worker=known, host=writer.host or host)

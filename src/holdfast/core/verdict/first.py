@@ -1,7 +1,7 @@
-"""Makes the first verdict on a failed attempt: which rank failed first, why, and what to do.
+"""Makes the first verdict on a failed attempt: which rank failed first, why, and what to do. Pure.
 
-Pure. It orders evidence by kind and time, because the loudest complaint mostly comes from a follower. It reads no
-files: its input is parsed. Any input gives exactly one verdict.
+Evidence is ordered by kind and time, because the most visible error usually comes from a rank that failed as
+a consequence. The input is parsed already. Any input gives exactly one verdict.
 """
 
 import re
@@ -37,15 +37,19 @@ from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.samples import Hang
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
-APART_S = 0.1  # between the ends of two ranks, for their last words to stand in the same order
-SKEW_S = 2.0  # ends are seen by polling and clocks differ: within it, kind decides before time
-# What ends this soon after the last sign of life may be why the others wait; later, the hang was ended from outside.
+APART_S = 0.1  # minimum between the ends of two ranks for their errors to be in the same order
+SKEW_S = 2.0  # ends are seen by polling and clocks differ: within it, the kind of failure decides before time
+# A rank that ends this soon after its last activity may be why others wait; later, it was ended from outside.
 HANG_SKEW_S = 5.0
-HANG = "hang ("  # what the first error of a hang's verdict begins with
+HANG = "hang ("  # start of the first error in a verdict on a hang
 
 
 def first_verdict(failure: Failure) -> Verdict:
-    """The verdict. Causes outside the ranks explain them; then a rank's own fault; then a hang; then followers."""
+    """Returns the first verdict on a failed attempt.
+
+    Causes outside the ranks come first, then an error of a rank itself, then a hang, then errors that are
+    consequences of another rank's failure.
+    """
     return (
         _not_started(failure)
         or _hardware(failure)
@@ -93,7 +97,9 @@ def _asked_to_stop(failure: Failure) -> Verdict | None:
 
 
 def _hang_or_what_broke_before(failure: Failure) -> Verdict | None:
-    """A hang, unless a rank's own fault at its beginning explains why the others wait."""
+    """Returns the verdict on a hang; on a rank's own error if that happened as the hang began, since it
+    explains the wait.
+    """
     hang = failure.hang
     if hang is None:
         return None
@@ -149,7 +155,9 @@ def _by_command_code(failure: Failure) -> Verdict:
 
 
 def troubles(failure: Failure) -> list[Trouble]:
-    """One for each rank that failed or recorded an error, and one for each error of an unknown rank."""
+    """Returns the failures of single ranks: one per rank that failed or logged an error, one per error of an
+    unknown rank.
+    """
     exits = _exits(failure)
     words = {one.rank: one for one in reversed(failure.launcher_words) if one.rank is not None}
     ends: dict[int, End] = {**words, **exits}
@@ -176,7 +184,10 @@ def troubles(failure: Failure) -> list[Trouble]:
 
 
 def _exits(failure: Failure) -> dict[int, RankExit]:
-    """The first end of each rank. A code that was missed is taken from the launcher, which waited for it."""
+    """Returns the first end of each rank.
+
+    An exit code that was not observed is taken from the launcher's report.
+    """
     told = first_by_rank(failure.elastic)
     seen = first_by_rank(failure.exits)
     codes = {one.rank: one.code for one in failure.launcher_words} | {
@@ -191,7 +202,7 @@ def _exits(failure: Failure) -> dict[int, RankExit]:
 
 
 def _homeless_deaths(failure: Failure) -> list[LauncherWord]:
-    """Processes that a signal ended, as their launcher says, and of which it is not known which rank they were."""
+    """Returns the launcher's reports of processes that a signal ended and whose rank is unknown."""
     pids = {one.pid for one in failure.exits}
     return [
         one
@@ -201,7 +212,9 @@ def _homeless_deaths(failure: Failure) -> list[LauncherWord]:
 
 
 def _left_before(failure: Failure, exits: Mapping[int, RankExit]) -> dict[int, Trouble]:
-    """Ranks that had begun to leave before anybody missed them: a launcher that ended them then changes nothing of it."""
+    """Returns the ranks that had begun to exit before other ranks waited for them, even if the launcher then
+    ended them.
+    """
     complaints = [error.at_s for error in failure.errors if error.at_s is not None and is_complaint(error)]
     had_errors = {error.rank for error in (*failure.errors, *failure.tracebacks)}
     found = {}
@@ -218,7 +231,10 @@ def _left_before(failure: Failure, exits: Mapping[int, RankExit]) -> dict[int, T
 
 
 def _earlier(known: ErrorRecord | None, new: ErrorRecord) -> ErrorRecord:
-    """The first of a rank, and the recorded one before the logged one: it says more."""
+    """Returns the earlier error of a rank.
+
+    A recorded error is preferred to the same error in a log: it has more detail.
+    """
     if known is None:
         return new
     if known.at_s is None or new.at_s is None:
@@ -230,7 +246,7 @@ def _of_rank(exit: End | None, error: ErrorRecord | None, root: int | None) -> T
     weight = weight_of(error, exit)
     if weight is None:
         return None
-    # A launcher says it some time after the end: that is no time to compare with others'.
+    # A launcher reports an end some time later: its time must not be compared with those of other ends.
     timed = (error, None if isinstance(exit, LauncherWord) else exit)
     times = [seen.at_s for seen in timed if seen is not None and seen.at_s is not None]
     rank = exit.rank if exit else error.rank if error else None
@@ -261,14 +277,22 @@ def _first_trouble(failure: Failure, found: Sequence[Trouble]) -> Verdict | None
 
 
 def _precedence(trouble: Trouble, late_s: float) -> tuple[int, bool, float, bool, int]:
-    """Kind, then, among followers, what the launcher saw first, then time; a rank before none."""
+    """Returns the sort key of a rank's failure: the first one is the cause.
+
+    The order is: weight; among consequences, the launcher's first failure; time; known ranks before unknown
+    ones.
+    """
     at_s = late_s if trouble.at_s is None else trouble.at_s
     not_root = trouble.weight == 2 and not trouble.is_root
     return trouble.weight, not_root, at_s, trouble.rank is None, trouble.rank or 0
 
 
 def _same_fault(first: Trouble, other: Trouble) -> bool:
-    """Many ranks may break of one fault. Deaths count only at the same moment: launchers kill the rest soon after."""
+    """Returns whether two ranks failed of the same fault.
+
+    Ends without an error count only at exactly the same time, because launchers kill the other ranks soon
+    after the first.
+    """
     if first.weight != other.weight or (first.error is None) != (other.error is None):
         return False
     if first.error and other.error:
@@ -281,9 +305,10 @@ def _same_fault(first: Trouble, other: Trouble) -> bool:
 
 
 def _with_home(alike: list[Trouble], near: Sequence[Trouble]) -> list[Trouble]:
-    """An error of an unknown rank belongs to the one rank that ended with a code and no word why.
+    """Returns the first failures with the rank of an error whose rank is unknown.
 
-    Where there are as many such errors as such ranks, each of its own time, they belong together in order.
+    It is the only rank that ended with a non-zero code and without an error. If there are as many such errors
+    as such ranks, with different times, they are paired in order of time.
     """
     if len(alike) != 1 or alike[0].rank is not None or alike[0].error is None:
         return alike

@@ -1,6 +1,6 @@
-"""Extracts from the output which processes their launcher reports as ended, and how. Pure.
+"""Extracts from a launcher's output which of its processes ended, and how. Pure.
 
-The wordings are signatures with `rank_end` (signatures/launcher_ends.toml). Their common form: a line names the
+The wordings are signatures with `rank_end` (signatures/launcher_ends.toml). In all of them a line names the
 process, the end, or both; the line with the end follows within a few lines.
 """
 
@@ -14,16 +14,18 @@ from holdfast.model.failures import LauncherWord
 from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Signature
 
-REPORT_BYTES = 1 << 10  # between the line that says who and the line that says how
+REPORT_BYTES = 1 << 10  # at most, between the line that names the process and the line with its end
 WORDS_MAX = 64
 NUMBERS = {name: number for number, (name, _) in SIGNALS.items()} | SIGNAL_WORDS
 WHO = ("rank", "local_rank", "task", "pid")
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """What is known of the ranks. `of_local`, `of_pid`: rank by local rank and by process; None if unknown.
+    """The known mapping from local ranks and process ids to ranks.
 
-    `by_rank`: some ranks are known by their environment: then one Slurm task may hold many.
+    `of_local`, `of_pid`: return None for an unknown one.
+
+    `by_rank`: some ranks are known from their environment; then one Slurm task may run many ranks.
     """
 
     worker: int = 0
@@ -35,7 +37,9 @@ class Known(Struct, frozen=True, kw_only=True):
 def launcher_words(
     search: Search, signatures: Mapping[str, Signature], known: Known
 ) -> tuple[LauncherWord, ...]:
-    """Reports in the order of the lines, one per rank or process; of repeated ones the most detailed."""
+    """Returns the launcher's reports of ended processes in the order of their lines, the most detailed one
+    per rank or process.
+    """
     found: list[LauncherWord] = []
     last: tuple[int, int] | None = None  # source and offset of a line that says who and not how
     for one in search.matches:
@@ -76,7 +80,7 @@ def _rank(captures: Mapping[str, str], pid: int, known: Known) -> int | None:
 
 
 def _code(captures: Mapping[str, str]) -> int | None:
-    """-N for a signal; None where the line does not say it."""
+    """Returns the reported exit code, -N for signal N; None if the line has none."""
     if (number := _number(captures.get("signal"))) is not None:
         return -number
     if (number := NUMBERS.get(captures.get("name", ""))) is not None:

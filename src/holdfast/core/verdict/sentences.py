@@ -1,4 +1,4 @@
-"""Describes the first verdict: category, title, evidence and culprits of the rank that failed first. Pure."""
+"""Composes the first verdict: category, title, evidence and culprits of the rank that failed first. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -22,19 +22,23 @@ from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 EVIDENCE_MAX = 16
 RANKS_NAMED_MAX = 8
-FOLLOWED = "followed"  # what the evidence says of a failure after the first
+FOLLOWED = "followed"  # explanation in the evidence for a failure after the first
 LAUNCHER_WORDS_MAX = 4  # in the evidence
 
 
 TEXT_MAX = 300
 
 
-UNSAID_FULL = 0.7  # a disk was full, and nothing else says why a rank ended
+UNSAID_FULL = 0.7  # confidence in a full disk as the cause, if nothing else explains the end of a rank
 
 
 def of_error(
     failure: Failure, first: Trouble, alike: Sequence[Trouble], others: Sequence[Trouble]
 ) -> Verdict:
+    """Returns the verdict on ranks that failed with the same exception.
+
+    `alike`: these ranks; `others`: later failures.
+    """
     error = first.error
     assert error is not None
     category, confidence = _by_error(error)
@@ -67,6 +71,10 @@ def _by_error(error: ErrorRecord) -> tuple[str, float]:
 
 
 def of_exit(failure: Failure, first: Trouble, alike: Sequence[Trouble], others: Sequence[Trouble]) -> Verdict:
+    """Returns the verdict on ranks that ended without an exception.
+
+    `alike`: these ranks; `others`: later failures.
+    """
     assert first.exit is not None
     code = as_signal(first.exit.code)
     named = any(_names(sentence, first.exit.pid) for sentence in failure.oom)
@@ -116,28 +124,36 @@ def _exit_title(who: str, many: int, code: int | None, oom: str, no_room: str) -
 
 
 def no_room(failure: Failure) -> str:
-    """A sentence on a full disk, which prevents exceptions from being printed; empty if there is space."""
+    """Returns a clause about a full disk, which prevents exceptions from being written; empty if the disk has
+    space.
+    """
     return failure.output_full and f"the disk it prints to is full ({failure.output_full})"
 
 
 def ended_by(code: int) -> str:
+    """Returns "ended by SIGTERM" or "killed by SIGKILL" for a negative exit code, -N for signal N."""
     name = SIGNALS.get(-code, (f"signal {-code}", ""))[0]
     return f"{'ended' if code in MILD else 'killed'} by {name}"
 
 
 def by_signal(code: int) -> str:
+    """Returns the category for an end by a signal. `code`: -N for signal N."""
     return SIGNALS.get(-code, ("", "process_killed"))[1]
 
 
 def exit_words(code: int | None) -> str:
-    """`code 3`, `SIGKILL`; `an unknown code` if the end was missed"""
+    """Returns the text of an exit code: "code 3", "SIGKILL", or "an unknown code" for None."""
     if code is None:
         return "an unknown code"
     return f"code {code}" if code >= 0 else SIGNALS.get(-code, (f"signal {-code}", ""))[0]
 
 
 def oom_category(failure: Failure, exit: End | None) -> str:
-    """The OOM category from the sentence with the rank's pid, else from the first; empty if none mentions memory."""
+    """Returns the category of the kernel's OOM kill: cgroup_oom or host_oom; empty if no kernel line reports
+    one.
+
+    The kernel line with the rank's process id decides, else the first one.
+    """
     pid = exit.pid if exit else 0
     sentence = next((one for one in failure.oom if _names(one, pid)), failure.oom[0] if failure.oom else "")
     if not sentence:
@@ -161,7 +177,9 @@ def _evidence(
 
 
 def _launchers_evidence(failure: Failure, seen: Evidence, alike: Sequence[Trouble]) -> list[Evidence]:
-    """What launchers say of it, each with whether that agrees with the verdict, and why not where it does not."""
+    """Returns the launchers' reports as evidence, each with whether it agrees with the verdict, and else why
+    it does not.
+    """
     exits = first_by_rank(failure.exits)
     words = [one for one in failure.launcher_words if cut(one.text) != seen.text]
     found = []
@@ -206,12 +224,15 @@ def _who(alike: Sequence[Trouble]) -> str:
 
 
 def _place(frame: str) -> str:
-    """`/data/train.py:88 step` -> `train.py:88`"""
+    """Returns file name and line of a stack frame: "train.py:88" for "/data/train.py:88 step"; empty if it
+    has none.
+    """
     where = re.match(r"(?P<place>.*:\d+)(?: |$)", frame)
     return where["place"].replace("\\", "/").rpartition("/")[2] if where else ""
 
 
 def cut(text: str) -> str:
+    """Shortens a text to TEXT_MAX characters."""
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."
 
 
@@ -224,6 +245,7 @@ def made_verdict(
     culprits: tuple[Culprit, ...] = (),
     evidence: tuple[Evidence, ...] = (),
 ) -> Verdict:
+    """Returns a verdict with the class, the action and the advice that belong to its category."""
     class_, action = KINDS[category]
     return Verdict(
         category=category,

@@ -1,4 +1,7 @@
-"""One rank's part in a failure: its first error, its end, and how likely it follows another rank's. Pure."""
+"""Describes one rank's failure: its first error, its end, and how likely it is a consequence of another's.
+
+Pure.
+"""
 
 import re
 from collections.abc import Iterable
@@ -38,11 +41,15 @@ LAUNCHERS = (
 FROM_OUTSIDE = ("KeyboardInterrupt", "SignalException", "SystemExit", "GracefulExit")
 
 
-End: TypeAlias = RankExit | LauncherWord  # seen by the supervisor, or read in what a launcher printed
+End: TypeAlias = RankExit | LauncherWord  # observed by the reaper, or reported in a launcher's output
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """One rank's first error, its end, or both. `weight`: 0 own fault .. 2 most likely a follower."""
+    """One rank's failure: its first error, its end, or both.
+
+    `weight`: 0 for a fault of its own, 1 for an end without a reason, 2 for a likely consequence of another
+    rank's failure.
+    """
 
     weight: int
     rank: int | None
@@ -54,32 +61,36 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 def weight_of(error: ErrorRecord | None, exit: End | None) -> int | None:
-    """0: an own fault. 1: ended without a reason. 2: looks like a follower. None if nothing is wrong."""
+    """Returns how likely a rank's failure is a consequence of another's; None if the rank did not fail.
+
+    0: an error of its own. 1: it ended without a reason. 2: most likely a consequence.
+    """
     code = as_signal(exit.code) if exit else None
     if exit and exit.code == 0:
-        return None  # whatever it logged, it did not stop it
+        return None  # an error that the rank survived
     if error is not None:
         return 2 if is_complaint(error) or error.type.endswith(FROM_OUTSIDE) else 0
     if exit is None:
         return None
     if code is not None and code < 0:
         return 2 if code in MILD else 0
-    return 1  # a code that was missed too: who is gone without a word comes before those who complain of it
+    return 1  # also if the code is unknown: a rank that ended without an error precedes those that miss it
 
 
 def is_complaint(error: ErrorRecord) -> bool:
-    """True if it only reports that another rank is gone or late."""
+    """Returns whether the error only reports that another rank is gone or does not answer."""
     return error.type.endswith(CONNECTION_TYPES) or bool(CONNECTION.search(error.message))
 
 
 def as_signal(code: int | None) -> int | None:
-    """Signal number of a shell's exit code: 137 is signal 9."""
+    """Returns -N for the shell's exit code 128 + N of signal N, and any other code unchanged."""
     if code is not None and 128 < code <= 128 + 64:
         return 128 - code
     return code
 
 
 def first_by_rank(exits: Iterable[RankExit]) -> dict[int, RankExit]:
+    """Returns the first end of each rank."""
     first: dict[int, RankExit] = {}
     for exit in exits:
         first.setdefault(exit.rank, exit)

@@ -1,1 +1,1 @@
-"""Decides about the workers of a job on many nodes: placement, meeting, spares, standbys. Pure."""
+"""Decides about the workers of a job on many nodes: placement, rendezvous, spares, standbys. Pure."""

@@ -1,4 +1,4 @@
-"""Defines the acts that the worker group requests. Values only."""
+"""Defines the acts that the worker group asks its caller to carry out. Data types only."""
 
 from msgspec import Struct
 
@@ -7,7 +7,10 @@ from holdfast.model.nodes.workers import AnyCommand
 
 
 class Send(Struct, frozen=True):
-    """An order for an agent, kept until the agent reports it done. The same `order_id` twice is one order."""
+    """Send a command to an agent, and keep it until the agent reports it done.
+
+    A repeated `order_id` is one order.
+    """
 
     node: str
     order_id: str
@@ -15,41 +18,50 @@ class Send(Struct, frozen=True):
 
 
 class Say(Struct, frozen=True):
-    """A message for an agent that is connected now; not kept."""
+    """Send a message to an agent that is connected now; it is not kept."""
 
     node: str
     command: AnyCommand
 
 
 class Forget(Struct, frozen=True):
-    """Cancels orders for this node whose ids begin with `prefix`."""
+    """Cancel the kept orders for this node whose ids begin with `prefix`."""
 
     node: str
     prefix: str = ""
 
 
 class Drop(Struct, frozen=True):
-    """Closes the connection of this agent."""
+    """Close the connection of this agent."""
 
     node: str
     why: str
 
 
 class AskEngine(Struct, frozen=True):
+    """Query the engine about this node."""
+
     node: str
 
 
 class StartAgent(Struct, frozen=True):
+    """Have the engine start an agent on this node."""
+
     node: str
 
 
 class SetNodeAside(Struct, frozen=True):
+    """Have the engine keep this node out of use."""
+
     node: str
     reason: str
 
 
 class MoreNodes(Struct, frozen=True):
-    """`workers`: all of the job."""
+    """Ask the engine for more nodes.
+
+    `workers`: number of workers of the job; `without`: nodes that must not be used.
+    """
 
     workers: int
     without: tuple[str, ...]

@@ -1,15 +1,18 @@
-"""Translates between a job's core and the many nodes it runs on. Pure.
+"""Translates between the core, which decides for the whole job, and the agents of its many nodes. Pure.
 
-The core gives orders for the whole job: start, stop, check. Agents start, stop and check one worker each. This module
-turns the core's orders into commands to agents, and agents' reports into events for the core. It guarantees:
+The core orders actions for the whole job: start, stop, check. Each agent starts, stops and checks one worker.
+This module translates the core's orders into commands to agents, and agents' reports into events for the
+core. It guarantees:
 
-- No worker of attempt N+1 starts before every reachable node has reported that nothing of N is left there. A lost node
-  counts as stopped: the next attempt uses another port and name, which fences it off (see `core.nodes.watch`).
-- Two workers never share a node, and none is placed on a node that is lost, isolated, shunned or not yet checked.
-- Every order gets an answer, whatever is lost meanwhile: in the end a silent node counts as lost.
+- No worker of attempt N+1 starts before every reachable node has reported that nothing of N is left there. A
+lost node counts as stopped: the next attempt uses another port and name, which fences it off (see
+`core.nodes.watch`). - Two workers never share a node, and none is placed on a node that is lost, isolated,
+excluded or not yet checked. - Every order gets an answer, whatever fails meanwhile: in the end a silent node
+counts as lost.
 
-An order under way holds the set of nodes it waits for. Reports, losses and ticks remove nodes from it; if the core repeats
-the order, only the remaining nodes are asked again. Order ids are stable, so an order given twice is executed once.
+An order in progress holds the set of nodes it waits for. Reports, losses and ticks remove nodes from it; if
+the core repeats the order, only the remaining nodes get it again. Order ids are stable, so a repeated order
+is executed once.
 """
 
 from collections.abc import Iterable
@@ -76,9 +79,10 @@ GroupNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | NoMoreNod
 
 
 class WorkerGroup:
-    """`nodes`: those of the engine, most preferred first. `token`: unique to this job.
+    """The nodes of a job, their agents and workers, as the controller sees them.
 
-    Each method returns the acts to carry out, in order. `at_s`: the job's clock.
+    `nodes`: those of the engine, most preferred first. `token`: unique to this job. Each method returns the
+    acts to carry out, in order. `at_s`: on the job's clock.
     """
 
     def __init__(
@@ -108,12 +112,15 @@ class WorkerGroup:
         self._ticked_s: float | None = None
 
     def resume(self, job: Job, at_s: float) -> list[Act]:
-        """Resumes a job from the state that its journal gives. Nodes that the engine no longer has are lost at once."""
+        """Continues a job from the state in its journal.
+
+        Nodes that the engine no longer has are lost at once.
+        """
         roster, team = self.roster, self.roster.team
         roster.epoch = self._memory.resumes + 1
         team.attempt, team.over = job.attempt, not job.alive
         placed = {index: worker.node for index, worker in enumerate(job.workers) if worker.node is not None}
-        # After a restart by the scheduler nothing runs on the former nodes, and the nodes may be others.
+        # After a restart by the scheduler nothing runs on the earlier nodes, and the nodes may be different.
         team.nodes = placed if self._memory.moved else {**self._memory.nodes, **placed}
         team.exited = set(self._memory.exited) if self._memory.attempt == job.attempt else set()
         if self._memory.moved and self._settings.standby and job.step is not None:
@@ -135,6 +142,7 @@ class WorkerGroup:
     # Orders -----------------------------------------------------------------------------------------------
 
     def order(self, order: GroupOrder, at_s: float) -> list[Act]:
+        """Begins an order of the core."""
         match order:
             case PlaceWorkers():
                 return self._placement.begin(order, self.shunned, at_s)
@@ -151,7 +159,7 @@ class WorkerGroup:
                 return [Tell(healed)]
 
     def signal(self, number: int) -> list[Act]:
-        """Passes a signal to the command in every worker."""
+        """Sends a signal to the command in every worker."""
         self._signals += 1
         team = self.roster.team
         if team.over:
@@ -165,7 +173,7 @@ class WorkerGroup:
         ]
 
     def leave(self, code: int, reason: str) -> list[Act]:
-        """Ends every connected agent, because the job is over."""
+        """Ends every connected agent, because the job has ended."""
         acts: list[Act] = []
         for node in self.roster.nodes.values():
             if node.joined:
@@ -179,11 +187,11 @@ class WorkerGroup:
 
     @property
     def is_gone(self) -> bool:
-        """No agent is connected."""
+        """Returns whether no agent is connected."""
         return not any(node.joined for node in self.roster.nodes.values())
 
     def workers(self, attempt: int) -> dict[int, str]:
-        """The nodes of this attempt's workers, by worker, without lost ones."""
+        """Returns the node of each worker of this attempt, without lost ones."""
         team = self.roster.team
         if team.attempt != attempt:
             return {}
@@ -192,6 +200,7 @@ class WorkerGroup:
     # What comes in ----------------------------------------------------------------------------------------
 
     def joined(self, hello: AgentHello, address: str, at_s: float) -> list[Act]:
+        """Processes the connection of an agent."""
         acts = self.roster.joined(hello, address, at_s)
         if hello.attempt and hello.attempt == self.roster.team.attempt and hello.worker is not None:
             acts += self._worker_started(hello.node, hello.attempt, at_s)
@@ -199,12 +208,15 @@ class WorkerGroup:
         return acts + self._go_on(at_s)
 
     def left(self, node: str, at_s: float) -> list[Act]:
+        """Processes the loss of an agent's connection."""
         return self.roster.left(node, at_s) + self._go_on(at_s)
 
     def silent(self, node: str, for_s: float, at_s: float) -> list[Act]:
+        """Processes the silence of an agent for `for_s` seconds."""
         return self.roster.silent(node, for_s, at_s) + self._go_on(at_s)
 
     def news(self, news: GroupNews, at_s: float) -> list[Act]:
+        """Processes a report of the engine about nodes."""
         if isinstance(news, NoMoreNodes):
             self._placement.no_more_nodes(news.reason)
             return self._go_on(at_s, look=True)
@@ -212,16 +224,18 @@ class WorkerGroup:
         return self.roster.news(news, at_s) + self._go_on(at_s, look=not is_more)
 
     def port_found(self, node: str, report: PortFound, at_s: float) -> list[Act]:
-        """`node` found a free port for the rendezvous of an attempt."""
+        """Processes the report that `node` has a free port for the rendezvous of an attempt."""
         acts = self._launch.port_found(node, report, at_s)
         return acts + self._go_on(at_s) if acts else []
 
     def stands_by(self, node: str, report: StandbyState, at_s: float) -> list[Act]:
+        """Processes a report on standby processes."""
         return self._standbys.hear(node, report, self.roster, at_s)
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
-        """Takes a report of an agent about its node. `event`: its `at_s` is in the job's time, `via` names the
-        report.
+        """Processes a report of an agent about its node.
+
+        `event`: with `at_s` on the job's clock; `via` identifies the report.
         """
         back = self.heard(node, at_s)
         match event:
@@ -248,11 +262,11 @@ class WorkerGroup:
         return back + acts + self._go_on(at_s)
 
     def heard(self, node: str, at_s: float) -> list[Act]:
-        """Records that a message came from the agent."""
+        """Records that a message from the agent arrived."""
         return self.roster.heard(node, at_s)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Does periodic work. Call it once a second."""
+        """Does periodic work; to be called once a second."""
         before_s, self._ticked_s = self._ticked_s, at_s
         if before_s is not None and at_s - before_s > self._settings.watch.noted_s:
             self.roster.held_up(at_s - before_s)
@@ -264,7 +278,7 @@ class WorkerGroup:
         return acts + self._go_on(at_s, look=True)
 
     def _is_mine(self, node: str, attempt: int) -> bool:
-        """The node runs a worker of the present attempt."""
+        """Returns whether the node runs a worker of the present attempt."""
         team = self.roster.team
         return attempt == team.attempt and team.worker_on(node) is not None
 
@@ -297,9 +311,9 @@ class WorkerGroup:
         return [Tell(StepReached(at_s=at_s, attempt=attempt, step=self._step, via=via or UNSET))]
 
     def _go_on(self, at_s: float, *, look: bool = False) -> list[Act]:
-        """Continues the orders under way after a change, without waiting for lost nodes.
+        """Continues the orders in progress after a change, without waiting for lost nodes.
 
-        `look`: tries to place workers however many nodes are missing.
+        `look`: try to place workers, even if many nodes are missing.
         """
         acts: list[Act] = []
         lost, self.roster.lost_now = self.roster.lost_now, []
@@ -347,7 +361,9 @@ class WorkerGroup:
         return []
 
     def _end_check(self, checking: Checking, at_s: float) -> list[Act]:
-        """Answers for the nodes that reported; the core already knows of lost ones."""
+        """Answers the check order once all nodes have reported; lost ones are already reported to
+        the core.
+        """
         if checking.waits_for:
             return []
         self._checking = None
@@ -371,7 +387,7 @@ class WorkerGroup:
         return self._launch.begin(order, at_s) + self._go_on(at_s)
 
     def _stand_by(self) -> list[Act]:
-        """Once the job trains, has the next attempt's processes prepared on the same nodes."""
+        """Once the job trains, has the next attempt's processes started on the same nodes, and held."""
         team = self.roster.team
         trains = self._step is not None and self._memory.started >= team.attempt > self._standbys.asked
         if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:
@@ -421,7 +437,10 @@ class WorkerGroup:
         return acts + self._go_on(at_s)
 
     def _can_answer(self, name: str) -> bool:
-        """A lost node counts as stopped, unless it is back and still runs its worker."""
+        """Returns whether the node can still answer.
+
+        A lost node counts as stopped, unless it is back and runs its worker.
+        """
         node = self.roster[name]
         return not node.lost or (node.returning == "hold" and node.is_reachable)
 

@@ -1,7 +1,7 @@
 """Keeps the rendezvous of an attempt, from its start until the next attempt. Pure.
 
-The launcher of the first worker holds the store through which all launchers exchange their data. Standby ranks are held
-before they connect to it, so the port is free until the start.
+The launcher of the first worker holds the store through which all launchers exchange their data. Standby
+ranks are held before they connect to it, so the port is free until the start.
 """
 
 from holdfast.core.workers.memory import Memory, Rendezvous
@@ -9,24 +9,27 @@ from holdfast.core.workers.roster import Roster
 
 
 class MeetingPlace:
-    """The last rendezvous, chosen by this controller or a previous one."""
+    """The rendezvous of the last attempt, chosen by this controller or an earlier one."""
 
     def __init__(self, memory: Memory) -> None:
         self._meets = memory.rendezvous
-        # If no start was recorded, it is unknown which agents got this address.
+        # Without a recorded start, it is unknown which agents received this address.
         self._is_doubtful = self._meets is not None and self._meets.attempt > memory.started
 
     @property
     def port(self) -> int:
-        """0 if there is none yet."""
+        """The port of the rendezvous; 0 if there is none yet."""
         return 0 if self._meets is None else self._meets.port
 
     def take(self, meets: Rendezvous) -> Rendezvous:
+        """Records a new rendezvous, and returns it."""
         self._meets, self._is_doubtful = meets, False
         return meets
 
     def of(self, attempt: int, roster: Roster) -> Rendezvous | None:
-        """The rendezvous of the attempt; None if one must be chosen: there is none, or the first worker has moved."""
+        """Returns the rendezvous of the attempt; None if one must be chosen, as there is none or the first
+        worker has moved.
+        """
         meets = self._meets
         if meets is None or meets.attempt != attempt:
             return None

@@ -1,4 +1,4 @@
-"""Reads from the journal what a resumed controller must know about its agents. Pure.
+"""Extracts from the journal what a resumed controller must know about its agents. Pure.
 
 `controller.loop` replays the core's own state.
 """
@@ -16,13 +16,16 @@ from holdfast.model.events import (
     WorkersPlaced,
 )
 
-MOVED = "job-moved"  # the kind of the finding that says that the scheduler starts the job anew
-FOR_OTHERS = "for_others"  # 1 among its numbers: another job may use the nodes meanwhile
-RENDEZVOUS = "rendezvous"  # the kind of the finding that holds an attempt's rendezvous
+MOVED = "job-moved"  # kind of the finding that the scheduler restarts the job
+FOR_OTHERS = "for_others"  # a number of that finding; 1: another job may use the nodes meanwhile
+RENDEZVOUS = "rendezvous"  # kind of the finding that records an attempt's rendezvous
 
 
 class Rendezvous(Struct, frozen=True, kw_only=True):
-    """Where the ranks of one attempt meet, and under what name, so that no rank of an older attempt can join."""
+    """Address, port and name at which the ranks of one attempt meet.
+
+    The name keeps out ranks of an older attempt.
+    """
 
     attempt: int
     address: str
@@ -30,18 +33,21 @@ class Rendezvous(Struct, frozen=True, kw_only=True):
     run_id: str
 
     def noted(self, at_s: float) -> FindingNoted:
-        """For the journal, before agents get it: so a resumed controller does not choose a second one."""
+        """Returns the finding that records the rendezvous before agents get it, so that a resumed controller
+        uses the same one.
+        """
         numbers: Numbers = {"address": self.address, "port": self.port, "run_id": self.run_id}
         text = f"attempt {self.attempt} meets at {self.address}:{self.port} as {self.run_id}"
         return FindingNoted(at_s=at_s, finding=RENDEZVOUS, text=text, attempt=self.attempt, numbers=numbers)
 
 
 class Memory(Struct):
-    """`seen`: the highest sequence number of each stream in the journal. `exited`: workers of `attempt`.
+    """What a resumed controller knows from the journal about its agents.
 
-    `nodes`: where each worker was placed last, even if the core has taken the place away: it may still run there.
-    `moved`: the scheduler ended all processes of the job to restart it, and no controller has resumed it since.
-    `left_s`: when the job was moved, if no other job could use its nodes meanwhile.
+    `seen`: the highest sequence number of each stream of reports. `exited`: workers of `attempt` that have
+    ended. `nodes`: where each worker was placed last, even if its place was taken away: it may still run
+    there. `moved`: the scheduler ended all processes of the job to restart it, and no controller has resumed
+    it since. `left_s`: when the job was moved, if no other job could use its nodes meanwhile.
     """
 
     resumes: int = 0
@@ -55,6 +61,7 @@ class Memory(Struct):
     nodes: dict[int, str] = {}
 
     def hear(self, event: AnyEvent) -> None:
+        """Processes one event of the journal."""
         if event.via is not UNSET:
             stream, _, number = str(event.via).rpartition("/")
             if number.isdigit():

@@ -7,18 +7,18 @@ from msgspec import Struct
 
 from holdfast.core.nodes.watch import IN_CONTACT, Contact
 
-# Why a node that is back is not in use yet. hold: its worker belongs to the running attempt; stop: processes of an old
-# attempt are being ended; check: a check of it runs; refused: the check found it broken.
+# Why a returned node is not in use yet. hold: its worker belongs to the running attempt; stop: old processes
+# are being ended; check: a check of it is running; refused: the check found it broken.
 Return = Literal["", "hold", "stop", "check", "refused"]
 
 
 class Node(Struct):
-    """One node. `known`: the engine lists it. `attempt`, `worker`: what runs there as far as is known; 0, None if there
-    is nothing.
+    """A node of a job, with its agent and what runs there.
 
-    `lost`: reported to the core as lost, and not as back; `with_job`: lost with all nodes of the job. `down`: the
-    engine's reason; empty: the engine does not say that it is down. `returns`: how often it has come back. `gone_s`:
-    since when a new agent there does not know the worker that ran.
+    `known`: the engine lists it. `attempt`, `worker`: what runs there as far as known; 0 and None for
+    nothing. `lost`: reported to the core as lost, and not as returned; `with_job`: lost with all nodes of the
+    job. `down`: the reason why the engine reports it as down; empty if it does not. `returns`: number of its
+    returns. `gone_s`: when a new agent there first reported that it does not know the earlier worker.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Node(Struct):
 
     @property
     def is_reachable(self) -> bool:
-        """Its agent is connected and not silent."""
+        """Returns whether the node's agent is connected and not silent."""
         return self.joined and self.contact.silent_since_s is None
 
     @property
     def is_usable(self) -> bool:
-        """A worker may be placed there."""
+        """Returns whether a worker may be placed there."""
         return (
             self.known
             and self.is_reachable
@@ -56,12 +56,14 @@ class Node(Struct):
 
     @property
     def may_become_usable(self) -> bool:
-        """It may become usable soon: it is expected, or its agent is away for the moment."""
+        """Returns whether the node may become usable soon: it is expected, or its agent is silent for the
+        moment.
+        """
         return self.known and not (self.lost or self.isolated or self.down)
 
 
 def placed(workers: Sequence[int], former: Mapping[int, str], free: Sequence[str]) -> dict[int, str] | None:
-    """A different node for each worker: its former one if it is free, else the first free one.
+    """Returns a different node for each worker: its former one if that is free, else the first free one.
 
     None if there are too few nodes.
     """
@@ -81,7 +83,7 @@ def placed(workers: Sequence[int], former: Mapping[int, str], free: Sequence[str
 
 
 def names(nodes: Iterable[str], most: int = 4) -> str:
-    """The first names in order, and how many more: `n0, n1, n2, n3 and 5 more`."""
+    """Returns the first names in order, and the number of the others: "n0, n1, n2, n3 and 5 more"."""
     all_ = sorted(nodes)
     more = f" and {len(all_) - most} more" if len(all_) > most else ""
     return ", ".join(all_[:most]) + more

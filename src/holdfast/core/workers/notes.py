@@ -9,9 +9,9 @@ from holdfast.model.events import FindingNoted
 OF_ONE = (
     "environment",
     "command-running",
-)  # equal for all workers but for the number: only the first one's counts
-GATHER_S = 3.0  # how long to collect the same note from other nodes
-NOTES_MAX = 2000  # different ones remembered
+)  # equal for all workers except for the worker's number: only the first worker's note is used
+GATHER_S = 3.0  # how long equal notes of other nodes are collected
+NOTES_MAX = 2000  # recorded different notes
 NAMED_MAX = 8
 
 
@@ -24,7 +24,7 @@ class _Note:
 
 
 class SameNotes:
-    """The notes of one attempt."""
+    """The notes that the nodes of one attempt reported, merged if equal."""
 
     def __init__(self) -> None:
         self._attempt: int | None = None
@@ -32,7 +32,10 @@ class SameNotes:
         self._open: list[_Note] = []
 
     def hear(self, node: str, event: FindingNoted, at_s: float, *, is_first: bool) -> FindingNoted | None:
-        """The note to report now, if any. `is_first`: it comes from the first worker's node."""
+        """Adds a node's note, and returns the note to report now, if any.
+
+        `is_first`: it is from the first worker's node.
+        """
         if event.attempt != self._attempt and event.attempt is not None:
             self._attempt, self._notes = event.attempt, {}
         if event.finding in OF_ONE and not is_first:
@@ -52,7 +55,7 @@ class SameNotes:
         return None
 
     def turn(self, at_s: float) -> list[FindingNoted]:
-        """The merged notes whose collection time is over."""
+        """Returns the merged notes whose collection time has ended."""
         due = [note for note in self._open if at_s - note.since_s >= GATHER_S]
         self._open = [note for note in self._open if at_s - note.since_s < GATHER_S]
         told = []

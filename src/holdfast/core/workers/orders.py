@@ -1,4 +1,4 @@
-"""Holds the core's orders while agents carry them out, with the nodes or workers each one waits for. Pure."""
+"""Defines the core's orders in progress, with the nodes or workers that each one waits for. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,9 +15,10 @@ TROUBLES_MAX = 256  # reported for one check of all nodes
 
 
 class Placing(Struct):
-    """`more_asked`: the engine was asked for other nodes. `failed`: the core has been told that there are too few.
+    """An order in progress to place workers.
 
-    `missing`: how many more nodes must become free before all workers can be placed.
+    `more_asked`: the engine was asked for other nodes. `failed`: the core was informed that there are too
+    few. `missing`: how many more nodes must become free before all workers can be placed.
     """
 
     order: PlaceWorkers
@@ -29,13 +30,19 @@ class Placing(Struct):
 
 
 class Checking(Struct):
+    """An order in progress to check nodes."""
+
     order: CheckNodes
     waits_for: set[str]
     answers: list[NodesChecked] = []
 
 
 class Starting(Struct):
-    """`old`: nodes where processes of an older attempt still have to end. `begun`: workers were told to start."""
+    """An order in progress to start an attempt.
+
+    `old`: nodes on which processes of an older attempt still have to end. `begun`: the workers were ordered
+    to start.
+    """
 
     order: StartAttempt
     since_s: float
@@ -47,7 +54,10 @@ class Starting(Struct):
 
 
 class Stopping(Struct):
-    """`left`: by node, processes that cannot be ended. `told`: those last reported to the core."""
+    """An order in progress to stop an attempt.
+
+    `left`: processes that cannot be ended, by node. `told`: those last reported to the core.
+    """
 
     order: StopAttempt
     waits_for: set[str]
@@ -56,11 +66,15 @@ class Stopping(Struct):
 
     @property
     def processes_left(self) -> tuple[int, ...]:
+        """The ids of all processes that cannot be ended."""
         return tuple(pid for node in sorted(self.left) for pid in self.left[node])
 
 
 def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> NodesChecked:
-    """Joins the answers of all nodes. The first `stop` counts; `seconds` is that of the slowest node."""
+    """Joins the answers of all nodes to a check.
+
+    The first `stop` counts; `seconds` is that of the slowest node.
+    """
     places = {node: number for number, node in enumerate(order.nodes)}
     answers = sorted(answers, key=lambda one: places.get(one.nodes[0], 0) if one.nodes else 0)
     nodes = tuple(dict.fromkeys(node for one in answers for node in one.nodes))
@@ -86,17 +100,18 @@ def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> N
 
 
 def has_passed(answer: NodesChecked) -> bool:
-    """Whether the node was checked, and nothing failed."""
+    """Returns whether the node was checked and nothing failed."""
     return answer.status != FAIL and answer.passed > 0 and not (answer.why_not or answer.stop)
 
 
 def meeting(name: str, address: str, found: PortFound) -> Rendezvous:
-    """`name`: of the rendezvous, with a place for the attempt's number."""
+    """Returns the rendezvous of an attempt. `name`: a format string with a field for the attempt's number."""
     run_id = name.format(attempt=found.attempt)
     return Rendezvous(attempt=found.attempt, address=address, port=found.port, run_id=run_id)
 
 
 def starts(start: WorkerStart, meets: Rendezvous, order: StartAttempt) -> StartWorker:
+    """Returns the command by which an agent starts its worker."""
     return StartWorker(
         attempt=order.attempt,
         worker=start.worker,
@@ -110,7 +125,7 @@ def starts(start: WorkerStart, meets: Rendezvous, order: StartAttempt) -> StartW
 
 
 def of_node(answer: NodesChecked, node: str) -> NodesChecked:
-    """An agent's answer about itself, under the job's name for the node."""
+    """Returns an agent's answer about its own node, under the job's name for that node."""
     if answer.nodes == (node,):
         return answer
     devices = tuple(replace(one, node=node) for one in answer.devices)

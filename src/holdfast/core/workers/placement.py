@@ -1,4 +1,5 @@
-"""Finds a node for each worker that the core wants placed, and asks the engine for more nodes where there are too few.
+"""Finds a node for each worker to be placed, and asks the engine for more nodes if there are too few.
+
 Pure.
 """
 
@@ -15,8 +16,9 @@ from holdfast.model.orders import PlaceWorkers
 
 
 class Placement:
-    """The order to place workers that is under way, if any. `gather_s`: how long it waits for nodes that may still
-    join.
+    """The order in progress to place workers, if any.
+
+    `gather_s`: how long it waits for nodes that may still join.
     """
 
     def __init__(self, roster: Roster, standbys: Standbys, gather_s: float) -> None:
@@ -26,27 +28,29 @@ class Placement:
         self._placing: Placing | None = None
 
     def begin(self, order: PlaceWorkers, shunned: Iterable[str], at_s: float) -> list[Act]:
-        """`shunned`: nodes that the node book excludes."""
+        """Begins an order. `shunned`: nodes that the node book excludes."""
         self._placing = placing = Placing(order, at_s)
         return self._place(placing, shunned, at_s)
 
     def cancel(self) -> None:
+        """Drops the order in progress."""
         self._placing = None
 
     def no_more_nodes(self, reason: str) -> None:
-        """The engine's answer to MoreNodes."""
+        """Processes the engine's answer that it has no more nodes."""
         if self._placing is not None:
             self._placing.no_more = reason
             self._roster.changed = True
 
     def turn(self, shunned: Iterable[str], at_s: float, *, always: bool) -> list[Act]:
-        """Tries to place the workers again after a change of the roster. `always`: even if more nodes are missing
-        than the changes since the last try can have freed.
+        """Tries again to place the workers after a change of the nodes.
+
+        `always`: even if more nodes are missing than can have become free since the last try.
         """
         placing = self._placing
         if placing is None or not self._roster.changed:
             return []
-        # One change frees at most one node: while thousands join, not every change is worth a full search.
+        # One change frees at most one node: while thousands join, a full search after each would be slow.
         placing.missing -= 1
         return self._place(placing, shunned, at_s) if always or placing.missing <= 0 else []
 
@@ -67,7 +71,9 @@ class Placement:
         return [placed_there, *self._standbys.begin(order.attempt, found, self._roster)]
 
     def _too_few(self, placing: Placing, free: list[str], without: set[str], at_s: float) -> list[Act]:
-        """Waits for nodes that may join, then asks the engine for others, then reports that there are too few."""
+        """Waits for nodes that may join, then asks the engine for others, then reports that there are too
+        few.
+        """
         keep = placing.order.keep_nodes
         wanted = len(placing.order.workers)
         hopeful = self._roster.hopeful(without)

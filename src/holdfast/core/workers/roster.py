@@ -1,7 +1,7 @@
-"""Tracks the nodes of a job: which join, fall silent, are lost, come back, or must leave. Pure.
+"""Tracks the nodes of a job: which join, fall silent, are lost, return, or must leave. Pure.
 
-`core.nodes.watch` judges silence. A lost node is used again only after its agent reports that nothing of an old attempt
-is left there and, with checks on, the node passes a check.
+`core.nodes.watch` judges silence. A lost node is used again only after its agent reports that nothing of an
+old attempt is left there and, with checks on, the node passes a check.
 """
 
 import math
@@ -36,19 +36,20 @@ from holdfast.model.nodes.workers import (
     StopWorker,
 )
 
-LEFT_OUT = 0  # the exit code of an agent that is sent away without a fault of the job
+LEFT_OUT = 0  # exit code of an agent that has to leave without a fault of the job
 KILLED = -9
-WORD_S = 1.0  # how long a message proves that its sender lives
+WORD_S = 1.0  # how long a message proves that its sender is alive
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All times in seconds.
+    """Settings of the worker group; all times in seconds.
 
-    `gather_s`: wait for expected nodes before others are requested. `start_wait_s`: wait for a connected agent to start
-    its worker. `check_wait_s`: wait for a node that came back to end old processes and to be checked, before the order is
-    repeated. `gone_s`: wait for a new agent to report what became of its node's worker. `checks`: check nodes that came
-    back. `standby`: keep the next attempt's processes ready from the first step on. `spare_check`: the suite for spares;
-    empty: no checks. `check_again_s`: how long a pass holds.
+    `gather_s`: wait for expected nodes before others are requested. `start_wait_s`: wait for a connected
+    agent to start its worker. `check_wait_s`: wait for a returned node to end old processes and to be
+    checked, before the order is repeated. `gone_s`: wait for a new agent to report what happened to its
+    node's worker. `checks`: check returned nodes. `standby`: keep the next attempt's processes ready from the
+    first step on. `spare_check`: the suite for spares; empty: no checks. `check_again_s`: how long a pass is
+    valid.
     """
 
     watch: node_watch.Settings = node_watch.Settings()
@@ -63,12 +64,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Team(Struct):
-    """The workers of the present attempt. `nodes`: by worker. `stop_asked`: its end was ordered. `over`: it has ended."""
+    """The workers of the present attempt.
+
+    `nodes`: node by worker. `stop_asked`: its end was ordered. `over`: it has ended.
+    """
 
     attempt: int = 0
     nodes: dict[int, str] = {}
-    started: set[int] = set()  # reported to run
-    exited: set[int] = set()  # their commands have ended
+    started: set[int] = set()  # workers reported to run
+    exited: set[int] = set()  # workers whose command has ended
     stop_asked: bool = False
     over: bool = True
 
@@ -76,7 +80,11 @@ class Team(Struct):
     placed: dict[int, str] = {}
 
     def worker_on(self, node: str) -> int | None:
-        """The worker on this node. Called for every report of thousands of nodes; `nodes` is replaced, never changed."""
+        """Returns the worker on this node; None if there is none.
+
+        Called for every report of thousands of nodes: `nodes` is replaced, never changed, so that the inverse
+        can be cached.
+        """
         if self.placed is not self.nodes:
             self.places = {where: worker for worker, where in self.nodes.items()}
             self.placed = self.nodes
@@ -84,7 +92,10 @@ class Team(Struct):
 
 
 class Roster:
-    """`version`: of this Holdfast; all agents must have the same. `epoch`: how often the controller has resumed."""
+    """The nodes of a job with the state of their agents.
+
+    `version`: of this Holdfast; all agents must have the same. `epoch`: how often the controller has resumed.
+    """
 
     def __init__(self, nodes: Iterable[str], settings: Settings, version: str) -> None:
         self.nodes: dict[str, Node] = {name: Node(name=name) for name in nodes}
@@ -103,7 +114,10 @@ class Roster:
     # Facts ------------------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Node:
-        """The node of this name. One that the engine has not listed yet may report, but is not used."""
+        """Returns the node with this name.
+
+        A node that the engine has not listed may report, but is not used.
+        """
         node = self.nodes.get(name)
         if node is None:
             node = self.nodes[name] = Node(name=name, known=False)
@@ -111,21 +125,26 @@ class Roster:
         return node
 
     def usable(self, without: Iterable[str]) -> list[str]:
+        """Returns the names of nodes on which a worker may be placed now, most preferred first."""
         shunned = set(without)
         return [name for name in self.order if name not in shunned and self.nodes[name].is_usable]
 
     def hopeful(self, without: Iterable[str]) -> list[str]:
-        """The nodes that are usable, or may become so soon."""
+        """Returns the names of nodes that are usable, or may become so soon."""
         shunned = set(without)
         return [name for name in self.order if name not in shunned and self.nodes[name].may_become_usable]
 
     def order_id(self, base: str) -> str:
-        """`base` the first time; a different id when repeated, or from a resumed controller."""
+        """Returns an id for an order: `base` the first time, a different one if repeated or after the
+        controller resumed.
+        """
         count = self._given[base] = self._given.get(base, 0) + 1
         return base if count == 1 and not self.epoch else f"{base}/{self.epoch}.{count}"
 
     def expect(self, worker: int, name: str, at_s: float, *, runs: bool) -> None:
-        """Marks a node as expected to connect: called after the controller resumes, for each node that has a worker."""
+        """Marks a node as expected to connect; called after the controller resumed, for each node with a
+        worker.
+        """
         node = self[name]
         node.contact = node_watch.Contact(
             silent_since_s=at_s, allowed_s=self._settings.watch.resumed_s, noted=True
@@ -134,7 +153,8 @@ class Roster:
             self.team.started.add(worker)
 
     def _await_all(self, at_s: float) -> None:
-        """After the controller resumes: has the engine queried about silent nodes, even those without a worker.
+        """After the controller resumed, has the engine queried about silent nodes, even those without a
+        worker.
 
         An agent may have been lost during its launch, together with the previous controller.
         """
@@ -189,13 +209,13 @@ class Roster:
             self.lost_now.append(node.name)
 
     def heard(self, name: str, at_s: float) -> list[Act]:
-        """A message came over a connection that had been quiet, perhaps from a lost node."""
+        """Processes a message over a connection that had been quiet, perhaps from a lost node."""
         node = self.nodes.get(name)
         if node is None or not node.joined or node.contact.silent_since_s is None:
             return []
         ended_s = node.contact.agent_ended_s
         if ended_s is not None and at_s - ended_s <= WORD_S:
-            return []  # it may have been sent before that agent ended
+            return []  # the message may have been sent before that agent ended
         node.contact = node_watch.heard(node.contact)
         self.changed = True
         return self._may_return(node, at_s) if node.lost else []
@@ -215,7 +235,7 @@ class Roster:
         return is_mine and not team.over and team.nodes.get(node.worker or 0) == node.name
 
     def _ran_here(self, node: Node) -> bool:
-        """A worker of the running attempt started there, and no end of it was reported."""
+        """Returns whether a worker of the running attempt started there without a reported end."""
         team = self.team
         worker = None if team.over or team.stop_asked else team.worker_on(node.name)
         return worker in team.started and worker not in team.exited
@@ -267,7 +287,9 @@ class Roster:
         return [Tell(NodeReturned(at_s=at_s, node=node.name))]
 
     def stopped(self, name: str, attempt: int, at_s: float, *, all_gone: bool) -> list[Act]:
-        """Its agent reports that nothing of this attempt or an earlier one is left there; or that something is."""
+        """Processes an agent's report that nothing of this attempt or an earlier one is left there, or that
+        something is.
+        """
         node = self[name]
         if not all_gone or attempt < node.attempt:
             return []
@@ -278,7 +300,7 @@ class Roster:
         return []
 
     def checked(self, name: str, answer: NodesChecked, at_s: float) -> list[Act] | None:
-        """The acts that follow; None if this was no check of a spare or of a node that came back."""
+        """Processes the result of a check; returns None if it is not of a spare or of a returned node."""
         node = self[name]
         if node.returning != "check":
             return self._spare_checked(node, answer, at_s)
@@ -299,7 +321,7 @@ class Roster:
         return acts
 
     def set_aside(self, name: str) -> bool:
-        """Isolates the node for the core. False if it is lost, which already keeps it from being used."""
+        """Isolates the node for the core. Returns False if it is lost, which already keeps it out of use."""
         node = self[name]
         node.aside, self.changed = node.lost, True
         node.isolated = not node.lost
@@ -338,7 +360,9 @@ class Roster:
         return self._may_return(node, at_s) if node.lost and node.is_reachable else []
 
     def _lose(self, node: Node, reason: str, at_s: float, *, with_job: bool = False) -> list[Act]:
-        """Drops its orders: the next attempt's port and name fence off what it still runs."""
+        """Marks the node as lost and drops its orders: the next attempt's port and name fence off what still
+        runs there.
+        """
         if node.lost:
             node.returning = ""
             return []
@@ -397,7 +421,7 @@ class Roster:
         return self._check(node, at_s) if node.returning == "check" else self._stop_old(node, at_s)
 
     def _worker_gone(self, node: Node, at_s: float) -> list[Act]:
-        """A new agent found no worker where one ran, and no report says how it ended."""
+        """Reports the end of a worker that a new agent did not find and of which no report exists."""
         node.gone_s = None
         team = self.team
         worker = team.worker_on(node.name)
@@ -415,6 +439,6 @@ class Roster:
         self.changed = True
 
     def held_up(self, for_s: float) -> None:
-        """The controller itself was stopped for this long: that time does not count as silence of nodes."""
+        """Excludes `for_s` seconds, in which the controller itself was stopped, from the silence of nodes."""
         for node in self.nodes.values():
             node.contact = node_watch.held_up(node.contact, for_s)

@@ -1,7 +1,7 @@
-"""Checks spare nodes ahead of time, so that a spare that is needed has already passed. Pure.
+"""Checks spare nodes ahead of time, so that a needed spare has already passed. Pure.
 
-Checks run only while an attempt runs, and never on a node with a worker. They repeat after half the time for which a pass
-holds, so that it never lapses. A node that fails is not used until it passes.
+Checks run only while an attempt runs, and never on a node with a worker. They repeat after half the time for
+which a pass is valid, so that it never expires. A node that fails is not used until it passes.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,13 +14,16 @@ from holdfast.model.checks import IDLE
 from holdfast.model.events import CheckTold, FindingNoted, NodesChecked
 from holdfast.model.nodes.workers import CheckNode
 
-LOOK_S = 5.0  # between two searches for nodes that are due
-STARTED_S = 20.0  # no checks in the first seconds of an attempt
+LOOK_S = 5.0  # interval between searches for spares that are due for a check
+STARTED_S = 20.0  # no checks within this time after the start of an attempt
 ANSWER_S = 120.0  # a later answer belongs to another order
 
 
 class SpareChecks:
-    """`suite`: of the check; empty: no checks. `again_s`: how long a pass holds."""
+    """The checks of spare nodes.
+
+    `suite`: empty for no checks. `again_s`: how long a pass is valid, in seconds.
+    """
 
     def __init__(self, suite: str, again_s: float) -> None:
         self.suite = suite if again_s > 0 else ""
@@ -36,7 +39,11 @@ class SpareChecks:
     def turn(
         self, nodes: Iterable[Node], used: Collection[str], attempt: int, at_s: float, epoch: int
     ) -> list[Act]:
-        """`used`: nodes of the running attempt; empty: none runs. `epoch`: how often the controller has resumed."""
+        """Returns the check orders that are due.
+
+        `used`: nodes of the running attempt; empty if none runs. `epoch`: how often the controller has
+        resumed.
+        """
         if not self.suite or not used:
             return []
         if attempt != self._attempt:
@@ -53,7 +60,7 @@ class SpareChecks:
         return [Send(name, f"spare-{epoch}.{at_s:.0f}/check/{name}", command) for name in due]
 
     def checked(self, node: Node, answer: NodesChecked, at_s: float) -> list[Act] | None:
-        """The acts that follow; None if this was no check of a spare."""
+        """Processes the result of a check; returns None if it is not of a spare."""
         if node.name not in self._waits:
             return None
         self._waits.discard(node.name)
@@ -83,6 +90,6 @@ class SpareChecks:
         return idle and not away and mine and at_s - asked_s >= self._again_s / 2
 
     def _new_of(self, name: str, answer: NodesChecked) -> tuple[CheckTold, ...]:
-        """The node's warnings, unless they were reported the last time."""
+        """Returns the node's warnings; none if they equal those of the last check."""
         before, self._troubles[name] = self._troubles.get(name), answer.troubles
         return () if before == answer.troubles else answer.troubles

@@ -1,4 +1,4 @@
-"""Has agents prepare the next attempt's processes, and tracks which workers have them ready. Pure."""
+"""Has agents start the next attempt's processes ahead, and tracks which workers have them ready. Pure."""
 
 from collections.abc import Mapping
 
@@ -7,17 +7,17 @@ from holdfast.core.workers.roster import Roster
 from holdfast.model.events import FindingNoted
 from holdfast.model.nodes.workers import AgentHello, PrepareStandby, StandbyState
 
-STANDBY = "standby"  # the kind of the finding that says that the next attempt's processes stand ready
+STANDBY = "standby"  # kind of the finding that the next attempt's processes are ready
 
 
 class Standbys:
-    """`asked`: the attempt during which standby processes were last requested."""
+    """The standby processes of all workers. `asked`: the attempt during which they were last requested."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self._ready: set[int] = set()  # the workers that have them ready
-        self._told = 0  # the attempt that was last reported ready
-        self._asked_of: dict[str, str] = {}  # the agent by node: its standby processes end with it
+        self._ready: set[int] = set()  # workers whose standby processes are ready
+        self._told = 0  # the attempt last reported as ready
+        self._asked_of: dict[str, str] = {}  # agent instance by node: standby processes end with their agent
 
     def ask(self, roster: Roster) -> list[Act]:
         """Requests standby processes from all workers."""
@@ -28,7 +28,9 @@ class Standbys:
         return begin(team.attempt + 1, nodes, roster)
 
     def joined(self, hello: AgentHello, roster: Roster) -> list[Act]:
-        """Requests them again from a new agent that reattached to a worker: they ended with the previous agent."""
+        """Requests standby processes again from a new agent of a running worker, because they ended with the
+        previous agent.
+        """
         team, worker = roster.team, hello.worker
         is_new = self._asked_of.get(hello.node, hello.instance) != hello.instance
         if not is_new or worker is None or self.asked != team.attempt or team.nodes.get(worker) != hello.node:
@@ -38,15 +40,21 @@ class Standbys:
         return begin(team.attempt + 1, {worker: hello.node}, roster)
 
     def resumed(self, attempt: int) -> None:
-        """This attempt trained before the scheduler ended it: the next one's processes start once placed."""
+        """Records that this attempt trained before the scheduler ended it, so that standbys start once
+        workers are placed.
+        """
         self.asked = attempt
 
     def begin(self, attempt: int, nodes: Mapping[int, str], roster: Roster) -> list[Act]:
-        """Requests them on newly placed nodes too: they can start while old processes end and checks run."""
+        """Requests standby processes on newly placed nodes, where they start while old processes end and
+        checks run.
+        """
         return begin(attempt, nodes, roster) if self.asked == attempt - 1 > 0 else []
 
     def hear(self, node: str, report: StandbyState, roster: Roster, at_s: float) -> list[Act]:
-        """Reports once for each attempt that the next one's processes are ready in every worker."""
+        """Processes a report; returns, once per attempt, the finding that standby processes are ready in
+        every worker.
+        """
         team = roster.team
         if report.attempt != team.attempt + 1 or team.nodes.get(report.worker) != node:
             return []
@@ -59,6 +67,7 @@ class Standbys:
 
 
 def begin(attempt: int, nodes: Mapping[int, str], roster: Roster) -> list[Act]:
+    """Returns the orders to start standby processes for the attempt on these nodes."""
     workers = len(roster.team.nodes)
     return [
         Send(

@@ -1,4 +1,6 @@
-"""Starts an attempt in all its workers: ends what is old, agrees on a rendezvous, starts the workers, waits for them. Pure."""
+"""Starts an attempt in all its workers: ends old processes, agrees on a rendezvous, starts the workers, waits
+for them. Pure.
+"""
 
 from holdfast.core.workers.acts import Act, Send, Tell
 from holdfast.core.workers.meeting import MeetingPlace
@@ -13,9 +15,10 @@ NOT_STARTED = 125  # exit code reported for a worker that was never started
 
 
 class AttemptStart:
-    """The start that is under way, if any. `name`: of the rendezvous, with a place for the attempt's number.
+    """The order in progress to start an attempt, if any.
 
-    `wait_s`: how long the agents have to start their workers.
+    `name`: of the rendezvous, a format string with a field for the attempt's number. `wait_s`: time limit in
+    seconds for the agents to start their workers.
     """
 
     def __init__(self, roster: Roster, memory: Memory, name: str, wait_s: float) -> None:
@@ -28,11 +31,14 @@ class AttemptStart:
 
     @property
     def missing(self) -> frozenset[int]:
-        """Workers that have not reported their start."""
+        """The workers that have not reported their start."""
         return frozenset(self._starting.waits_for) if self._starting is not None else frozenset()
 
     def begin(self, order: StartAttempt, at_s: float) -> list[Act]:
-        """Orders the end of everything that still runs of other attempts. The same order twice is one start."""
+        """Begins a start: orders the end of everything that still runs of other attempts.
+
+        A repeated order is one start.
+        """
         starting = self._starting
         if starting is None or starting.order.attempt != order.attempt:
             waits_for = {start.worker for start in order.workers} - self._roster.team.exited
@@ -51,23 +57,26 @@ class AttemptStart:
         return acts
 
     def cancel(self) -> None:
+        """Drops the order in progress."""
         self._starting = None
 
     def give_up(self) -> None:
-        """The start failed, and the core knows."""
+        """Marks the start as failed and reported to the core."""
         if self._starting is not None:
             self._starting.is_over = True
 
     def nothing_old_on(self, node: str) -> None:
-        """No process of an older attempt is left on this node, or the node is lost."""
+        """Records that no process of an older attempt is left on this node, or that it is lost."""
         if self._starting is not None:
             self._starting.old.discard(node)
 
     def runs(self, worker: int, attempt: int) -> None:
+        """Records that a worker has started."""
         if self._starting is not None and self._starting.order.attempt == attempt:
             self._starting.waits_for.discard(worker)
 
     def port_found(self, node: str, report: PortFound, at_s: float) -> list[Act]:
+        """Processes the report of a free port for the rendezvous."""
         starting = self._starting
         if starting is None or starting.order.attempt != report.attempt or starting.begun:
             return []
@@ -79,7 +88,9 @@ class AttemptStart:
         return [Tell(meets.noted(at_s))]
 
     def turn(self, at_s: float) -> list[Act]:
-        """The next step that is due: nothing old is left, then a port, then the workers, then all of them run."""
+        """Returns the acts of the next step: all old processes ended, then a port, then the workers, then all
+        of them run.
+        """
         starting = self._starting
         if starting is None or starting.is_over:
             return []
@@ -90,10 +101,10 @@ class AttemptStart:
             return [Tell(AttemptStarted(at_s=at_s, attempt=attempt))]
         is_late = at_s - starting.since_s > self._wait_s
         if starting.begun and not is_late:
-            return []  # called for each report of thousands of workers: only the time limit is left to check
+            return []  # called for each report of thousands of workers: only the time limit remains
         lost = any(self._roster[start.node].lost for start in starting.order.workers)
         if lost or self._roster.team.stop_asked:
-            return []  # the core knows, and ends the attempt
+            return []  # the failure is reported, and the core ends the attempt
         if is_late:
             late = min(starting.waits_for)
             where = self._roster.team.nodes[late]
@@ -128,5 +139,5 @@ class AttemptStart:
 
 
 def _master(starting: Starting) -> str:
-    """The node of the first worker."""
+    """Returns the node of the first worker."""
     return min(starting.order.workers, key=lambda start: start.worker).node

@@ -1,1 +1,1 @@
-"""Defines the documents that the page, the API, notices and commands show. Plain structs without behaviour."""
+"""Defines the documents that the page, the API, notices and commands show. Data types only."""

@@ -18,24 +18,28 @@ Number = Annotated[int, Meta(ge=0, le=10_000_000)]
 
 
 class ShellEnded(Struct, frozen=True, kw_only=True):
-    """The last text frame of a shell's WebSocket. `ended`: the exit code; None: the shell did not exit by itself."""
+    """The last text frame of a shell's WebSocket.
+
+    `ended`: the exit code; None if the shell did not exit by itself.
+    """
 
     ended: int | None
     text: str
 
 
 class ShellSize(Struct, frozen=True, kw_only=True):
-    """A text frame to a shell. `resize`: columns and rows of the terminal."""
+    """A text frame to a shell's WebSocket. `resize`: columns and rows of the terminal."""
 
     resize: tuple[Annotated[int, Meta(ge=1, le=1_000)], Annotated[int, Meta(ge=1, le=500)]]
 
 
 def allows(role: Role, needed: Role) -> bool:
+    """Returns whether a role includes the rights of the needed role."""
     return ROLES.index(role) >= ROLES.index(needed)
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request."""
+    """The JSON body of a request."""
 
 
 class StopJob(Body, frozen=True):
@@ -85,6 +89,8 @@ class ExecCommand(Body, frozen=True):
 
 
 class Login(Body, frozen=True):
+    """Log in to the page with a token."""
+
     token: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -114,9 +120,10 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
 
 class ExecGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Workers with the same answer.
+    """Workers with the same answer to a command.
 
-    `outcome`: as in model.calls. `output`: text; invalid bytes are replaced.
+    `outcome`: how the command ended, as in model.calls. `output`: text; invalid bytes are replaced.
+    `cut_bytes`: dropped output.
     """
 
     workers: tuple[int, ...]
@@ -129,7 +136,10 @@ class ExecGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ExecResult(Struct, frozen=True, kw_only=True):
-    """The answers, the rarest first. `code`: the highest exit code, which `holdfast exec` returns."""
+    """The answers of workers to a command, rarest first.
+
+    `code`: the highest exit code, which `holdfast exec` returns.
+    """
 
     job: str
     attempt: int
@@ -169,6 +179,8 @@ class ErrorText(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ErrorDocument(Struct, frozen=True, kw_only=True):
+    """The body of a response with an error."""
+
     error: ErrorText
 
 

@@ -8,10 +8,10 @@ from holdfast.model.signatures import Words
 
 
 class EvidenceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One piece of evidence.
+    """One piece of evidence of an incident.
 
-    `id`: unique in the job ("3.12": incident 3, piece 12). `kind`: line, exit, stack, kernel, check, sample, ...
-    `count`: number of occurrences. `before`, `after`: at most three lines around it, each.
+    `id`: unique in the job ("3.12": incident 3, piece 12). `kind`: line, exit, stack, kernel, check, sample,
+    ... `count`: number of occurrences. `before`, `after`: surrounding lines, at most three each.
     """
 
     id: str
@@ -47,7 +47,10 @@ class WaitEdge(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RungRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rung of the ladder, chosen or considered. `why`: the reason it was chosen or rejected. `says`: in both languages."""
+    """A rung of the ladder, chosen or considered.
+
+    `why`: why it was chosen or rejected. `says`: in English and Chinese.
+    """
 
     rung: str
     why: str
@@ -58,6 +61,8 @@ class RungRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result of a check on a node."""
+
     node: str
     check: str
     status: str
@@ -85,10 +90,10 @@ class Correction(Struct, frozen=True, kw_only=True):
 
 
 class IncidentDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One incident.
+    """One incident with its verdict, evidence and recovery.
 
-    `evidence`: by time, with the first error marked. `evidence_total`: includes evidence omitted here. `timeline`:
-    seconds of each part from detection to the first step after recovery, in order.
+    `evidence`: by time, with the first error marked. `evidence_total`: includes evidence omitted here.
+    `timeline`: seconds of each part from detection to the first step after recovery, in order.
     """
 
     job: str

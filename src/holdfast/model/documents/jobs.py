@@ -82,6 +82,8 @@ class AttemptRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RankRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rank of the current attempt."""
+
     rank: int
     worker: int
     node: str = ""
@@ -182,7 +184,7 @@ class LogPage(Struct, frozen=True, kw_only=True):
 
 
 class Bucket(Struct, frozen=True, kw_only=True, array_like=True):
-    """A bucket of steps. Times of one step in seconds (minimum, median, maximum); `at_s`: time of `first_step`."""
+    """Step times of consecutive steps: minimum, median, maximum in seconds. `at_s`: time of `first_step`."""
 
     at_s: float
     first_step: int

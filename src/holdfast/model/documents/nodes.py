@@ -35,7 +35,7 @@ class DeviceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the node book. `job`, `incident`: its origin."""
+    """One line of the node book. `job`, `incident`: where it comes from."""
 
     at_s: float
     kind: str
@@ -59,6 +59,8 @@ class NodeDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodesPage(Struct, frozen=True, kw_only=True):
+    """A page of nodes. `next`: cursor of the next page; empty on the last."""
+
     nodes: tuple[NodeRow, ...]
     next: str = ""
     total: int = 0

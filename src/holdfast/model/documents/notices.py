@@ -35,11 +35,12 @@ NOTICE_EVENTS: tuple[NoticeEvent, ...] = NoticeEvent.__args__  # type: ignore[at
 
 
 class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One version of a notice.
+    """One version of a notification on a job or incident.
 
-    `id`: equal for all versions. `version`: counts from 1. `event`: the cause of this version. `facts`: rows of name
-    and text for a card. `link`: its page, if any. `cause`: equal for equal incidents of a fleet. `is_milestone`:
-    needs a separate message if a receiver cannot update earlier ones. `is_over`: the last version.
+    `id`: equal for all versions. `version`: counts from 1. `event`: the reason for this version. `facts`:
+    rows of name and text for a card. `link`: its page, if any. `cause`: equal for equal incidents of a fleet.
+    `is_milestone`: needs a separate message if a receiver cannot update earlier ones. `is_over`: the last
+    version.
     """
 
     id: str
@@ -61,7 +62,10 @@ class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Attempted(Struct, frozen=True, kw_only=True, tag="attempted"):
-    """A delivery has started. Without a later row, it is unknown whether it arrived."""
+    """Row of the delivery log: a delivery has started.
+
+    Without a later row, it is unknown whether it arrived.
+    """
 
     notice: str
     channel: str
@@ -71,7 +75,10 @@ class Attempted(Struct, frozen=True, kw_only=True, tag="attempted"):
 
 
 class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
-    """A version was delivered. `reference`: identifies the message for updates and replies; empty: not supported."""
+    """Row of the delivery log: a version was delivered.
+
+    `reference`: the receiver's id of the message; empty if not supported.
+    """
 
     notice: str
     channel: str
@@ -81,8 +88,9 @@ class Delivered(Struct, frozen=True, kw_only=True, tag="delivered"):
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """A delivery failed. `retry_at_s` None: no retry. `in_a_row`: consecutive failures of this channel, including
-    this one.
+    """Row of the delivery log: a delivery failed.
+
+    `retry_at_s`: None for no retry. `in_a_row`: consecutive failures of this channel, including this one.
     """
 
     notice: str
@@ -96,7 +104,7 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Joined(Struct, frozen=True, kw_only=True, tag="joined"):
-    """A notice was merged into another notice, `into`, instead of being sent."""
+    """Row of the delivery log: a notice was merged into another notice, `into`, instead of being sent."""
 
     notice: str
     channel: str

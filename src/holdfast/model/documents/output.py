@@ -6,7 +6,10 @@ from holdfast.model.documents.parts import LinePlace
 
 
 class OutputFile(Struct, frozen=True, kw_only=True):
-    """An output file. `file`: relative to the job's folder. `rank` None: of the launcher or shared."""
+    """An output file of the training.
+
+    `file`: relative to the job's folder. `rank`: None for the launcher's or a shared file.
+    """
 
     file: str
     attempt: int
@@ -18,7 +21,10 @@ class OutputFile(Struct, frozen=True, kw_only=True):
 
 
 class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line with its original control characters. `cut_bytes`: omitted from a line that is too long."""
+    """One line of output with its original control characters.
+
+    `cut_bytes`: omitted from a line that is too long.
+    """
 
     place: LinePlace
     text: str
@@ -29,10 +35,10 @@ class OutputLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OutputPage(Struct, frozen=True, kw_only=True):
-    """Lines of one or several files on one time axis.
+    """A page of output lines, of one or several files in order of time.
 
-    `before`, `after`: cursors of the adjacent pages; empty: none. `scanned_bytes`: bytes searched so far for a
-    pattern.
+    `before`, `after`: cursors of the adjacent pages; empty if there are none. `scanned_bytes`: bytes searched
+    so far for a pattern.
     """
 
     lines: tuple[OutputLine, ...]

@@ -38,7 +38,10 @@ Tone = Literal["neutral", "trouble", "lost", "recovered"]
 
 
 class Who(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A culprit. None: unknown. `device`: a PCI address, an index or a name."""
+    """A culprit: rank, worker, node or device; None if unknown.
+
+    `device`: a PCI address, an index or a name.
+    """
 
     rank: int | None = None
     worker: int | None = None
@@ -47,9 +50,10 @@ class Who(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sentence(Struct, frozen=True, kw_only=True):
-    """`WHO did WHAT, since WHEN; DONE; COST; NEXT.` in at most 160 characters per language.
+    """A summary of a job or incident: "WHO did WHAT, since WHEN; DONE; COST; NEXT.", at most 160 characters
+    per language.
 
-    `tone`: selects the colour. `to_do`: True if a user has to act.
+    `tone`: selects the colour. `to_do`: a user has to act.
     """
 
     text: Words
@@ -58,7 +62,7 @@ class Sentence(Struct, frozen=True, kw_only=True):
 
 
 class LinePlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place in a job's output, valid while the file exists.
+    """The position of a line in a job's output, valid while the file exists.
 
     `file`: relative to the job's folder. `offset`: of the line's start, in bytes.
     """
@@ -72,10 +76,10 @@ class LinePlace(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Cost(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an incident or a job lost.
+    """The loss caused by an incident, or in a job.
 
-    `lost_s`: wall-clock seconds. `devices`: idle devices; 0: unknown. `by_cause`: seconds by cause (detection,
-    diagnosis, stopping, placing, starting, repeated-steps, ...), which sum to `lost_s`.
+    `lost_s`: wall-clock seconds. `devices`: idle devices; 0 if unknown. `by_cause`: seconds by cause
+    (detection, diagnosis, stopping, placing, starting, repeated-steps, ...), which sum to `lost_s`.
     """
 
     lost_s: float

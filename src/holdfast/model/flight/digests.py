@@ -11,15 +11,15 @@ Members = tuple[tuple[int, int, int], ...]  # runs of ranks: first, how many, st
 
 
 class Waiting(Struct, frozen=True, array_like=True):
-    """An operation that was enqueued and has not ended."""
+    """A pending operation: enqueued and not completed."""
 
     kind: str  # "all_reduce", "send", "recv"
-    signature: str  # in words: "all_reduce of [4000] Float"
-    key: int  # what must be alike on all ranks, as a hash
-    sequence: int  # of collectives; 0 for point to point
+    signature: str  # as text: "all_reduce of [4000] Float"
+    key: int  # hash of everything that must be equal on all ranks
+    sequence: int  # number of the collective; 0 for point to point
     peer: int = -1  # point to point: the other side, as a rank of its group; -1: none, or not known
     since_ms: int = 0  # wall clock of its node
-    position: int = 0  # place in `Digest.order`; -1: not in it
+    position: int = 0  # index in `Digest.order`; -1: not in it
 
 
 class GroupDigest(Struct, frozen=True, array_like=True):
@@ -32,31 +32,35 @@ class GroupDigest(Struct, frozen=True, array_like=True):
     members: Members  # () where they are not known
     enqueued: int  # of its collectives; -1: not known
     completed: int
-    first: int  # the oldest sequence still in the ring; 0: none is
+    first: int  # the oldest sequence number still in the ring buffer; 0: none
     last_ms: int  # when it enqueued the last one, wall clock of its node; 0: not known
     has_p2p: bool  # sends and receives go through it: its counters may mix both
-    waiting: tuple[Waiting, ...]  # only in the group named by `Digest.oldest`: what it has waited in longest
-    waits: int  # how many there are
-    p2p: tuple[tuple[int, int, int], ...]  # per peer: sends and receives that have not ended
-    keys_from: int  # the sequence of the first key
-    keys: bytes  # two bytes a sequence, what must be alike on all ranks; 0: not known
+    waiting: tuple[Waiting, ...]  # the longest pending operation; only in the group at `Digest.oldest`
+    waits: int  # number of pending operations
+    p2p: tuple[tuple[int, int, int], ...]  # per peer: pending sends and receives
+    keys_from: int  # the sequence number of the first key
+    keys: bytes  # two bytes per sequence number: hash of what must be equal on all ranks; 0: not known
     arrivals: bytes  # two bytes each: ms from one enqueue to the next, up to the last
-    last: str  # signature of the last operation, in words; only in the group named by `Digest.newest`
+    last: str  # signature of the last operation, as text; only in the group at `Digest.newest`
 
 
 class Digest(Struct, frozen=True, array_like=True):
-    """One rank. `order`: three bytes an operation over all groups: the group's place in `groups`, then its key."""
+    """The digest of one rank's flight record.
+
+    `order`: three bytes per operation over all groups: the group's index in `groups`, then the operation's
+    key.
+    """
 
     rank: int
     version: str
     groups: tuple[GroupDigest, ...]
-    unnamed: tuple[GroupStatus, ...]  # counters of groups of which no operation is in the ring
-    oldest: int  # place in `groups` of the operation that has waited longest; -1: nothing waits
-    newest: int  # place in `groups` of the operation enqueued last; -1: none
+    unnamed: tuple[GroupStatus, ...]  # counters of groups without an operation in the ring buffer
+    oldest: int  # index in `groups` of the longest pending operation; -1: none is pending
+    newest: int  # index in `groups` of the operation enqueued last; -1: none
     order: bytes
     taken_ms: int  # when the record was read, wall clock of its node; 0: not known
-    last_ms: int  # when it enqueued anything last
-    longest_gap_ms: int  # between two enqueues in the ring
+    last_ms: int  # when it last enqueued an operation
+    longest_gap_ms: int  # between two enqueues in the ring buffer
     operations: int
     is_wrapped: bool
     notes: tuple[str, ...]
@@ -68,18 +72,18 @@ RankClass = Literal[
 
 
 class RankLife(Struct, frozen=True, kw_only=True):
-    """Other knowledge of a rank: its process, its stack, its last error."""
+    """The state of a rank apart from its flight record: its process, its stack, its last error."""
 
     rank_class: RankClass = "unknown"
     exit_code: int | None = None  # -N: killed by signal N
     wait_channel: str = ""
     frames: tuple[str, ...] = ()  # innermost first, "path/of/file.py:88 function"
     error: str = ""
-    answered: bool | None = None  # a signal that asks for its stack; None: was not asked
+    answered: bool | None = None  # whether it answered the signal for a stack dump; None: no signal was sent
 
 
-# missing: never enqueued it; lag: enqueued, but its device stands still; network_or_device: all arrived, none ended;
-# records_missing: those who could tell left no record.
+# missing: never enqueued it; lag: enqueued, but its device does not progress; network_or_device: all arrived,
+# none completed; records_missing: the ranks that could show it left no record.
 LocatedKind = Literal[
     "missing",
     "mismatch",
@@ -96,8 +100,9 @@ LocatedKind = Literal[
 
 
 class Located(Struct, frozen=True, kw_only=True):
-    """Which ranks block which others, in which operation, and why. `culprits` is empty if no rank differs from the
-    others.
+    """The ranks that block others, the operation, and the reason.
+
+    `culprits`: empty if no rank differs from the others.
     """
 
     kind: LocatedKind

@@ -1,4 +1,4 @@
-"""Defines the contents of PyTorch's flight recorder of one rank: enqueued collectives, and the progress of each
+"""Defines the contents of PyTorch's flight recorder of one rank: enqueued collectives, and the state of each
 group.
 
 source: torch/csrc/distributed/c10d/FlightRecorder*.hpp, formats 2.0 (torch 2.4) to 2.10 (torch 2.13)
@@ -12,14 +12,15 @@ OperationState = Literal["scheduled", "started", "completed"]
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One entry of a record: a collective, a send or receive, or a coalesced batch of them.
+    """One entry of a flight record: a collective, a send or receive, or a coalesced batch of them.
 
-    `sequence` counts the collectives of its group from 1, the same on all its ranks; `p2p_sequence` counts point to
-    point operations. `record_id` counts all entries of the process: rings wrap, so it is never compared between ranks.
-    On gloo `state` stays "scheduled" whatever happens: only `retired` tells that it has ended (well or not).
+    `sequence` counts the collectives of its group from 1, equal on all its ranks; `p2p_sequence` counts
+    point-to-point operations. `record_id` counts all entries of the process: ring buffers wrap, so it is
+    never compared between ranks. On gloo `state` always stays "scheduled": only `retired` shows that the
+    operation has ended (with success or not).
     """
 
-    group: str  # the name that all its ranks know it by: process_group[0], else str(pg_id)
+    group: str  # name that all its ranks share: process_group[0], else str(pg_id)
     group_about: str = ""  # process_group[1]: "default_pg", "DATA_PARALLEL_GROUP"
     group_id: int = -1  # local to the process
     sequence: int = 0
@@ -42,7 +43,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """A process group by name. `ranks`: its members as ranks of the whole job, sorted; empty if not known."""
+    """A process group. `ranks`: its members as ranks of the whole job, sorted; empty if unknown."""
 
     name: str
     about: str = ""
@@ -51,19 +52,19 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class GroupStatus(Struct, frozen=True, array_like=True, gc=False):
-    """A rank's progress in one group: sequence numbers; -1 if the backend does not count them.
+    """A rank's progress in one process group, as sequence numbers; -1 if the backend does not count them.
 
-    The cheapest reading (25-34 us), taken once a second: enqueued > completed means that it waits.
+    The cheapest query (25-34 us), made once a second: enqueued > completed means that the rank waits.
     """
 
-    group_id: int  # local to the process; its name is learnt from operations with that id
+    group_id: int  # local to the process; operations with that id show its name
     enqueued: int
     started: int
     completed: int
 
 
 class FlightRecord(Struct, frozen=True, kw_only=True):
-    """Everything one rank's recorder held. Operations in the order in which they were enqueued."""
+    """The flight record of one rank, with its operations in the order of enqueueing."""
 
     rank: int
     version: str = ""
@@ -72,14 +73,14 @@ class FlightRecord(Struct, frozen=True, kw_only=True):
     status: tuple[GroupStatus, ...] = ()
     operations: tuple[Operation, ...] = ()
     file: str = ""
-    is_wrapped: bool = False  # older operations have been overwritten, or were left out (active ones only)
-    notes: tuple[str, ...] = ()  # what was odd about it, in words
+    is_wrapped: bool = False  # older operations were overwritten, or only active ones were dumped
+    notes: tuple[str, ...] = ()  # irregularities of the record, for people
 
 
 class Entered(Struct, frozen=True, kw_only=True, gc=False):
-    """When one rank entered collectives of one group, in order: seconds by its node's wall clock.
+    """When one rank entered collectives of one group, in order, in seconds on its node's wall clock.
 
-    `device`: times of the calls, not of the device.
+    `device`: the times are those of the calls, not of the device.
     """
 
     rank: int

@@ -1,4 +1,6 @@
-"""Flight records and stack dumps of a job, read offline: the input of the search for blocking ranks. No behaviour."""
+"""Defines the flight records and stack dumps of a job, from files: the input of the search for blocking
+ranks.
+"""
 
 from msgspec import Struct
 
@@ -9,23 +11,24 @@ from holdfast.model.signatures import Words
 
 
 class RecordFile(Struct, frozen=True):
-    """The file of a rank's record, among the named files."""
+    """The file that holds a rank's flight record."""
 
     rank: int
     file: str
 
 
 class FoundStacks(Struct, frozen=True):
-    """A rank's threads in a dump file."""
+    """A rank's stacks in a dump file."""
 
     file: str
     stacks: RankStacks
 
 
 class FlightScene(Struct, frozen=True, kw_only=True):
-    """One job. By rank, each at most once in `digests` and `records`; `stacks` may have a rank once for each source.
+    """The flight records and stacks of one job. By rank, each at most once in `digests` and `records`.
 
-    `notes`: oddities. `skipped`: files that look like records and could not be read, and why.
+    `stacks` may contain a rank once for each source. `notes`: irregularities. `skipped`: unreadable files
+    that look like records, and why.
     """
 
     digests: tuple[Digest, ...] = ()
@@ -33,7 +36,7 @@ class FlightScene(Struct, frozen=True, kw_only=True):
     stacks: tuple[FoundStacks, ...] = ()
     notes: tuple[Words, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    usual_bytes: frozenset[int] = frozenset()  # sizes of collectives while all was well; live only
+    usual_bytes: frozenset[int] = frozenset()  # sizes of collectives while the job was healthy; live only
     world_size: int | None = None  # live only
     files: int = 0
     size_bytes: int = 0

@@ -21,17 +21,17 @@ class DeviceMetric(Struct, frozen=True, kw_only=True):
 
 
 class SeriesName(Struct, frozen=True, forbid_unknown_fields=True):
-    """A series name. `scale`: factor from its unit to the quantity's unit."""
+    """The name of a series. `scale`: factor from its unit to the quantity's unit."""
 
     name: str
     scale: float = 1.0
 
 
 class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A quantity and the series that can contain it, the newest name first.
+    """A quantity, and the names of series that can contain it, newest first.
 
-    `counter`: it only increases. `off`: what to do if the exporter does not enable it by default. `labels`: default
-    labels of the series in a test.
+    `counter`: it only increases. `off`: what to do if the exporter does not enable it by default. `labels`:
+    default labels of the series in a test.
     """
 
     names: tuple[SeriesName, ...]
@@ -43,7 +43,8 @@ class Series(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleCase(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A promtool case: series by name or `$quantity` with labels, one value per 30 s; the time of the check.
+    """A promtool test case of a rule: series by name or `$quantity` with labels, one value per 30 s, and the
+    time of the test.
 
     `count`: number of firing alerts; -1: at least one. `labels`: count only alerts with these labels.
     """
@@ -70,21 +71,21 @@ class AlertRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleGroup(Struct, frozen=True):
-    """One rule file."""
+    """The alert rules of one rule file."""
 
     name: str
     rules: tuple[AlertRule, ...]
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One expression of a panel. `legend`: in Grafana's label syntax."""
+    """One expression of a dashboard panel. `legend`: in Grafana's label syntax."""
 
     expr: str
     legend: str
 
 
 class Panel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A panel. `unit`: of Grafana. `wide`: takes a whole row."""
+    """A panel of a dashboard. `unit`: as in Grafana. `wide`: it takes a whole row."""
 
     title: str
     unit: str
@@ -106,6 +107,8 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Dashboard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Grafana dashboard."""
+
     uid: str
     title: str
     says: str
@@ -114,7 +117,7 @@ class Dashboard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RuleBook(Struct, frozen=True, kw_only=True):
-    """The contents of `alert_rules/`. `facts`: by newest metric name."""
+    """All alert rules, series and dashboards in `alert_rules/`. `facts`: by newest metric name."""
 
     facts: dict[str, DeviceMetric]
     series: dict[str, Series]

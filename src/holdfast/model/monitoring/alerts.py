@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Alert(Struct, frozen=True, kw_only=True):
-    """One alert to send. Its labels identify it and stay the same until it resolves.
+    """One alert to send to Alertmanager. Its labels identify it and stay the same until it resolves.
 
     `ends_s`: when it resolved, or when it resolves unless it is sent again.
     """
@@ -17,7 +17,7 @@ class Alert(Struct, frozen=True, kw_only=True):
 
 
 class ReceivedAlert(Struct, frozen=True, kw_only=True):
-    """One alert of a webhook. Times in seconds since the epoch; None: missing."""
+    """One alert received from Alertmanager's webhook. Times in seconds since the epoch; None if missing."""
 
     status: str  # firing, resolved
     labels: dict[str, str]

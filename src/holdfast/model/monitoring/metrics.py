@@ -12,11 +12,12 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """One metric. `name`: the full name in the Prometheus text format, including `_total` (counter) or `_info`
-    (info).
+    """The description of one metric.
 
-    `unit`: as in the name; empty: a count or a state. `source`: of its value. `buckets`: ascending upper limits of a
-    histogram, without infinity.
+    `name`: in the Prometheus text format, including `_total` (counter) or `_info` (info).
+
+    `unit`: as in the name; empty for a count or a state. `source`: where the value comes from. `buckets`:
+    ascending upper limits of a histogram, without infinity.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Metric(Struct, frozen=True, kw_only=True):
 
 
 class Exemplar(Struct, frozen=True):
-    """The latest example for a counter or bucket. OpenMetrics only."""
+    """The latest example for a counter or bucket; OpenMetrics only."""
 
     labels: Labels
     value: float
@@ -47,7 +48,10 @@ class Sample(Struct, frozen=True, gc=False):
 
 
 class Distribution(Struct, frozen=True):
-    """One histogram. `counts`: per bucket, not cumulative, one more than limits. `exemplars`: the last of each bucket."""
+    """The values of one histogram. `counts`: per bucket, not cumulative, one more than limits.
+
+    `exemplars`: the last of each bucket.
+    """
 
     metric: str
     labels: tuple[str, ...]

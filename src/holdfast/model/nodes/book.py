@@ -1,6 +1,6 @@
-"""Rows of the node book: lines about nodes and devices, where attempts ran, and isolated nodes.
+"""Defines the rows of the node book: lines about nodes and devices, where attempts ran, and isolated nodes.
 
-All times are seconds since the Unix epoch. A line is one MessagePack or JSON map with its tag in `kind`.
+All times are seconds since the epoch. A line is one MessagePack or JSON map with its tag in `kind`.
 """
 
 from typing import Literal
@@ -11,9 +11,10 @@ Weighs = Literal["node", "shared", "program", "asked"]
 
 
 class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """One event of a node. `node` is empty if it concerns all nodes of an attempt.
+    """One line of the node book about a node; `node` is empty if it concerns all nodes of an attempt.
 
-    `device`: its name on the node (PCI address, name); `serial`: the device's permanent identity; empty if unknown.
+    `device`: its name on the node (PCI address, name); `serial`: the device's permanent identity; empty if
+    unknown.
     """
 
     at_s: float
@@ -38,10 +39,12 @@ class IncidentLine(BookLine, frozen=True, tag="incident"):
     weighs: Weighs
     confidence: float = 0.0
     suspects: tuple[str, ...] = ()
-    network: bool = False  # a link or a switch: more than this node may hang on it
+    network: bool = False  # a link or a switch, which may affect more than this node
 
 
 class FindingLine(BookLine, frozen=True, tag="finding"):
+    """A finding on a node."""
+
     finding: str
     text: str
     run: str = ""
@@ -58,7 +61,7 @@ class CheckLine(BookLine, frozen=True, tag="check"):
 
 
 class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
-    """Incident `incident` of `run` was not this node's fault (no node: not that of any node)."""
+    """Incident `incident` of `run` was not this node's fault; without a node, not the fault of any node."""
 
     run: str
     incident: int
@@ -66,8 +69,9 @@ class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
 
 
 class DeviceLine(BookLine, frozen=True, tag="device"):
-    """A device in this node, last seen at `at_s`, first at `since_s`. The newest line of a serial number is its
-    current place.
+    """A device in this node, last seen at `at_s`, first at `since_s`.
+
+    The newest line of a serial number gives the device's current node.
     """
 
     model: str = ""
@@ -83,18 +87,22 @@ class RepairLine(BookLine, frozen=True, tag="repair"):
 
 
 class IsolationLine(BookLine, frozen=True, tag="isolation"):
+    """A node was isolated."""
+
     reason: str
     by: str
     run: str = ""
 
 
 class ReleaseLine(BookLine, frozen=True, tag="release"):
+    """A node was released."""
+
     reason: str
     by: str
 
 
 class HeldBackLine(BookLine, frozen=True, tag="held-back"):
-    """The node should have been isolated and was not: too many were isolated within the hour."""
+    """A node was not isolated because too many had been isolated within the hour."""
 
     reason: str
     by: str
@@ -102,16 +110,23 @@ class HeldBackLine(BookLine, frozen=True, tag="held-back"):
 
 
 class LostLine(BookLine, frozen=True, tag="lost"):
+    """A node was lost."""
+
     reason: str
     run: str = ""
 
 
 class ReturnedLine(BookLine, frozen=True, tag="returned"):
+    """A lost node returned."""
+
     run: str = ""
 
 
 class WarningLine(BookLine, frozen=True, tag="warning"):
-    """A warning that stopped nothing. `warning`: one of SOFT_WARNINGS; `count`: number of events."""
+    """A warning on a node that stopped nothing.
+
+    `warning`: one of SOFT_WARNINGS; `count`: number of events.
+    """
 
     warning: str
     count: int = 1
@@ -138,7 +153,10 @@ SOFT_WARNINGS = ("ecc-corrected", "throttling", "link-flap", "slow-steps", "othe
 
 
 class AttemptRan(Struct, frozen=True, kw_only=True):
-    """Exposure: the attempt used each of its nodes for `hours`, from `started_s` on. A later row replaces it."""
+    """The use of nodes by an attempt: each of them for `hours`, from `started_s` on.
+
+    A later row replaces an earlier one.
+    """
 
     run: str
     attempt: int
@@ -148,7 +166,10 @@ class AttemptRan(Struct, frozen=True, kw_only=True):
 
 
 class Isolation(Struct, frozen=True, kw_only=True):
-    """A node that must not be used until it is released. `by`: who or what isolated it; `run`: within which job."""
+    """A node that must not be used until it is released.
+
+    `by`: who or what isolated it; `run`: within which job.
+    """
 
     node: str
     since_s: float
@@ -158,7 +179,7 @@ class Isolation(Struct, frozen=True, kw_only=True):
 
 
 class IsolationAnswer(Struct, frozen=True):
-    """`isolated`: it is isolated now. Else `why_not`, for people."""
+    """The result of an isolation request. `why_not`: why the node was not isolated, for people."""
 
     isolated: bool
     why_not: str = ""

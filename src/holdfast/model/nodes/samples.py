@@ -1,4 +1,6 @@
-"""Samples of one node, once a second, beside its ranks: network, disks, memory, devices, NCCL's view."""
+"""Defines the samples of one node, taken once a second: network, disks, memory, devices, and NCCL's RAS
+report.
+"""
 
 from msgspec import Struct
 
@@ -6,10 +8,10 @@ from holdfast.model.samples import RankSample
 
 
 class InterfaceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One network interface. Counters since it came up."""
+    """One network interface. Counters since its creation."""
 
     name: str
-    is_up: bool | None = None  # operstate; None: it does not tell (loopback, tunnels)
+    is_up: bool | None = None  # operstate; None: not reported (loopback, tunnels)
     received_bytes: int
     sent_bytes: int
     errors: int = 0  # of both directions
@@ -17,9 +19,9 @@ class InterfaceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PortSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One port of an RDMA device. Its traffic shows in no process's I/O and in no interface's counters.
+    """One port of an RDMA device, whose traffic is in no process's I/O and in no interface's counters.
 
-    `errors`: error and congestion counters that are not zero, by their names in sysfs; read every few seconds.
+    `errors`: nonzero error and congestion counters, by their names in sysfs; read every few seconds.
     """
 
     device: str  # mlx5_0
@@ -31,7 +33,7 @@ class PortSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DiskSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One block device, for the whole node. Network file systems have none."""
+    """One block device of the node. Network file systems have none."""
 
     name: str
     read_bytes: int
@@ -41,33 +43,36 @@ class DiskSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node at one moment. Counters since boot; None if they could not be read.
+    """The state of one node at one moment. Counters since boot; None if they could not be read.
 
-    `ports_age_s`: how old the ports' values are, where their driver does not answer; None if they were never read.
+    `ports_age_s`: age of the ports' values, if their driver does not answer; None if they were never read.
     """
 
     interfaces: tuple[InterfaceSample, ...] = ()
     ports: tuple[PortSample, ...] = ()
     ports_age_s: float | None = None
     disks: tuple[DiskSample, ...] = ()
-    dirty_bytes: int | None = None  # written to files and not yet on its way to a disk
-    writeback_bytes: int | None = None  # on its way
-    available_bytes: int | None = None  # memory that programs can still have
+    dirty_bytes: int | None = None  # written to files and not yet being written to a disk
+    writeback_bytes: int | None = None  # being written to a disk
+    available_bytes: int | None = None  # memory that programs can still allocate
     tcp_sent: int | None = None  # segments, of this network namespace
     tcp_retransmitted: int | None = None  # segments sent again
     tcp_timeouts: int | None = None  # a peer did not answer in time, back-off doubled
 
 
 class DeviceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU or NPU. None: the driver does not report it. `error`: why nothing is known, in the driver's words."""
+    """The state of one GPU or NPU; None: the driver does not report it.
+
+    `error`: the driver's error if nothing is known.
+    """
 
     index: int
     address: str = ""  # PCI, as the kernel writes it: 0000:5d:00.0
     uuid: str = ""
     power_w: float | None = None
     power_limit_w: float | None = None
-    utilization: float | None = None  # 0..1, of the time with any kernel running: a waiting collective counts
-    sm_active: float | None = None  # 0..1, of the SMs that did something: low in a waiting collective
+    utilization: float | None = None  # 0..1, share of time with a running kernel, even a waiting collective
+    sm_active: float | None = None  # 0..1, share of active SMs: low in a waiting collective
     memory_used_bytes: int | None = None
     memory_bytes: int | None = None
     temperature_c: int | None = None
@@ -75,7 +80,7 @@ class DeviceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RankRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process in NCCL's report. `rank`: in the communicator; None: the process as a whole."""
+    """A process in NCCL's RAS report. `rank`: in the communicator; None for the process as a whole."""
 
     rank: int | None = None
     pid: int | None = None
@@ -84,7 +89,7 @@ class RankRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RasGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Communicators of the same size and condition. Counts as NCCL gives them."""
+    """Communicators of the same size and status in NCCL's RAS report. Counts are NCCL's."""
 
     communicators: int
     nodes: int
@@ -94,29 +99,35 @@ class RasGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RasLaunched(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Ranks of one communicator that have launched equally many operations. `who`: those that the report names."""
+    """Ranks of one communicator that have launched equally many operations.
 
-    operation: str  # AllReduce; "" where all kinds are counted together (NCCL before 2.26)
+    `who`: those that the report lists.
+    """
+
+    operation: str  # AllReduce; "" if all kinds are counted together (NCCL before 2.26)
     count: int  # operations launched
     ranks: int
     who: tuple[RankRef, ...] = ()
 
 
 class RasTrouble(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry under Errors or Warnings. `communicator`: its hash; "" for the job as a whole."""
+    """One entry under Errors or Warnings of NCCL's RAS report.
+
+    `communicator`: its hash; empty for the job as a whole.
+    """
 
     kind: str  # INCOMPLETE, DEAD, ERROR, MISMATCH, TIMEOUT ...
     communicator: str = ""
     missing: int = 0  # ranks or processes without an answer
     who: tuple[RankRef, ...] = ()  # missing, dead, or with an error
     launched: tuple[RasLaunched, ...] = ()
-    says: tuple[str, ...] = ()  # lines that are not understood, as they are
+    says: tuple[str, ...] = ()  # unparsed lines
 
 
 class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """NCCL's RAS report on the job. It can report a healthy job in a real hang: evidence, never a verdict.
+    """NCCL's RAS report on the job. It may show a healthy job during a real hang: evidence, never a verdict.
 
-    `is_whole`: the report is complete; a cut report may name more.
+    `is_whole`: the report is complete; a truncated report may lack entries.
     """
 
     nccl: str = ""  # version
@@ -127,7 +138,7 @@ class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One second's samples of one worker's agent, or what is new in them. `at_s`: the job's clock.
+    """The samples of one worker's agent of one second, or the changes in them. `at_s`: on the job's clock.
 
     `devices_age_s`, `ras_age_s`: age of these values; grows while a driver or NCCL does not answer.
     """

@@ -1,8 +1,8 @@
-"""Messages between a job's controller and its agents, and news of engines about nodes.
+"""Defines the messages between a job's controller and its agents, and the reports of engines about nodes.
 
-One agent runs on each node of the job, spares included; each start tells it which worker it is. Reports go up and are
-kept on the node until the controller has them; commands go down and can be repeated safely. Every value is one
-MessagePack map with its tag in `kind` (`msgspec.msgpack`), one per frame of the link.
+One agent runs on each node of the job, spares included; each start command tells it which worker it is.
+Reports are kept on the node until the controller has them; commands can be repeated safely. Every message is
+one MessagePack map with its tag in `kind` (`msgspec.msgpack`), one per frame of the link.
 """
 
 from msgspec import Struct
@@ -18,17 +18,17 @@ from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import RankStep
 
-AGENT_ENDS = "agent-ends"  # the kind of the finding for an agent that got a signal to end
-PROTOCOL = 1  # of these values and of the link's frames; the other side's must be the same
+AGENT_ENDS = "agent-ends"  # kind of the finding that an agent ends because of a signal
+PROTOCOL = 1  # version of these messages and of the link's frames; must be equal on both sides
 
 
 class AgentHello(Struct, frozen=True, kw_only=True):
-    """An agent's introduction, at every connection.
+    """The first message of an agent on every connection.
 
-    `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start. `attempt`,
-    `worker`: what runs here now; 0 and None if there is nothing. `token`: contents of the token file in the job's
-    folder, by which the controller sees whether the folder is shared; empty if there is none. `free_port`: a TCP port
-    without a listener here.
+    `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start.
+    `attempt`, `worker`: what runs here now; 0 and None for nothing. `token`: contents of the token file in
+    the job's folder, which shows whether the folder is shared with the controller; empty without the file.
+    `free_port`: a TCP port without a listener here.
     """
 
     node: str
@@ -45,11 +45,11 @@ class AgentHello(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """From an agent. Times are the node's clock; the controller sets them to the job's."""
+    """A message from an agent. Times are on the node's clock; the controller converts them to the job's."""
 
 
 class Told(Report, frozen=True, tag="told"):
-    """An event, as the agent of a single-machine job would report it: for this worker's part of the attempt only.
+    """An event, as the agent of a single-machine job would report it, for this worker's part of the attempt.
 
     AttemptStarted: its command runs. AttemptStopped: nothing of it is left on this node.
     """
@@ -58,19 +58,20 @@ class Told(Report, frozen=True, tag="told"):
 
 
 class PortFound(Report, frozen=True, tag="port-found"):
-    """The result of FindPort."""
+    """The result of the command FindPort."""
 
     attempt: int
     port: int
 
 
 class Sampled(Report, frozen=True, tag="sampled"):
-    """Samples of the worker's ranks, once a second. May be dropped without room, oldest first.
+    """Samples of the worker's ranks, once a second. Without space in the spool, the oldest are dropped.
 
-    `log_bytes`: of all its output so far. `step`, `first_step`: the last and first step in its output. `node_busy_s`:
-    when disks or links of the node last carried much data; None if unknown. `steps`: steps that its ranks have logged
-    since the last sample. `throttled_s`: total CPU throttling of each rank, in seconds; refreshed every few seconds.
-    `used`: utilisation of devices, now and then while no rank reads or writes.
+    `log_bytes`: of all its output so far. `step`, `first_step`: the last and first step in its output.
+    `node_busy_s`: when disks or links of the node were last busy; None if unknown. `steps`: steps that its
+    ranks have logged since the last sample. `throttled_s`: total CPU throttling of each rank, in seconds;
+    refreshed every few seconds. `used`: utilisation of devices, sampled occasionally while no rank reads or
+    writes.
     """
 
     attempt: int
@@ -89,7 +90,8 @@ class Sampled(Report, frozen=True, tag="sampled"):
 
 
 class RecordsTold(Report, frozen=True, tag="records"):
-    """The result of FetchRecords: when this worker's ranks entered their last collectives, by the node's clock.
+    """The result of the command FetchRecords: when this worker's ranks entered their last collectives, on the
+    node's clock.
 
     `peers`: by rank, its part of the model, if its groups show it.
     """
@@ -101,9 +103,10 @@ class RecordsTold(Report, frozen=True, tag="records"):
 
 
 class Looked(Report, frozen=True, tag="looked"):
-    """The result of LookCloser: flight records, stacks and state of this worker's ranks, and its usual sizes.
+    """The result of the command LookCloser: flight records, stacks and state of this worker's ranks.
 
-    `look` 0: unrequested, part of WorkerEvidence.
+    `look` 0: unrequested, part of WorkerEvidence. `usual_bytes`: sizes of collectives while the job was
+    healthy.
     """
 
     attempt: int
@@ -117,11 +120,11 @@ class Looked(Report, frozen=True, tag="looked"):
 
 
 class WorkerEvidence(Report, frozen=True, tag="evidence"):
-    """The result of TellEvidence: this worker's evidence on a failing attempt.
+    """The result of the command TellEvidence: this worker's evidence on a failing attempt.
 
-    Sent at once, and after each change with the next `revision`. `certain`: later evidence from here cannot change
-    it. `is_all`: it is complete. `search`: matches in its output and its node's kernel log. `offsets`: by log,
-    offsets of matches for excerpts in the evidence bundle.
+    Sent at once, and after each change with the next `revision`. `certain`: later evidence of this worker
+    cannot change the verdict. `is_all`: it is complete. `search`: matches in its output and its node's kernel
+    log. `offsets`: by log, offsets of matches for excerpts in the evidence bundle.
     """
 
     incident: int
@@ -138,9 +141,7 @@ class WorkerEvidence(Report, frozen=True, tag="evidence"):
 
 
 class StandbyState(Report, frozen=True, tag="standby"):
-    """Whether the standby processes of PrepareStandby have completed their imports. Sent at changes and at each
-    connection.
-    """
+    """Whether the standby processes have completed their imports. Sent at changes and on each connection."""
 
     attempt: int
     worker: int
@@ -148,9 +149,9 @@ class StandbyState(Report, frozen=True, tag="standby"):
 
 
 class Shipped(Report, frozen=True, tag="shipped"):
-    """A piece of a file of the worker's folder, if controller and node share no file system.
+    """A piece of a file of the worker's folder, sent if controller and node share no file system.
 
-    Pieces of one file come in order without gaps, except where data was dropped: then `offset` shows it.
+    Pieces of one file are sent in order without gaps, except after dropped data, which `offset` then shows.
     """
 
     attempt: int
@@ -167,11 +168,14 @@ AnyReport = Told | PortFound | Sampled | RecordsTold | Looked | WorkerEvidence |
 
 
 class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """A command to an agent. Each names its attempt or incident; one for an ended attempt is ignored."""
+    """A message to an agent.
+
+    Each names its attempt or incident; a command for an ended attempt is ignored.
+    """
 
 
 class SetUp(Command, frozen=True, tag="set-up"):
-    """The first command at every connection: describes the job. `folder`: the job's, if shared."""
+    """The first command on every connection: describes the job. `folder`: the job's, if shared."""
 
     job: str
     folder: str
@@ -181,16 +185,17 @@ class SetUp(Command, frozen=True, tag="set-up"):
 
 
 class FindPort(Command, frozen=True, tag="find-port"):
-    """Requests a port for the master of this attempt. `besides`: a port to exclude."""
+    """Find a free port for the rendezvous of this attempt. `besides`: a port to exclude."""
 
     attempt: int
     besides: int = 0
 
 
 class StartWorker(Command, frozen=True, tag="start-worker"):
-    """Starts the command as this worker of the attempt. Answer: Told(AttemptStarted), or AttemptStartFailed.
+    """Start the command as this worker of the attempt. Answer: Told(AttemptStarted), or AttemptStartFailed.
 
-    `run_id`: of this attempt's rendezvous, never used before, so that nothing left of an older one can join it.
+    `run_id`: id of this attempt's rendezvous, never used before, so that no process of an older one can join
+    it.
     """
 
     attempt: int
@@ -204,7 +209,9 @@ class StartWorker(Command, frozen=True, tag="start-worker"):
 
 
 class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
-    """Keeps the processes of a future attempt ready, as this worker; its rendezvous address comes with its start."""
+    """Keep the processes of a future attempt ready, as this worker; its rendezvous address comes with its
+    start.
+    """
 
     attempt: int
     worker: int
@@ -212,7 +219,7 @@ class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
 
 
 class StopWorker(Command, frozen=True, tag="stop-worker"):
-    """Ends every process of this attempt, and of earlier ones, on this node. Answer: Told(AttemptStopped).
+    """End every process of this attempt, and of earlier ones, on this node. Answer: Told(AttemptStopped).
 
     `finish_s`, `force`: as in StopAttempt.
     """
@@ -224,16 +231,16 @@ class StopWorker(Command, frozen=True, tag="stop-worker"):
 
 
 class CheckNode(Command, frozen=True, tag="check-node"):
-    """Checks this node. `suite`: quick or full. Answer: Told(NodesChecked), for this node only."""
+    """Check this node. `suite`: quick or full. Answer: Told(NodesChecked), for this node only."""
 
     attempt: int
     suite: str = "quick"
 
 
 class TellEvidence(Command, frozen=True, tag="tell-evidence"):
-    """Requests evidence on a failing attempt while it is fresh. Answer: WorkerEvidence, repeatedly.
+    """Collect evidence on a failing attempt while it is fresh. Answer: WorkerEvidence, repeatedly.
 
-    `boot`, `known`: as in Diagnose. `is_all` must be sent within `until_s`.
+    `boot`, `known`: as in Diagnose. `is_all` must be sent within `until_s` seconds.
     """
 
     incident: int
@@ -244,9 +251,9 @@ class TellEvidence(Command, frozen=True, tag="tell-evidence"):
 
 
 class LookCloser(Command, frozen=True, tag="look-closer"):
-    """Requests flight records and stacks of the ranks here, because the job seems to hang. Answer: Looked.
+    """Collect flight records and stacks of the ranks here, because the job seems to hang. Answer: Looked.
 
-    `look`: its number. `stalled_s`: time without progress.
+    `look`: the request's number. `stalled_s`: time without progress.
     """
 
     attempt: int
@@ -255,28 +262,33 @@ class LookCloser(Command, frozen=True, tag="look-closer"):
 
 
 class SampleStacks(Command, frozen=True, tag="sample-stacks"):
-    """Sets the ranks whose stacks are sampled repeatedly."""
+    """Set the ranks whose stacks are sampled repeatedly."""
 
     attempt: int
     ranks: tuple[int, ...] = ()
 
 
 class FetchRecords(Command, frozen=True, tag="fetch-records"):
-    """Requests when ranks here entered their last collectives. Answer: RecordsTold. `most`: of each rank."""
+    """Report when ranks here entered their last collectives.
+
+    Answer: RecordsTold. `most`: number for each rank.
+    """
 
     attempt: int
     most: int
 
 
 class PassSignal(Command, frozen=True, tag="pass-signal"):
-    """Sends a signal to the command of the attempt, such as SIGUSR1 for a checkpoint."""
+    """Send a signal to the command of the attempt, such as SIGUSR1 for a checkpoint."""
 
     attempt: int
     number: int
 
 
 class Leave(Command, frozen=True, tag="leave"):
-    """Ends what runs here and then the agent, with this code: the job is over, or the node left it."""
+    """End what runs here and then the agent, with this exit code, because the job has ended or the node has
+    left it.
+    """
 
     code: int
     reason: str
@@ -302,7 +314,7 @@ AnyCommand = (
 
 
 class News(Struct, frozen=True, kw_only=True):
-    """An engine's news about nodes, spontaneous or in answer to a query."""
+    """An engine's report about nodes, spontaneous or in answer to a query."""
 
 
 class NodeReady(News, frozen=True):
@@ -312,7 +324,7 @@ class NodeReady(News, frozen=True):
 
 
 class NodeDown(News, frozen=True):
-    """The node is gone or unusable, according to the scheduler or the machine, not by silence.
+    """The node is gone or unusable, by the scheduler's or the machine's own report.
 
     `with_job`: all nodes of the job are taken away; this one has no fault.
     """
@@ -323,28 +335,29 @@ class NodeDown(News, frozen=True):
 
 
 class NodeAlive(News, frozen=True):
-    """The answer to a query: the scheduler or the machine says that the node is up. Its agent may not be."""
+    """Answer to a query: the scheduler or the machine reports the node as up. Its agent may not be."""
 
     node: str
 
 
 class AgentEnded(News, frozen=True):
-    """The agent's process there has ended; the node may be healthy. `code`: -N when killed by signal N."""
+    """The agent's process has ended; the node may be healthy. `code`: -N for signal N."""
 
     node: str
     code: int
 
 
 class SetAside(News, frozen=True):
-    """The result of `isolate`: no worker of this job, nor of others if the engine may say so, is placed there."""
+    """The result of `isolate`: no worker of this job is placed there, nor of others if the engine can exclude
+    the node.
+    """
 
     node: str
     says: str = ""
 
 
 class EndAsked(News, frozen=True):
-    """The scheduler wants the job to end: a time limit, a preemption, a cancellation. `finish_s`: the remaining
-    time.
+    """The scheduler requires the job to end: a time limit, a preemption, a cancellation.
 
     `comes_back`: it will restart the job by itself, and its record continues. `for_others`: other jobs may use the
     nodes meanwhile. `leave_code`: exit code of the agents, if it comes back.
@@ -359,7 +372,7 @@ class EndAsked(News, frozen=True):
 
 
 class JobGoesOn(News, frozen=True):
-    """The scheduler does not want the job to end, as far as it says."""
+    """The scheduler no longer requires the job to end."""
 
 
 class EngineNote(News, frozen=True):
@@ -386,7 +399,7 @@ class PolicyAsked(News, frozen=True):
 
 
 class NoMoreNodes(News, frozen=True):
-    """The answer to `more_nodes`: none will come."""
+    """Answer to `more_nodes`: no further nodes will come."""
 
     reason: str
 

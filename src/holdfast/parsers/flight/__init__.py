@@ -1,1 +1,1 @@
-"""Reads flight records of collectives. Pure."""
+"""Parses flight records of collectives: names, pickles, JSON. Pure."""

@@ -55,11 +55,11 @@ ONE_NODE = late(r"(?i)local[-_]?rank[-_.=]?\d")
 
 
 def kind_of(name: str, head: bytes) -> Kind | None:
-    """The kind of a file, by its name and its first 8 KiB; None: a log, or something else."""
+    """Returns the kind of a file, by its name and its first 8 KiB; None for a log, or anything else."""
     if PICKLE.match(head) or TEXT_PICKLE.match(head):
         return "record" if KEYS.search(head) or RECORD_NAME.search(name) else None
     if FAULTHANDLER.match(head):
-        # A crash, or a log that only begins with a dump, is for the search of logs.
+        # A crash, or a log that only begins with a dump, is searched as a log.
         lines = head.split(b"\n")[:-1]
         is_dump = FATAL not in head and all(map(DUMPED.match, lines))
         return "faulthandler" if is_dump and rank_of(name) is not None else None
@@ -80,7 +80,9 @@ def kind_of(name: str, head: bytes) -> Kind | None:
 
 
 def rank_of(name: str) -> int | None:
-    """The rank in a file's path: a number after "rank", else the number at its end; then its folders."""
+    """Returns the rank in a file's path: a number after "rank", else the number at its end; else one in its
+    folders.
+    """
     own = name.replace("\\", "/").rpartition("/")[2]
     while (shorter := ENDINGS.sub("", own)) != own:
         own = shorter

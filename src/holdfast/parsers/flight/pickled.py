@@ -1,16 +1,16 @@
-r"""Reads pickles that hold nothing but dicts, lists, tuples, text, bytes, numbers, booleans and None. Pure.
+r"""Decodes pickles that contain only dicts, lists, tuples, text, bytes, numbers, booleans and None. Pure.
 
-A pickle is a program for a small machine that may import and call anything. Here a machine of our own runs it that
-knows no class, no call and no name of a module: such a pickle is refused with what it asked for, before anything of
-it could run. It believes no length that the data does not bear out, numbers its memory by what is written to it
-and not by what is claimed, and never compares or hashes anything that nests.
+A pickle is a program for a small machine that may import and call anything. Here a separate machine runs it
+that supports no classes, calls or module names: such a pickle is refused, with the name that it requested,
+before any of it can run. It accepts no length that exceeds the data, numbers its memory by the values
+written, not by the claimed numbers, and never compares or hashes nested values.
 
-Most records are as torch's Pickler writes them, and those go the fast way: one regular expression proves that the
-whole program consists of harmless instructions, then C runs it. What that proof has to exclude, besides classes:
-lengths and memory numbers that C allocates for without looking (LONG_BINPUT 2^31 takes 34 GB), and tuples that nest,
-for C hashes a dict's key without any bound (a tuple of twice the same tuple, 60 deep, never ends; one 10^6 deep
-crashes). So there a tuple holds two things fetched from the memory or just written as text, and only text, dicts and
-lists get into the memory.
+Most records are written by torch's Pickler, and those take the fast path: one regular expression proves that
+the whole program consists of harmless instructions, then C runs it. Besides classes, the proof has to exclude
+lengths and memory numbers that C allocates without a check (LONG_BINPUT 2^31 takes 34 GB), and nested tuples,
+because C hashes a dict's key without any bound (a tuple of twice the same tuple, 60 deep, never ends; one
+10^6 deep crashes). So in this path a tuple holds two values fetched from the memory or just written as text,
+and only text, dicts and lists are stored in the memory.
 
 source: CPython, Lib/pickle.py and Modules/_pickle.c; torch/csrc/jit/serialization/pickler.cpp
 """
@@ -25,15 +25,15 @@ from typing import Any, NoReturn
 from holdfast.late_pattern import late
 
 SIZE_BYTES_MAX = 64 << 20  # 20,000 entries with 50 frames each take 8 MB
-STEPS_MAX = 4_000_000  # of the machine: 64 for each entry, one for each of its frames; some 3 s
+STEPS_MAX = 4_000_000  # of the machine: 64 for each entry, one for each of its frames; about 3 s
 PEEK_BYTES = 1 << 16
 DIGITS_MAX = 100
 LONG_BYTES_MAX = 64
 CONTAINERS_MAX = 4_000_000  # lists and dicts that C may make: a byte becomes 80
 
-# A run of instructions, none of which needs to be looked at: what is fetched from memory, alone or in pairs that
-# become a tuple; numbers; empty lists and dicts, and filling them. A MARK that is filled with nothing would let
-# what lies under it (a tuple) pass for a dict or list that may be memorised.
+# A run of harmless instructions: values fetched from memory, alone or in pairs that become a tuple; numbers;
+# empty lists and dicts, and filling them. An empty MARK is excluded: the value below it (a tuple) would be
+# taken for a dict or list that may be stored in the memory.
 _NUMBERED = rb"(?:h.|j..[\x00-\x0f]\x00)"
 _RUN = late(
     rb"(?:h.h.\x86|"
@@ -48,11 +48,11 @@ _SECOND = late(_NUMBERED + rb"\x86", re.DOTALL)
 
 
 class Refused(ValueError):
-    """The pickle is refused; the message says why, for people."""
+    """Raised for a refused pickle; the message says why, for people."""
 
 
 class _Plain(pickle.Unpickler):
-    """C's machine, for programs that were proved harmless. That it knows no class is a second lock on the door."""
+    """C's unpickler for programs that were proved harmless; it additionally refuses every class."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
         raise _of_class(f"{module}.{name}")
@@ -62,9 +62,9 @@ class _Plain(pickle.Unpickler):
 
 
 def unpickled(data: bytes) -> Any:
-    """The value in the pickle. Text that is no UTF-8 has U+FFFD where it is not.
+    """Returns the value of a pickle. Invalid UTF-8 in text becomes U+FFFD.
 
-    raises: Refused, with the reason in words: a class or call, damage, or a size beyond the bounds above
+    raises: Refused, with the reason in words: a class or call, damage, or a size beyond the limits above
     """
     if len(data) > SIZE_BYTES_MAX:
         raise Refused(f"it has more than {SIZE_BYTES_MAX >> 20} MiB, as no flight record has: not read")
@@ -85,7 +85,7 @@ def unpickled(data: bytes) -> Any:
 
 
 def is_plain(data: bytes) -> bool:
-    """True if all of it is torch's own output, which is safe. Only then C unpickles it."""
+    """Returns whether the whole pickle is torch's own output, which is safe for C's unpickler."""
     if data[:2] != b"\x80\x02" or data.count(b"]") + data.count(b"}") > CONTAINERS_MAX:
         return False
     at, size = 2, len(data)
@@ -112,7 +112,9 @@ def is_plain(data: bytes) -> bool:
 
 
 def _second_text(data: bytes, at: int) -> int:
-    """Behind a text that stands behind another, and behind the tuple where the two become one."""
+    """Returns the offset after a second text, and after the tuple instruction that joins it with
+    the first.
+    """
     end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "little")
     put = _PUT.match(data, end)
     end = put.end() if put else end
@@ -144,7 +146,7 @@ _CALLS = {
 
 
 class _Machine:
-    """One program and the machine that runs it: a stack of values, with marks, and a memory."""
+    """Runs one pickle program: a stack of values, with marks, and a memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -154,7 +156,7 @@ class _Machine:
         self._memory: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """raises: Refused"""
+        """Runs the program and returns its value. raises: Refused"""
         data, steps = self._data, _STEPS
         for _ in range(STEPS_MAX):
             code = data[self._at : self._at + 1]

@@ -32,8 +32,8 @@ from holdfast.late_pattern import late
 from holdfast.model.flight.records import FlightRecord, Group, GroupStatus, Operation, OperationState
 from holdfast.parsers.flight.pickled import SIZE_BYTES_MAX, Refused, unpickled
 
-OPERATIONS_MAX = 200_000  # of a record: the newest
-TENSORS_MAX = 1_000_000  # in all entries: those of a pickle may share what they list
+OPERATIONS_MAX = 200_000  # per record, the newest
+TENSORS_MAX = 1_000_000  # in all entries; entries of a pickle may share lists
 AT_ONCE = 500  # entries
 GROUPS_MAX = 100_000
 MEMBERS_MAX = 4_000_000  # in all groups of a record
@@ -55,7 +55,7 @@ Types = Annotated[tuple[str, ...], Meta(max_length=16_384)]
 
 
 class Entry(Struct, gc=False):
-    """An entry as torch writes it. msgspec checks the types, in C."""
+    """An entry as torch writes it; msgspec checks its types."""
 
     record_id: int = -1
     pg_id: int | str = -1
@@ -82,7 +82,7 @@ class Entry(Struct, gc=False):
 
 
 def read_record(data: bytes, rank: int | None, file: str = "") -> FlightRecord:
-    """The record in these bytes. `rank` None: derived from the groups in the record.
+    """Parses a flight record. `rank`: of the file's name; None: derived from the groups in the record.
 
     raises: Refused, if it is no record, would run code, is damaged or too large, or shows no rank
     """
@@ -95,7 +95,7 @@ def read_record(data: bytes, rank: int | None, file: str = "") -> FlightRecord:
 
 
 def decoded(data: bytes) -> Any:
-    """The value of a pickle or JSON text. raises: Refused"""
+    """Returns the value of a pickle or JSON text. raises: Refused"""
     if data.lstrip()[:1] not in (b"{", b"[") or data[:1] == b"]":
         return unpickled(data)
     if len(data) > SIZE_BYTES_MAX:
@@ -107,7 +107,7 @@ def decoded(data: bytes) -> Any:
 
 
 def groups_of(data: bytes) -> dict[str, Group]:
-    """The groups that a rank created: {"1": {"desc": "dp0", "ranks": [0, 2], "backend": "gloo"}}.
+    """Parses the groups that a rank created: {"1": {"desc": "dp0", "ranks": [0, 2], "backend": "gloo"}}.
 
     raises: Refused
     """
@@ -122,7 +122,7 @@ def groups_of(data: bytes) -> dict[str, Group]:
 
 
 def with_groups(record: FlightRecord, known: Mapping[str, Group]) -> FlightRecord:
-    """The record with members of its groups from other ranks; its own data has precedence."""
+    """Returns the record with members of its groups from other ranks' data; its own data has precedence."""
     groups = dict(record.groups)
     for name, other in known.items():
         own = groups.get(name)
@@ -134,7 +134,7 @@ def with_groups(record: FlightRecord, known: Mapping[str, Group]) -> FlightRecor
 
 
 class _Reading:
-    """One record while it is read."""
+    """Parses one record, and collects notes on its irregularities."""
 
     def __init__(self, value: dict[Any, Any], file: str) -> None:
         self._value = value
@@ -173,7 +173,7 @@ class _Reading:
             self._notes.append("it names no format")
         elif not major.isdigit() or int(major) > KNOWN_MAJOR:
             self._notes.append(
-                f"its format {version} is not known here: it was read as far as it is like the known ones"
+                f"its format {version} is unknown: only the parts that equal known formats were read"
             )
 
     def _rank(self, named: int | None, groups: Mapping[str, Group]) -> int:
@@ -187,9 +187,9 @@ class _Reading:
         if rank is None:
             raise Refused("nothing shows its rank: neither its name nor its groups")
         if not 0 <= rank < RANK_MAX:
-            raise Refused(f"it is said to be of rank {rank}, which no job has")
+            raise Refused(f"its rank would be {rank}, which is out of range")
         if common and rank not in common:
-            self._notes.append(f"it is said to be of rank {rank}, which is not in all of its groups")
+            self._notes.append(f"its name gives rank {rank}, which is not in all of its groups")
         return rank
 
     # Operations
@@ -215,7 +215,7 @@ class _Reading:
         return self._in_order(found)
 
     def _entries(self, raw: Sequence[Any]) -> list[Entry]:
-        """Of many at once; one by one what is of use in each, where not all of them are as they should be."""
+        """Converts all entries at once; one by one, with the valid parts of each, if some are invalid."""
         try:
             return msgspec.convert(raw, list[Entry])
         except (msgspec.ValidationError, UnicodeError, RecursionError):
@@ -267,7 +267,7 @@ class _Reading:
         return found
 
     def _repaired(self, raw: Any) -> Entry | None:
-        """An entry of which some parts are of no use: without them. None where nothing of it is."""
+        """Returns an entry without its invalid parts; None if nothing of it is valid."""
         if not isinstance(raw, dict):
             self._notes.append("an entry is no record of an operation")
             return None
@@ -278,11 +278,11 @@ class _Reading:
             try:
                 kept[name] = msgspec.convert(raw[name], field, strict=False)
             except (msgspec.ValidationError, UnicodeError, RecursionError):
-                self._notes.append(f"an entry has a {name} that is of no use")
+                self._notes.append(f"an entry has an invalid {name}")
         return Entry(**kept) if kept else None
 
     def _in_order(self, operations: list[Operation]) -> tuple[Operation, ...]:
-        """By record id, each once: of several with one id the last is the newest reading."""
+        """Returns the operations by record id, each once; of several with one id the last counts."""
         numbers = [one.record_id for one in operations]
         if any(later <= earlier for earlier, later in zip(numbers, numbers[1:], strict=False)):
             if len(set(numbers)) == 1 and numbers[0] < 0:  # none has any
@@ -308,7 +308,7 @@ class _Reading:
         for key, one in list((groups or {}).items())[:GROUPS_MAX]:
             local_id = _local_id(key)
             if local_id < 0 or not isinstance(one, dict):
-                self._notes.append(f"its pg_status of group {str(key)[:40]!r} is of no use")
+                self._notes.append(f"its pg_status of group {str(key)[:40]!r} is invalid")
                 continue
             found.append(
                 GroupStatus(
@@ -337,7 +337,10 @@ def _tensors(raw: Any) -> int:
 
 
 def _groups(config: Any, notes: list[str]) -> dict[str, Group]:
-    """{"41": {"name": "41", "desc": "TP", "ranks": "[12, 13]"}} by name; groups without name and members are left out."""
+    """Returns the groups in pg_config by name: {"41": {"name": "41", "desc": "TP", "ranks": "[12, 13]"}}.
+
+    Groups without name and members are left out.
+    """
     if config is None:
         return {}
     if not isinstance(config, dict):
@@ -347,7 +350,7 @@ def _groups(config: Any, notes: list[str]) -> dict[str, Group]:
     left = MEMBERS_MAX
     for key, one in list(config.items())[:GROUPS_MAX]:
         if not isinstance(one, dict):
-            notes.append(f"its pg_config of group {str(key)[:40]!r} is of no use")
+            notes.append(f"its pg_config of group {str(key)[:40]!r} is invalid")
             continue
         name = _text(one.get("name")) or _text(key)
         ranks = _members(one.get("ranks"), name, notes)
@@ -363,7 +366,7 @@ def _groups(config: Any, notes: list[str]) -> dict[str, Group]:
 
 
 def _members(told: Any, name: str, notes: list[str]) -> tuple[int, ...]:
-    """ "[0, 1]" or [0, 1]."""
+    """Parses the members of a group: "[0, 1]" as text, or a list."""
     if isinstance(told, str):
         numbers = [int(number) for number in NUMBER.findall(told[: 8 * MEMBERS_MAX])]
     elif isinstance(told, (list, tuple)):
@@ -371,10 +374,10 @@ def _members(told: Any, name: str, notes: list[str]) -> tuple[int, ...]:
     else:
         numbers = []
         if told is not None:
-            notes.append(f"the members of its group {name[:40]!r} are of no use")
+            notes.append(f"the members of its group {name[:40]!r} are invalid")
     ranks = {number for number in numbers if 0 <= number < RANK_MAX}
     if len(ranks) < len(numbers):
-        notes.append(f"its group {name[:40]!r} names members twice, or some that no job has")
+        notes.append(f"its group {name[:40]!r} has repeated members, or some out of range")
     return tuple(sorted(ranks))
 
 
@@ -383,7 +386,7 @@ def _common_members(groups: Sequence[Sequence[int]]) -> set[int]:
 
 
 def _is_wrapped(operations: Sequence[Operation], status: Sequence[GroupStatus]) -> bool:
-    """Whether entries are missing before, between or after those that are there."""
+    """Returns whether entries are missing before, between or after the existing ones."""
     if not operations:
         return any(one.enqueued > 0 for one in status)
     first, last = operations[0].record_id, operations[-1].record_id
@@ -396,7 +399,7 @@ def _local_id(told: Any) -> int:
 
 
 def _whole(told: Any) -> int:
-    """A number, or a number as text; -1: neither."""
+    """Returns an integer, also if it is text; -1 for anything else."""
     if isinstance(told, str) and len(told) < 20 and told.removeprefix("-").isdecimal():
         return int(told)
     return told if isinstance(told, int) and not isinstance(told, bool) and abs(told) < 1 << 63 else -1
@@ -409,7 +412,7 @@ def _text(told: Any) -> str:
 
 
 def _few(notes: Sequence[str]) -> tuple[str, ...]:
-    """Each once, with how often."""
+    """Returns the notes, each once with its number of occurrences, at most NOTES_MAX."""
     often: dict[str, int] = {}
     for note in notes:
         often[note] = often.get(note, 0) + 1

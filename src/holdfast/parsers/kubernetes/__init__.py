@@ -1,1 +1,1 @@
-"""Reads objects and watch events of the Kubernetes API. Pure."""
+"""Parses objects and watch events of the Kubernetes API. Pure."""

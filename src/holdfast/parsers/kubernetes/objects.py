@@ -1,9 +1,9 @@
-"""Parses objects and watch events of the Kubernetes API into what Holdfast uses of them. Pure.
+"""Parses objects and watch events of the Kubernetes API into the types of `model.kubernetes`. Pure.
 
-Only the fields that are used are decoded: a controller reads thousands of pods, of several kilobytes each.
+Only the needed fields are decoded: a controller reads thousands of pods, of several kilobytes each.
 
-source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/, …/cluster-resources/node-v1/,
-…/using-api/api-concepts/#efficient-detection-of-changes
+source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/,
+…/cluster-resources/node-v1/, …/using-api/api-concepts/#efficient-detection-of-changes
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ _WANTED_TRUE = "True"
 
 
 class NotRead(ValueError):
-    """The bytes are no such object."""
+    """Raised for bytes that are no such object."""
 
 
 class _Meta(Struct, rename="camel"):
@@ -174,30 +174,31 @@ class _Event(Struct, rename="camel"):
 
 
 class WatchLine(Struct):
-    """One line of a watch. `object`: undecoded."""
+    """One line of a watch response. `object`: undecoded."""
 
     type: str
     object: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
 
 
 class Page(Struct):
-    """One page of a list. `items`: undecoded."""
+    """One page of a list response. `items`: undecoded."""
 
     metadata: _Meta
     items: list[Raw] | None = None
 
     @property
     def version(self) -> str:
+        """The resource version of the list."""
         return self.metadata.resource_version
 
     @property
     def more(self) -> str:
-        """The token of the next page; empty: this is the last."""
+        """The continue token of the next page; empty on the last."""
         return self.metadata.continue_
 
 
 class StatusBody(Struct, rename="camel"):
-    """A Status, as errors have it."""
+    """A Status object, the body of an error response."""
 
     reason: str = ""
     message: str = ""
@@ -215,7 +216,7 @@ _STATUSES = msgspec.json.Decoder(StatusBody)
 
 
 def watch_line(line: bytes) -> WatchLine:
-    """raises: NotRead"""
+    """Parses one line of a watch response. raises: NotRead"""
     try:
         return _LINES.decode(line)
     except msgspec.MsgspecError as error:
@@ -223,7 +224,7 @@ def watch_line(line: bytes) -> WatchLine:
 
 
 def page(body: bytes) -> Page:
-    """raises: NotRead"""
+    """Parses one page of a list response. raises: NotRead"""
     try:
         return _PAGES.decode(body)
     except msgspec.MsgspecError as error:
@@ -231,7 +232,7 @@ def page(body: bytes) -> Page:
 
 
 def status_body(body: bytes) -> StatusBody:
-    """An empty one where the body is none."""
+    """Parses a Status object; an empty one if the body is none."""
     try:
         return _STATUSES.decode(body)
     except msgspec.MsgspecError:
@@ -239,7 +240,7 @@ def status_body(body: bytes) -> StatusBody:
 
 
 def version_of(raw: bytes) -> str:
-    """The resource version of any object, such as a bookmark's."""
+    """Returns the resource version of any object, such as a bookmark; empty if it cannot be parsed."""
     try:
         return _PODS.decode(raw).metadata.resource_version
     except msgspec.MsgspecError:
@@ -247,7 +248,7 @@ def version_of(raw: bytes) -> str:
 
 
 def pod_of(raw: bytes, container: str = "") -> PodState:
-    """`container`: the training's, by name; empty: the first. raises: NotRead"""
+    """Parses a pod. `container`: name of the training's container; empty for the first. raises: NotRead"""
     try:
         pod = _PODS.decode(raw)
     except msgspec.MsgspecError as error:
@@ -297,7 +298,7 @@ def command_of(raw: bytes, container: str) -> str:
 
 
 def node_of(raw: bytes) -> NodeState:
-    """raises: NotRead"""
+    """Parses a node. raises: NotRead"""
     try:
         node = _NODES.decode(raw)
     except msgspec.MsgspecError as error:
@@ -319,7 +320,7 @@ def node_of(raw: bytes) -> NodeState:
 
 
 def owner_of(raw: bytes) -> OwnerState:
-    """raises: NotRead"""
+    """Parses the object that owns the pods: a Job, JobSet, TrainJob or Volcano Job. raises: NotRead"""
     try:
         owner = _OWNERS.decode(raw)
     except msgspec.MsgspecError as error:
@@ -344,7 +345,7 @@ def owner_of(raw: bytes) -> OwnerState:
 
 
 def event_of(raw: bytes) -> ClusterEvent:
-    """raises: NotRead"""
+    """Parses an Event. raises: NotRead"""
     try:
         event = _EVENTS.decode(raw)
     except msgspec.MsgspecError as error:
@@ -394,7 +395,7 @@ def _of_name(statuses: list[_ContainerStatus] | None, name: str) -> _ContainerSt
 
 
 def _stuck(statuses: list[_ContainerStatus] | None) -> _Waiting | None:
-    """Of an init container that cannot start."""
+    """Returns why an init container cannot start; None if there is none."""
     for one in statuses or ():
         waiting = one.state.waiting
         if waiting is not None and waiting.reason not in ("", "PodInitializing"):
@@ -407,7 +408,11 @@ def _end(one: _Terminated) -> ContainerEnd:
 
 
 def _sick(one: _ContainerStatus | None) -> tuple[str, ...]:
-    """source: https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-health-monitoring"""
+    """Returns the names of devices of this container whose health is Unhealthy.
+
+    source:
+    https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/#device-health-monitoring
+    """
     devices = [
         f"{status.name} {device.resource_id}".strip()
         for status in (one.allocated_resources_status or () if one is not None else ())

@@ -1,1 +1,1 @@
-"""Reads what surrounds a message: prefixes, timestamps, wrappers, file names, secrets. Pure."""
+"""Parses the surroundings of a log message: prefixes, time stamps, wrappers, file names, secrets. Pure."""

@@ -1,14 +1,16 @@
-"""Recognises lines that count progress in any form: repeated words with a rising number or a moving fraction.
+"""Recognises lines that count progress in any form: repeated words with a rising number or a changing
+fraction. Pure.
 
     it=120 cost=2.931 acc=0.151
     it=140 cost=2.930 acc=0.176
 
-or, as Keras does, the number on a line of its own above:
+or, as Keras prints it, the number on a line of its own above:
 
     Epoch 3/10
     100/100 - 3s - loss: 2.2310
 
-No form of a training's steps is asked for, so it proves no step; but who writes so goes on. Pure.
+No known form of step lines is required, so such lines prove no step, but they prove that the program
+continues.
 """
 
 from collections import defaultdict
@@ -18,12 +20,12 @@ from itertools import pairwise
 from holdfast.late_pattern import late
 from holdfast.parsers.log_lines.line_heads import text_of
 
-Shape = tuple[str, int]  # a line without its numbers, and how many it has
-Row = tuple[int, tuple[str, ...]]  # the number of a line, and the numbers on it
+Shape = tuple[str, int]  # a line without its numbers, and their count
+Row = tuple[int, tuple[str, ...]]  # the number of a line, and the numbers in it
 LINES_MIN = 4
 LINE_BYTES_MAX = 600
 NUMBER = late(r"(?<![\w.:])[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]*\.\d)")
-# What repeats with a number that rises and is no work: retries, waits, or complaints.
+# Words of lines that repeat with a rising number and show no progress: retries, waits, errors.
 NO_WORK = late(
     r"(?i)\b(?:retr(?:y|ies|ying)|attempts?|wait(?:ing|ed)?|timed? ?out|timeout|heartbeat|error|fail(?:ed|ure)?|warn(?:ing)?|stuck|blocked|lost|unreachable|refused)\b"
 )
@@ -31,7 +33,7 @@ LETTER = late(r"[^\W\d_]")
 
 
 def counting_on(lines: Sequence[bytes]) -> int | None:
-    """The number of the line that starts four counting lines at the end; None if there are none."""
+    """Returns the number of the line that starts the last four counting lines; None if there are none."""
     rows: dict[Shape, list[Row]] = defaultdict(list)
     pairs: dict[tuple[Shape, Shape], list[Row]] = defaultdict(list)
     above: tuple[int, Shape, list[str]] | None = None
@@ -57,8 +59,11 @@ def counting_on(lines: Sequence[bytes]) -> int | None:
 
 
 def _begin_of(seen: Sequence[Row]) -> int | None:
-    """Of lines of one shape: where the last four begin of which one number rises while a fraction changes: whoever
-    numbers or stamps all lines alike measures nothing."""
+    """Returns where the last four lines of one shape begin in which one number rises while a fraction
+    changes.
+
+    A rising number alone, such as a line number or time stamp, measures nothing.
+    """
     if len(seen) < LINES_MIN:
         return None
     columns = _columns(seen)
@@ -68,7 +73,9 @@ def _begin_of(seen: Sequence[Row]) -> int | None:
 
 
 def _begin_below(seen: Sequence[Row], headed: int) -> int | None:
-    """Of pairs of lines: the upper one counts and below it a fraction changes that is no clock."""
+    """Returns where the last four pairs of lines begin of which the upper counts and the lower has a changing
+    fraction.
+    """
     if len(seen) < LINES_MIN:
         return None
     columns = _columns(seen)

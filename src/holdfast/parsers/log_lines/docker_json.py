@@ -24,13 +24,13 @@ _decoder = msgspec.json.Decoder(Record)
 
 
 def is_docker_json(head: bytes) -> bool:
-    """True if the first lines all have the form of Docker's logs."""
+    """Returns whether the first lines all have the form of Docker's logs."""
     lines = [line for line in head.split(b"\n", PROOF_LINES)[:PROOF_LINES] if line.strip()]
     return bool(lines) and all(_record(line) is not None for line in lines)
 
 
 def unwrapped(line: bytes) -> bytes:
-    """The container's line, without a line end; unchanged if it has another form or is cut off."""
+    """Returns the container's line, without a line end; unchanged if it has another form or is truncated."""
     record = _record(line)
     if record is None:
         return line

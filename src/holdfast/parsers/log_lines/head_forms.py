@@ -1,11 +1,14 @@
-"""Patterns of the prefixes that launchers, loggers and kernels put before a line, for `line_heads`. Only data.
+"""Patterns of the prefixes that launchers, loggers and kernels put before a line, for `line_heads`.
 
-Groups: rank, local (rank), worker, task (of srun), host, device, pid, up_us (since boot), epoch_ms, at and ran_on
-(time and host of a Slurm notice). Each form begins where the one before it ended, takes at most one space behind
-itself, so that an indent stays, and bounds what it repeats.
+Data only.
 
-source: torch, distributed/elastic/multiprocessing; srun(1) --label; mpirun(1) --tag-output; NCCL, src/debug.cc; Ray,
-_private/ray_logging; vLLM, utils/system_utils.py; Composer; Megatron and NeMo loggers; Ascend plog; RFC 3164, RFC 5424
+Groups: rank, local (rank), worker, task (of srun), host, device, pid, up_us (since boot), epoch_ms, at and
+ran_on (time and host of a Slurm notice). Each form begins at the end of the previous one, includes at most
+one space after it, so that indentation stays, and limits its repetitions.
+
+source: torch, distributed/elastic/multiprocessing; srun(1) --label; mpirun(1) --tag-output; NCCL,
+src/debug.cc; Ray, _private/ray_logging; vLLM, utils/system_utils.py; Composer; Megatron and NeMo loggers;
+Ascend plog; RFC 3164, RFC 5424
 """
 
 import re
@@ -23,7 +26,7 @@ SYSLOG_LEVEL = r"(?:DEBUG|INFO|NOTICE|WARNING|ERR|CRIT|ALERT|EMERG)"  # of SONiC
 SOURCE_LINE = r"[\w./\\+<>-]{1,200}\.(?:py|pyx|cc|cpp|c|cu|cuh|h|hpp|rs|go|java|scala):\d{1,6}"
 RAY_HOST = r"(?:, (?:ip=)?(?P<host>[\w.:-]{1,60}))?"
 
-# A word before a colon is a host only where it is numbered as hosts are, and is no device, dtype, step or figure.
+# A word before a colon is a host only if it is numbered like a host, and is no device, dtype, step or metric.
 NO_HOST = (
     r"(?:[bf]p|bf|u?int|float|sha|md|utf|x|mlx|eth|ib|bond|en[opsx]|nvme|sd|dm|loop|tty|cuda|npu|hip|xpu|tpu|nvidia(?:-(?:nvswitch|nvlink|modeset|uvm|drm|fs))?|hfi"
     r"|nvswitch|rank|step|iter|iteration|epoch|layer|stage|fold|run|exp|experiment|top|acc|val|conv|fc|head|group|gpus"
@@ -57,7 +60,7 @@ BRACKET = (
 )
 PAREN = (
     rf"\(\w{{1,60}}(?:\[rank=| rank=)(?P<rank>\d{{1,7}})\]? pid=(?P<pid>\d{{1,9}}){RAY_HOST}\) ?",
-    # The rank among the workers of one engine: nothing but tensor parallelism numbers them here.
+    # The rank among the workers of one engine, which only tensor parallelism numbers here.
     r"\(Worker_TP(?P<rank>\d{1,7})(?:_EP\d{1,7})? pid=(?P<pid>\d{1,9})\) ?",
     rf"\((?:[\w.:<>\[\]=-]{{1,80}} )?pid=(?P<pid>\d{{0,9}}){RAY_HOST}\) ?",
     rf"\((?:raylet|gcs_server|autoscaler[^)]{{0,20}}|scheduler[^)]{{0,20}}){RAY_HOST}\) ?",
@@ -74,13 +77,13 @@ LETTER = (
     rf"srun: error: (?P<host>{HOST}): tasks? (?:(?P<task>\d{{1,6}})|\d[\d,-]{{0,200}}): ",
 )
 TALOSCTL = rf"(?P<host>{HOST}): (?:kern|daemon|user|syslog): {{1,8}}{KMSG_LEVEL}: (?=\[[12]\d{{3}}-)"
-# Only where the line begins: in the midst of it a word before a colon says what the line is about.
+# Only at the beginning of the line: later, a word before a colon is the subject of the line.
 DIGIT_FIRST = (
     TALOSCTL,
     r"(?P<task>\d{1,6}):(?: |$)",
     r"\d{1,3},\d{1,12},(?P<up_us>\d{1,18}),[-c](?:,[^;]{0,80})?;",
 )
-# More spaces are the indent of a source line, save before what torch itself writes: such logs were pasted indented.
+# More spaces are the indentation of a source line, except before torch's own prefixes, in indented pastes.
 SPACE_FIRST = (r" {1,3}(?P<task>\d{1,5}):(?: |$)", r" {1,12}(?=\[(?:rank|default)\d{1,7}\]:)")
 LETTER_FIRST = (
     TALOSCTL,
@@ -89,7 +92,7 @@ LETTER_FIRST = (
     r" (?:\xe2\x80\xba )?[a-z][a-z\d-]{0,40} (?:\xe2\x80\xba )?",
     rf"(?P<host>{HOST}) {{1,8}}\| ",
 )
-# Behind a stamp, by their first character. Loggers put names and the level there, in any order.
+# After a time stamp, by their first character. Loggers write names and the level there, in any order.
 LOGGER = (
     rf"(?:- |\| )?(?:[\w.<>:-]{{1,120}} - |\[[\w. -]{{1,80}}\] ?){{0,2}}\[?{LEVEL}\]? {{0,8}}(?:- |\| |: ?|(?<=   )|(?=\[)|$)"
     r"(?:[\w.:<>]{1,120} - |\[[\w.:]{1,80}\] )?"

@@ -1,5 +1,6 @@
-"""Finds the writer and time of a line from the prefix that launchers, loggers and kernels put before it. Pure, and
-never raises.
+"""Determines the writer and time of a log line from its prefix. Pure, and never raises.
+
+Launchers, loggers and kernels write such prefixes:
 
     [default3]:[rank11]: ...                        torchrun, torch            rank 11, local rank 3
     5: ...            [1,3]<stdout>: ...            srun --label, mpirun       rank 5, rank 3
@@ -13,16 +14,16 @@ never raises.
     Jan  2 03:04:05 gpu-07 kernel: [ 12.3] ...      syslog, dmesg, kmsg, journal JSON
     10.0.0.7: kern: warning: [2026-01-02T03:04:05Z]: ...    talosctl dmesg     host
 
-Only what is sure is told: a rank within a smaller process group is none, a size or a date is no rank. `log_names` does
-the same with the name of a log.
+Only certain values are returned: a rank within a smaller process group is no rank of the job, nor is a size
+or a date. `log_names` does the same with the name of a log.
 
-A number of srun --label is the rank where each task is one process, and the worker where a task starts several: then
-a line that says its rank, local rank or device shows it. `labels_are_nodes` finds such a line; whoever reads a whole
-log then calls `writer_of` with what it says.
+A number of srun --label is the rank if each task is one process, and the worker if a task starts several:
+then a line with a rank, local rank or device shows it. `labels_are_nodes` finds such a line; the reader of a
+whole log then passes the result to `writer_of`.
 
-source: torch, distributed/elastic/multiprocessing (prefixes, folders of --log-dir); srun(1); mpirun(1), --tag-output;
-Horovod, runner/common/util/safe_shell_exec.py; NCCL, src/debug.cc; Ray, _private/ray_logging; vLLM,
-utils/system_utils.py; systemd, journal export fields; kmsg
+source: torch, distributed/elastic/multiprocessing (prefixes, folders of --log-dir); srun(1); mpirun(1),
+--tag-output; Horovod, runner/common/util/safe_shell_exec.py; NCCL, src/debug.cc; Ray, _private/ray_logging;
+vLLM, utils/system_utils.py; systemd, journal export fields; kmsg
 """
 
 import re
@@ -38,25 +39,25 @@ from holdfast.parsers.log_lines.head_forms import ANYWHERE, AT_FIRST, BEHIND_STA
 from holdfast.parsers.log_lines.log_names import writer_of_name as writer_of_name
 from holdfast.parsers.log_lines.stamps import MONTHS, Stamp, stamp_at
 
-HEAD_MAX_BYTES = 600  # no head is longer; what stands behind is text
+HEAD_MAX_BYTES = 600  # no prefix is longer
 JSON_MAX_BYTES = 64 << 10
 PIECES_MAX = 10
 NUMBER_MAX = 10**7  # no rank, worker or device is higher
 COLOUR = late(rb"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
 
-# Anywhere near the beginning, where the head says no rank: a progress bar may stand before it.
+# A rank near the beginning of a line whose prefix has none, for example after a progress bar.
 RANK_LATER = late(
     r"\[(?:[Rr]ank|PG (?:ID )?0 (?:PG GUID 0)?[^\]]{0,40}[Rr]ank) (?P<rank>\d{1,7})\]|\[rank(?P<rank2>\d{1,7})\]:"
     rf"|srun: error: (?P<host>{HOST}): task (?P<task>\d{{1,6}}): ",
     re.ASCII,
 )
-KERNEL_UPTIME = late(r"\[ {0,6}\d{1,7}\.\d{6}\] ")  # padded and to the microsecond: no thread's number
+KERNEL_UPTIME = late(r"\[ {0,6}\d{1,7}\.\d{6}\] ")  # padded and with microseconds, unlike a thread number
 KERNEL_ONLY = (late(rf"(?P<host>{HOST}) kernel: ?", re.ASCII),)
 NUMBERS = {"rank": "rank", "local": "local_rank", "worker": "worker", "pid": "pid", "task": "task"}
 
 
 class Reading(Struct):
-    """Values found so far in the parts of one prefix."""
+    """The values found so far in the parts of one prefix."""
 
     rank: int | None = None
     local_rank: int | None = None
@@ -67,13 +68,13 @@ class Reading(Struct):
     pid: int | None = None
     stamp_s: float | None = None
     uptime_s: float | None = None
-    is_stamped: bool = False  # a program's own time is read: a number in brackets is now a thread, no uptime
+    is_stamped: bool = False  # after a program's time stamp, a number in brackets is a thread, no uptime
 
 
 def writer_of(line: bytes, by_name: Writer = NOBODY, *, labels_are_nodes: bool = False) -> Writer:
-    """The writer and time of the line; missing values come from `by_name`, except the time.
+    """Returns the writer and time of a line; missing values, except the time, are those of `by_name`.
 
-    A timestamp without a year takes that of `by_name.stamp_s`, see `parsers.stamps`.
+    A time stamp without a year gets that of `by_name.stamp_s`, see `parsers.stamps`.
     """
     reading, text = _read(line, by_name.stamp_s)
     if reading.rank is None and (later := RANK_LATER.search(text[:HEAD_MAX_BYTES].decode("latin-1"))):
@@ -83,18 +84,20 @@ def writer_of(line: bytes, by_name: Writer = NOBODY, *, labels_are_nodes: bool =
 
 
 def labels_are_nodes(line: bytes) -> bool:
-    """True if this line shows that srun labels in its log number workers, not ranks ("1: [rank13]: ...")."""
+    """Returns whether this line shows that srun labels in its log number workers, not ranks ("1: [rank13]:
+    ...").
+    """
     reading, _ = _read(line, None)
     return reading.task is not None and _is_node(reading)
 
 
 def text_of(line: bytes) -> bytes:
-    """The line without its prefix and colours; indentation is kept."""
+    """Returns the line without its prefix and colours; indentation is kept."""
     return _read(line, None)[1]
 
 
 def split_head(line: bytes, by_name: Writer = NOBODY) -> tuple[Writer, bytes]:
-    """Both results, from the prefix alone."""
+    """Returns the writer, and the line without its prefix. The writer is taken from the prefix alone."""
     reading, text = _read(line, by_name.stamp_s)
     return _writer(reading, by_name, labels_are_nodes=False), text
 
@@ -170,7 +173,7 @@ def _take(reading: Reading, match: re.Match[str]) -> None:
 
 
 def _json(line: bytes, reading: Reading) -> bytes | None:
-    """The message within a journal's, Docker's or a logger's JSON line; None if it is nothing of the kind."""
+    """Returns the message in a JSON line of the journal, Docker or a logger; None for other lines."""
     if len(line) > JSON_MAX_BYTES:
         return None
     try:
@@ -218,7 +221,9 @@ def _take_json(record: Mapping[str, object], reading: Reading) -> None:
 
 
 def _is_node(reading: Reading) -> bool:
-    """The label is no rank: the line says another one, or its device does not fit, for rank 1 never has GPU 3."""
+    """Returns whether the label is no rank: the line has a different one, or its device does not fit (rank 1
+    never has GPU 3).
+    """
     if reading.rank is not None:
         return reading.rank != reading.task
     if reading.local_rank is not None:

@@ -1,4 +1,4 @@
-"""Finds the writer of a log from its file name. Pure, and never raises.
+"""Determines the writer of a log from its file name. Pure, and never raises.
 
     run_ab12/attempt_0/3/stderr.log              torchrun --log-dir       local rank 3
     worker-0/rank-5.log    node_rank1/rank_5     most launch scripts      worker 0 and 1, rank 5
@@ -8,10 +8,11 @@
     atlas-b12.dmesg    syslog-atlas-b12.txt      a node's own log         host atlas-b12
     train-job-worker-1.log                       the name of a pod        host train-job-worker-1, worker 1
 
-Only what is sure is told. A date, a size, a job's id, an array's index and a rank within tensor, pipeline or other
-parallelism are no ranks; nor is the rank of a LoRA.
+Only certain values are returned. A date, a size, a job's id, an array's index and a rank within tensor,
+pipeline or other parallelism are no ranks; nor is the rank of a LoRA.
 
-source: torch, distributed/elastic/multiprocessing (folders of --log-dir); NCCL, NCCL_DEBUG_FILE; Kubeflow, pod names
+source: torch, distributed/elastic/multiprocessing (folders of --log-dir); NCCL, NCCL_DEBUG_FILE; Kubeflow,
+pod names
 """
 
 import re
@@ -26,7 +27,7 @@ TORCHRUN = late(
     r"(?:^|/)attempt_\d{1,5}/(?P<local>\d{1,5})/(?:std(?:out|err)\.log|error\.json)(?:\.(?:gz|zst))?$",
     re.ASCII,
 )
-# "tp_rank_3" and "mp_rank_00" number something else; "rank0-7" is many.
+# "tp_rank_3" and "mp_rank_00" are other kinds of ranks; "rank0-7" is several.
 RANK = late(
     r"(?<![A-Za-z])(?:(?P<of>[A-Za-z]{1,20})[-_.]?)?(?<![A-Za-z])(?P<word>[Rr]ank|RANK)[-_.=]{0,2}(?P<number>\d{1,6})"
     r"(?![A-Za-z0-9]|-\d{1,4}(?![\d-]))",
@@ -63,7 +64,7 @@ POD = late(
     r"(?<![A-Za-z0-9-])(?P<host>(?P<job>[a-z][a-z0-9]{0,60}(?:-[a-z0-9]{1,60}){0,12}?)-(?:worker|master|launcher|head)-\d{1,5})(?![A-Za-z0-9-])",
     re.ASCII,
 )
-# What names a host all alone, and what does so as the end of a longer name ("compute-hpc-node-73").
+# Names of hosts, alone or as the end of a longer name ("compute-hpc-node-73").
 HOST = late(
     r"(?:ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z0-9-]+)*\.internal|ip-\d{1,3}(?:-\d{1,3}){3}|(?:\d{1,3}\.){3}\d{1,3}"
     r"|nid\d{3,8}|x\d{3,5}c\d+s\d+b\d+n\d+|r\d{1,3}i\d{1,3}n\d{1,3}|[a-z]{1,4}\d{1,5}n\d{1,5}"
@@ -72,14 +73,14 @@ HOST = late(
 )
 SIZES = late(r"gpu-?(?:16|32|64|96|128|256|512|1024|2048|4096)")
 HOST_WORDS = frozenset("compute hpc cluster rack gpu cpu dgx hgx a100 h100 h200 b200 v100 mi300x".split())
-# A node's own log is called after it, whatever it is called.
+# The kernel log of a node contains the node's name, of any form.
 KERNEL_LOG = r"(?:dmesg|kmsg|kern(?:el)?|syslog|messages|journal(?:ctl)?)"
 NAMED_HOST = r"(?P<host>[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+){0,6})"
 OF_A_HOST = (
     late(rf"{NAMED_HOST}[._-]{KERNEL_LOG}(?:[._-](?:log|txt|json|out|T|gz|zst|\d{{1,8}}))*", re.ASCII),
     late(rf"{KERNEL_LOG}[._-]{NAMED_HOST}(?:[._-](?:log|txt|json|out|gz|zst))*", re.ASCII),
 )
-# Words that say what a log is, not whose.
+# Words for the contents of a log, not for its writer.
 NOISE = frozenset(
     "job log logs out err stdout stderr output slurm train training trainer debug nccl trace run data dataloader loader"
     " pytorch torch ray dask local my the".split()
@@ -89,9 +90,9 @@ DATE = late(r"(?<!\d)(?P<year>20\d\d)(?P<s>[-_]?)(?P<month>[01]\d)(?P=s)(?P<day>
 
 
 def writer_of_name(name: str) -> Writer:
-    """Rank, local rank, worker and host from the path, the file's own name before its folders.
+    """Returns rank, local rank, worker and host from a path, by the file's own name before its folders.
 
-    `stamp_s`: the day in the name, if any; it completes timestamps without a year.
+    `stamp_s`: the day in the name, if any; it completes time stamps without a year.
     """
     parts = [part[:PART_MAX] for part in re.split(r"[\\/]+", name[-8192:]) if part][-PARTS_MAX:]
     found: dict[str, int | float | str] = {}
@@ -125,7 +126,7 @@ def _numbers(part: str) -> dict[str, int]:
 
 
 def _host(part: str) -> str:
-    """The host in one part of a path; "" where none is sure."""
+    """Returns the host in one part of a path; empty if none is certain."""
     if pod := POD.search(part):
         if all(word in NOISE for word in pod["job"].split("-")):
             return ""
@@ -138,7 +139,7 @@ def _host(part: str) -> str:
 
 
 def _named(found: re.Match[str] | None) -> str:
-    """A name with a digit, and with a word of its own."""
+    """Returns a name that has a digit and a word that is not in the list of common words; else empty."""
     name = found["host"] if found else ""
     words = [word.rstrip("0123456789") for word in name.lower().split("-")]
     is_name = any(map(str.isdigit, name)) and any(word and word not in NOT_NAMES for word in words)
@@ -146,7 +147,7 @@ def _named(found: re.Match[str] | None) -> str:
 
 
 def _prefix(before: str) -> str:
-    """ "compute-hpc-" of "slurm-12-compute-hpc-": words that belong to the name of the host that follows."""
+    """Returns the words before a host's name that belong to it: "compute-hpc-" of "slurm-12-compute-hpc-"."""
     words: list[str] = []
     for word in reversed(before.split("-")[:-1]):
         if word not in HOST_WORDS:

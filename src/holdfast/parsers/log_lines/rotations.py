@@ -11,7 +11,7 @@ PART = late(
 
 
 def streams(names: Collection[str]) -> list[list[str]]:
-    """Logs with several parts, oldest part first.
+    """Returns the rotated logs among these files, each as a list of its parts, oldest part first.
 
     A part counts only if its base file exists: `out.0` beside `out.1` are logs of two ranks.
     """
@@ -21,7 +21,7 @@ def streams(names: Collection[str]) -> list[list[str]]:
         found = PART.fullmatch(name)
         if found and found["base"] in known:
             number, date = found["number"], found["date"]
-            # What has a date was put away before what has a number only: no log has both for long.
+            # Parts with a date are older than parts with only a number; logs rarely have both.
             age = -float(number) if number is not None else float("-inf")
             parts[found["base"]].append((age, "".join(filter(str.isdigit, date or "")), name))
     return [[*(name for _, _, name in sorted(of)), base] for base, of in sorted(parts.items())]

@@ -71,7 +71,7 @@ _HARMLESS = late(
 _PEM = late(r"(-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)((?:(?!-----)[\s\S]){0,16384})")
 _PEM_TEXT = late(r"[A-Za-z0-9+/=]{8,}")
 
-# What a line must hold, in small letters, for any of the rules to find something in it: most lines hold nothing.
+# Substrings, in lower case, one of which is in every line that a rule can match; most lines contain none.
 _SIGNS = (
     *(
         "akia",
@@ -120,7 +120,7 @@ _SIGNS = (
 
 
 def masked(text: str) -> str:
-    """The text with each secret replaced by `***`; the number of lines is unchanged."""
+    """Returns the text with each secret replaced by `***`; the number of lines is unchanged."""
     small = text.lower()
     signs = [sign for sign in _SIGNS if sign in small]
     if not signs:
@@ -158,5 +158,5 @@ def _without_random_value(found: re.Match[str]) -> str:
 
 
 def _is_random(value: str) -> bool:
-    """Digits and letters mixed, long, and no path."""
+    """Returns whether a value looks random: long, with digits and letters mixed, and no path."""
     return bool(_RANDOM.fullmatch(value)) and not value.startswith(("/", "./", "../", "~"))

@@ -1,13 +1,13 @@
-"""Reads the timestamp at a given position of a line. Pure, and never raises for what it reads.
+"""Parses the time stamp at a given position of a line. Pure, and never raises on its input.
 
     2026-11-20 21:45:36,123      2026-11-20T21:45:36.1+01:00   [2026-11-20 21:45:36.12]   11/20/2026 21:45:36
     Nov 20 21:45:36              Nov 20 2026 21:45:36          [Fri Nov 20 21:45:36 2026]
     W1120 21:45:36.003000        [E724 08:34:00.939 ...        I20261120 21:45:36.1       INFO 11-20 21:45:36
     [   12.345678]               [123456.789][  T12]           1795211136.123456          21:45:36
 
-A stamp without a zone is read as UTC. One without a year gets the year that brings it nearest to `near_s`, and one
-without a date its day; where nobody knows `near_s` they fall into the years 2000 and 1990, far from each other and
-from real ones: stamps of one form compare among themselves, and never by chance with others.
+A stamp without a zone is read as UTC. One without a year gets the year that brings it nearest to `near_s`,
+and one without a date its day; if `near_s` is unknown, they get the years 2000 and 1990, far from each other
+and from real ones: stamps of one form can be compared with each other, and never by chance with others.
 
 source: glog and absl, RawLog; Linux, kernel/printk/printk.c; dmesg(1); RFC 3164; Ascend plog
 """
@@ -36,7 +36,7 @@ ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
 WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
 EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
 
-# By the first character behind a "[". Tried in this order.
+# By the first character, after a "[" if there is one. Tried in this order.
 DIGIT_FORMS = tuple(
     late(form, re.ASCII)
     for form in (
@@ -63,13 +63,16 @@ GLOG_FORMS = tuple(
         rf"[IWEFCDV]\d{{4}} 00:00:{EPOCH}",
     )
 )
-# Whole seconds only before a space: "[1]:" counts something.
+# Whole seconds only before a space: "[1]:" is a counter.
 UPTIME = late(r"\[ {0,6}(?P<up>\d{1,9}\.\d{1,9}|\d{1,12}(?=\] ))\](?:\[ *[TC]\d{1,9}\])?", re.ASCII)
 UPTIME_DELTA = late(r"\[ {0,6}[<+] *[+\d.]{1,20}>?\]", re.ASCII)
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
-    """A time, and the offset after it. Both None: a time that says nothing by itself, such as dmesg's deltas."""
+    """A time stamp, and the offset after it.
+
+    Both times None: one without information, such as dmesg's deltas.
+    """
 
     stamp_s: float | None = None
     uptime_s: float | None = None
@@ -77,7 +80,9 @@ class Stamp(Struct, frozen=True, kw_only=True):
 
 
 def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
-    """The timestamp that begins at `place`, including its brackets and one space after it; None if there is none."""
+    """Returns the time stamp that begins at `place`, including its brackets and one space after it; None if
+    there is none.
+    """
     is_bracketed = text.startswith("[", place)
     if is_bracketed:
         if up := UPTIME.match(text, place):
@@ -93,7 +98,7 @@ def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None
 
 
 def _forms(begin: str) -> tuple[re.Pattern[str], ...]:
-    """Those that may begin so: most of what is asked for is no stamp."""
+    """Returns the patterns that can match text with this beginning; most text is no time stamp."""
     if begin[:1] in DIGITS:
         return DIGIT_FORMS if begin else ()
     if begin[1:] in DIGITS:
@@ -110,7 +115,7 @@ def _behind(text: str, end: int, *, is_bracketed: bool) -> int:
 def _uptime(up: re.Match[str], text: str) -> Stamp:
     value = float(up["up"])
     end = _behind(text, up.end(), is_bracketed=False)
-    # A kernel's bracket of that size would be 31 years of uptime: UCX and journalctl -o short-unix write the epoch.
+    # As uptime this would be 31 years: UCX and journalctl -o short-unix write seconds since the epoch.
     return Stamp(stamp_s=value, end=end) if value >= 1e9 else Stamp(uptime_s=value, end=end)
 
 
@@ -139,7 +144,7 @@ def _seconds(match: re.Match[str], near_s: float | None) -> float | None:
 
 
 def _clock_s(part: dict[str, str | None]) -> float | None:
-    """Seconds of the day."""
+    """Returns the seconds since midnight; None for an invalid time of day."""
     hour = int(part["h"] or 0)
     if half := part.get("half"):
         hour = hour % 12 + 12 * (half == "PM")
@@ -166,7 +171,10 @@ def _zone_s(zone: str | None) -> int:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970 of a day of the Gregorian calendar. The year begins in March here: the odd day comes last."""
+    """Returns the days since 1970 of a date of the Gregorian calendar.
+
+    Internally the year begins in March.
+    """
     year -= month <= 2
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return year * 365 + year // 4 - year // 100 + year // 400 + of_year - 719468

@@ -1,20 +1,22 @@
-"""Cuts a stream of bytes into lines, in bounded memory. Pure; never decodes and never raises on its input.
+"""Splits a stream of bytes into lines, in bounded memory. Pure; never decodes and never raises on its input.
 
-A carriage return ends a line like a newline, so each refresh of a progress bar is a line; both together end one line.
-A line longer than the limit is returned cut and marked at once, and its rest is dropped.
+A carriage return ends a line like a newline, so each refresh of a progress bar is a line; both together end
+one line. A line longer than the limit is returned truncated and marked at once, and its rest is dropped.
 """
 
 from holdfast.late_pattern import late
 
 LINE_BYTES_MAX = 64 << 10
 CUT_MARK = b" [line cut]"
-# A carriage return that begins a line means nothing: `\n\r 10%` is one line end, not two.
+# A carriage return at the beginning of a line is ignored: `\n\r 10%` has one line end, not two.
 LINE_END = late(rb"\n\r++(?!\n)|\r++\n?|\n")
 ANY_END = late(rb"[\r\n]")
 
 
 class LineCutter:
-    """Holds the unfinished line between two calls: at most `line_bytes_max` bytes."""
+    """Splits blocks of bytes into lines; keeps the unfinished line between calls, at most `line_bytes_max`
+    bytes.
+    """
 
     def __init__(self, line_bytes_max: int = LINE_BYTES_MAX) -> None:
         self._line_bytes_max = line_bytes_max
@@ -25,7 +27,7 @@ class LineCutter:
 
     @property
     def held_bytes(self) -> int:
-        """Size of the unfinished line in bytes."""
+        """The size of the unfinished line in bytes."""
         return len(self._held)
 
     def skip_line(self) -> None:
@@ -35,7 +37,7 @@ class LineCutter:
         self._after_return = False
 
     def feed(self, block: bytes) -> list[bytes]:
-        """The lines completed by this block, without line ends."""
+        """Returns the lines completed by this block, without line ends."""
         block = self._without_leftovers(block)
         if not block:
             return []
@@ -55,7 +57,7 @@ class LineCutter:
         return lines
 
     def flush(self) -> bytes | None:
-        """The unfinished line, before its end; None if there is none. Later data starts a new line."""
+        """Returns the unfinished line before its end; None if there is none. Later data starts a new line."""
         if not self._held:
             return None
         line, self._held = self._held, b""
@@ -63,7 +65,7 @@ class LineCutter:
         return line
 
     def _without_leftovers(self, block: bytes) -> bytes:
-        """The block without the end of a line already given."""
+        """Returns the block without the rest of a line that was returned already."""
         if self._after_return and block.startswith(b"\n"):
             block = block[1:]
             self._after_return = False

@@ -20,8 +20,8 @@ NUMBERS = (
     b'MESSAGE":[',
     b'MESSAGE" : [',
     b'MESSAGE": [',
-)  # the last is what a program writes that keeps the journal's lines
-# Colours and other orders to a terminal.
+)  # the last form is that of programs that store journal lines
+# Colours and other terminal escape sequences.
 CONTROL = late(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07|\x1b\\)?|[ -/][0-~]|[0-~])")
 
 _numbers = msgspec.json.Decoder(list[int])
@@ -29,9 +29,9 @@ Unwrap = Callable[[bytes], bytes]
 
 
 def unwrapper_of(head: bytes) -> Unwrap | None:
-    """The function that unwraps lines of a log that begins so; None for plain lines.
+    """Returns the function that unwraps the lines of a log with this beginning; None for plain lines.
 
-    It takes lines, and returns equally many.
+    The function takes lines, and returns equally many.
     """
     if docker_json.is_docker_json(head):
         return _of_docker
@@ -42,12 +42,12 @@ def unwrapper_of(head: bytes) -> Unwrap | None:
 
 
 def unwrapped(line: bytes) -> bytes:
-    """A line of either form, unwrapped if the form is known."""
+    """Returns the unwrapped line; unchanged if its form is unknown."""
     return of_journal(line) if _is_journal((line,)) else docker_json.unwrapped(line)
 
 
 def of_journal(line: bytes) -> bytes:
-    """The journal's line with its message as text; the same object if it is text already."""
+    """Returns the journal's line with its message as text; the same object if it is text already."""
     for begun in NUMBERS:
         line = _of_journal(line, begun)
     return line

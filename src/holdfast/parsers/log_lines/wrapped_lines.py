@@ -1,7 +1,8 @@
-"""Rejoins lines that a terminal wrapped at its width, as in copied output.
+"""Rejoins lines that a terminal wrapped at its width, as in copied output. Pure.
 
-A log counts as wrapped if several lines have the maximum width, most of these end inside a word, and the following
-lines begin like no line of the log. Rows of tables, rules and steps of equal length stay unchanged.
+A log counts as wrapped if several lines have the maximum width, most of these end inside a word, and the
+following lines do not begin like other lines of the log. Rows of tables, rules and steps of equal length stay
+unchanged.
 """
 
 import re
@@ -10,17 +11,17 @@ from itertools import pairwise
 
 HEAD_BYTES = 64 << 10
 WIDTH_MIN, WIDTH_MAX = 40, 400
-FULL_MIN = 3  # lines of that width, of different words
-WIDTHS = (80, 120, 132)  # of terminals, mostly: fewer are enough
+FULL_MIN = 3  # lines of full width, with different words
+WIDTHS = (80, 120, 132)  # usual widths of terminals, for which fewer lines are enough
 MANY = 10
-CUT_WORDS_MIN = 0.4  # of them end in the midst of a word, as a cut anywhere mostly does
+CUT_WORDS_MIN = 0.4  # minimum share of full lines that end inside a word
 CUT_WORDS_OF_MANY = 0.15
-ALIKE_MAX = 0.25  # of them may be followed by one that begins like it
+ALIKE_MAX = 0.25  # maximum share of full lines whose next line begins like a line of the log
 ALIKE_OF_MANY = 0.1
-HEADS_MIN = 0.8  # of its lines begin as lines do
+HEADS_MIN = 0.8  # minimum share of lines that begin like a line of a log
 SHAPE_BYTES = 8
 TABLE_PART = 0.8
-# A line of the width by chance is followed by one that begins as lines do, not as the rest of one.
+# A line that has the full width by chance is followed by one that begins like a line of a log.
 BEGINS = re.compile(
     rb"\s*(?:\[?\(?\d{4}[-/]\d\d[-/]\d\d|\[?\d\d:\d\d:\d\d|\[(?:rank|default)?\d+\]|<\d+>|\[ *\d+\.\d+\] |Traceback \(|File \""
     rb"|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|[\w.]*(?:Error|Exception|Interrupt)(?::|$))"
@@ -31,17 +32,20 @@ _LETTERS = bytes.maketrans(
 
 
 def width_of(head: bytes) -> int:
-    """The width in characters; 0 for unwrapped lines. `head`: the log's beginning, without colours."""
+    """Returns the width in characters at which the lines were wrapped; 0 if they were not.
+
+    `head`: start of the log, uncoloured.
+    """
     lines = head[:HEAD_BYTES].split(b"\n")
     width = max(map(len if head.isascii() else _columns, lines))
     if not WIDTH_MIN <= width <= WIDTH_MAX:
         return 0
     if sum(_columns(line) == width for line in lines) >= TABLE_PART * sum(map(bool, lines)):
-        return 0  # a table: what is cut leaves shorter ends
+        return 0  # a table: rows of wrapped text would end with shorter lines
     reaching = [(line, after) for line, after in pairwise(lines) if len(line) >= width]
     full = [(line, after) for line, after in reaching if _columns(line) == width and _is_text(line)]
     if len(full) < (1 if width in WIDTHS else FULL_MIN):
-        return 0  # most logs, soon
+        return 0  # the case of most logs
     after_full = {id(after) for _, after in full}
     heads = [BEGINS.match(line) is not None for line in lines if line and id(line) not in after_full]
     if sum(heads) >= HEADS_MIN * len(heads):  # in such a log, what has none goes on with the line before
@@ -59,7 +63,7 @@ def width_of(head: bytes) -> int:
 
 
 def joints(text: bytes, ends: Sequence[int], width: int) -> Iterator[int]:
-    """Line ends of the text, by number, that only the terminal inserted."""
+    """Yields the indexes of line ends that only the terminal inserted."""
     begin = 0
     for number, end in enumerate(ends):
         if width <= end - begin <= 4 * width and end + 1 < len(text) and _columns(text[begin:end]) == width:
@@ -74,7 +78,7 @@ def _columns(line: bytes) -> int:
 
 
 def _is_text(line: bytes) -> bool:
-    """No rule across the screen, no row of a table."""
+    """Returns whether a line is neither a rule across the screen nor a row of a table."""
     return len(set(line)) > 6 and line[-1:] not in (b"|", b"+")
 
 

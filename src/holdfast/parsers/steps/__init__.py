@@ -1,1 +1,1 @@
-"""Reads step lines: forms, columns, progress bars, times, values, event files. Pure."""
+"""Parses step lines: forms, columns, progress bars, times, values, event files. Pure."""

@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into texts of whole lines, and finds lines with marks in them. Pure."""
+"""Splits a stream of bytes into texts of whole lines, and finds lines that announce a pause. Pure."""
 
 from holdfast.parsers.log_lines.text import ANY_END
 from holdfast.parsers.steps.forms import MARK_WORDS
@@ -8,8 +8,9 @@ MARK_BYTES = tuple(word.encode() for word in MARK_WORDS)
 
 
 class TextCutter:
-    """Holds the incomplete line at a block's end: at most LINE_BYTES_MAX bytes; the rest of a longer line is
-    dropped.
+    """Splits blocks of bytes at line ends, and keeps the incomplete line at a block's end.
+
+    It keeps at most LINE_BYTES_MAX bytes; the rest of a longer line is dropped.
     """
 
     def __init__(self) -> None:
@@ -17,7 +18,10 @@ class TextCutter:
         self._skipping = False
 
     def feed(self, block: bytes) -> bytes:
-        """The lines completed by this block, without the last line end. A carriage return counts as one."""
+        """Returns the lines completed by this block, without the last line end.
+
+        A carriage return counts as one.
+        """
         if self._skipping:
             end = ANY_END.search(block)
             if end is None:
@@ -35,13 +39,13 @@ class TextCutter:
         return text
 
     def flush(self) -> bytes:
-        """Returns the held text."""
+        """Returns the incomplete line."""
         rest, self._tail = self._tail, b""
         return rest
 
 
 def lines_with_marks(text: bytes) -> set[bytes]:
-    """Lines with one of the marks' words."""
+    """Returns the lines with a word of checkpoints, evaluations or compilations."""
     found = set()
     for word in MARK_BYTES:
         place = text.find(word)

@@ -1,8 +1,8 @@
 """Parses many lines of one form at once, if they consist of similar parts between separators. Pure.
 
-The position of each value is learned from one fully parsed line: in which part, after which words. Lines of equal
-length are cut at the same offsets, others at the separators. For lines with other words, or another number of parts,
-the result is None, and they are parsed in smaller groups, finally one by one.
+The position of each value is learned from one fully parsed line: in which part, after which words. Lines of
+equal length are split at the same offsets, others at the separators. For lines with other words, or another
+number of parts, the result is None, and they are parsed in smaller groups, finally one by one.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from holdfast.parsers.steps.reading import FormReader
 from holdfast.parsers.steps.values import SECONDS
 
 WHOLE = ("step", "total", "sequence")
-STEADY = ("total", "sequence", "batch")  # the same in most lines
+STEADY = ("total", "sequence", "batch")  # values that are equal in most lines
 VALUES = ("step", "total", "time", "loss", "batch", "rate", "sequence", "data")
 NUMBER_MAX = 10**15
 LINE_BYTES_MAX = 2000
 
 
 class Columns(Struct, gc=False):
-    """Values of many lines, one list for each. None: these lines lack it. Times in seconds."""
+    """The values of many lines, one list for each kind; None if these lines lack it. Times in seconds."""
 
     numbers: list[int]
     times: list[float]
@@ -37,7 +37,9 @@ class Columns(Struct, gc=False):
 
 
 class _Part(Struct, frozen=True):
-    """A value stands in part `index` from `start` to `stop` (None: to the end of the part), between words and end."""
+    """The position of a value: in part `index`, from `start` to `stop` (None: to the end), between `words`
+    and `end`.
+    """
 
     index: int
     words: bytes
@@ -47,7 +49,9 @@ class _Part(Struct, frozen=True):
 
 
 class _Fixed(Struct, frozen=True):
-    """Lines of one length: `row` cuts a line and its end; of the pieces, `texts` are ever the same."""
+    """The layout of lines of one length: `row` splits a line at fixed offsets; `texts`: the pieces that are
+    always equal.
+    """
 
     row: Row
     texts: dict[int, bytes]
@@ -56,20 +60,20 @@ class _Fixed(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """The common layout of lines."""
+    """The common layout of similar lines, by which they are parsed at once."""
 
     separator: bytes
-    count: int  # of parts in a line
+    count: int  # number of parts in a line
     parts: dict[str, _Part]
     unit_s: float
-    stamp: tuple[int, int] | None  # where in the first part a time stands
-    head: bytes  # before the stamp, or before the step
-    first_head: bytes  # all that stands before the step in the line that was learned from
+    stamp: tuple[int, int] | None  # position of the time stamp in the first part
+    head: bytes  # text before the time stamp, or before the step
+    first_head: bytes  # text before the step in the line from which the layout was learned
     fixed: _Fixed | None
 
 
 def learn(reader: FormReader, line: bytes) -> Layout | None:
-    """The layout of lines like this one; None if they cannot be parsed together."""
+    """Returns the layout of lines like this one; None if they cannot be parsed together."""
     separator = reader.form.separator.encode()
     spans = reader.spans(line)
     if not separator or not {"step", "time"} <= set(spans) <= {*VALUES, "unit"} or len(line) > LINE_BYTES_MAX:
@@ -104,7 +108,7 @@ def learn(reader: FormReader, line: bytes) -> Layout | None:
 def _parts(
     index: int, text: bytes, place: int, inside: dict[str, tuple[int, int]]
 ) -> dict[str, _Part] | None:
-    """The values in one part: one alone, or step and total."""
+    """Returns the values in one part, a single one or step and total; None if it has others."""
     if not inside:
         return {}
     if set(inside) == {"step", "total"}:
@@ -127,7 +131,7 @@ def _parts(
 def _fixed(
     line: bytes, parts: dict[str, _Part], places: Sequence[tuple[int, int]], stamp: tuple[int, int] | None
 ) -> _Fixed | None:
-    """How to cut lines as long as this one; None where a value is followed by words."""
+    """Returns how to split lines of this length at fixed offsets; None if a value is followed by words."""
     if any(part.end for part in parts.values()):
         return None
     cuts: dict[int, tuple[int, str]] = {}  # from: to, what
@@ -166,7 +170,7 @@ def _fixed(
 
 
 def read(layout: Layout, text: bytes, heads: Heads) -> Columns | None:
-    """The values of all lines of a text; None if a line differs."""
+    """Returns the values of all lines of a text; None if a line differs."""
     try:
         if layout.fixed is not None and (len(text) + 1) % layout.fixed.row.size == 0:
             found = _read_fixed(layout, layout.fixed, text, heads)
@@ -178,7 +182,7 @@ def read(layout: Layout, text: bytes, heads: Heads) -> Columns | None:
 
 
 def _read_fixed(layout: Layout, fixed: _Fixed, text: bytes, heads: Heads) -> Columns | None:
-    """Lines of one length. raises: ValueError"""
+    """Parses lines of one length. raises: ValueError"""
     columns = list(zip(*fixed.row.iter_unpack(text + b"\n"), strict=True))
     for place, expected in fixed.texts.items():
         if set(columns[place]) != {expected}:
@@ -191,7 +195,7 @@ def _read_fixed(layout: Layout, fixed: _Fixed, text: bytes, heads: Heads) -> Col
 
 
 def _read_parts(layout: Layout, text: bytes, heads: Heads) -> Columns | None:
-    """Lines of any length. raises: ValueError"""
+    """Parses lines of different lengths. raises: ValueError"""
     separator = layout.separator
     count = text.count(b"\n") + 1
     whole = b"\n" + text.replace(b"\n", separator + b"\n")
@@ -220,14 +224,14 @@ def _read_parts(layout: Layout, text: bytes, heads: Heads) -> Columns | None:
 
 
 def _numbers(name: str, texts: Sequence[bytes]) -> list[int] | list[float]:
-    """raises: ValueError"""
+    """Converts the texts of one kind of value to numbers. raises: ValueError"""
     if name in STEADY and len(set(texts)) == 1:
         return [float(texts[0])] * len(texts) if name == "batch" else [int(texts[0])] * len(texts)
     return list(map(int, texts)) if name in WHOLE else list(map(float, texts))
 
 
 def _begin_alike(layout: Layout, part: _Part, whole: bytes, count: int) -> bool:
-    """Whether the words before the value are the same in all lines."""
+    """Returns whether the words before the value are equal in all lines."""
     if part.index:
         return whole.count(layout.separator + part.words) == count
     if layout.stamp is None:

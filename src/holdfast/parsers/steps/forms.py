@@ -18,8 +18,8 @@ MARK_WORDS = (
     "alidat",
     "ompil",
     "rofil",
-)  # one of them is in every line that is a mark
-PROOFS = "\n[[proof]]"  # behind it no form stands
+)  # every line that announces a pause contains one of them
+PROOFS = "\n[[proof]]"  # all forms of a file stand before it
 USER_ID = "own-pattern"
 USER_PATTERN_MAX = 2000
 PROVED = (
@@ -41,15 +41,18 @@ NESTED_REPEAT = late(r"\((?:\?:|\?P<\w+>)?(?:[^()\\]|\\.)*[+*](?:[^()\\]|\\.)*\)
 
 
 class StepFormError(ValueError):
-    """A form is invalid; the message names file or pattern, place and cause."""
+    """Raised for an invalid step form; the message names file or pattern, position and error."""
 
 
 def parse(text: str, name: str) -> tuple[StepForm, ...]:
-    """The forms in one TOML file, with the lines that test them. `name`: for messages. raises: StepFormError"""
+    """Parses the forms in one TOML file, with their test lines, and checks them.
+
+    `name`: the file's. raises: StepFormError
+    """
     file = _file(text, name)
     ids = {form.id for form in file.form}
     for of in {*(proof.of for proof in file.proof), *(miss.of for miss in file.miss)} - ids:
-        raise StepFormError(f"{name}: there are lines to prove the form {of!r}, which is not there")
+        raise StepFormError(f"{name}: there are test lines of the form {of!r}, which does not exist")
     forms = tuple(
         replace(
             form,
@@ -66,7 +69,10 @@ def parse(text: str, name: str) -> tuple[StepForm, ...]:
 
 
 def parse_unproved(text: str, name: str) -> tuple[StepForm, ...]:
-    """The forms without their test lines, unchecked: for files that were checked before. raises: StepFormError"""
+    """Parses the forms in one TOML file without checks and test lines, if it was checked before.
+
+    raises: StepFormError
+    """
     return _file(text.partition(PROOFS)[0], name).form
 
 
@@ -78,7 +84,7 @@ def _file(text: str, name: str) -> StepFormFile:
 
 
 def prove(form: StepForm) -> list[str]:
-    """Failed tests of a form, each in one sentence; empty if all its lines pass."""
+    """Returns the failed tests of a form, each in one sentence; empty if all its test lines pass."""
     wrong = _wrong_patterns(form)
     if wrong:
         return wrong
@@ -98,9 +104,9 @@ def prove(form: StepForm) -> list[str]:
 
 
 def from_pattern(pattern: str) -> StepForm:
-    """The form of a user's regular expression; its printed value counts as the time of one step.
+    """Returns the step form of a user's regular expression; its printed value counts as the time of one step.
 
-    raises: StepFormError, which says what is wrong and shows a line with its pattern
+    raises: StepFormError, which says what is wrong and shows an example line with its pattern
     """
     why = _wrong_user_pattern(pattern)
     if why:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from holdfast.late_pattern import late
 from holdfast.parsers.log_lines.stamps import stamp_at
 
-HEAD_BYTES_MAX = 400  # what stands farther from the beginning is text
+HEAD_BYTES_MAX = 400  # no prefix is longer
 REMEMBERED_MAX = 4096
 RANK = late(
     rb"\[rank\s?(\d{1,7})\]|\[(?:Rank|RANK|rank)[ :=](\d{1,7})\]|(?i:\brank)[:= ]\s?(\d{1,7})\b|^\s*(\d{1,6}): |\[RK(\d{1,6})\]"
@@ -19,7 +19,7 @@ RANK = late(
 FULL = late(
     rb"((?:19|20)\d\d)([-/.])([01]?\d)\2([0-3]?\d)[ T_]([0-2]?\d:[0-5]\d):([0-6]\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?"
 )
-# Where a stamp of another form may begin: a date or a time of day behind a bracket, a space or nothing.
+# Where a time stamp of another form may begin: a date or a time of day, after a bracket, a space or nothing.
 PLACE = late(
     rb"(?:^|(?<=[\s\[|(:]))(?=\[?\d{1,2}[/:-]\d\d|[IWE]\d{4}|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)|1\d{9}\.)"
 )
@@ -27,14 +27,14 @@ PLACES_MAX = 4
 
 
 class Heads:
-    """Parses prefixes of lines; remembers day and minute of a timestamp, which the next lines share."""
+    """Parses prefixes of lines; caches day and minute of a time stamp, which the next lines share."""
 
     def __init__(self) -> None:
         self._minutes: dict[bytes, float] = {}
         self._ranks: dict[bytes, int | None] = {}
 
     def rank(self, head: bytes) -> int | None:
-        """The rank that wrote the line, from the first match."""
+        """Returns the rank that wrote the line, from the first match; None if there is none."""
         head = head[:HEAD_BYTES_MAX]
         if not head or head.isspace():
             return None
@@ -51,7 +51,11 @@ class Heads:
         return found
 
     def stamp_s(self, head: bytes) -> tuple[float, bool] | None:
-        """The last timestamp, unless it repeats an earlier one, in seconds, and whether it has sub-second precision."""
+        """Returns the last time stamp, in seconds, and whether it has sub-second precision; None if there is
+        none.
+
+        A repetition of an earlier stamp in the line does not count.
+        """
         head = head[:HEAD_BYTES_MAX]
         match = FULL.search(head)
         if match is not None:
@@ -71,7 +75,7 @@ class Heads:
         return None
 
     def stamps_s(self, texts: Sequence[bytes]) -> list[float] | None:
-        """Times of texts that are only timestamps; None if one is not, or has a zone."""
+        """Returns the times of texts that consist of a time stamp; None if one does not, or has a zone."""
         minutes, found = self._minutes, []
         for text in texts:
             minute = minutes.get(text[:16])

@@ -1,8 +1,8 @@
 """Parses the steps of a training from its log, in any known form. Pure.
 
-Detects the form: all forms are tried on every line until one is certain. Framework-specific forms are accepted at
-their first line; a bar or a line of common words waits until its number has grown a few times, with its lines held
-back, and yields to a more informative form. Then everything is parsed by that one form.
+Detects the form: all forms are tried on every line until one is certain. Framework-specific forms are
+accepted at their first line; a bar or a line of common words waits until its number has grown a few times,
+with its lines held back, and is replaced by a more informative form. That one form then parses everything.
 """
 
 import re
@@ -23,21 +23,21 @@ from holdfast.parsers.steps.values import count, number
 SURE_AFTER = 3  # lines of growing steps, for forms that others may print too
 PREPARED_S_MAX = 10.0
 EPOCH = b"poch"
-SURE_BESIDE = 6  # where another form of the same trust was taken before
-HELD_MAX = 256  # lines of one form that wait
-WATCHED_RECORDS = 2000  # after so many nothing takes over from a form that is specific
+SURE_BESIDE = 6  # the same, after another form of the same trust was accepted
+HELD_MAX = 256  # lines held back per form
+WATCHED_RECORDS = 2000  # after this number of records, no other form replaces a framework-specific one
 UNEVEN = (b"\r", b"\x1b", b"\x08")
 ALIKE_MIN = 8
 UNSETTLED_LINES = 64
-REWRITTEN = late(rb"[\r\x08]+")  # a bar goes back by either
-JOINED_LINES_MAX = 4  # of a record that was wrapped
+REWRITTEN = late(rb"[\r\x08]+")  # a bar is redrawn after either
+JOINED_LINES_MAX = 4  # lines of one wrapped record
 STEM_BYTES = tuple(stem.encode() for stem in STEM_WORDS)
 STEMS = late(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
 Item = StepRecord | PhaseMark
 
 
 class Rival:
-    """A candidate: a form, or another bar of the same form. Its lines are held."""
+    """A candidate: a form, or another bar of the same form, with the lines that are held back for it."""
 
     def __init__(self, reader: FormReader) -> None:
         self.reader = reader
@@ -54,7 +54,7 @@ class Rival:
         self._best = found.number
 
     def is_long(self) -> bool:
-        """True if it is no bar, or one that has run longer than bars of preparations mostly do."""
+        """Returns whether it is no bar, or a bar that has run longer than most bars of preparations."""
         form = self.reader.form
         return (
             not form.is_bar
@@ -64,7 +64,7 @@ class Rival:
         )
 
     def stands(self) -> bool:
-        """True for a bar that has begun to grow, slowly, and is not at its end."""
+        """Returns whether it is a bar that grows slowly and is not at its end."""
         last = self.held[-1][0]
         return (
             self.reader.form.is_bar
@@ -74,7 +74,7 @@ class Rival:
         )
 
     def outlasts(self, seconds: float) -> bool:
-        """True if this bar has already run longer."""
+        """Returns whether this bar has already run longer than this."""
         last = self.held[-1][0].elapsed_s
         return last is not None and last > seconds
 
@@ -97,7 +97,7 @@ class StepLines:
         self._beside = ""  # whose lines stand beside the bar
         self._reads_all = any(not reader.literal and reader.form.trust >= SPECIFIC for reader in readers)
         self._odd_literals = [reader.literal for reader in readers if reader.literal and not reader.is_usual]
-        # For each trust, the forms that may take over from one of that trust; all of them under WORDS - 1.
+        # For each trust, the forms that may replace one with that trust; all of them at WORDS - 1.
         self._above = {
             trust: [(reader.literal, reader) for reader in readers if reader.form.trust > trust]
             for trust in {WORDS - 1, *(reader.form.trust for reader in readers)}
@@ -136,7 +136,7 @@ class StepLines:
 
     @property
     def iteration_lines(self) -> int:
-        """Number of distinct iteration records. A step printed by several ranks counts once."""
+        """The number of distinct iteration records. A step printed by several ranks counts once."""
         return self._line.iteration_lines if self._line else 0
 
     @property
@@ -152,7 +152,7 @@ class StepLines:
         return self._line.notes if self._line else ()
 
     def feed(self, lines: Sequence[bytes], at_s: float | None = None) -> list[Item]:
-        """Records in whole lines. `at_s`: when they were read, for lines without a timestamp."""
+        """Returns the records in whole lines. `at_s`: when they were read, for lines without a time stamp."""
         items: list[Item] = []
         for line in lines:
             if b"\r" in line or b"\x08" in line:
@@ -164,7 +164,7 @@ class StepLines:
         return items
 
     def feed_block(self, block: bytes, at_s: float | None = None) -> list[Item]:
-        """Records in a block of bytes; an incomplete line at its end waits for the next block."""
+        """Returns the records in a block of bytes; an incomplete line at its end waits for the next block."""
         text = self._cutter.feed(block)
         items: list[Item] = []
         if text and not self._is_settled():
@@ -178,14 +178,14 @@ class StepLines:
         return items
 
     def _is_settled(self) -> bool:
-        """Whether lines may be read many at once: nothing is held, and nothing else is looked for."""
+        """Returns whether lines may be parsed many at once: none is held back, and no other form is tried."""
         reader = self._reader
         if reader is None or not reader.form.separator or self._joined or self._is_wrapped or self._details:
             return False
         return not self._is_watching(reader)
 
     def _feed_text(self, text: bytes, at_s: float | None, items: list[Item]) -> None:
-        """Reads the iteration lines of a text, all at once where they look alike, and its marks."""
+        """Parses the iteration lines of a text, at once if they are similar, and its marks."""
         if any(byte in text for byte in UNEVEN):
             items += self.feed(text.split(b"\n"), at_s)
             return
@@ -194,7 +194,7 @@ class StepLines:
         self._feed_mixed(text.split(b"\n"), at_s, items)
 
     def _feed_mixed(self, lines: list[bytes], at_s: float | None, items: list[Item]) -> None:
-        """Reads the iteration lines among others, and the marks, in their order."""
+        """Parses iteration lines among other lines, and the marks, in order."""
         assert self._reader is not None
         literal = self._reader.literal
         others = [line for line in lines if literal not in line]
@@ -211,7 +211,7 @@ class StepLines:
             start = place + 1
 
     def _feed_halves(self, text: bytes, at_s: float | None, items: list[Item]) -> None:
-        """Iteration lines only: all at once, else by halves, few of them one by one."""
+        """Parses iteration lines at once, else by halves, a few of them one by one."""
         count = text.count(b"\n") + 1
         if count >= ALIKE_MIN and self._read_alike(text, at_s, items):
             return
@@ -223,7 +223,7 @@ class StepLines:
         self._feed_halves(text[middle + 1 :], at_s, items)
 
     def _read_alike(self, text: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Reads all lines at once; whether that was possible."""
+        """Parses all lines at once; returns whether that was possible."""
         reader, timeline = self._reader, self._line
         assert reader is not None and timeline is not None
         found = step_columns.read(self._layout, text, self._heads) if self._layout else None
@@ -239,7 +239,7 @@ class StepLines:
         return records is not None
 
     def finish(self) -> list[Item]:
-        """Records that were held back, at the end of the log."""
+        """Returns the records that were held back, at the end of the log."""
         items: list[Item] = []
         rest = self._cutter.flush()
         if rest:
@@ -283,7 +283,7 @@ class StepLines:
     # Reading by the form that was taken
 
     def _read(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Reads all records of a line; whether there was one."""
+        """Parses all records of a line; returns whether there was one."""
         reader, place, seen = self._reader, 0, False
         assert reader is not None
         while (found := reader.read(line, place)) is not None:
@@ -316,7 +316,7 @@ class StepLines:
         return self._heads.stamp_s(head) if head and not head.isspace() else None
 
     def _is_beside_bar(self, line: bytes) -> bool:
-        """True if this line has the loss of the bar's current step."""
+        """Returns whether this line has the loss of the bar's current step."""
         for reader in self._beside_bars:
             if reader.literal in line and (found := reader.read(line)) is not None:
                 self._beside = reader.form.framework
@@ -344,7 +344,9 @@ class StepLines:
         return self.iteration_lines < limit
 
     def _race(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Tries all forms that are more telling than the one taken, or all; whether the line was of one of them."""
+        """Tries all forms that are more informative than the accepted one, or all; returns whether one
+        matched the line.
+        """
         now = self._reader
         for literal, reader in self._above[now.form.trust if now is not None else WORDS - 1]:
             if literal in line and (found := reader.read(line)) is not None:
@@ -355,7 +357,7 @@ class StepLines:
         return False
 
     def _race_equals(self, now: FormReader, line: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Of forms that are as telling another may be the one, where this one was seen but once or twice."""
+        """Tries forms of equal trust, while the accepted form has matched only once or twice."""
         for literal, reader in self._above[SPECIFIC - 1]:
             if reader is not now and literal in line and (found := reader.read(line)) is not None:
                 self._compete(reader, found, line, at_s, items)
@@ -379,14 +381,14 @@ class StepLines:
             self._take(rival, items)
 
     def _is_within_another(self, rival: Rival) -> bool:
-        """Whether this bar runs while another one, which is no bar of epochs, stands: a loop within a step."""
+        """Returns whether this bar runs within a step of another bar that waits and is no bar of epochs."""
         return rival.reader.form.is_bar and any(
             other is not rival and other.stands() and EPOCH not in other.held[-1][0].label.lower()
             for other in self._rivals.values()
         )
 
     def _take(self, rival: Rival, items: list[Item]) -> None:
-        """This form, or this bar, it is: everything held of it is read now."""
+        """Accepts a candidate, and parses all lines that were held back for it."""
         run = self._line.run + 1 if self._line and self.iteration_lines else 0
         self._reader = rival.reader
         self._line = Timeline(rival.reader.form, self._settings, run)
@@ -404,7 +406,9 @@ class StepLines:
     def _is_followed(
         self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
     ) -> bool:
-        """Whether this is the bar of the training; another one takes over when it outlasts one that has ended."""
+        """Returns whether this is the training's bar; another one replaces it by running longer than one that
+        has ended.
+        """
         key = (found.label, found.total)
         now = self._bar_now
         if key == self._bar or now is None:
@@ -424,7 +428,7 @@ class StepLines:
     # Records over several lines
 
     def _is_cut(self, line: bytes) -> bool:
-        """Whether a record begins here that goes on in the next line."""
+        """Returns whether a record begins in this line that continues in the next one."""
         readers = [self._reader] if self._reader else self._wrapping
         for reader in readers:
             if (
@@ -436,7 +440,9 @@ class StepLines:
         return False
 
     def _joins(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Takes a line as the continuation of what is held; False if it begins something else, and is still to be read."""
+        """Joins a line to a record that is held back; returns False if it begins something else and must
+        still be parsed.
+        """
         readers = [self._reader] if self._reader else self._wrapping
         is_new = any(reader.begins is not None and reader.begins.search(line) for reader in readers)
         if not is_new:
@@ -453,7 +459,7 @@ class StepLines:
         return not is_new
 
     def _unjoin(self, at_s: float | None, items: list[Item]) -> None:
-        """They did not belong together."""
+        """Parses joined lines one by one, because they did not belong together."""
         lines, self._joined = self._joined, []
         for line in lines:
             self._feed_whole(line, at_s, items)

@@ -1,4 +1,4 @@
-"""Parses the last step number that a training's own log names. Pure; ignores step times.
+"""Parses the last step number in a training's own log. Pure; ignores step times.
 
 Each form below is one common way to print a step, for instance
 
@@ -7,9 +7,10 @@ Each form below is one common way to print a step, for instance
     step 10 | loss: 0.7128 | dt: 19673.48ms
     Epoch [1][10/930]    lr: 2.000e-04, eta: 0:00:32, time: 0.257
 
-A number that only looks like a step (a date, a setting, "3/8 GPUs", evaluation, loading bars) is better missed
-than believed: what is missed costs patience, what is believed hides a hang. So is a step that was not made yet: a bar that
-is drawn at 0, or where a resumed run begins, and the step that a line says the run resumes from.
+A number that only looks like a step (a date, a setting, "3/8 GPUs", evaluation, loading bars) should rather
+be missed than accepted: a missed step delays a finding, a wrong one hides a hang. The same holds for a step
+that was not made yet: a bar drawn at 0 or at the start of a resumed run, and the step from which a line says
+that the run resumes.
 """
 
 import re
@@ -18,19 +19,19 @@ from msgspec import Struct
 
 from holdfast.late_pattern import late
 
-LINE_BYTES_MAX = 4096  # looked at; a step stands near the beginning of its line
+LINE_BYTES_MAX = 4096  # a step is near the beginning of its line
 RESTART_NUMBERS_MIN = (
-    3  # growing numbers in a row, all under half of the best, before a counter has begun anew
+    3  # growing numbers in a row, all below half of the best one, that show a restarted counter
 )
-BARS_MAX = 64  # that were drawn, and may count steps yet
-UNMISTAKABLE = 4  # trust in forms that nothing but a trainer prints
+BARS_MAX = 64  # drawn bars that may still count steps
+UNMISTAKABLE = 4  # trust in forms that only a trainer prints
 
 PREFILTER = late(rb"[sS]tep|STEP|[iI]ter|ITER|[eE]poch|it/s|s/it|samples_count")
 COLOUR = late(rb"\x1b\[[0-9;]*[A-Za-z]")
 NOT_TRAINING = late(
     rb"(?i)(?<![a-z])(?:test|val|valid|validat\w*|eval\w*|infer\w*|predict\w*|sanity|warm-?up|profil\w*|sampling)(?![a-z])"
 )
-# Before a number: the step that a checkpoint is of, or that a run begins after.
+# Words before the step of a checkpoint, or before the step after which a run begins.
 NOT_MADE = late(
     rb"(?i)\b(?:resum(?:e|ed|es|ing)|restor(?:e|ed|ing)|(?:re)?load(?:ed|ing)?|sav(?:e|ed|ing)|skip(?:ped|ping)?"
     rb"|continu(?:e|ed|ing) (?:from|at|training)|start(?:ed|ing)? (?:from|at))\b"
@@ -54,12 +55,15 @@ WORD = (
 
 
 class Form(Struct, frozen=True):
-    """A form of step lines: `step` is its number, `total` the last one. A trusted form replaces others."""
+    """A form of step lines.
+
+    `step` is its number, `total` the last one. A form with more `trust` replaces others.
+    """
 
     name: str
     pattern: re.Pattern[bytes]
     trust: int
-    per_epoch: bool = False  # `step` starts anew with each epoch, of `total` steps
+    per_epoch: bool = False  # `step` restarts with each epoch, which has `total` steps
     needs_metric: bool = False
 
 
@@ -104,13 +108,13 @@ FORMS = (
 )
 BARS = ("bar", "bar-without-total")
 WORDS = ("word", "bare-word")
-EPOCHS = Form("epochs", EPOCH, trust=0)  # far apart: no measure of how fast a training is
+EPOCHS = Form("epochs", EPOCH, trust=0)  # epochs are too long to measure the speed of a training
 
 
 class Match(Struct, frozen=True):
     """A step in one line. Totals distinguish two bars.
 
-    `is_drawn`: a bar that counts nothing yet: it is at 0, or has no rate.
+    `is_drawn`: a bar without progress: it is at 0, or has no rate.
     """
 
     form: Form
@@ -136,13 +140,14 @@ class StepReader:
 
     @property
     def form(self) -> str | None:
-        """Name of the form of this log; None before its first step."""
+        """The name of the form of this log; None before its first step."""
         return self._now.form.name if self._now else None
 
     def feed(self, line: bytes) -> int | None:
-        """The step in this line, if it is progress; None for other lines.
+        """Returns the step in this line, if it is progress; None for other lines.
 
-        The number decreases only if a more trusted form or another bar takes over, or the counter restarts.
+        The number decreases only if a more trusted form or another bar replaces the present one, or the
+        counter restarts.
         """
         if PREFILTER.search(line) is None:
             return None
@@ -156,7 +161,10 @@ class StepReader:
         return self.step
 
     def _counts_nothing(self, seen: Match) -> bool:
-        """Whether a bar stands where it was drawn: at 0, or where a resumed run begins. It may be drawn there many times."""
+        """Returns whether a bar is where it was drawn: at 0, or at the start of a resumed run.
+
+        It may be redrawn there often.
+        """
         bar = (seen.form.name, seen.total)
         if seen.is_drawn:
             if bar not in self._drawn and len(self._drawn) >= BARS_MAX:
@@ -202,7 +210,7 @@ class StepReader:
         return False
 
     def _starts_anew(self, number: int, best: int) -> bool:
-        """Whether the counter has begun again at a low number, not just one rank printing late."""
+        """Returns whether the counter has restarted at a low number, and not only one rank prints late."""
         if number >= best / 2:
             self._restart.clear()
             return False
@@ -217,7 +225,7 @@ class StepReader:
 
 
 def match(line: bytes) -> Match | None:
-    """The step in a line, by the most trusted matching form; of several bars in a line the last."""
+    """Returns the step in a line, by the most trusted matching form; of several bars in a line, the last."""
     if b"\x1b" in line:
         line = COLOUR.sub(b"", line)
     if b":::MLLOG" in line:
@@ -230,7 +238,7 @@ def match(line: bytes) -> Match | None:
 
 
 def epoch_on(line: bytes) -> Match | None:
-    """The epoch in a line of results, for logs without steps: "Epoch 7/20  loss 0.31"."""
+    """Returns the epoch in a line of results, for logs without steps: "Epoch 7/20  loss 0.31"."""
     if b"\x1b" in line:
         line = COLOUR.sub(b"", line)
     match = EPOCH.search(line)
@@ -279,7 +287,9 @@ def _counted(
 
 
 def _is_training_bar(head: bytes) -> bool:
-    """Bars without a label are the trainer's own; "Map:", "Loading checkpoint shards:" and such are not."""
+    """Returns whether a bar is the trainer's: without a label, and not "Map:", "Loading checkpoint shards:"
+    and similar.
+    """
     label = LINE_PREFIX.sub(b"", head, count=1).split(b"|")[0]
     if re.search(rb"[A-Za-z]", label) is None:
         return True

@@ -1,4 +1,7 @@
-"""Parses one line by one step form: the printed values, with durations in seconds, without conclusions. Pure."""
+"""Parses one line by one step form into the printed values, with durations in seconds, without conclusions.
+
+Pure.
+"""
 
 import math
 import re
@@ -23,12 +26,12 @@ from holdfast.parsers.steps.values import (
 )
 
 WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
-# One of these words is in every line with steps, except for a few forms.
+# Every line with steps contains one of these words, except in a few forms.
 STEM_WORDS = ("step", "iter", "epoch", "it/s", "s/it", "mllog", "batch")
 GROUP_NAME = late(r"\?P<\w+>")
 INNER_GROUP = late(r"\((?:\?:)?([^()]*)\)([?*])?")
 WORD = late(rb"(?<![A-Za-z_\\])(?:NUM|INT|CLOCK)(?![A-Za-z_])")
-NEAR_BYTES = 4096  # where common words are looked for; and so much may stand before a literal
+NEAR_BYTES = 4096  # range for common words, and maximum distance of the pattern's start before the literal
 FAR_BYTES = 8 << 10
 TRAINING_LABEL = late(
     rb"(?i)train|epoch|step|iter|episode|update|optimi[sz]|tuning|ppo|learn|loss|\bacc|ppl|\blr\b"
@@ -37,8 +40,9 @@ BLANK = late(rb"[\d\s%|:#\xe2\x80-\xbf]+")
 
 
 class Found(Struct, gc=False):
-    """The values of one line. `time_s`: the printed time, of one step or of a window; `is_fine`: elapsed has
-    sub-second precision.
+    """The values in one line.
+
+    `time_s`: the printed time, of one step or of a window; `is_fine`: elapsed has sub-second precision.
     """
 
     number: int | None = None
@@ -58,14 +62,14 @@ class Found(Struct, gc=False):
     rank: int | None = None
     stamp_s: float | None = None
     stamp_is_fine: bool = False  # sub-second precision
-    ulp_s: float = 0.0  # of the printed time
+    ulp_s: float = 0.0  # unit of the last digit of the printed time
     label: bytes = b""  # of a bar, without its numbers
-    at: int = 0  # where the form begins in the line
-    end: int = 0  # behind which another may begin
+    at: int = 0  # offset at which the form begins in the line
+    end: int = 0  # offset after which another one may begin
 
 
 class FormReader:
-    """One compiled form. raises: re.error, for an invalid pattern"""
+    """Parses lines by one compiled step form. raises: re.error, for an invalid pattern"""
 
     def __init__(self, form: StepForm) -> None:
         self.form = form
@@ -91,7 +95,7 @@ class FormReader:
         return tuple(compiled(pattern) for pattern in self.form.before)
 
     def carry(self, line: bytes) -> bool:
-        """Keeps values of a line for the next line of this form; returns True if there are any."""
+        """Keeps values of a line for the next line of this form; returns whether there are any."""
         for pattern in self._before:
             if match := pattern.search(line):
                 self._carried.update(match.groupdict())
@@ -99,7 +103,7 @@ class FormReader:
         return False
 
     def read(self, line: bytes, place: int = 0) -> Found | None:
-        """The values of the line from `place` on; None if it is not of this form."""
+        """Returns the values of the line from `place` on; None if it does not have this form."""
         match = self._search(line, place)
         if match is None or (self.form.trust < LIBRARY and not self._is_training(line, match)):
             return None
@@ -123,7 +127,10 @@ class FormReader:
         return found
 
     def _search(self, line: bytes, place: int) -> re.Match[bytes] | None:
-        """Where the form stands. In a long line it is looked for near its literal only: many patterns look far ahead."""
+        """Returns the match of the form.
+
+        In a long line it is searched near its literal only, because patterns look far ahead.
+        """
         if self.form.trust < LIBRARY:
             return self._pattern.search(line, place, place + NEAR_BYTES)
         if len(line) <= FAR_BYTES:
@@ -132,7 +139,7 @@ class FormReader:
         return self._pattern.search(line, max(place, at - NEAR_BYTES), at + FAR_BYTES)
 
     def spans(self, line: bytes) -> dict[str, tuple[int, int]]:
-        """The position of each value in the line."""
+        """Returns the position of each value in the line."""
         match = self._pattern.search(line)
         if match is None:
             return {}
@@ -205,7 +212,9 @@ class FormReader:
             found.stamp_is_fine = b"." in text or self._stamp_unit_s < 1.0
 
     def _learn_unit(self, found: Found, groups: Mapping[str, bytes]) -> None:
-        """Seconds or milliseconds: the steps that are left take as long as the line says, by about as much."""
+        """Learns whether times are in seconds or milliseconds: the remaining steps must take about as long as
+        the line's ETA.
+        """
         eta, time_s = duration_s(groups.get("eta", b"")), number(groups.get("time", b""))
         left = (found.total or 0) - (found.number or 0)
         if eta is None or not eta[0] or left <= 0 or time_s is None or not 0.0 < time_s < math.inf:
@@ -213,7 +222,7 @@ class FormReader:
         self._unit_s = 1.0 if time_s * left < eta[0] * math.sqrt(1000.0) else 1e-3
 
     def _is_training(self, line: bytes, match: re.Match[bytes]) -> bool:
-        """Whether words before the step do not say that it counts something else."""
+        """Returns whether the words before the step do not name something else that is counted."""
         head = line[: match.start("step") if "step" in match.groupdict() else match.start()]
         if NOT_TRAINING.search(head):
             return False
@@ -226,7 +235,9 @@ class FormReader:
 
 
 def _sure_text(pattern: str) -> str:
-    """What of a pattern stands in every line, in small letters: without names, optional parts and most choices."""
+    """Returns the text of a pattern that is in every matching line, in lower case, without optional parts and
+    most choices.
+    """
 
     def chosen(group: re.Match[str]) -> str:
         choices = group[1].lower().split("|")
@@ -238,5 +249,5 @@ def _sure_text(pattern: str) -> str:
 
 
 def compiled(pattern: str) -> re.Pattern[bytes]:
-    """The pattern with NUM, INT and CLOCK filled in. raises: re.error"""
+    """Returns the compiled pattern with NUM, INT and CLOCK filled in. raises: re.error"""
     return re.compile(WORD.sub(lambda word: b"(?:" + WORDS[word[0].decode()] + b")", pattern.encode()))

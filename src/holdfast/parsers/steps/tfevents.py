@@ -1,14 +1,15 @@
-r"""Reads steps from TensorBoard event files: the step, its time and writer, and scalars. Pure.
+r"""Parses steps from TensorBoard event files: the step, its time and writer, and scalars. Pure.
 
-A file is a row of records: size (u64), a checksum of the size (u32), the data, a checksum of the data (u32), all
-little-endian; a checksum is CRC-32C, rotated right by 15 and 0xa282ead8 added. The data is a protobuf:
+A file is a sequence of records: size (u64), a checksum of the size (u32), the data, a checksum of the data
+(u32), all little-endian; a checksum is CRC-32C, rotated right by 15 and 0xa282ead8 added. The data is a
+protobuf:
 
     Event   { double wall_time = 1; int64 step = 2; Summary summary = 5; }
     Summary { repeated Value value = 1; }
     Value   { string tag = 1; float simple_value = 2; TensorProto tensor = 8; }
     Tensor  { DataType dtype = 1; bytes tensor_content = 4; repeated float float_val = 5; repeated double double_val = 6; }
 
-No size is believed that its own checksum does not bear out. Pictures, graphs and histograms are passed over unread.
+A size is used only if its own checksum is correct. Images, graphs and histograms are skipped.
 
 source: tensorflow, core/lib/io/record_writer.h, core/util/event.proto, core/framework/{summary,tensor}.proto
 """
@@ -33,7 +34,7 @@ VALUES_MAX = 1000  # of one event
 TAG_BYTES_MAX = 300
 STEP_MAX = 1 << 53  # a negative one has the highest bit set
 AT_MAX_S = 1e11
-CHOOSE_VALUES = 400  # are seen before the tag that counts the steps is chosen
+CHOOSE_VALUES = 400  # values that are read before the tag that counts the steps is chosen
 TAGS_MAX = 10_000
 _MASK = 0xA282EAD8
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -55,7 +56,7 @@ THROUGHPUT = late(
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event with at least one scalar. `at_s`: the writer's clock, seconds since the epoch."""
+    """One event with at least one scalar. `at_s`: on the writer's clock, in seconds since the epoch."""
 
     at_s: float
     step: int
@@ -63,24 +64,24 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class Damaged(ValueError):
-    """The file cannot be read from here on; the message says why, for people."""
+    """Raised if the file cannot be read from here on; the message says why, for people."""
 
 
 class EventCutter:
-    """Cuts a file's bytes into events, in bounded memory, without events that have no scalar."""
+    """Splits a file's bytes into events, in bounded memory; events without a scalar are left out."""
 
     def __init__(self) -> None:
         self._held = b""
         self._skip_bytes = 0
-        self._at = 0  # of the first byte of `held`, in the file
+        self._at = 0  # offset of the first byte of `held` in the file
 
     @property
     def is_cut(self) -> bool:
-        """True if the bytes so far end within a record: the file is cut, or still being written."""
+        """Whether the bytes so far end within a record: the file is truncated, or still being written."""
         return bool(self._held) or self._skip_bytes > 0
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """The complete events. raises: Damaged, after the last one"""
+        """Yields the complete events. raises: Damaged, after the last one"""
         if self._skip_bytes:
             passed = min(self._skip_bytes, len(data))
             self._skip_bytes -= passed
@@ -149,7 +150,7 @@ def _scalars(summary: bytes, at: int) -> Iterator[tuple[str, float]]:
 
 
 def _of_tensor(tensor: bytes, at: int) -> float | None:
-    """Its one number; None where it has none, or several, or is of another type."""
+    """Returns the tensor's number; None if it has none, or several, or is of another type."""
     dtype, content, found = 0, b"", None
     for number, value in _fields(tensor, at):
         if number == 1 and isinstance(value, int):
@@ -169,14 +170,17 @@ def _of_tensor(tensor: bytes, at: int) -> float | None:
 
 
 class _Fixed32(bytes):
-    """Four bytes of a field, whose type only its number shows."""
+    """Four bytes of a field whose type only its number shows."""
 
     def as_float(self) -> float:
         return float(FLOAT.unpack(self)[0])
 
 
 def _fields(data: bytes, at: int) -> Iterator[tuple[int, int | float | bytes]]:
-    """Numbers and values of a message: varints, doubles, bytes, and _Fixed32. raises: Damaged"""
+    """Yields the field numbers and values of a message: varints, doubles, bytes, and _Fixed32.
+
+    raises: Damaged
+    """
     place, end = 0, len(data)
     while place < end:
         key, place = _varint(data, place, at)
@@ -214,7 +218,7 @@ def _varint(data: bytes, place: int, at: int) -> tuple[int, int]:
 
 
 def _crc_table() -> tuple[int, ...]:
-    """Of CRC-32C (Castagnoli), reflected. Source: RFC 3720, B.4"""
+    """Returns the table of CRC-32C (Castagnoli), reflected. source: RFC 3720, B.4"""
     table = []
     for byte in range(256):
         for _ in range(8):
@@ -227,6 +231,7 @@ _CRC_TABLE = _crc_table()
 
 
 def masked_crc(data: bytes) -> int:
+    """Returns the masked CRC-32C of the data, as records store it."""
     crc, table = 0xFFFFFFFF, _CRC_TABLE
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -238,10 +243,12 @@ def masked_crc(data: bytes) -> int:
 
 
 class EventSteps:
-    """Turns events into step records. One tag counts the steps: a loss, else the most frequent scalar of training.
+    """Converts events to step records.
 
-    Time per step is the logged one, if any; else the difference of the writer's clock divided by that of the steps. A
-    decreasing step, or another file, begins a new run.
+    One tag counts the steps: a loss, else the most frequent scalar of training.
+
+    Time per step is the logged one, if any; else the difference of the writer's clock divided by that of the
+    steps. A decreasing step, or another file, begins a new run.
     """
 
     def __init__(self) -> None:
@@ -255,6 +262,7 @@ class EventSteps:
         self._is_new_run = False
 
     def feed(self, events: Sequence[Event]) -> Iterator[StepRecord]:
+        """Yields the records of complete steps."""
         if self._waiting is not None:
             self._waiting += events
             if sum(len(event.values) for event in self._waiting) < CHOOSE_VALUES:
@@ -264,12 +272,12 @@ class EventSteps:
             yield from self._take(event)
 
     def begin_file(self) -> Iterator[StepRecord]:
-        """Starts another file of the same training: its writer was restarted."""
+        """Starts another file of the same training, whose writer was restarted; yields the held record."""
         yield from self.finish()
         self._is_new_run = True
 
     def finish(self) -> Iterator[StepRecord]:
-        """The held record: records wait for other scalars of their step."""
+        """Yields the held record; records wait for other scalars of their step."""
         for event in self._choose(self._waiting) if self._waiting else ():
             yield from self._take(event)
         if self._open:
@@ -323,7 +331,7 @@ class EventSteps:
         )
 
     def _closed(self, record: StepRecord) -> StepRecord:
-        """With what else was written at its step."""
+        """Returns the record with the other scalars of its step."""
         time_s = self._beside.get("s", self._beside.get("ms", 0.0) / 1000)
         if 0 < time_s < 1e9:
             record = replace(record, time_s=time_s, printed_s=time_s)

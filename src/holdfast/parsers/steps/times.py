@@ -1,8 +1,10 @@
-"""Follows the steps of one log: makes counters continuous, separates runs, and computes real step times. Pure.
+"""Follows the steps of one log: makes counters continuous, separates runs, and computes real step times.
 
-Lines of a rank are consecutive; lines without a rank have one writer, as far as known. Times are the printed ones if
-they are times of a step, else differences: of elapsed times, of means since the start, of timestamps. Differences of
-whole seconds are taken over enough steps for a small rounding error.
+Pure.
+
+Lines of a rank are consecutive; lines without a rank have one writer, as far as known. Times are the printed
+ones if they are times of a step, else differences: of elapsed times, of means since the start, of time
+stamps. Differences of whole seconds are computed over enough steps for a small rounding error.
 """
 
 import math
@@ -18,24 +20,25 @@ from holdfast.parsers.steps.columns import Columns
 from holdfast.parsers.steps.reading import Found
 from holdfast.parsers.steps.values import SECONDS_MAX
 
-AGENT_S_MIN = 5.0  # a line's arrival is known within the time between two looks at its log
-COARSE_S_MIN = 20.0  # a difference of times in whole seconds is right within 5 % from here on
-ULP_SHARE_MAX = 0.05  # of a difference of means
-FRESH_MAX = 200  # a counter that is first seen at or below this has counted from the start
-LATE_PRINTS = 3  # a line without rank may come that many prints after a later one
+AGENT_S_MIN = 5.0  # minimum difference of arrival times, which are only known to the interval of reads
+COARSE_S_MIN = 20.0  # from here on, a difference of times in whole seconds has an error of at most 5 %
+ULP_SHARE_MAX = 0.05  # maximum rounding error as a share of a difference of means
+FRESH_MAX = 200  # a counter whose first number is at most this has counted from the start
+LATE_PRINTS = 3  # a line without rank may be printed this many prints after a later one
 TRACKS_MAX = 20_000
 NOTES_MAX = 8
 BATCH_RATIO_MAX = 1.6
 
 
 class Anchor(Struct, gc=False):
-    """The start of the next difference."""
+    """The start of the next time difference: a step and its time."""
 
     step: int | None = None
     at: float = 0.0
 
     def advance(self, step: int, at: float, *, gone_s_min: float) -> tuple[float, int] | None:
-        """The mean time of the steps since, and their number; None if not known yet.
+        """Returns the mean time of the steps since the anchor, and their number; None if too little time has
+        passed.
 
         `gone_s_min`: elapsed time from which the rounding error is small.
         """
@@ -51,7 +54,7 @@ class Anchor(Struct, gc=False):
 
 
 class Track(Struct, gc=False):
-    """One writer's runs. `number`: the highest in this epoch, as printed."""
+    """The state of one writer's run. `number`: the highest in this epoch, as printed."""
 
     run: int
     number: int | None = None
@@ -69,7 +72,7 @@ class Track(Struct, gc=False):
 
 
 class Timeline:
-    """The steps of one log in one form. `settings`: batch and sequence size, from lines that name them."""
+    """The steps of one log in one form. `settings`: batch and sequence size, from lines that contain them."""
 
     def __init__(self, form: StepForm, settings: Mapping[str, float], run: int = 0) -> None:
         self.form = form
@@ -88,17 +91,20 @@ class Timeline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Problems and caveats for people."""
+        """Irregularities, for people."""
         return tuple(self._notes)
 
     def carry_loss(self, loss: float) -> None:
-        """Takes a loss on its own line: it belongs to the next record without one."""
+        """Keeps a loss printed on its own line for the next record without one."""
         self._loss = loss
 
     def add(
         self, found: Found, at_s: float | None, rank: int | None, stamp: tuple[float, bool] | None
     ) -> StepRecord | None:
-        """The record of one line; None if it repeats one. `stamp`: the line's own, and whether it is precise."""
+        """Returns the record of one line; None if it repeats one.
+
+        `stamp`: the line's own, and whether it is precise.
+        """
         printed_s = self._printed_s(found)
         if found.number is None:
             return self._without_step(found, printed_s, at_s, rank, stamp)
@@ -115,7 +121,7 @@ class Timeline:
             values = (found.time_s, found.loss)
             is_other = values[1] != track.last[1] if values[1] is not None else values != track.last
             if rank is not None or self.form.is_bar or not is_other:
-                return None  # of ranks that compute the same loss, the time may differ
+                return None  # ranks with an equal loss repeat a step, even if their times differ
             track.last = values
             self.iteration_lines += 1
             self._note("each step is reported several times, by writers without a rank")
@@ -135,7 +141,7 @@ class Timeline:
         return self._record(found, step, track, time_s, steps, printed_s, at_s, rank, stamp)
 
     def extend(self, read: Columns, at_s: float | None, rank: int | None) -> list[StepRecord] | None:
-        """The records of many plain lines at once; None if one of them is not simply the next."""
+        """Returns the records of many plain lines at once; None if one of them is not simply the next."""
         form, track = self.form, self._tracks.get(rank)
         if form.time not in ("step", "mean") or form.counts != "steps" or form.per_epoch or form.is_bar:
             return None
@@ -184,7 +190,10 @@ class Timeline:
         return records
 
     def _place(self, track: Track, found: Found, rank: int | None) -> str:
-        """Where this number stands: ahead of all before, the last one again, or late. Moves runs and epochs on."""
+        """Returns where this number is: ahead of all others, the last one again, or late.
+
+        Updates runs and epochs.
+        """
         number, epoch = found.number or 0, found.epoch
         if track.number is None:
             self._begin(track, found)
@@ -224,14 +233,14 @@ class Timeline:
         self._begin(track, found)
 
     def _span(self, track: Track, number: int, epochs: int) -> int:
-        """How many steps the epochs left behind had."""
+        """Returns how many steps the completed epochs had."""
         if track.total is not None:
             return track.total * epochs
         best, interval = track.number or 0, track.interval or 1
         return best + (interval - number if number < interval else 0)
 
     def _is_next_epoch(self, track: Track, number: int) -> bool:
-        """A counter that was full begins anew, without an epoch."""
+        """Returns whether a full counter has restarted, without an epoch in the line."""
         if track.total is None or not (self.form.per_epoch or self.form.is_bar):
             return False
         return (track.number or 0) + (track.interval or 1) >= track.total and number < track.total / 2
@@ -241,7 +250,7 @@ class Timeline:
         return track.count >= LATE_PRINTS and number > track.first and number >= (track.number or 0) - reach
 
     def _printed_s(self, found: Found) -> float | None:
-        """The time of one step as a reader takes it from the line."""
+        """Returns the time of one step as printed in the line."""
         if found.time_s is not None:
             if self.form.time != "window":
                 return found.time_s
@@ -265,7 +274,9 @@ class Timeline:
         return batch * sequence / rate if sequence else None
 
     def _check_batch(self, stamped_s: float, printed_s: float, kind: str) -> None:
-        """A rate of samples and the size of one rank's batch give a wrong time; stamps tell."""
+        """Compares the time computed from a rate of samples with time stamps: the size of one rank's batch
+        gives a wrong one.
+        """
         if (
             kind in ("samples/s", "tokens/s")
             and stamped_s > 0.0
@@ -282,7 +293,7 @@ class Timeline:
             self._notes.append(text)
 
     def _of_window(self, number: int, time_s: float, gone: int | None) -> float | None:
-        """The time of one step, where a line has that of all steps since the line before."""
+        """Returns the time of one step, from a line with the time of all steps since the previous line."""
         if gone is None:
             self._first_window = (number, time_s)
             return None
@@ -307,7 +318,7 @@ class Timeline:
         at_s: float | None,
         stamp: tuple[float, bool] | None,
     ) -> tuple[float | None, int]:
-        """What a step really took, and the mean of how many steps that is."""
+        """Returns the real time of a step, and the number of steps of which it is the mean."""
         step, gone, is_countable = self._in_steps(found, step, gone)
         by_stamp = (
             track.stamps.advance(step, stamp[0], gone_s_min=_coarse(stamp[1]))
@@ -343,7 +354,7 @@ class Timeline:
         return by_stamp or ((None, gone or 1) if stamp else by_agent) or (None, gone or 1)
 
     def _in_steps(self, found: Found, step: int, gone: int | None) -> tuple[int, int | None, bool]:
-        """The counter, and how far it has come, in steps; and whether that is known."""
+        """Returns the counter and its increase in steps, and whether these are known."""
         if self.form.counts == "steps":
             return step, gone, True
         batch = self._batch(found)
@@ -352,7 +363,9 @@ class Timeline:
         return int(step // batch), (int(gone // batch) or None if gone else None), True
 
     def _from_means(self, found: Found, track: Track, step: int) -> tuple[float, int] | None:
-        """The mean since the run began, times its steps, is an elapsed time, with an error that grows with them."""
+        """Returns the time of a step from the mean since the start: mean times steps is an elapsed time, with
+        a growing error.
+        """
         anchor = track.mean
         time_s = found.time_s or 0.0
         total_s = time_s * step
@@ -411,7 +424,9 @@ class Timeline:
         )
 
     def _count(self, run: int, step: int, rank: int | None, order: str) -> None:
-        """A step counts once, whichever rank prints it; of lines without a rank each one that says something else counts."""
+        """Counts a step once, whichever rank prints it; of lines without a rank, each different
+        one counts.
+        """
         if (run, step) > self._counted:
             self._counted = (run, step)
             self.iteration_lines += 1

@@ -8,7 +8,7 @@ import math
 
 from holdfast.late_pattern import late
 
-# Digits with groups, or a comma for the decimals; what it means is decided in `number`.
+# Digits with groups, or a decimal comma; `number` decides which.
 NUM = (
     rb"[-+]?(?:\d++(?:[,_]\d+)*+(?:\.\d*+)?(?:[eE][-+]?\d+)?|\.\d++(?:[eE][-+]?\d+)?"
     rb"|[nN][aA][nN]|[-+]?[iI][nN][fF](?:inity)?)(?:[KMGBT](?![A-Za-z]))?"
@@ -38,7 +38,9 @@ SECONDS_MAX = 1e9  # 31 years: no step, and no run, takes longer
 
 
 def number(text: bytes, *, is_count: bool = False) -> float | None:
-    """The number; may be nan or infinite. None if ambiguous, as "1,234" is unless it is a count."""
+    """Parses a number, which may be nan or infinite; None if ambiguous, as "1,234" is unless it
+    is a count.
+    """
     try:
         return float(text)
     except ValueError:
@@ -59,7 +61,7 @@ def number(text: bytes, *, is_count: bool = False) -> float | None:
 
 
 def count(text: bytes) -> int | None:
-    """A non-negative whole number; "448.0" is accepted, the rounded "3.1e+4" is not."""
+    """Parses a non-negative integer; "448.0" is accepted, the rounded "3.1e+4" is not."""
     if text.isdigit():
         return int(text) if len(text) <= 18 else None
     value = number(text, is_count=True)
@@ -69,7 +71,7 @@ def count(text: bytes) -> int | None:
 
 
 def seconds(value: float | None, unit_s: float) -> float | None:
-    """A printed time in seconds; None if it cannot be one."""
+    """Returns a printed time in seconds; None if it cannot be one."""
     if value is None or not math.isfinite(value):
         return None
     found = value * unit_s
@@ -77,7 +79,10 @@ def seconds(value: float | None, unit_s: float) -> float | None:
 
 
 def duration_s(text: bytes) -> tuple[float, bool] | None:
-    """Seconds, and whether they have sub-second precision. Accepts clocks, "1d 2h 3m 4s" and plain numbers."""
+    """Parses a duration in seconds, with whether it has sub-second precision.
+
+    Accepts clocks, "1d 2h 3m 4s" and plain numbers.
+    """
     text = text.strip()
     days = 0.0
     if b"day" in text:
@@ -103,12 +108,14 @@ def duration_s(text: bytes) -> tuple[float, bool] | None:
 
 
 def unit_s(text: bytes) -> float | None:
-    """Seconds in one of this unit."""
+    """Returns the seconds in one of this unit; None if unknown."""
     return SECONDS.get(text.strip().lower())
 
 
 def rate_kind(text: bytes) -> tuple[str, float] | None:
-    """The kind of a printed rate: steps/s, s/step, samples/s or tokens/s, and the seconds in its unit of time."""
+    """Returns the kind of a printed rate (steps/s, s/step, samples/s, tokens/s), and the seconds in its unit
+    of time.
+    """
     text = text.strip()
     if STEPS_PER_S.fullmatch(text):
         return "steps/s", 1.0

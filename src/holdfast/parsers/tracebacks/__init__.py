@@ -1,1 +1,1 @@
-"""Reads Python tracebacks. Pure."""
+"""Parses Python tracebacks in logs. Pure."""

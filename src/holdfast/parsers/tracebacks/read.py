@@ -8,9 +8,10 @@ Ranks share a log: each line may have a prefix that names its writer, and lines 
     [rank1]:     raise RuntimeError("bad batch")
     [rank1]: RuntimeError: bad batch
 
-Heads are read by `line_heads`; lines of one writer belong together though their times differ. Any other text before
-"Traceback" is a prefix as well, if the next line carries it too. Where ranks mix without a head, as many tracebacks are
-found as there are exceptions, each with the innermost frame reached so far. It does not judge which one is the cause.
+`line_heads` parses prefixes; lines of one writer belong together although their times differ. Any other text
+before "Traceback" is a prefix as well, if the next line carries it too. Where ranks mix without a prefix, as many
+tracebacks are found as there are exceptions, each with the innermost frame reached so far. It does not judge
+which one is the cause.
 
 Also read: tracebacks of IPython and rich, Ray's of its workers, exception groups, a syntax error without a title,
 those in torchrun's table, those written as one line with \n in it, and one whose beginning is cut off.
@@ -42,10 +43,10 @@ from holdfast.parsers.tracebacks.unfinished import (
 FOUND_MAX = 1000
 LINE_MAX_BYTES = 4096
 ESCAPED_MAX_BYTES = 256 << 10
-WRITERS_MAX = 4096  # with a traceback open at once
-PREFIXES_MAX = 16  # the same of one writer
-OPEN_LINES_MAX = 5000  # a writer that is silent so long has died in the midst of it
-MIXED_LINES_MAX = 200  # two titles so near each other, with no exception between them: two ranks mix
+WRITERS_MAX = 4096  # writers with an open traceback at the same time
+PREFIXES_MAX = 16  # open tracebacks per writer
+OPEN_LINES_MAX = 5000  # after this many lines without one of its writer, a traceback is abandoned
+MIXED_LINES_MAX = 200  # two titles within this distance, without an exception between them, are of two ranks
 ADOPTED_LINES_MAX = 2
 GROUP_LINES_MAX = 4  # between an exception group and the first exception in it
 
@@ -54,19 +55,20 @@ FRAME = b'File "'
 ESCAPED_FRAME = b"\\n  File "
 TABLE_ROW = b"(local_rank: "
 LABEL = late(rb" {0,3}(?P<label>\d{1,6}): ?")
-# Only such lines can show what srun's labels number: a rank or a GPU stands behind them.
+# Only such lines can show whether srun's labels number ranks or nodes: a rank or a GPU follows the label.
 LABEL_PROOF = late(rb" {0,3}\d{1,6}: ?(?:\[(?:rank|default)\d|[\w.-]{1,80}:\d{1,9}:\d{1,9} \[\d)")
 HOOK = late(rb"\[rank\d{1,7}\]: ")
-# The end of a progress bar, "[00:43<00:59,  1.01it/s, loss=2.1]": what is written next stands on the same line.
+# The end of a progress bar, "[00:43<00:59,  1.01it/s, loss=2.1]", after which other text may follow on the line.
 BAR_END = late(rb"\[[\d:]{4,9}(?:<[\d:?]{1,9})?, {1,3}[\w?. ]{1,24}/\w{1,12}[^\]\r\n]{0,200}\]")
 
 
 class Traceback(Struct, frozen=True, kw_only=True):
-    """One traceback, or a chain of them. Lines count from 0. `rank` and its like: as the head says, else None.
+    """One traceback, or a chain of them. Lines count from 0. `rank` and similar: from the prefix, else None.
 
-    `type`, `message`: the last exception of the chain; `first_type`, `first_message`: the one it began with.
-    Frames: "path/of/train.py:88 step"; `user_frame` is outside installed libraries, "" where there is none.
-    `error_line`: where the type stands. `outermost`: the frame it began with, of a module where any part did. `host`, `pid`: of the Ray worker it happened in, where Ray says so.
+    `type`, `message`: the last exception of the chain; `first_type`, `first_message`: the first one. Frames:
+    "path/of/train.py:88 step"; `user_frame` is outside installed libraries; empty if there is none.
+    `error_line`: the line with the type. `outermost`: the first frame, that of a module if any part has one.
+    `host`, `pid`: of the Ray worker in which it happened, if Ray prints it.
     """
 
     type: str
@@ -87,12 +89,15 @@ class Traceback(Struct, frozen=True, kw_only=True):
 
 
 def tracebacks(lines: Iterable[bytes]) -> tuple[Traceback, ...]:
-    """All tracebacks, in the order of their ends; at most 1000. Incomplete ones without a type are left out."""
+    """Returns all tracebacks, in the order of their ends; at most 1000.
+
+    Incomplete ones without a type are left out.
+    """
     return _Reader().read(lines)
 
 
 class _Reader:
-    """Reads one log: finds out to which of the open tracebacks a line belongs."""
+    """Reads one log, and assigns each line to one of the open tracebacks."""
 
     def __init__(self) -> None:
         self._open: dict[Whose, list[Open]] = {}
@@ -191,7 +196,9 @@ class _Reader:
             return
 
     def _merged(self, one: Open, mine: list[Open]) -> Open:
-        """What stood before the title was no prefix: it began in the midst of another rank's traceback."""
+        """Joins a traceback with another: the text before its title was no prefix but part of another rank's
+        traceback.
+        """
         for other in mine:
             if other is not one and other.prefix is None and other.state == "frames" and not other.type:
                 self._remove(one)
@@ -200,7 +207,9 @@ class _Reader:
         return one
 
     def _adopt(self, whose: Whose, line: Line) -> None:
-        """A frame out of nowhere: of a title that alone had a head, or of a traceback whose beginning is cut off."""
+        """Opens a traceback for a frame without a title, because only the title had a prefix, or the
+        beginning is missing.
+        """
         one = self._last_begun
         if one and not one.frame and line.number - one.first_line <= ADOPTED_LINES_MAX:
             self._remove(one)
@@ -273,7 +282,9 @@ class _Reader:
 
 
 def _holds_others(one: Traceback, begun: Collection[int]) -> bool:
-    """A group says nothing of its own: the exceptions in it, which begin right behind its line, are what happened."""
+    """Returns whether this is an exception group whose exceptions follow it directly, so that they are
+    reported instead.
+    """
     if not one.type.endswith("ExceptionGroup"):
         return False
     return any(one.error_line + ahead in begun for ahead in range(1, GROUP_LINES_MAX + 1))
@@ -298,13 +309,15 @@ def _split(raw: bytes, number: int) -> tuple[Whose, Line]:
 
 
 def _without_bar(writer: Writer, rest: bytes) -> tuple[Writer, bytes]:
-    """What stands behind the last progress bar of a line, and who wrote that; the line as it is, without one."""
+    """Returns the text after the last progress bar of a line, and its writer; the line unchanged if it has no
+    bar.
+    """
     behind = max((bar.end() for bar in BAR_END.finditer(rest)), default=0)
     return split_head(rest[behind:], writer) if behind else (writer, rest)
 
 
 def _has_prefix(one: Open, new: Open, before: str) -> bool:
-    """Whether the title behind `before` may belong to what is read already."""
+    """Returns whether the title after `before` may belong to the open traceback."""
     if one.prefix is None:
         return new.prefix is None
     return one.prefix_seen and one.prefix.fullmatch(before) is not None

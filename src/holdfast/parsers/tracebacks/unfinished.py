@@ -10,16 +10,16 @@ MESSAGE_MAX = 2000
 MESSAGE_LINES_MAX = 20
 ASKED_LINES_MAX = 8  # of a message that follows its colon unindented
 CHAIN_LINES_MAX = 8  # between an exception and the words that chain the next one to it
-FOREIGN_MAX = 50  # lines of others, without a head, in the midst of a traceback
-FOREIGN_MIXED_MAX = 400  # for each of the ranks that mix: C++ stacks stand between their exceptions
-FOREIGN_CUT_MAX = 3  # the same where the title is missing: it may be a mere stack
+FOREIGN_MAX = 50  # lines of other writers, without a prefix, within a traceback
+FOREIGN_MIXED_MAX = 400  # the same per mixed rank: C++ stacks may be between their exceptions
+FOREIGN_CUT_MAX = 3  # the same without a title: it may only be a stack
 FRAMES_MAX = 2000
 PREFIX_MAX = 200
 MODULE = " <module>"
 
 
 class Whose(Struct, frozen=True):
-    """The writer of a line, without times. `label`: of srun, a rank's or a node's."""
+    """The writer of a line, without times. `label`: of srun, which numbers ranks or nodes."""
 
     rank: int | None = None
     local_rank: int | None = None
@@ -30,48 +30,50 @@ class Whose(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
+    """One line of a log."""
+
     number: int
-    text: str  # without its head
+    text: str  # without its prefix
     has_stamp: bool = False
-    is_hook: bool = False  # behind torch's own `[rank1]: `, or a launcher's `[rank1]:` and a space
+    is_hook: bool = False  # after torch's own `[rank1]: `, or a launcher's `[rank1]:` and a space
 
 
 class Open(Struct, eq=False):
-    """What is known of it so far.
+    """A traceback that is being read.
 
-    state: "frames"; "ended": the exception is known, more of its message may come; "linked": another exception of the
-    chain comes; "inner": the same one as its own process saw it comes. style: "plain"; "box": rich's; "notebook":
-    IPython's; "cut": it began with a frame.
+    `state`: "frames"; "ended": the exception is known, its message may continue; "linked": another exception
+    of the chain follows; "inner": the same one follows, as printed in its own process. `style`: "plain";
+    "box": rich's; "notebook": IPython's; "cut": it began with a frame.
     """
 
-    whose: Whose  # of the title
-    lines_of: Whose  # of the lines that follow it: mostly the same
+    whose: Whose  # writer of the title
+    lines_of: Whose  # writer of the following lines, mostly the same
     first_line: int
     last_line: int
     has_stamp: bool = False
-    is_hook: bool = False  # its title stands behind torch's own `[rank1]: `, and so does all of its message
+    is_hook: bool = False  # its title follows torch's own `[rank1]: `, and so does all of its message
     style: str = "plain"
-    headline: str = ""  # notebook: the type, as the title says
+    headline: str = ""  # notebook: the type in the title
     prefix: re.Pattern[str] | None = None  # further text before each line; a guess until another line has it
     prefix_seen: bool = False
-    indent: int = 0  # of the whole traceback, as its first frame shows
+    indent: int = 0  # of the whole traceback, by its first frame
     state: str = "frames"
-    starts: int = 1  # how many titles: as many exceptions will come
+    starts: int = 1  # number of titles, which is the number of exceptions that follow
     is_mixed: bool = False
     frame: str = ""
-    has_function: bool = False  # a frame that names one: else only a syntax error has a place alone
+    has_function: bool = False  # a frame has a function; otherwise only a syntax error has a position
     user_frames: list[str] = []
     framework_frame: str = ""
-    outer_frame: str = ""  # the user's frame in what came before in the chain
-    outermost: str = ""  # where the whole chain began: a module's own line, where any part of it did
-    pending: str = ""  # box: a frame that may be wrapped; notebook: one whose line number is still to come
+    outer_frame: str = ""  # the user's frame in an earlier part of the chain
+    outermost: str = ""  # first frame of the whole chain; a module's own line, if any part has one
+    pending: str = ""  # box: a frame that may be wrapped; notebook: one whose line number follows later
     type: str = ""
     message: str = ""
     error_line: int = 0
     message_lines: int = 0
-    asks_more: bool = False  # the message has yet to come
+    asks_more: bool = False  # the message follows later
     foreign_lines: int = 0
-    idle_lines: int = 0  # of its writer, since the last that was part of it
+    idle_lines: int = 0  # lines of its writer since the last that was part of it
     first: tuple[str, str] | None = None
     table_rank: tuple[int, int] | None = None
     remote_host: str | None = None
@@ -79,12 +81,12 @@ class Open(Struct, eq=False):
 
     @property
     def user_frame(self) -> str:
-        """The innermost frame; of mixed frames of several ranks the last one reached."""
+        """The innermost user frame; of mixed frames of several ranks, the last one."""
         return self.user_frames[-1] if self.user_frames else self.outer_frame or self.framework_frame
 
 
 def opened(whose: Whose, line: Line, before: str, *, has_colon: bool) -> Open:
-    """The traceback whose title is in this line, after `before`."""
+    """Returns the traceback whose title is in this line, after `before`."""
     one = Open(
         whose=whose,
         lines_of=whose,
@@ -105,7 +107,7 @@ def opened(whose: Whose, line: Line, before: str, *, has_colon: bool) -> Open:
 
 
 def restart(one: Open, new: Open) -> None:
-    """Starts another part of the same chain: it is later in it, or closer to its origin."""
+    """Starts another part of the same chain: a later exception, or the same one closer to its origin."""
     one.outer_frame = one.user_frame
     one.style, one.headline = new.style, new.headline
     one.state, one.frame, one.framework_frame, one.user_frames = "frames", "", "", []
@@ -113,7 +115,9 @@ def restart(one: Open, new: Open) -> None:
 
 
 def own_text(one: Open, text: str) -> str | None:
-    """The line without the prefix of this traceback; None if it has another prefix, so it belongs to another one."""
+    """Returns the line without the prefix of this traceback; None if it has another prefix, so it belongs to
+    another one.
+    """
     if one.prefix is None:
         return text
     if prefix := one.prefix.match(text):
@@ -126,7 +130,7 @@ def own_text(one: Open, text: str) -> str | None:
 
 
 def belongs(one: Open, line: Line) -> bool:
-    """Adds the line; False if it is no part of the traceback."""
+    """Adds the line to the traceback; returns False if it is no part of it."""
     if one.state == "ended":
         return _after_end(one, line)
     if one.state != "frames":
@@ -142,12 +146,15 @@ def belongs(one: Open, line: Line) -> bool:
 
 
 def is_frame(text: str) -> bool:
+    """Returns whether the text is a frame with a function."""
     frame = forms.FRAME.search(text) if forms.FRAME_START.match(text) else None
     return frame is not None and frame["function"] is not None
 
 
 def _prefix(before: str) -> re.Pattern[str]:
-    """The same text with other numbers, as times have them; spaces at its end may be missing."""
+    """Returns a pattern for this prefix with any numbers, because times differ; spaces at its end may be
+    missing.
+    """
     parts = re.split(r"\d+", before.rstrip())
     return re.compile(r"\d+".join(re.escape(part) for part in parts) + r"(?: |$)?")
 
@@ -180,7 +187,7 @@ def _in_frames(one: Open, line: Line) -> bool:
 
 
 def _go_remote(one: Open, line: Line, remote: re.Match[str]) -> None:
-    """Ray names the worker it happened in; the frames there follow, then the exception itself."""
+    """Continues with the frames in a Ray worker, which Ray names, followed by the exception itself."""
     if end := forms.ended(line.text[one.indent :]):
         one.type, one.message, one.error_line = *end, line.number
     one.remote_host = remote["host"] or one.remote_host
@@ -197,7 +204,7 @@ def _add_frame(one: Open, line: Line, file: str, number: str, function: str) -> 
     if forms.is_framework(file):
         one.framework_frame = place
     elif not forms.is_installed(file) and len(one.user_frames) < FRAMES_MAX:
-        # Mixed ranks take the same way: a frame that was seen before is another rank's, further out.
+        # Mixed ranks have the same frames: a frame that occurred before is another rank's, further out.
         if not one.is_mixed or place not in one.user_frames:
             one.user_frames.append(place)
     one.last_line, one.foreign_lines = line.number, 0
@@ -205,7 +212,7 @@ def _add_frame(one: Open, line: Line, file: str, number: str, function: str) -> 
 
 
 def _further_out(outermost: str, place: str) -> str:
-    """Of the first frames of two parts of a chain the one that is further out: that of a module is."""
+    """Returns the outer one of the first frames of two parts of a chain; a module's frame is outermost."""
     return outermost if outermost.endswith(MODULE) else place
 
 
@@ -256,7 +263,10 @@ def _in_notebook(one: Open, line: Line) -> bool:
 
 
 def _after_end(one: Open, line: Line) -> bool:
-    """A message of several lines ends with an empty one; a few lines may part it from a chained traceback."""
+    """Adds a line after the exception.
+
+    A message of several lines ends with an empty one; a chained traceback may follow.
+    """
     body = line.text[one.indent :] if not line.text[: one.indent].strip() else line.text
     if forms.CHAINED.search(body):
         one.first = one.first or (one.type, one.message)
@@ -281,7 +291,7 @@ def _after_end(one: Open, line: Line) -> bool:
 
 
 def _is_message(one: Open, body: str) -> bool:
-    """Only indented lines count mostly: what follows unindented is the log going on, if there is no sign it is not."""
+    """Returns whether a line belongs to the message: mostly only indented lines; others need a sign."""
     if body.startswith((" ", "\t")) or forms.GOES_ON.match(body):
         return True
     if one.asks_more:

@@ -1,1 +1,1 @@
-"""Judges collectives between the ranks of one node, and of more than one. Pure."""
+"""Judges collectives between the ranks of one node, and over several nodes. Pure."""

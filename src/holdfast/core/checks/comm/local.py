@@ -1,4 +1,4 @@
-"""Judges how the ranks of one node met and whether their sums are right. Pure.
+"""Judges whether the ranks of one node could connect, and whether their all-reduce sums are correct. Pure.
 
 Bus bandwidth of an all-reduce of n ranks: bytes / seconds * 2 (n - 1) / n. source: nccl-tests, PERFORMANCE.md
 """
@@ -27,15 +27,17 @@ _SOURCE_PLACE = late(r"\[enforce fail at [^]]*\]\s*(?:\S+ != \S+\.\s*)?|\[[^]]*\
 
 
 def bus_bandwidth(size_bytes: int, seconds: float, ranks: int) -> float:
-    """Bus bandwidth in GB/s (10^9)."""
+    """Returns the bus bandwidth of an all-reduce in GB/s (10^9)."""
     return size_bytes / seconds * 2 * (ranks - 1) / ranks / 1e9 if seconds > 0 and ranks else 0.0
 
 
 def trouble(
     said: Sequence[Mapping[str, Any]], backend: str, ended: bool, within_s: float, errors: str
 ) -> Finding | None:
-    """Why the ranks failed; None: they succeeded. `said`: the output lines in order. `ended`: the process ended
-    before its deadline.
+    """Returns a finding on why the ranks failed; None if they succeeded.
+
+    `said`: the JSON lines of their output, in order. `ended`: the process ended before its time limit
+    `within_s`.
     """
     stages = {str(one.get("stage")): one for one in said}
     if "import" in stages:
@@ -111,6 +113,7 @@ def _advice(backend: str) -> Words:
 
 
 def of_meeting(done: Mapping[str, Any], backend: str) -> Finding:
+    """Returns the finding on the connection of the ranks, with the time that it took."""
     met_s = max(float(one["met_s"]) for one in done["ranks"])
     return Finding(
         status=PASS,
@@ -121,7 +124,7 @@ def of_meeting(done: Mapping[str, Any], backend: str) -> Finding:
 
 
 def of_sums(done: Mapping[str, Any], backend: str, model: str) -> Iterator[Finding | Fact]:
-    """True sums to the bit, and the bus bandwidth of the largest."""
+    """Yields the findings on the sums, which must be exact, and the bus bandwidth of the largest one."""
     ranks = done["ranks"]
     wrong = [(one["rank"], one_sum) for one in ranks for one_sum in one["sums"] if one_sum["wrong"]]
     if wrong:
@@ -133,7 +136,7 @@ def of_sums(done: Mapping[str, Any], backend: str, model: str) -> Iterator[Findi
     speed = bus_bandwidth(int(largest["bytes"]), slowest_s, len(ranks))
     said = f", {speed:.2f} GB/s" if len(ranks) > 1 else ""
     if len(ranks) > 1:
-        # gloo's speed is that of idle cores, and is compared with nothing; NCCL's is that of the links.
+        # gloo's speed depends on idle cores and is not compared; NCCL's is that of the links.
         yield Fact(
             name=f"all-reduce-{backend}",
             value=speed,
@@ -159,7 +162,7 @@ def _corrupt(backend: str, rank: int, one_sum: Mapping[str, Any], model: str) ->
         whence=RULE,
         why=f"an all-reduce among the ranks of this node with {backend}{where} gave wrong sums",
         advice=Words(
-            en="Take the node out and test its memory, GPUs and links; a run here would train on wrong numbers.",
+            en="Keep the node out of training and test its memory, GPUs and links: its results are wrong.",
             zh="请隔离该节点并检测内存、GPU 与互连；在此训练会得到错误数值。",
         ),
         fault=DEVICE_FAULT,

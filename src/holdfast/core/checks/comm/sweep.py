@@ -1,7 +1,8 @@
-"""Judges an all-reduce over many message sizes, and prints the table of nccl-tests. Pure.
+"""Judges an all-reduce over many message sizes, and formats the results as nccl-tests does. Pure.
 
-Algorithm bandwidth is size by time; bus bandwidth is that times 2(n-1)/n, which does not depend on how many ranks
-there are. source: nccl-tests, PERFORMANCE.md. torch reduces in place, so only those columns are drawn.
+Algorithm bandwidth is size divided by time; bus bandwidth is that times 2(n-1)/n, which does not depend on
+the number of ranks. source: nccl-tests, PERFORMANCE.md. torch reduces in place, so only those columns are
+printed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +15,14 @@ from holdfast.core.plurals import counted
 from holdfast.model.checks import DEVICE_FAULT, FAIL, PASS, RULE, Fact, Finding
 from holdfast.model.signatures import Words
 
-TELLING_BYTES = 1 << 20  # smaller messages measure the latency, and one processor's mood
+TELLING_BYTES = 1 << 20  # smaller messages measure the latency, which varies with the load of a CPU
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One size. `time_s`: of the slowest rank. Bandwidths in GB/s (10^9). `wrong`: number of wrong elements."""
+    """The result for one message size in bytes.
+
+    `time_s`: of the slowest rank. Bandwidths in GB/s (10^9). `wrong`: number of wrong elements.
+    """
 
     size: int
     time_s: float
@@ -28,7 +32,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def rows(ranks: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
-    """Rows from each rank's result for each size: `bytes`, `best_s`, `wrong`. The slowest rank's time counts."""
+    """Returns the rows from each rank's result for each size: `bytes`, `best_s`, `wrong`.
+
+    The slowest rank's time counts.
+    """
     found = []
     for place, first in enumerate(ranks[0]["sums"]):
         size = int(first["bytes"])
@@ -46,7 +53,8 @@ def rows(ranks: Sequence[Mapping[str, Any]]) -> tuple[Row, ...]:
 
 
 def table(swept: Sequence[Row]) -> list[str]:
-    """
+    """Returns the lines of the table that nccl-tests prints.
+
     #                                                              in-place
     #       size         count      type   redop    root     time   algbw   busbw #wrong
     #        (B)    (elements)                               (us)  (GB/s)  (GB/s)
@@ -74,21 +82,23 @@ def table(swept: Sequence[Row]) -> list[str]:
 
 
 def _time(microseconds: float) -> str:
-    """In as many digits as nccl-tests gives the column."""
+    """Returns a time with as many digits as nccl-tests prints."""
     if microseconds >= 10_000:
         return f"{microseconds:.0f}"
     return f"{microseconds:.1f}" if microseconds >= 100 else f"{microseconds:.2f}"
 
 
 def of_sweep(swept: Sequence[Row], ranks: int, backend: str, model: str) -> Iterator[Finding | Fact]:
-    """The table, a fact for each size that measures bandwidth, and whether every sum was correct."""
+    """Yields the finding with the table, a fact for each size that measures bandwidth, and whether every sum
+    was correct.
+    """
     wrong = [row for row in swept if row.wrong]
     lines = "\n".join(table(swept))
     if wrong:
         yield _corrupt(wrong[0], lines, backend)
         return
     for row in swept:
-        # gloo's speed is that of idle processors, and is compared with nothing; NCCL's is that of the links.
+        # gloo's speed depends on idle cores and is not compared; NCCL's is that of the links.
         is_telling = row.size >= TELLING_BYTES and ranks > 1 and backend == NCCL
         yield Fact(
             name=f"all-reduce {_size(row.size)}",
@@ -116,15 +126,14 @@ def _corrupt(row: Row, lines: str, backend: str) -> Finding:
         why=f"an all-reduce of {row.size} bytes among the ranks of this node with {backend} gave wrong sums",
         fault=DEVICE_FAULT,
         advice=Words(
-            en="Take the node out and test its memory, devices and links: a run here would train on wrong"
-            " numbers.",
+            en="Keep the node out of training and test its memory, devices and links: its results are wrong.",
             zh="请隔离该节点并检测内存、设备与互连；在此训练会得到错误数值。",
         ),
     )
 
 
 def _size(count: int) -> str:
-    """`8 MiB`"""
+    """Returns a size as text: "8 MiB"."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:g} {name}"

@@ -1,8 +1,10 @@
-"""Judges whether a checkpoint is complete, by its layout and by the first and last bytes of its files. Pure.
+"""Judges whether a checkpoint is complete, by the layout of its folder and the first and last bytes of its
+files. Pure.
 
-source: torch.save writes a zip file (APPNOTE.TXT 4.3, end of central directory); safetensors, Format; Megatron-LM,
-checkpointing.py (latest_checkpointed_iteration.txt, iter_0000100); DeepSpeed, engine.py (latest); transformers,
-trainer_utils.get_last_checkpoint; torch.distributed.checkpoint, filesystem.py (.metadata, *.distcp)
+source: torch.save writes a zip file (APPNOTE.TXT 4.3, end of central directory); safetensors, Format;
+Megatron-LM, checkpointing.py (latest_checkpointed_iteration.txt, iter_0000100); DeepSpeed, engine.py
+(latest); transformers, trainer_utils.get_last_checkpoint; torch.distributed.checkpoint, filesystem.py
+(.metadata, *.distcp)
 """
 
 import struct
@@ -16,7 +18,7 @@ from holdfast.model.checks import ASKED, ENVIRONMENT_FAULT, FAIL, PASS, WARN, Fi
 from holdfast.model.signatures import Words
 
 HEAD_BYTES = 8
-TAIL_BYTES = (1 << 16) + 22  # the end of a zip file, with the longest remark it may have
+TAIL_BYTES = (1 << 16) + 22  # the end record of a zip file, with its longest possible comment
 HEADER_BYTES_MAX = 100 << 20
 FILES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 MEGATRON, DEEPSPEED, TRAINER, FILE, PARTS = (
@@ -34,7 +36,7 @@ _LOCATOR, _LOCATOR_BYTES = b"PK\6\7", 20
 
 
 class Entry(Struct, frozen=True):
-    """An entry of a folder."""
+    """A file or folder in the checkpoint folder."""
 
     name: str
     is_folder: bool
@@ -43,9 +45,11 @@ class Entry(Struct, frozen=True):
 
 
 class Newest(Struct, frozen=True, kw_only=True):
-    """The checkpoint that a run would resume from. `name`: below the folder; empty if there is none, because of `wrong`.
+    """The checkpoint from which a run would resume.
 
-    `follows`: the tracker file that names it, which the framework believes.
+    `name`: relative to the folder; empty if there is none, because of `wrong`.
+
+    `follows`: the tracker file that names it and that the framework reads.
     """
 
     layout: str
@@ -55,7 +59,10 @@ class Newest(Struct, frozen=True, kw_only=True):
 
 
 def newest_of(entries: Sequence[Entry], trackers: Mapping[str, str]) -> Newest | None:
-    """The newest checkpoint. `trackers`: text of the files that name it. None: no known layout."""
+    """Returns the newest checkpoint; None without a known layout.
+
+    `trackers`: contents of the files that name it.
+    """
     folders = {entry.name for entry in entries if entry.is_folder}
     if (text := trackers.get(MEGATRON_TRACKER)) is not None:
         return _of_megatron(text.strip(), folders)
@@ -93,11 +100,11 @@ def _of_megatron(text: str, folders: set[str]) -> Newest:
 
 
 def state_of_file(name: str, size: int, head: bytes, tail: bytes) -> str:
-    """What is wrong with a file; empty if nothing is visible. `head`, `tail`: its first and last bytes."""
+    """Returns the defect of a file; empty if none is visible. `head`, `tail`: its first and last bytes."""
     if size == 0:
         return "it is empty"
     if not any(head):
-        return "it begins with zeros"
+        return "it begins with zero bytes"
     if name.endswith(".safetensors"):
         return _of_safetensors_length(head, size)
     if head.startswith(b"PK\3\4"):
@@ -128,7 +135,10 @@ def _of_safetensors_length(head: bytes, size: int) -> str:
 
 
 def state_of_safetensors(header: bytes, size: int) -> str:
-    """What is wrong with a safetensors file. `header`: the JSON text after the first 8 bytes."""
+    """Returns the defect of a safetensors file; empty if there is none.
+
+    `header`: the JSON text after the first 8 bytes.
+    """
     try:
         tensors = msgspec.json.decode(header)
         ends = [int(value["data_offsets"][1]) for name, value in tensors.items() if name != "__metadata__"]
@@ -142,7 +152,10 @@ def state_of_safetensors(header: bytes, size: int) -> str:
 
 
 def state_of_folder(layout: str, names: Sequence[str], texts: Mapping[str, bytes]) -> str:
-    """What is missing in the folder of one checkpoint; empty if nothing is visible. `texts`: of its JSON files."""
+    """Returns what is missing in the folder of one checkpoint; empty if nothing is.
+
+    `texts`: contents of its JSON files.
+    """
     if not names:
         return "it is empty"
     here = set(names)
@@ -155,7 +168,7 @@ def state_of_folder(layout: str, names: Sequence[str], texts: Mapping[str, bytes
             return "trainer_state.json cannot be read"
     for name, text in texts.items():
         if name.endswith(".index.json") and (lost := _lost_parts(text, here)):
-            return f"{lost} is missing, which {name} names"
+            return f"{lost}, which {name} lists, is missing"
     return ""
 
 
@@ -178,7 +191,10 @@ def _lost_parts(text: bytes, here: set[str]) -> str:
 
 
 def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool) -> Finding:
-    """Findings on the newest checkpoint. `wrong`: its defect. `is_loaded`: the run resumes from this folder."""
+    """Returns the finding on the newest checkpoint.
+
+    `wrong`: its defect. `is_loaded`: the run resumes from this folder.
+    """
     if newest is None:
         return Finding(
             status=PASS,
@@ -223,6 +239,7 @@ def _advice(newest: Newest, follows: bool) -> Words:
 
 
 def of_unwritable(folder: str, error: str, category: str, *, is_sure: bool) -> Finding:
+    """Returns the finding on a checkpoint folder to which nothing can be written."""
     return Finding(
         status=FAIL,
         device=folder,

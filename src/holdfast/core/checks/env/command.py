@@ -2,7 +2,7 @@
 
     ("bash", "-lc", "conda activate llm && torchrun --nproc-per-node 8 train.py --save /ckpt")
     -> shell bash, login, prepared by `conda activate llm`; torchrun; script train.py; arguments --save /ckpt
-    ("srun", "-N", "2", "bash", "run.sh") -> reads run.sh: its text is needed, then the same again
+    ("srun", "-N", "2", "bash", "run.sh") -> reads run.sh: its content is needed, then the same again
 
 source: torchrun --help of PyTorch 2.13; deepspeed/launcher/runner.py; accelerate/commands/launch.py; bash(1)
 """
@@ -98,15 +98,16 @@ _OWN_FOLDER_FULL = late(
 def launch_of(
     command: Sequence[str], env: Mapping[str, str], texts: Mapping[str, str] | None = None
 ) -> Launch:
-    """The launch in a command. `texts`: contents of the shell scripts that an earlier result asked for, by name.
-    Total: any words have a result.
+    """Returns the launch in a command; any words have a result.
+
+    `texts`: by name, the contents of shell scripts that `Launch.reads` of an earlier result named.
     """
     return _of(tuple(command), env, texts or {}, 0)
 
 
 def _of(words: tuple[str, ...], env: Mapping[str, str], texts: Mapping[str, str], depth: int) -> Launch:
     if not words or depth > NESTED_MAX:
-        return Launch(unclear="" if words else "there is no command")
+        return Launch(unclear="" if words else "the command is empty")
     name = name_of(words[0])
     if name == "env":
         return _by_env(words, env, texts, depth)
@@ -168,7 +169,9 @@ def _by_conda_run(
 def _by_wrapper(
     words: tuple[str, ...], env: Mapping[str, str], texts: Mapping[str, str], depth: int
 ) -> Launch:
-    """What stands after the options, which are of many kinds: the first word that is known to start something."""
+    """Returns the launch after a wrapper's options, which are of many kinds: it starts at the first known
+    program.
+    """
     name = name_of(words[0])
     if name == "exec" and len(words) > 1 and not words[1].startswith("-"):
         inner = _of(words[1:], env, texts, depth + 1)
@@ -254,7 +257,9 @@ def _in_text(
     texts: Mapping[str, str],
     depth: int,
 ) -> Launch:
-    """The launch among the commands of a text: one of a launcher before one of a mere script."""
+    """Returns the launch among the commands of a shell script: one with a launcher before one with a plain
+    script.
+    """
     preparations: list[Preparation] = []
     sets: dict[str, str] = {}
     folder = ""
@@ -289,7 +294,9 @@ def _in_text(
 
 
 def _known(sets: Mapping[str, str]) -> dict[str, str]:
-    """Without what only a run can tell; of a list of folders, the others are kept."""
+    """Returns the assignments without values known only at run time; the known parts of folder lists are
+    kept.
+    """
     found = {name: value for name, value in sets.items() if is_known(value)}
     for name in _FOLDER_LISTS & (sets.keys() - found.keys()):
         found[name] = ":".join(part for part in sets[name].split(":") if part and is_known(part))
@@ -303,7 +310,10 @@ def _changed(before: str, folder: str, is_sure: bool) -> str:
 
 
 def _likeliest(found: Sequence[tuple[Launch, bool]], shell: Shell) -> Launch:
-    """The first of those that are most surely the training. Of several in branches the choice is undecidable."""
+    """Returns the first of the launches that are most likely the training.
+
+    Among several in branches, none can be chosen.
+    """
     if not found:
         return Launch(program=shell.program, shell=shell)
     most = max(_rank(launch) for launch, _ in found)
@@ -311,7 +321,7 @@ def _likeliest(found: Sequence[tuple[Launch, bool]], shell: Shell) -> Launch:
     launch, is_sure = best[0]
     if most >= _RANK_OF_SCRIPT and len({one.words for one, _ in best}) > 1 and not is_sure:
         return Launch(
-            program=shell.program, shell=shell, unclear="which of its launches is run is known only then"
+            program=shell.program, shell=shell, unclear="which of its launches runs is known only at run time"
         )
     return launch
 
@@ -321,7 +331,7 @@ def _is_errexit(word: str) -> bool:
 
 
 def _rank(launch: Launch) -> int:
-    """How sure it is the training itself."""
+    """Returns how likely a launch is the training itself."""
     starts = bool(launch.script or launch.module)
     if launch.launcher and launch.launcher != "python" and (starts or launch.unclear):
         return _RANK_OF_SCRIPT + 1

@@ -1,4 +1,6 @@
-"""Reads the words of a launcher or of Python: its options, the script or module, and the script's arguments. Pure.
+"""Parses the words of a launcher or of Python: its options, the script or module, and the script's arguments.
+
+Pure.
 
 source: torchrun --help of PyTorch 2.13; deepspeed/launcher/runner.py; accelerate/commands/launch.py
 """
@@ -66,7 +68,10 @@ PYTHON = late(r"(?:python|pypy)(?:\d+(?:\.\d+)*)?")
 
 
 class Shell(Struct, frozen=True, kw_only=True):
-    """The shell that runs the command. `file`: the script it reads; empty: its text is in the command."""
+    """The shell that runs the command.
+
+    `file`: the script that it reads; empty if its text is in the command.
+    """
 
     program: str
     login: bool = False
@@ -76,10 +81,12 @@ class Shell(Struct, frozen=True, kw_only=True):
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """`program`: the program that finally starts. `options`: the launcher's own, `arguments`: the script's.
+    """The programs that a command starts, as far as it can be parsed.
 
-    `wrappers`: programs before it; `prefix`: those that choose the Python (conda run). `env`, `folder`: changes by
-    the command. `reads`: a file whose text is needed for more. `unclear`: why the Python is unknown.
+    `program`: the program that finally starts. `options`: the launcher's; `arguments`: the script's.
+    `wrappers`: programs before it; `prefix`: those that select the Python (conda run). `env`, `folder`:
+    changes by the command. `reads`: a file whose content is needed for more. `unclear`: why the Python is
+    unknown.
     """
 
     launcher: str = ""
@@ -97,14 +104,16 @@ class Launch(Struct, frozen=True, kw_only=True):
     shell: Shell | None = None
     reads: str = ""
     unclear: str = ""
-    words: tuple[str, ...] = ()  # all that belong to the launch in the end
+    words: tuple[str, ...] = ()  # all words that belong to the launch
 
 
 def name_of(word: str) -> str:
+    """Returns the file name of a path."""
     return word.rpartition("/")[2]
 
 
 def by_python(words: tuple[str, ...]) -> Launch:
+    """Returns the launch of a command that starts with Python."""
     own: list[str] = []
     place = 1
     while place < len(words):
@@ -149,6 +158,7 @@ def _by_module(words: tuple[str, ...], own: tuple[str, ...], module: str, rest: 
 
 
 def by_launcher(name: str, words: tuple[str, ...]) -> Launch:
+    """Returns the launch of a command that starts with a known launcher."""
     rest = list(words[1:])
     if name in ("accelerate", "colossalai") and rest:
         if rest[0] not in ("launch", "run") and not rest[0].startswith("-") and not rest[0].endswith(".py"):
@@ -182,7 +192,9 @@ def _is_program(word: str) -> bool:
 
 
 def options_of(words: Sequence[str]) -> dict[str, str]:
-    """Every `--name value` and `--name=value` of any program in the command; the first of each name."""
+    """Returns every `--name value` and `--name=value` of any program in the command; the first of
+    each name.
+    """
     found: dict[str, str] = {}
     for index, word in enumerate(words):
         if not word.startswith("--") or len(word) < 3:

@@ -1,6 +1,9 @@
-"""Judges whether a run can compile its kernels: nvcc of torch's CUDA version, a C++ compiler and ninja. Pure.
+"""Judges whether a run can compile its CUDA kernels: nvcc of torch's CUDA version, a C++ compiler and ninja.
 
-source: torch/utils/cpp_extension.py (_find_cuda_home, _check_cuda_version); deepspeed/ops/op_builder/builder.py
+Pure.
+
+source: torch/utils/cpp_extension.py (_find_cuda_home, _check_cuda_version);
+deepspeed/ops/op_builder/builder.py
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +17,7 @@ _RELEASE = late(r"release (\d+\.\d+)")
 
 
 def nvcc_version(text: str) -> str:
-    """Parses `nvcc --version`: `Cuda compilation tools, release 12.4, V12.4.131` -> 12.4"""
+    """Parses the output of `nvcc --version`: "12.4" for "Cuda compilation tools, release 12.4, V12.4.131"."""
     found = _RELEASE.search(text)
     return found[1] if found else ""
 
@@ -22,8 +25,10 @@ def nvcc_version(text: str) -> str:
 def of_tools(
     nvcc: str, version: str, torch_cuda: str, tools: Mapping[str, bool], says: str
 ) -> Iterator[Finding]:
-    """Findings on compilers. `nvcc`: the path of nvcc, empty if it was not found. `says`: why the version of nvcc is
-    unknown. `tools`: whether each other tool was found.
+    """Yields findings on compilers.
+
+    `nvcc`: path of nvcc; empty if it was not found. `says`: why the version of nvcc is unknown. `tools`:
+    whether each other tool was found.
     """
     if not nvcc:
         yield _warned(

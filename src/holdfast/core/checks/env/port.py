@@ -1,7 +1,7 @@
 """Judges whether the workers can meet at the rendezvous address of the command. Pure.
 
-source: torch/distributed/run.py and elastic/rendezvous of PyTorch 2.13: a static rendezvous listens on the port on the
-node of rank 0; c10d listens where the host of the endpoint is this one; etcd is a server of its own.
+source: torch/distributed/run.py and elastic/rendezvous of PyTorch 2.13: a static rendezvous listens on the
+port on the node of rank 0; c10d listens if the host of the endpoint is this node; etcd is a separate server.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,16 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
-    """Why this node listens on no fixed port; empty if it does. `is_host`: this node is the host, None if unknown."""
+    """Returns why this node does not listen on a fixed port; empty if it does.
+
+    `is_host`: this node is the host; None: unknown.
+    """
     if meeting is None:
         return "the command names no address at which its workers meet"
     if meeting.port == 0:
-        return "the launcher takes a free port, or the command one that is only known at run time"
+        return "the port is chosen at run time"
     if meeting.backend.startswith("etcd"):
-        return f"the workers meet at {meeting.backend}, a server of its own"
+        return f"the workers meet at {meeting.backend}, a separate server"
     if meeting.rank:
         return f"the first node listens, and this one is node {meeting.rank}"
     if meeting.rank is None and not is_host:
@@ -43,7 +46,7 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
 
 
 def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder]) -> Finding:
-    """Findings on a port. `error`: why it cannot be bound; empty if it can."""
+    """Returns the finding on the port of the rendezvous. `error`: why it cannot be bound; empty if it can."""
     place = f"port {meeting.port}"
     if not error:
         return Finding(status=PASS, measured=f"{place} is free", expected=f"{place} is free", whence=ASKED)
@@ -53,7 +56,7 @@ def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder])
         )
     other = next((holder for holder in holders if holder.pid), None)
     if nodes > 1 and other is not None and any(name in other.command for name in LAUNCHERS):
-        # A second agent of the same job on one machine joins the first: that is no trouble.
+        # A second agent of the same job on one machine joins the first, which is no conflict.
         return Finding(
             status=SKIP, why=f"{place} is held by another launcher, process {other.pid}, perhaps of this job"
         )
@@ -78,7 +81,9 @@ def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder])
 
 
 def of_address(meeting: Meeting, nodes: int) -> Finding | None:
-    """Findings on an address that only its own node can reach, with several nodes."""
+    """Returns a finding if a run on several nodes uses an address that only its own node can reach; else
+    None.
+    """
     is_loopback = meeting.host in ("localhost", "::1") or meeting.host.startswith("127.")
     is_first = (
         meeting.rank == 0 and meeting.backend != "c10d"

@@ -1,4 +1,7 @@
-"""Reads shell commands that prepare the environment: `conda activate`, `module load`, `source`, `export`. Pure."""
+"""Finds shell commands that prepare the environment: `conda activate`, `module load`, `source`, `export`.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -28,7 +31,7 @@ _HARMLESS_EVAL = late(
     r"|init)[^)`;|&]*(?:\)|`)[\"']?(?:\s+2>\S+)?"
 )
 _CONDA_BASE = late(r"\$\(\s*(?:[\w./~${}-]*/)?conda\s+info\s+--base\s*\)")
-# Files that make an environment ready, and do nothing else.
+# Files that only set up an environment.
 _KNOWN_SOURCE = late(
     r"(?:^|/)(?:activate(?:\.sh)?|conda\.sh|mamba\.sh|profile|bash\.bashrc|\.bashrc|\.bash_profile|\.profile|setup-env\.sh"
     r"|set_env\.sh|modules?\.sh|lmod\.sh|z00_lmod\.sh|init/(?:bash|sh|profile)|environment)$"
@@ -39,13 +42,14 @@ class Preparation(Struct, frozen=True, kw_only=True):
     """A shell command that prepares the environment. `must`: later commands run only if it succeeds."""
 
     raw: str
-    kind: str  # "conda", "module", "source", "eval", "set"; "unknown": it may do anything, so it is not run to look
+    kind: str  # "conda", "module", "source", "eval", "set"; "unknown": unknown effects, so it is not run
     must: bool = False
 
 
 def of_assignment(command: SimpleCommand) -> list[Preparation]:
-    """A variable assignment that later preparations may use. Values that require running a program are skipped,
-    except conda's.
+    """Returns a variable assignment that later preparations may use.
+
+    Empty for a value that requires running a program, except conda's.
     """
     runs = _CONDA_BASE.sub("", command.raw)
     if not command.is_sure:
@@ -54,7 +58,9 @@ def of_assignment(command: SimpleCommand) -> list[Preparation]:
 
 
 def of_command(command: SimpleCommand, strict: bool) -> list[Preparation]:
-    """A command that can be repeated safely to learn its effect: it changes the environment and nothing else."""
+    """Returns the preparations in a command that can be run again safely, because it only changes the
+    environment.
+    """
     words, first = command.words, command.words[0]
     must = strict or command.then == "&&"
     found = _changing(command, words, first, must)

@@ -1,7 +1,8 @@
 """Judges whether Python, torch, CUDA, NCCL and the driver of a run are compatible. Pure.
 
-source of what driver a CUDA version needs: CUDA Compatibility, table of minor version compatibility (a driver of the
-major version's first release runs programs of all its minor versions), and CUDA Toolkit release notes, table 3.
+source of the driver that a CUDA version needs: CUDA Compatibility, table of minor version compatibility (a
+driver of the major version's first release runs programs of all its minor versions), and CUDA Toolkit release
+notes, table 3.
 """
 
 import re
@@ -26,7 +27,7 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 Version = tuple[int, ...]
-# Major version of CUDA -> the oldest Linux driver that runs its programs.
+# By major version of CUDA: the oldest Linux driver that runs its programs.
 DRIVER_MIN: dict[int, Version] = {
     10: (410, 48),
     11: (450, 80, 2),
@@ -36,8 +37,10 @@ DRIVER_MIN: dict[int, Version] = {
 
 
 class BadNccl(Struct, frozen=True, kw_only=True):
-    """A range of NCCL versions with a defect, from `first` up to, excluding, `fixed_in`. `machine`: affected machines
-    only; `where`: the environment it needs.
+    """A range of NCCL versions with a defect, from `first` up to, excluding, `fixed_in`.
+
+    `machine`: the affected architecture; empty for all. `where`: an environment variable and its value that
+    are required.
     """
 
     first: Version
@@ -85,19 +88,23 @@ NCCL_BAD = (
 
 
 def version_of(text: str) -> Version:
-    """`2.21.5`, `12.4`, `535.104.05` -> its numbers; empty if there are none."""
+    """Returns the numbers of a version: (2, 21, 5) for "2.21.5"; empty if there are none."""
     found = re.match(r"\d+(?:\.\d+)*", text.strip())
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def python_facts(said: Mapping[str, Any]) -> Iterator[Fact]:
+    """Yields facts on the version and the path of Python.
+
+    `said`: result of checks/training_python/inside.py.
+    """
     python = said["python"]
     yield Fact(name="python", value=str(python["version"]), same=True)
     yield Fact(name="python-path", value=str(python["executable"]))
 
 
 def of_environment(said: Mapping[str, Any], env: Mapping[str, str], program: str) -> Finding:
-    """Findings on a Python that is not that of the active virtual environment."""
+    """Returns the finding on whether the run uses the Python of the active virtual environment."""
     python = said["python"]
     prefix, executable = str(python["prefix"]), str(python["executable"])
     measured = f"Python {python['version']}, {executable}"
@@ -120,12 +127,14 @@ def of_environment(said: Mapping[str, Any], env: Mapping[str, str], program: str
 
 
 def _is_alias(prefix: str, active: set[str]) -> bool:
-    """Other names of one folder end alike: /home/me/env and /mnt/home/me/env."""
+    """Returns whether a folder is another path of an active environment: /home/me/env and
+    /mnt/home/me/env.
+    """
     return any(prefix.rstrip("/").endswith(one) or one.endswith(prefix.rstrip("/")) for one in active)
 
 
 def version_facts(torch: Mapping[str, Any], driver: str) -> Iterator[Fact]:
-    """Facts on known versions; an unknown version is no difference."""
+    """Yields facts on the known versions; an unknown version is no difference between nodes."""
     for name, value in (
         ("torch", torch.get("version", "")),
         ("torch-cuda", torch.get("cuda", "")),
@@ -151,8 +160,10 @@ def of_versions(
     has_compat: bool,
     is_run: bool,
 ) -> Iterator[Finding]:
-    """Findings on versions. `driver`: NVIDIA's, empty if not loaded. `has_compat`: forward compatibility libraries
-    exist.
+    """Yields findings on versions that do not fit together.
+
+    `driver`: NVIDIA's; empty if not loaded. `has_compat`: forward compatibility libraries exist. `is_run`: a
+    run was given.
     """
     if not torch.get("found"):
         why = "torch is not installed in the Python of the run"

@@ -1,4 +1,7 @@
-"""Finds problems of the run's script before it starts: its file, its imports, and files that shadow modules. Pure."""
+"""Finds problems of the run's script before it starts: its file, its imports, and files that shadow modules.
+
+Pure.
+"""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +11,8 @@ from holdfast.model.checks import ASKED, ENVIRONMENT_FAULT, FAIL, PASS, SKIP, WA
 from holdfast.model.signatures import Words
 
 NAMED_MAX = 5
-# Of the standard library, what `import torch` and torch.distributed were seen to import (2.13, Python 3.11) and what
-# is not loaded before the script's folder is on the path.
+# Modules of the standard library that `import torch` and torch.distributed import (2.13, Python 3.11) and
+# that are not loaded before the script's folder is on the path.
 SHADOWING_STANDARD = (
     *("argparse", "array", "ast", "asyncio", "base64", "bisect", "bz2", "calendar", "cmath", "collections"),
     *(
@@ -105,8 +108,10 @@ SHADOWING_PACKAGES = (
 
 
 def of_script(script: Mapping[str, Any], name: str, folder: str) -> Finding:
-    """Findings on the script. `script`: result of checks/training_python/inside.py. `name`: as in the command;
-    `folder`: its working folder.
+    """Returns the finding on the run's script.
+
+    `script`: result of checks/training_python/inside.py. `name`: as in the command; `folder`: its working
+    directory.
     """
     problem = script.get("problem", "")
     if not problem:
@@ -187,8 +192,9 @@ def _failed(measured: str, expected: str, why: str, advice: Words, category: str
 def of_imports(
     missing: Sequence[Mapping[str, Any]], doubts: Sequence[str], files: int, imported: Sequence[str]
 ) -> Finding:
-    """Findings on imports. `missing`: unguarded top-level imports. `doubts`: files that change the search path of
-    modules.
+    """Returns the finding on the script's imports.
+
+    `missing`: unguarded top-level imports that fail. `doubts`: files that change the module search path.
     """
     if not files:
         return Finding(status=SKIP, why="the script could not be read for its imports")
@@ -201,7 +207,7 @@ def of_imports(
         )
     named = ", ".join(str(one["name"]) for one in missing[:NAMED_MAX])
     if doubts:
-        why = f"{named} cannot be found, but {doubts[0]} changes by itself where modules are looked for"
+        why = f"{named} cannot be found, but {doubts[0]} changes the module search path itself"
         return Finding(status=SKIP, measured=f"not found: {named}", why=why)
     first = next((one for one in missing if one["kind"] != "relative"), missing[0])
     named = ", ".join(str(one["name"]) for one in missing[:NAMED_MAX] if one["kind"] == first["kind"])
@@ -222,7 +228,7 @@ def of_imports(
 
 
 def of_shadows(shadows: Sequence[Mapping[str, str]], uses_torch: bool) -> Iterator[Finding]:
-    """Findings on files that are imported instead of the module of that name."""
+    """Yields findings on files that are imported instead of a module with the same name."""
     if not uses_torch:
         return
     for one in shadows[:NAMED_MAX]:

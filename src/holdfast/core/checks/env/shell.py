@@ -1,4 +1,4 @@
-"""Judges whether a shell can activate an environment, and why not. Pure."""
+"""Judges whether a shell can activate an environment, and if not, why. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,9 +19,10 @@ _NO_CONDA = (
 def of_preparations(
     shell: Shell, results: Sequence[tuple[Preparation, int, str]], other: str
 ) -> Iterator[Finding]:
-    """Findings on preparations. `results`: exit code of each, and their common stderr.
+    """Yields findings on commands that prepare the environment.
 
-    `other`: another way to start the shell, in which they succeed.
+    `results`: each command with its exit code and their common stderr. `other`: a different way to start the
+    shell, in which they succeed.
     """
     kind = f"{name_of(shell.program)}{' -l' if shell.login else ''}{' -i' if shell.interactive else ''}"
     done = [one for one, code, _ in results if one.kind != "set" and not code]

@@ -1,14 +1,13 @@
 """Lists the simple commands of a shell script in order, as far as possible without running it. Pure.
 
     NPROC=8
-    torchrun --nproc-per-node $NPROC \
-        train.py "$@" 2>&1 | tee log
+    torchrun --nproc-per-node $NPROC         train.py "$@" 2>&1 | tee log
     -> (NPROC=8), (torchrun --nproc-per-node 8 train.py ...), (tee log)
 
-Commands in loops and branches are listed and marked, because they may not run. What only a run can resolve stays as
-written: `$(date)`, and variables that nothing here, or only a branch, sets.
+Commands in loops and branches are listed and marked, because they may not run. Values known only at run time
+stay as written: `$(date)`, and variables that nothing, or only a branch, sets in the script.
 
-source: POSIX Shell Command Language 2.2-2.9; arrays as bash(1) has them
+source: POSIX Shell Command Language 2.2-2.9; arrays as in bash(1)
 """
 
 import re
@@ -58,7 +57,9 @@ Value = str | tuple[str, ...]
 
 
 class SimpleCommand(Struct, frozen=True, kw_only=True):
-    """One command. `sets`: assignments before it. `then`: the operator after it: "&&", "||", ";", "|".
+    """One command of a shell script.
+
+    `sets`: assignments before it. `then`: the operator after it: "&&", "||", ";", "|".
 
     `raw`: as written, for a shell to run. `is_sure`: it runs unconditionally.
     """
@@ -73,7 +74,10 @@ class SimpleCommand(Struct, frozen=True, kw_only=True):
 def simple_commands(
     text: str, env: Mapping[str, str], arguments: Sequence[str] = ()
 ) -> tuple[SimpleCommand, ...]:
-    """The simple commands. `arguments`: $1 and on. Values that the text sets are substituted."""
+    """Returns the simple commands of a shell script.
+
+    `arguments`: $1 and following. Values set in the text are substituted.
+    """
     values: dict[str, Value] = dict(env)
     values |= {str(place): argument for place, argument in enumerate(arguments, 1)}
     values["@"] = values["*"] = tuple(arguments)
@@ -92,20 +96,20 @@ def simple_commands(
 
 
 def _leading(raws: Sequence[str]) -> Sequence[str]:
-    """The keywords before a command, and the word after them."""
+    """Returns the keywords before a command, and the word after them."""
     count = next((place for place, raw in enumerate(raws) if raw not in _KEYWORDS), len(raws))
     return raws[: count + 1]
 
 
 def _depends(before: SimpleCommand) -> bool:
-    """Whether what comes after this may not be run."""
+    """Returns whether the following command may not run, depending on this one."""
     return before.then == "||" or (
         before.then == "&&" and before.words[:1] != () and before.words[0] in TESTS
     )
 
 
 def _split(text: str) -> Iterator[tuple[list[str], str]]:
-    """Raw words of each command, and the operator after it. Redirections are left out."""
+    """Yields the raw words of each command and the operator after it, without redirections."""
     raws: list[str] = []
     skip_next = False
     for token in _TOKEN.finditer(text):
@@ -151,7 +155,10 @@ def _command(raws: Sequence[str], then: str, values: dict[str, Value], is_sure: 
 
 
 def _keep(sets: Mapping[str, Value], values: dict[str, Value], is_sure: bool) -> None:
-    """What a branch sets is not known afterwards, unless it is what was there."""
+    """Records assigned values.
+
+    A variable set in a branch is unknown afterwards, unless its value stays equal.
+    """
     for name, value in sets.items():
         if is_sure and sum(map(len, value)) <= VALUE_CHARS_MAX:
             values[name] = value
@@ -180,7 +187,7 @@ def _joined(value: Value) -> str:
 
 
 def expanded(raw: str, values: Mapping[str, Value]) -> list[str]:
-    """The words of a raw word after quote removal, substitution and splitting."""
+    """Returns the words of a raw word after quote removal, substitution and splitting."""
     words: list[str] = []
     current: str | None = None
     for piece in re.finditer(_PIECE, raw):
@@ -203,7 +210,9 @@ def expanded(raw: str, values: Mapping[str, Value]) -> list[str]:
 
 
 def _unquoted(parts: list[str], words: list[str], current: str | None) -> str | None:
-    """What a value outside quotes becomes: its first word goes on with what was before it, its last goes on."""
+    """Joins a value's words to the neighbouring text: the first continues the word before, the last one is
+    returned.
+    """
     for part in parts[:-1]:
         words.append((current or "") + part)
         current = None
@@ -216,7 +225,7 @@ def _words_of(text: str, values: Mapping[str, Value]) -> list[str]:
     if value is None:
         return [text]
     if isinstance(value, str) and not is_known(value):
-        return [value]  # what a run makes of it is most often one word
+        return [value]  # a value known only at run time is most often one word
     return list(value) if isinstance(value, tuple) else value.split()
 
 
@@ -229,7 +238,7 @@ def _put_in(text: str, values: Mapping[str, Value]) -> str:
 
 
 def _value(found: re.Match[str], values: Mapping[str, Value]) -> Value | None:
-    """None: nothing here says it."""
+    """Returns the value of a variable; None if it is unknown."""
     value = values.get(found["plain"] or found["name"])
     if found["index"] and found["index"] not in ("[@]", "[*]"):
         return _item(value, found["index"][1:-1])
@@ -246,5 +255,5 @@ def _item(value: Value | None, index: str) -> str | None:
 
 
 def is_known(text: str) -> bool:
-    """True if nothing in the word depends on a run."""
+    """Returns whether nothing in the word depends on the run."""
     return "$" not in text and "`" not in text

@@ -1,18 +1,23 @@
-"""Lists variables whose value alone is a problem: its effect, and what to do about it. Pure.
+"""Lists environment variables whose value alone is a problem, with its effect and advice. Pure.
 
-A rule fires only if the value certainly has a cost on such a node: many images set others on purpose.
+A rule fires only if the value certainly has a cost on such a node, because many images set others on purpose.
 """
 
 from msgspec import Struct
 
 from holdfast.model.signatures import Words
 
-# What a rule asks of the node.
+# What a rule requires of the node.
 ANYWHERE, GPUS, GPU_PAIRS, FABRIC = "", "gpus", "gpu pairs", "fabric"
 
 
 class VariableRule(Struct, frozen=True, kw_only=True):
-    """`value`: pattern of the whole value in lower case. `where`: one of the above."""
+    """A value of an environment variable that is a problem.
+
+    `value`: pattern of the whole value in lower case.
+
+    `where`: the kind of node to which it applies, one of the above.
+    """
 
     name: str
     value: str
@@ -59,7 +64,7 @@ RULES = (
         name="NCCL_IB_DISABLE",
         value=_ON,
         does=Words(
-            en="nodes talk over TCP although RDMA ports of this node are up",
+            en="nodes communicate over TCP although RDMA ports of this node are up",
             zh="本节点 RDMA 端口可用，但节点间改走 TCP",
         ),
         advice=Words(
@@ -77,7 +82,8 @@ RULES = (
             zh="强制使用 LL128 协议，在不支持的机器上会损坏数据",
         ),
         advice=Words(
-            en="Unset it: NCCL chooses by itself where it is safe.", zh="请取消，由 NCCL 自行选择。"
+            en="Unset it: NCCL uses the protocol by itself if the machine supports it.",
+            zh="请取消，由 NCCL 自行选择。",
         ),
         where=GPUS,
         category="nccl_config_error",
@@ -156,7 +162,7 @@ RULES = (
         VariableRule(
             name=name,
             value=_ON,
-            does=Words(en="each collective blocks its rank until it is over", zh="每次集合通信都会阻塞 rank"),
+            does=Words(en="each collective blocks its rank until it ends", zh="每次集合通信都会阻塞 rank"),
             advice=UNSET,
             where=GPUS,
         )
@@ -181,9 +187,9 @@ RULES = (
     ),
 )
 
-# Their files must be there.
+# Variables that name a file, which must exist.
 FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE")
-# Collectives go wrong, or become slow, where they differ between ranks.
+# Variables whose values must be equal on all ranks: otherwise collectives fail or become slow.
 SAME_ON_ALL = (
     *("NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NET"),
     *("NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_BUFFSIZE", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS"),

@@ -1,9 +1,9 @@
 """Judges the environment variables of a run against its node. Pure.
 
-Values come without secrets, because they are shown.
+Values are passed without secrets, because they are shown.
 
-source of the forms of values: NCCL, Environment Variables; CUDA C Programming Guide, CUDA Environment Variables;
-OpenMP 5.2, 21; Gloo and UCX as their documentation has them
+source of the forms of values: NCCL, Environment Variables; CUDA C Programming Guide, CUDA Environment
+Variables; OpenMP 5.2, 21; documentation of Gloo and UCX
 """
 
 import re
@@ -29,16 +29,17 @@ from holdfast.model.signatures import Words
 
 LISTED_MAX = 12
 VALUE_CHARS_MAX = 60
-THREADS_TIMES_MAX = 1.5  # of the cores: a little more is common, and costs little
-IDLE_CORES_MIN = 4  # of each rank, where one thread is too few
+THREADS_TIMES_MAX = 1.5  # threads per core: slightly more than one is common and costs little
+IDLE_CORES_MIN = 4  # cores per rank from which a single thread is too few
 _SECRET_NAME = late(r"(?i)token|secret|passw|credential|api_?key|access_?key")
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """The node's side. `interfaces`, `rdma`: names, None if unknown. `rdma_up`: one of their ports is active.
+    """The devices, interfaces and cores of a node, against which variables are judged.
 
-    `cores`: available to the run, 0: unknown. `absent`: files and folders named in variables that do not exist.
-    `stubs`: folders of LD_LIBRARY_PATH whose libcuda.so.1 would be loaded and is a stub.
+    `interfaces`, `rdma`: names; None if unknown. `rdma_up`: an RDMA port is active. `cores`: available to the
+    run; 0 if unknown. `absent`: files and folders named in variables that do not exist. `stubs`: folders of
+    LD_LIBRARY_PATH whose libcuda.so.1 would be loaded and is a stub.
     """
 
     gpus: int = 0
@@ -50,18 +51,18 @@ class Place(Struct, frozen=True, kw_only=True):
     cores: float = 0.0
     absent: frozenset[str] = frozenset()
     stubs: tuple[str, ...] = ()
-    from_files: Mapping[str, str] = {}  # variable -> the file that presets it
-    binds: bool = False  # something before the launch gives each rank cores of its own
+    from_files: Mapping[str, str] = {}  # by variable, the file that presets it
+    binds: bool = False  # a program before the launch binds each rank to separate cores
 
 
 def facts(env: Mapping[str, str]) -> Iterator[Fact]:
-    """Values that must be equal on all nodes."""
+    """Yields facts on values that must be equal on all nodes."""
     for name in SAME_ON_ALL:
         yield Fact(name=name, value=shown(name, env[name]) if name in env else "not set", same=True)
 
 
 def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Finding]:
-    """All troubles; if there are none, one pass that lists what is set."""
+    """Returns the findings on harmful variables; if there are none, one pass that lists what is set."""
     found = [
         *_by_table(env, asked, place),
         *_of_devices(env, asked, place),
@@ -76,6 +77,7 @@ def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Fin
 
 
 def listing(env: Mapping[str, str]) -> str:
+    """Returns the set variables and their values as text."""
     names = sorted(name for name in env if name.startswith(LISTED) or name.lower() in PROXIES)
     if not names:
         return "none is set"
@@ -85,7 +87,7 @@ def listing(env: Mapping[str, str]) -> str:
 
 
 def shown(name: str, value: str) -> str:
-    """The value for display: masked if its name marks a secret, shortened if long."""
+    """Returns the value for display: masked if the variable's name indicates a secret, shortened if long."""
     if _SECRET_NAME.search(name):
         return "***"
     return value if len(value) <= VALUE_CHARS_MAX else value[: VALUE_CHARS_MAX - 3] + "..."
@@ -148,7 +150,7 @@ def _applies(where: str, asked: Asked, place: Place) -> bool:
     if where == GPUS:
         return place.gpus > 0
     if where == GPU_PAIRS:
-        # Without direct copies between them by design; frameworks ask to turn them off.
+        # These models have no direct copies, and frameworks ask to disable them.
         is_plain = bool(place.gpu_models) and all("GeForce" in model for model in place.gpu_models)
         return place.gpus > 1 and asked.ranks != 1 and not is_plain
     if where == FABRIC:
@@ -275,7 +277,10 @@ def _of_rdma(env: Mapping[str, str], place: Place) -> Iterator[Finding]:
 
 
 def _any_chosen(value: str, names: Sequence[str], exact: bool) -> bool:
-    """NCCL's form: prefixes; after `=` whole names; after `^` those that are not wanted. Ports after a colon."""
+    """Returns whether a selection of devices leaves any.
+
+    NCCL's form: prefixes; after `=` whole names; after `^` excluded names; ports after a colon.
+    """
     excludes = value.startswith("^") and not exact
     value = value[1:] if excludes else value
     whole = exact or value.startswith("=")
@@ -381,7 +386,9 @@ def _of_libraries(env: Mapping[str, str], place: Place) -> Iterator[Finding]:
 
 
 def _of_proxies(env: Mapping[str, str], asked: Asked) -> Iterator[Finding]:
-    """Only what speaks HTTP or gRPC heeds them: a rendezvous over etcd, or a tool that catches every connection."""
+    """Yields findings on proxies that affect the rendezvous, which use HTTP or gRPC: etcd, or a tool that
+    redirects sockets.
+    """
     meeting = asked.meeting
     if meeting is None or not meeting.host or _is_loopback(meeting.host):
         return
@@ -407,7 +414,7 @@ def _of_proxies(env: Mapping[str, str], asked: Asked) -> Iterator[Finding]:
 
 
 def is_spared(host: str, no_proxy: str) -> bool:
-    """True if `no_proxy` covers the host: by name, domain, or address prefix (10.0.0.0/8 too)."""
+    """Returns whether `no_proxy` covers the host: by name, domain, or address prefix (10.0.0.0/8 too)."""
     for one in (entry.strip().lower() for entry in no_proxy.split(",")):
         if one == "*" or (one and (host.lower() == one or host.lower().endswith("." + one.lstrip(".")))):
             return True

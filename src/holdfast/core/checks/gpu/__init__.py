@@ -1,1 +1,1 @@
-"""Judges GPUs: presence, memory, links, speed, Xids, use. Pure."""
+"""Judges the GPUs of a node: presence, memory, links, speed, Xids, use by processes. Pure."""

@@ -1,4 +1,4 @@
-"""Reads and judges the output of `amd-smi static --json` and `amd-smi metric --json` for AMD GPUs. Pure.
+"""Parses and judges the output of `amd-smi static --json` and `amd-smi metric --json` for AMD GPUs. Pure.
 
     [{"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X", "asic_serial": "0x1A2B"},
       "bus": {"bdf": "0000:0C:00.0", "max_pcie_width": 16}, "limit": {"slowdown_hotspot_temperature": {"value": 100}}}]
@@ -6,7 +6,7 @@
       "ecc": {"total_correctable_count": 0, "total_uncorrectable_count": 0},
       "throttle": {"ppt_violation_status": "NOT ACTIVE", "socket_thermal_violation_status": "NOT ACTIVE"}}]
 
-Later versions put the list below "gpu_data". What is not supported says "N/A".
+Later versions put the list below "gpu_data". Unsupported values are "N/A".
 
 source: ROCm, AMD SMI CLI tool (6.0 to 7.1)
 """
@@ -36,7 +36,7 @@ from holdfast.model.signatures import Words
 
 COUNT = "AMD GPUs"
 MARGIN_MIN_C = 3
-_THROTTLES = {  # of "throttle", without "_violation_status": what it is; power is normal at full load
+_THROTTLES = {  # keys of "throttle" without "_violation_status"; the power limit is normal at full load
     "prochot": "its processor is too hot",
     "socket_thermal": "its socket is too hot",
     "vr_thermal": "its voltage regulator is too hot",
@@ -45,7 +45,7 @@ _THROTTLES = {  # of "throttle", without "_violation_status": what it is; power 
 
 
 class AmdGpu(Struct, frozen=True, kw_only=True):
-    """One GPU; None if unknown. `throttles`: thermal throttle reasons."""
+    """One AMD GPU with its readings; None for unknown ones. `throttles`: thermal throttle reasons."""
 
     index: int
     address: str = ""
@@ -61,11 +61,15 @@ class AmdGpu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
+        """The GPU's name for people: its PCI address, else its index."""
         return self.address or f"GPU {self.index}"
 
 
 def amd_gpus(static: str, metric: str) -> tuple[AmdGpu, ...]:
-    """GPUs by index; values missing in both outputs are None. Empty if neither can be parsed."""
+    """Returns the GPUs by index; values missing in both outputs are None.
+
+    Empty if neither output can be parsed.
+    """
     known = {_index(one, place): one for place, one in enumerate(_documents(static))}
     metrics = {_index(one, place): one for place, one in enumerate(_documents(metric))}
     return tuple(
@@ -74,7 +78,7 @@ def amd_gpus(static: str, metric: str) -> tuple[AmdGpu, ...]:
 
 
 def _documents(text: str) -> list[Mapping[str, Any]]:
-    """Warnings may stand before the document."""
+    """Returns the parsed JSON list; text before it, such as warnings, is ignored."""
     begins = [place for place in (text.find("["), text.find("{")) if place >= 0]
     if not begins:
         return []
@@ -132,7 +136,7 @@ def _word(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """`42`, `"42"`, `{"value": 42, "unit": "C"}`; None for "N/A"."""
+    """Returns the number in 42, "42" or {"value": 42, "unit": "C"}; None for "N/A"."""
     if isinstance(value, dict):
         value = value.get("value")
     if isinstance(value, bool):
@@ -153,6 +157,7 @@ def _whole(value: Any) -> int | None:
 
 
 def amd_facts(gpus: Sequence[AmdGpu]) -> list[Fact]:
+    """Returns facts for the baseline: number, models and PCIe widths of the GPUs."""
     facts = [Fact(name=COUNT, value=len(gpus), learn=True)] if gpus else []
     for gpu in gpus:
         told: dict[str, str | int | None] = {
@@ -169,7 +174,10 @@ def amd_facts(gpus: Sequence[AmdGpu]) -> list[Fact]:
 
 
 def judge_amd(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> list[Finding]:
-    """on_bus: GPUs on the PCI bus that AMD's driver has; None: not to be seen."""
+    """Returns findings on AMD GPUs.
+
+    `on_bus`: number of GPUs on the PCI bus with AMD's driver; None if not visible.
+    """
     if not gpus and not baseline.of("node", COUNT):
         return [Finding(status=SKIP, why="amd-smi names no GPU")]
     found = [*_missing(gpus, on_bus, baseline)]

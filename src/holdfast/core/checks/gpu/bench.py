@@ -1,4 +1,7 @@
-"""Judges burn results of each GPU: wrong results, errors, and a GPU that differs from the others of its node. Pure."""
+"""Judges burn results of GPUs: wrong results, errors, and a GPU that differs from the others of its node.
+
+Pure.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +18,7 @@ from holdfast.model.signatures import Words
 TERA, GIGA = 1e12, 1e9
 CATEGORY = "gpu_fault"
 BUSY_PERCENT = 90
-# What a sound device does not answer to a program that other devices of the node run well.
+# Errors that a healthy device does not return for a program that other devices of the node run well.
 _OF_THE_DEVICE = (
     "uncorrectable ecc",
     "unspecified launch failure",
@@ -48,7 +51,7 @@ _HELD_BACK = {
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """A GPU under load. None if unknown. `reasons`: bits of clock throttle reasons."""
+    """Readings of a GPU under load; None for unknown ones. `reasons`: bit mask of clock throttle reasons."""
 
     clock_mhz: int | None = None
     temperature_c: int | None = None
@@ -58,7 +61,11 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """One GPU and its result. `answer`: of the burn; empty if there is none."""
+    """A burn of one GPU and its result.
+
+    `answer`: the burn's output; empty if there is none. `unable`: why it could not start; `error`: why it
+    failed.
+    """
 
     key: str
     model: str
@@ -71,11 +78,14 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
+        """Whether the burn completed."""
         return not (self.unable or self.error)
 
 
 def beside(seen: Sequence[Loaded]) -> str:
-    """`1755 MHz, 64 °C, 690 W, limited by its power limit`: readings under load."""
+    """Returns the readings under load as text: "1755 MHz, up to 64 °C, up to 690 W, throttled by its power
+    limit".
+    """
     busy = [one for one in seen if one.busy_percent is None or one.busy_percent >= BUSY_PERCENT]
     clocks = [one.clock_mhz for one in busy if one.clock_mhz is not None]
     heats = [one.temperature_c for one in busy if one.temperature_c is not None]
@@ -86,12 +96,12 @@ def beside(seen: Sequence[Loaded]) -> str:
     said = [f"{median(clocks):.0f} MHz"] if clocks else []
     said += [f"up to {max(heats)} °C"] if heats else []
     said += [f"up to {max(powers):.0f} W"] if powers else []
-    said += [f"held back by {words}" for bit, words in _HELD_BACK.items() if bits & bit]
+    said += [f"throttled by {words}" for bit, words in _HELD_BACK.items() if bits & bit]
     return ", ".join(said)
 
 
 def failed(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Findings on GPUs without an answer, which depend on whether the others answered."""
+    """Yields findings on GPUs without a result; the status depends on whether the other GPUs have one."""
     others_work = any(run.is_done for run in runs)
     for run in runs:
         if run.unable:
@@ -144,7 +154,9 @@ def _error(run: Ran, others_work: bool) -> Finding:
 
 
 def wrong_products(runs: Sequence[Ran]) -> Iterator[Finding | Fact]:
-    """Findings of the burn: bits that differ between repeats, from the exact result, or from other GPUs."""
+    """Yields findings on products whose bits differ between repeats, from the exact result, or from other
+    GPUs.
+    """
     done = [run for run in runs if run.is_done]
     sound = [run for run in done if not run.answer["wrong_repeats"] and not run.answer["wrong_rows"]]
     most = _most([run.answer["checksum"] for run in sound])
@@ -178,7 +190,7 @@ def wrong_products(runs: Sequence[Ran]) -> Iterator[Finding | Fact]:
 
 
 def _most(values: Sequence[str]) -> str:
-    """What more than half of them say; empty where there is no such, or only one."""
+    """Returns the value that more than half of the GPUs have; empty if there is none, or only one GPU."""
     if len(values) < 2:
         return ""
     value, times = Counter(values).most_common(1)[0]
@@ -186,7 +198,7 @@ def _most(values: Sequence[str]) -> str:
 
 
 def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Findings on bytes that differ after a copy to the device and back."""
+    """Yields findings on bytes that differ after a copy to the device and back."""
     for run in runs:
         if run.is_done and run.answer["wrong_bytes"]:
             why = f"{run.where}: {counted(run.answer['wrong_bytes'], 'byte')} were corrupted by a copy to it and back"
@@ -194,7 +206,7 @@ def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
 
 
 def wrong_sums(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Findings on elements of a sum of constants that are wrong."""
+    """Yields findings on wrong elements in a sum of constants."""
     for run in runs:
         if run.is_done and run.answer["wrong_elements"]:
             why = f"{run.where}: {run.answer['wrong_elements']} elements of the sum of two arrays are wrong"
@@ -205,17 +217,20 @@ def wrong_sums(runs: Sequence[Ran]) -> Iterator[Finding]:
 
 
 def burn_bench(run: Ran) -> Bench:
+    """Returns the benchmark result of matrix multiplication, in TFLOP/s."""
     answer = run.answer
     name = f"matmul {answer['type']} {answer['size']}, {answer['library']}"
     return _bench(run, (measure(name, answer["rates"], "TFLOP/s", TERA),))
 
 
 def triad_bench(run: Ran) -> Bench:
+    """Returns the benchmark result of memory bandwidth, in GB/s."""
     name = f"memory triad, {run.answer['library']}"
     return _bench(run, (measure(name, run.answer["rates"], "GB/s", GIGA, best=True),))
 
 
 def copy_bench(run: Ran) -> Bench:
+    """Returns the benchmark result of copies between host and device, in GB/s."""
     ways: Mapping[str, Sequence[float]] = run.answer["ways"]
     return _bench(
         run,
@@ -227,6 +242,7 @@ def copy_bench(run: Ran) -> Bench:
 
 
 def training_bench(run: Ran, measures: tuple[Measure, ...], words: str) -> Bench:
+    """Returns the benchmark result of a training step."""
     return _bench(run, measures, words)
 
 

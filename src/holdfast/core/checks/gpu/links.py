@@ -1,7 +1,7 @@
 """Judges the links of GPUs (NVLink, PCIe) against the baseline, then against the node's other GPUs. Pure.
 
-No fault: cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and PCIe
-that slows down when idle.
+No fault: cards without NVLink, cards with bridges between some of them, slots that are narrower for all, and
+PCIe that slows down when idle.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ from holdfast.model.checks import (
 )
 from holdfast.model.signatures import Words
 
-# Errors since the driver was loaded that a link may have: single ones are repaired and seen on good links.
+# Allowed link errors since the driver was loaded: single ones are corrected, and healthy links have them too.
 NVLINK_ERRORS_MAX: Mapping[str, int] = {"recoveries": 10, "data CRC errors": 100, "replays": 1000}
 RECOVERY_FAILED = "failed recoveries"
-BUSY_CLOCK = 0.6  # of the highest: below, the GPU idles and its PCIe link may too
-REPLAYS_PER_MIN = 8.0  # what DCGM's health watch takes as its limit
+BUSY_CLOCK = 0.6  # of the highest clock: below it the GPU is idle, and its PCIe link may be slow
+REPLAYS_PER_MIN = 8.0  # the limit of DCGM's health watch
 REPLAYS_MIN = 3
 
 _RESEAT = Words(
@@ -39,9 +39,9 @@ _RESEAT = Words(
 
 
 class NvLinks(Struct, frozen=True, kw_only=True):
-    """NVLink of one GPU. `states`: by link number, True if up; empty: no NVLink.
+    """The NVLinks of one GPU. `states`: by link number, True if up; empty without NVLink.
 
-    `errors`: kind -> count since the driver was loaded; `new`: kind -> count during the check.
+    `errors`: by kind, number since the driver was loaded; `new`: by kind, number during the check.
     """
 
     gpu: Gpu
@@ -51,13 +51,15 @@ class NvLinks(Struct, frozen=True, kw_only=True):
 
     @property
     def up(self) -> int:
+        """Number of active links."""
         return sum(self.states)
 
 
 class PcieLink(Struct, frozen=True, kw_only=True):
-    """PCIe of one GPU; None if unknown. `generation_max`: of GPU and slot. `clock`: share of its highest SM clock.
+    """The PCIe link of one GPU; None for unknown values.
 
-    `new_replays`: within `during_s`.
+    `generation_max`: of GPU and slot. `clock`: SM clock as a share of the highest. `new_replays`: within
+    `during_s` seconds.
     """
 
     gpu: Gpu
@@ -73,7 +75,9 @@ class PcieLink(Struct, frozen=True, kw_only=True):
 
     @property
     def is_busy(self) -> bool:
-        """True if its link should run at full speed: performance state P0 to P2, under load, clock up."""
+        """Whether the link should run at full speed: performance state P0 to P2, under load, with a high
+        clock.
+        """
         return (
             (self.performance_state or 0) <= 2
             and (self.utilization or 0.0) > 0
@@ -82,7 +86,10 @@ class PcieLink(Struct, frozen=True, kw_only=True):
 
 
 def nvlink_facts(seen: Sequence[NvLinks]) -> list[Fact]:
-    """Facts for the baseline. A GPU with fewer active links than the others is not learned."""
+    """Returns facts for the baseline: active links of each GPU.
+
+    A GPU with fewer than the others is left out.
+    """
     return [
         Fact(name="nvlinks", value=one.up, device=one.gpu.key, learn=True, model=one.gpu.name)
         for one in seen
@@ -91,6 +98,7 @@ def nvlink_facts(seen: Sequence[NvLinks]) -> list[Fact]:
 
 
 def judge_nvlinks(seen: Sequence[NvLinks], unread: Sequence[Unread], baseline: Baseline) -> list[Finding]:
+    """Returns findings on NVLinks that are down or have errors."""
     fewer = {one.gpu.index for one in seen if one.up < (_learned(one, baseline) or 0)}
     all_fewer = len(seen) > 1 and len(fewer) == len(seen)
     troubles: list[Finding] = []
@@ -113,7 +121,11 @@ def _learned(one: NvLinks, baseline: Baseline) -> int | None:
 
 
 def _usual(one: NvLinks, seen: Sequence[NvLinks]) -> int:
-    """What most others of its model have up. 0 where it has none up: bridges may join only some cards."""
+    """Returns the number of active links that most other GPUs of its model have; 0 if the GPU itself has
+    none.
+
+    Bridges may join only some cards.
+    """
     others = [other.up for other in seen if other is not one and other.gpu.name == one.gpu.name]
     if not one.up or len(others) < 2:
         return 0
@@ -176,7 +188,7 @@ def _link_errors(one: NvLinks) -> list[Finding]:
 
 
 def pcie_facts(seen: Sequence[PcieLink]) -> list[Fact]:
-    """Facts for the baseline: maximum widths and generations of the device, not current ones."""
+    """Returns facts for the baseline: maximum widths and generations of the devices, not the current ones."""
     facts = []
     for one in seen:
         told = {"pcie width": one.width, "pcie generation max": one.generation_max}
@@ -191,6 +203,7 @@ def pcie_facts(seen: Sequence[PcieLink]) -> list[Fact]:
 
 
 def judge_pcie(seen: Sequence[PcieLink], unread: Sequence[Unread], baseline: Baseline) -> list[Finding]:
+    """Returns findings on PCIe links that are narrow, slow, or retransmit packets."""
     troubles: list[Finding] = []
     silent = list(unread)
     good = 0
@@ -239,7 +252,7 @@ def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterab
 
 
 def _all_alike(one: PcieLink, seen: Sequence[PcieLink]) -> bool:
-    """Several of its model, all of this width: the machine is built so."""
+    """Returns whether there are several GPUs of its model, all with this width, as the machine is built."""
     alike = [other.width for other in seen if other.gpu.name == one.gpu.name]
     return len(alike) > 1 and set(alike) == {one.width}
 
@@ -263,9 +276,11 @@ def _downgrade(where: str, measured: str, expected: str, whence: str, why: str) 
 
 
 class Fabric(Struct, frozen=True, kw_only=True):
-    """A GPU's registration with the fabric. `state`: 0 no fabric, 1 not started, 2 in progress, 3 done.
+    """A GPU's registration with the NVLink fabric.
 
-    `status`: NVML's result code. `health`: the mask of two-bit and four-bit fields.
+    `state`: 0 no fabric, 1 not started, 2 in progress, 3 done.
+
+    `status`: NVML's result code. `health`: a mask of two-bit and four-bit fields.
     """
 
     gpu: Gpu
@@ -275,8 +290,9 @@ class Fabric(Struct, frozen=True, kw_only=True):
 
 
 class Switches(Struct, frozen=True, kw_only=True):
-    """NVSwitch devices on the PCI bus. `is_managed`: a fabric manager runs; None: its processes are not visible
-    here.
+    """The NVSwitch devices on the PCI bus.
+
+    `is_managed`: a fabric manager runs; None if its processes are not visible.
     """
 
     count: int = 0
@@ -285,17 +301,19 @@ class Switches(Struct, frozen=True, kw_only=True):
 
 NOT_BEGUN, GOING_ON, DONE = 1, 2, 3
 _TRUE = 1
-_HEALTH = (  # place in the mask, what it says
+_HEALTH = (  # position in the mask, meaning
     (0, "its bandwidth is degraded"),
     (2, "a route is being recovered"),
     (4, "a route is unhealthy"),
     (6, "an access time-out is being recovered"),
 )
-_CONFIGURATION = (8, 0xF)  # 0: unknown, 1: none wrong
+_CONFIGURATION = (8, 0xF)  # position and mask; 0: unknown, 1: correct
 
 
 def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Switches) -> list[Finding]:
-    """Judges registration: a GPU of an NVSwitch system that is not registered cannot start CUDA (error 802)."""
+    """Returns findings on registration: an unregistered GPU of an NVSwitch system cannot start CUDA (error
+    802).
+    """
     part = [one for one in seen if one.state]
     troubles = [finding for one in part for finding in _fabric(one, len(part), switches)]
     if not part and switches.count and switches.is_managed is False:
@@ -373,7 +391,7 @@ class Pair(Struct, frozen=True):
 def judge_peers(
     pairs: Sequence[Pair], gpus: Sequence[Gpu], unread: Sequence[Unread], baseline: Baseline
 ) -> list[Finding]:
-    """Judges peer access: a GPU that reaches no other while the others reach each other; or fewer pairs than
+    """Returns findings on peer access: a GPU that reaches no other while the others do, or fewer pairs than
     learned.
     """
     good = [pair for pair in pairs if pair.can]
@@ -408,7 +426,7 @@ def judge_peers(
 
 
 def _is_alone(gpu: Gpu, gpus: Sequence[Gpu], partners: Mapping[int, int]) -> bool:
-    """All others of its model reach another one."""
+    """Returns whether all other GPUs of its model have a peer."""
     alike = [other for other in gpus if other is not gpu and other.name == gpu.name]
     return len(alike) > 1 and all(partners[other.index] for other in alike)
 

@@ -1,11 +1,11 @@
-"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver requests.
-Pure.
+"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver
+requests. Pure.
 
-The driver's recommendation has precedence: if it requires no action, an uncorrected error fails the check and does
-not remove the node.
+The driver's recommendation has precedence: if it requires no action, an uncorrected error fails the check and
+does not remove the node.
 
-sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a board);
-NVML API reference (nvmlDeviceGetGpuRecoveryAction)
+sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a
+board); NVML API reference (nvmlDeviceGetGpuRecoveryAction)
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 SRAM_LIFETIME_MAX = 4  # uncorrectable errors in caches over a board's life
-RETIRED_PAGES_MAX = 60  # of the 64 that there is room for
+RETIRED_PAGES_MAX = 60  # of 64 possible ones
 NO_ACTION = 0
 
 
 class Errors(Struct, frozen=True, kw_only=True):
-    """ECC of one GPU; None if unknown. `volatile`: since the driver was loaded or the GPU reset; `lifetime`: of the
-    board.
+    """The ECC state and error counts of one GPU; None for unknown values.
 
-    `recovery`: the action that the driver requests (field 230), None if unknown.
+    `volatile`: since the driver was loaded or the GPU reset; `lifetime`: of the board. `recovery`: the action
+    that the driver requests (field 230).
     """
 
     gpu: Gpu
@@ -47,12 +47,14 @@ class Errors(Struct, frozen=True, kw_only=True):
     uncorrected_lifetime: int | None = None
     sram_uncorrected: int | None = None
     sram_lifetime: int | None = None
-    is_sram_worn: bool = False  # the driver's own limit is passed
+    is_sram_worn: bool = False  # more SRAM errors than the driver's limit
     recovery: int | None = None
 
 
 class Repairs(Struct, frozen=True, kw_only=True):
-    """Row remapping (Ampere and later) and retired pages (before) of one GPU; None if not supported."""
+    """The memory repairs of one GPU: row remapping (Ampere and later), retired pages (before); None if not
+    supported.
+    """
 
     gpu: Gpu
     remapped: int | None = None
@@ -65,6 +67,7 @@ class Repairs(Struct, frozen=True, kw_only=True):
 
 
 def judge_errors(seen: Sequence[Errors], unread: Sequence[Unread], baseline: Baseline) -> list[Finding]:
+    """Returns findings on memory errors and on disabled ECC."""
     troubles: list[Finding] = []
     silent = list(unread)
     good = 0
@@ -126,6 +129,7 @@ def _uncorrected(errors: Errors, count: int, why: str) -> Finding:
 
 
 def judge_repairs(seen: Sequence[Repairs], unread: Sequence[Unread]) -> list[Finding]:
+    """Returns findings on pending, failed and exhausted memory repairs."""
     silent = list(unread)
     troubles: list[Finding] = []
     good = 0
@@ -169,7 +173,7 @@ def _repairs(repairs: Repairs) -> list[Finding]:
     return []
 
 
-# What field 230 says: status, fault, its name in words, advice. Of 3 and 5 the device itself is well.
+# By value of field 230: status, fault, description, advice. With 3 and 5, the device itself is healthy.
 _DRAIN_P2P = Words(
     en="End the processes that use {gpu} with its peers, on all GPUs of the node; then check again: usually nothing more is"
     " needed.",
@@ -197,8 +201,10 @@ _ACTIONS: dict[int, tuple[str, str, str, Words]] = {
 def judge_recovery(
     seen: Sequence[tuple[Gpu, int]], unread: Sequence[Unread], is_training: bool
 ) -> list[Finding]:
-    """Judges recovery actions. seen: each GPU and its action. `is_training`: work runs on it, which "drain and
-    reset" lets finish.
+    """Returns findings on requested recovery actions.
+
+    `seen`: each GPU and its action. `is_training`: work runs on it, which may finish before action "drain and
+    reset".
     """
     troubles: list[Finding] = []
     silent = list(unread)

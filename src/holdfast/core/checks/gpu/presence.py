@@ -1,7 +1,7 @@
 """Judges whether all GPUs are present, the driver answers, and the driver stays loaded. Pure.
 
-A container, a Slurm job with constrained devices or a VM may show fewer GPUs than the node has: a GPU counts as
-missing only if it should be visible here, or has left the PCI bus.
+A container, a Slurm job with constrained devices or a VM may show fewer GPUs than the node has: a GPU counts
+as missing only if it should be visible here, or has left the PCI bus.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,14 +27,16 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 NODE = "node"
-ATTACH_S = 3.0  # at most, for a GPU that nothing keeps attached
+ATTACH_S = 3.0  # maximum time to attach a GPU without persistence mode
 PCI_COUNT = "NVIDIA GPUs on the PCI bus"
 COUNT = "NVIDIA GPUs"
 LEARNED = ("uuid", "name", "pci", "memory")
 
 
 class PciGpu(Struct, frozen=True, kw_only=True):
-    """An NVIDIA display or compute device on PCI. `driver`: bound to it, "nvidia", "vfio-pci", or none.
+    """An NVIDIA display or compute device on the PCI bus.
+
+    `driver`: the one bound to it: "nvidia", "vfio-pci", or none.
 
     `is_known`: NVIDIA's driver lists it. `is_ours`: its device file exists and may be opened.
     """
@@ -46,7 +48,7 @@ class PciGpu(Struct, frozen=True, kw_only=True):
 
 
 class Presence(Struct, frozen=True, kw_only=True):
-    """GPUs found on a node. `pci`: None if the PCI list cannot be read.
+    """The GPUs found on a node. `pci`: None if the PCI bus cannot be read.
 
     `memory`: bytes, by key. `visible`: CUDA_VISIBLE_DEVICES of the run; None if not set.
     """
@@ -59,7 +61,7 @@ class Presence(Struct, frozen=True, kw_only=True):
 
 
 class Versions(Struct, frozen=True, kw_only=True):
-    """Of the driver. `module`: as reported by the loaded kernel module. Empty: unknown."""
+    """The versions of the driver; empty if unknown. `module`: as reported by the loaded kernel module."""
 
     driver: str = ""
     module: str = ""
@@ -67,10 +69,11 @@ class Versions(Struct, frozen=True, kw_only=True):
 
 
 class Away(Struct, frozen=True, kw_only=True):
-    """NVML cannot be opened. `kind`: as in checks/readers/nvml.py. `on_bus`: NVIDIA GPUs that NVIDIA's driver could
-    bind.
+    """An NVML that cannot be opened.
 
-    `is_loaded`: the kernel module is loaded.
+    `kind`: as in checks/readers/nvml.py. `is_loaded`: the kernel module is loaded.
+
+    `on_bus`: number of NVIDIA GPUs on the PCI bus that NVIDIA's driver could bind.
     """
 
     kind: str
@@ -80,7 +83,7 @@ class Away(Struct, frozen=True, kw_only=True):
 
 
 def presence_facts(seen: Presence) -> list[Fact]:
-    """Facts that a good boot adds to the baseline, for each GPU and the node."""
+    """Returns the facts that a good boot adds to the baseline, for each GPU and the node."""
     facts = [Fact(name=COUNT, value=len(seen.gpus), learn=bool(seen.gpus))]
     if seen.pci:
         facts.append(Fact(name=PCI_COUNT, value=len(seen.pci), learn=True))
@@ -102,7 +105,9 @@ def presence_facts(seen: Presence) -> list[Fact]:
 
 
 def judge_count(seen: Presence, baseline: Baseline) -> list[Finding]:
-    """Judges lost GPUs, GPUs without a driver, and GPUs missing since the baseline."""
+    """Returns findings on GPUs that do not answer, have no driver, or are missing compared with
+    the baseline.
+    """
     troubles = [_lost(gpu) for gpu in seen.gpus if gpu.is_lost]
     troubles += _not_taken(seen)
     troubles += _gone(seen, baseline, found_missing=len(troubles))
@@ -129,7 +134,7 @@ def _lost(gpu: Gpu) -> Finding:
 
 
 def _not_taken(seen: Presence) -> list[Finding]:
-    """Those on the bus that NVML does not show, though nothing keeps us from them."""
+    """Returns findings on GPUs on the bus that NVML does not list, although they are accessible."""
     shown = {gpu.address for gpu in seen.gpus if gpu.address}
     nameless = sum(not gpu.address for gpu in seen.gpus)  # lost ones may have no address
     found = []
@@ -161,7 +166,10 @@ def _not_taken(seen: Presence) -> list[Finding]:
 
 
 def _gone(seen: Presence, baseline: Baseline, found_missing: int) -> list[Finding]:
-    """Those learned that have left the bus. Where the bus cannot be seen, fewer may be allotted to us: a warning."""
+    """Returns findings on learned GPUs that have left the bus.
+
+    If the bus is not visible, fewer GPUs may be allocated here, so it is a warning.
+    """
     learned = baseline.of(NODE, PCI_COUNT)
     on_bus = len(seen.pci) if seen.pci is not None else None
     here = {gpu.key for gpu in seen.gpus}
@@ -203,7 +211,7 @@ def _who(key: str, baseline: Baseline) -> str:
 
 
 def _too_few(seen: Presence) -> list[Finding]:
-    """More ranks than GPUs that the run may use. Without any GPU the run is one for processors."""
+    """Returns a finding if more ranks are to run than GPUs are usable. Without any GPU, the run uses CPUs."""
     able = [gpu for gpu in seen.gpus if not gpu.is_lost]
     usable = len(able)
     if seen.visible is not None:
@@ -236,7 +244,9 @@ def _is_there(word: str, gpus: Sequence[Gpu]) -> bool:
 
 
 def judge_versions(seen: Versions) -> tuple[list[Finding], list[Fact]]:
-    """Judges versions when the driver answers: compared between nodes, and with the loaded module."""
+    """Returns findings and facts on driver versions, compared with the loaded kernel module and between
+    nodes.
+    """
     facts = [
         Fact(name=name, value=value, same=True)
         for name, value in (("NVIDIA driver", seen.driver), ("CUDA of the driver", seen.cuda))
@@ -250,7 +260,9 @@ def judge_versions(seen: Versions) -> tuple[list[Finding], list[Fact]]:
 
 
 def judge_away(away: Away, had_gpus: bool) -> Finding:
-    """Judges NVML that cannot be opened. `had_gpus`: the baseline has GPUs, so this is new.
+    """Returns the finding on an NVML that cannot be opened.
+
+    `had_gpus`: the baseline has GPUs, so this is new.
 
     A machine or container without GPUs is no fault.
     """
@@ -311,7 +323,10 @@ def _mismatch(why: str, measured: str, expected: str, fault: str, status: str) -
 
 
 def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) -> Finding:
-    """Judges a driver that does not return. `gpus`: on the bus. `is_kept_loaded`: attaching them takes no time."""
+    """Returns the finding on a driver that does not return.
+
+    `gpus`: number on the bus. `is_kept_loaded`: persistence mode, in which attaching GPUs takes no time.
+    """
     hangs = is_kept_loaded or after_s >= ATTACH_S * max(gpus, 1)
     because = "it hangs" if hangs else "it hangs, or attaches GPUs slowly"
     return Finding(
@@ -337,9 +352,11 @@ HANGS = Words(
 def judge_persistence(
     modes: Sequence[tuple[Gpu, bool, bool]], unread: Sequence[Unread], baseline: Baseline
 ) -> list[Finding]:
-    """Judges persistence mode. modes: each GPU, its mode, and whether it is a server card (with ECC).
+    """Returns findings on persistence mode.
 
-    Off is the default on desktop cards; off on one of several, or where it was on, is a mistake.
+    `modes`: each GPU, its mode, and whether it is a server card (with ECC).
+
+    Off is the default on desktop cards; off on one of several, or after it was on, is a mistake.
     """
     some_on = any(is_on for _, is_on, _ in modes)
     off = [

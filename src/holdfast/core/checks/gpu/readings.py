@@ -1,4 +1,4 @@
-"""Identifies GPUs, and merges the findings of many GPUs into one answer. Pure."""
+"""Identifies GPUs, and merges the findings on many GPUs into one result. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -29,10 +29,10 @@ REBOOT = Words(
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One GPU as NVML counts it. `address`: PCI, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID without a serial
-    number.
+    """One GPU as NVML lists it.
 
-    `why_not`: why it cannot be queried, else empty; `is_lost`: it does not answer any more.
+    `address`: PCI, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID without a serial number. `why_not`: why it
+    cannot be queried; empty if it can; `is_lost`: it no longer answers.
     """
 
     index: int
@@ -46,18 +46,19 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
+        """The GPU's name for people: its PCI address, else its index."""
         return self.address or f"GPU {self.index}"
 
 
 class Unread(Struct, frozen=True):
-    """A device without a value, and the reason."""
+    """A device for which a value could not be read, and the reason."""
 
     where: str
     why: str
 
 
 def advice(words: Words, gpu: str, **more: object) -> Words:
-    """`words` with the names filled in."""
+    """Returns the advice with the names filled in."""
     return Words(en=words.en.format(gpu=gpu, **more), zh=words.zh.format(gpu=gpu, **more))
 
 
@@ -70,10 +71,10 @@ def answered(
     expected: str = "",
     whence: str = "",
 ) -> list[Finding]:
-    """All troubles; a pass if some device is good and none is in trouble; skips for devices without a value, by
-    reason.
+    """Returns the findings of a check on many devices.
 
-    good: devices that were read and are healthy.
+    These are all failures and warnings; a pass if there are none and some device is good; skips, by reason,
+    for devices without a value. `good`: number of devices that were read and are healthy.
     """
     found = together(troubles)
     if good and not found:
@@ -88,7 +89,7 @@ def answered(
 
 
 def together(troubles: Iterable[Finding]) -> list[Finding]:
-    """Merges equal findings of several devices into one."""
+    """Merges equal findings on several devices into one."""
     alike: dict[Finding, list[str]] = defaultdict(list)
     for one in troubles:
         alike[replace(one, device="")].append(one.device)
@@ -102,12 +103,12 @@ def _of(one: Finding, places: Sequence[str]) -> Finding:
 
 
 def named(where: Sequence[str]) -> str:
-    """`0000:1a:00.0, 0000:2a:00.0 and 6 more`"""
+    """Returns the names of devices: "0000:1a:00.0, 0000:2a:00.0 and 6 more"."""
     more = f" and {len(where) - NAMED_MAX} more" if len(where) > NAMED_MAX else ""
     return ", ".join(where[:NAMED_MAX]) + more
 
 
 def key_of(serial: str, uuid: str, address: str) -> str:
-    """The GPU's permanent identity. Cards without a serial number report 0 or nothing."""
+    """Returns the GPU's permanent identity. Cards without a serial number report 0 or nothing."""
     known = serial if serial.strip("0") else uuid or address
     return f"gpu:{known}" if known else ""

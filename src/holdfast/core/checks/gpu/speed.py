@@ -1,6 +1,7 @@
 """Judges what slows GPUs down: heat, power, configured limits. Pure.
 
-A reason counts only if every sample within a while shows it, because all GPUs reach their limits for moments.
+A throttle reason counts only if every sample within some time has it, because all GPUs reach their limits for
+moments.
 """
 
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from holdfast.model.signatures import Words
 
 SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
 LOOKS_MIN = 2
-POWER_SLACK = 0.02  # of a limit: they are set in watts and reported in milliwatts
-MARGIN_MIN_C = 3  # to the slowdown of this very GPU
+POWER_SLACK = 0.02  # tolerance of a limit: it is set in watts and reported in milliwatts
+MARGIN_MIN_C = 3  # minimum distance to the slowdown temperature of this GPU
 
 _COOL = Words(
     en="Check fans, air flow and dust of {gpu}, and the room temperature; if only this GPU is hot, have its"
@@ -26,7 +27,7 @@ _POWER = Words(
     en="Check power supplies, their cables and the power limit of the rack: the board signals the GPU to slow down.",
     zh="检查电源、供电线缆与机柜功率限制:是主板要求 GPU 降频。",
 )
-_REASONS = (  # bit, what it is, category, advice; the first that holds is reported
+_REASONS = (  # bit, description, category, advice; the first that applies is reported
     (HW_THERMAL, "too hot: the hardware halves its clocks", "thermal_throttle", _COOL),
     (POWER_BRAKE, "power brake: the system asks for less power", "power_throttle", _POWER),
     (SW_THERMAL, "too hot: the driver lowers its clocks", "thermal_throttle", _COOL),
@@ -35,7 +36,11 @@ _REASONS = (  # bit, what it is, category, advice; the first that holds is repor
 
 
 class Clocks(Struct, frozen=True, kw_only=True):
-    """One GPU. `reasons`: the masks of each sample. `limit_w`, `default_w`: its current and default power limit."""
+    """The clock limits of one GPU.
+
+    `reasons`: mask of throttle reasons in each sample. `limit_w`, `default_w`: its current and default power
+    limit.
+    """
 
     gpu: Gpu
     reasons: tuple[int, ...] = ()
@@ -44,7 +49,10 @@ class Clocks(Struct, frozen=True, kw_only=True):
 
 
 class Heat(Struct, frozen=True, kw_only=True):
-    """One GPU, in degrees Celsius; None if unknown. `left`: degrees until throttling, if the GPU reports it."""
+    """The temperatures of one GPU in degrees Celsius; None if unknown.
+
+    `left`: degrees until throttling, if reported.
+    """
 
     gpu: Gpu
     degrees: int | None = None
@@ -55,7 +63,7 @@ class Heat(Struct, frozen=True, kw_only=True):
 
 
 def clock_facts(seen: Sequence[Clocks]) -> list[Fact]:
-    """The limits of each GPU, and of each model of the node if all its GPUs agree."""
+    """Returns facts on the power limit of each GPU, and of each model if all its GPUs agree."""
     facts = [
         Fact(name="power limit", value=round(one.limit_w), device=one.gpu.key, learn=True, unit="W")
         for one in seen
@@ -69,6 +77,7 @@ def clock_facts(seen: Sequence[Clocks]) -> list[Fact]:
 
 
 def judge_clocks(seen: Sequence[Clocks], unread: Sequence[Unread], baseline: Baseline) -> list[Finding]:
+    """Returns findings on GPUs that are throttled or have a low power limit."""
     troubles: list[Finding] = []
     silent = list(unread)
     good = 0
@@ -77,7 +86,7 @@ def judge_clocks(seen: Sequence[Clocks], unread: Sequence[Unread], baseline: Bas
         found = _held_back(one) or _capped(one, seen, baseline)
         troubles += found
         if not found and len(one.reasons) < LOOKS_MIN:
-            silent.append(Unread(one.gpu.where, "it does not report what slows it down"))
+            silent.append(Unread(one.gpu.where, "it does not report throttle reasons"))
         elif not found:
             good += 1
             passing += any(reason & mask for reason in one.reasons for mask, *_ in _REASONS)
@@ -100,7 +109,7 @@ def _held_back(one: Clocks) -> list[Finding]:
                 Finding(
                     status=WARN,
                     device=one.gpu.where,
-                    measured=f"{words}, in {len(one.reasons)} of {len(one.reasons)} looks",
+                    measured=f"{words}, in {len(one.reasons)} of {len(one.reasons)} samples",
                     expected="not for long",
                     whence=STATED,
                     why=words,
@@ -112,7 +121,9 @@ def _held_back(one: Clocks) -> list[Finding]:
 
 
 def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Finding]:
-    """A power limit below that of the other GPUs, or below what was learned. The same for all was meant so."""
+    """Returns a finding on a power limit below that of the other GPUs, or below the learned one; equal limits
+    are intended.
+    """
     if not one.limit_w:
         return []
     learned = baseline.of(one.gpu.key, "power limit")
@@ -147,7 +158,7 @@ def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Fin
 
 
 def _usual(one: Clocks, seen: Sequence[Clocks]) -> float | None:
-    """What most others of its model have; None where there is no such limit."""
+    """Returns the power limit that most other GPUs of its model have; None if there is none."""
     others = [
         other.limit_w
         for other in seen
@@ -160,6 +171,7 @@ def _usual(one: Clocks, seen: Sequence[Clocks]) -> float | None:
 
 
 def judge_heat(seen: Sequence[Heat], unread: Sequence[Unread]) -> list[Finding]:
+    """Returns findings on GPUs that are close to their slowdown temperature."""
     troubles: list[Finding] = []
     silent = list(unread)
     good: list[Heat] = []

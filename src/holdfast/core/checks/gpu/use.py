@@ -1,4 +1,7 @@
-"""Judges who uses GPUs and how they are divided: other processes, memory without an owner, MIG. Pure."""
+"""Judges which processes use GPUs and how GPUs are divided: other processes, memory without an owner, MIG.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -11,8 +14,8 @@ from holdfast.model.checks import ASKED, PEERS, RULE, STATED, WARN, Finding
 from holdfast.model.signatures import Words
 
 MIB = 1 << 20
-HELD_MIN = 512 * MIB  # of others' processes together: monitors and services hold less
-OWNERLESS_MIN = 2048 * MIB  # what drivers hold for themselves differs by hundreds of MiB
+HELD_MIN = 512 * MIB  # sum over other processes: monitors and services hold less
+OWNERLESS_MIN = 2048 * MIB  # memory held by the driver itself varies by hundreds of MiB
 NAMED_MAX = 3
 SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "dcgm", "Xorg", "gnome-shell", "nvidia-persiste")
 
@@ -28,7 +31,10 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 class Use(Struct, frozen=True, kw_only=True):
-    """One GPU. `used`: bytes, without the driver's reserve if `is_exact`; None if unknown."""
+    """The use of one GPU's memory.
+
+    `used`: bytes, without the driver's reserve if `is_exact`; None if unknown.
+    """
 
     gpu: Gpu
     holders: tuple[Holder, ...] = ()
@@ -39,10 +45,10 @@ class Use(Struct, frozen=True, kw_only=True):
 
 
 def judge_use(seen: Sequence[Use], unread: Sequence[Unread], is_training: bool = False) -> list[Finding]:
-    """Warns of other processes that use a GPU, and of memory in use that no visible process holds.
+    """Returns warnings on other processes that use a GPU, and on used memory that no visible process holds.
 
-    is_training: the job's own ranks hold memory. The driver may list them by pids of the host, which are not visible
-    in a container.
+    `is_training`: the job's own ranks hold memory. The driver may list them by pids of the host, which are
+    not visible in a container.
     """
     shown = [_visible(use) for use in seen] if is_training else seen
     troubles = [
@@ -96,7 +102,9 @@ def _named(one: Holder) -> str:
 
 
 def _ownerless(use: Use) -> Finding | None:
-    """Memory in use, and no process to be seen that holds it: one that died badly, or one of another container."""
+    """Returns a finding on used memory that no visible process holds: one that ended abnormally, or in
+    another container.
+    """
     if use.used is None or use.is_divided or use.holders or not use.total:
         return None
     limit = max(OWNERLESS_MIN, use.total // 20 if use.is_exact else use.total // 10)
@@ -120,7 +128,7 @@ def _ownerless(use: Use) -> Finding | None:
 
 
 class Division(Struct, frozen=True, kw_only=True):
-    """MIG of one GPU. `parts`: instances that CUDA can use; None if unknown."""
+    """The MIG state of one GPU. `parts`: number of instances that CUDA can use; None if unknown."""
 
     gpu: Gpu
     is_on: bool = False
@@ -129,8 +137,9 @@ class Division(Struct, frozen=True, kw_only=True):
 
 
 def judge_division(seen: Sequence[Division], unread: Sequence[Unread], ranks: int | None) -> list[Finding]:
-    """Judges MIG: ranks of one run need whole GPUs, because a process sees one part and NCCL joins no two parts of a
-    GPU.
+    """Returns findings on MIG: the ranks of one run need whole GPUs.
+
+    A process sees only one instance, and NCCL cannot connect two instances of a GPU.
     """
     on = [one for one in seen if one.is_on]
     troubles = [_pending(one) for one in seen if one.is_on != one.will_be_on]

@@ -1,7 +1,8 @@
 """Selects the Xids of the kernel log that still matter for a GPU. Pure.
 
-An Xid counts if it is newer than the last good run, was not followed by a reset or reload of the driver, and is not
-one that a program causes. The driver's last recommendation (Xid 154) has precedence over the table of codes.
+An Xid counts if it is newer than the last good run, was not followed by a reset or reload of the driver, and
+is not one that a program causes. The driver's last recommendation (Xid 154) has precedence over the table of
+codes.
 
     NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
     NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)
@@ -29,21 +30,24 @@ RELOADED = late(
     r"nvidia: loading out-of-tree|NVRM: loading NVIDIA|nvidia-nvlink: Nvlink Core is being initialized"
 )
 ANNOUNCEMENT = "154"
-AFTER = "45"  # channels torn down after something else
+AFTER = "45"  # channels torn down as a consequence of another error
 SERIOUS = ("reset_gpu", "reboot_node", "isolate_node")
 CODES_NAMED = 4
 LINES_MAX = 10_000
 
 
 class Line(Struct, frozen=True):
-    """A line of the kernel log. `at_s`: Unix time; None if unknown."""
+    """A line of the kernel log. `at_s`: seconds since the epoch; None if unknown."""
 
     at_s: float | None
     text: str
 
 
 class Xid(Struct, frozen=True, kw_only=True):
-    """One Xid. `action`: of the taxonomy; "none": no action needed. `is_program`: a program causes it."""
+    """An Xid error in the kernel log.
+
+    `action`: of the taxonomy; "none": no action needed. `is_program`: caused by a program.
+    """
 
     at_s: float | None
     device: str
@@ -55,7 +59,7 @@ class Xid(Struct, frozen=True, kw_only=True):
 
 
 def is_of_interest(text: bytes) -> bool:
-    """True if a line can matter here; most cannot."""
+    """Returns whether a line may concern the NVIDIA driver; a fast filter."""
     return b"NVRM" in text or b"nvidia" in text
 
 
@@ -66,9 +70,10 @@ def judge_xids(
     known: KnowledgeBase,
     others: Collection[str] = (),
 ) -> list[Finding]:
-    """Judges Xids. lines: since boot, oldest first. good_s: Unix time of the last good run, 0: unknown.
+    """Returns findings on Xids.
 
-    others: addresses of GPUs that do not belong to this run.
+    `lines`: since boot, oldest first. `good_s`: time of the last good run, in seconds since the epoch; 0 if
+    unknown. `others`: addresses of GPUs that do not belong to this run.
     """
     told = [one for one in lines if is_of_interest(one.text.encode())][-LINES_MAX:]
     xids, healed = _xids(told, table, known)
@@ -97,7 +102,7 @@ def judge_xids(
 def _xids(
     lines: Sequence[Line], table: Mapping[str, CodeFact], known: KnowledgeBase
 ) -> tuple[list[Xid], list[Xid]]:
-    """All Xids, and those among them that a reload of the driver or its own word has settled."""
+    """Returns all Xids, and those that a reload of the driver or a later recommendation has settled."""
     xids: list[Xid] = []
     healed: list[Xid] = []
     for line in lines:
@@ -132,13 +137,16 @@ def _xid(
 
 
 def _address(text: str) -> str:
-    """`0000:1b:00` -> 0000:1b:00.0"""
+    """Returns a PCI address with its function: "0000:1b:00.0" for "0000:1b:00"."""
     low = text.lower()
     return low if "." in low else f"{low}.0"
 
 
 def _trouble(device: str, group: Sequence[Xid], known: KnowledgeBase, *, is_new: bool) -> Finding:
-    """`is_new`: since a run that was good: the GPU did that in this run, without a repair since."""
+    """Returns the finding on a GPU's Xids.
+
+    `is_new`: since a good run, so they happened in this run without a repair.
+    """
     announced = [one for one in group if one.code == ANNOUNCEMENT]
     first = next((one for one in group if one.code != ANNOUNCEMENT), group[0])
     decides = announced[-1] if announced else max(group, key=lambda one: SERIOUS.index(one.action))

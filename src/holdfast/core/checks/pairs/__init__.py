@@ -1,1 +1,1 @@
-"""Judges pairs of nodes: plan, evidence, verdict, words. Pure."""
+"""Judges pairwise measurements of nodes: plan of rounds, evidence, verdict, words. Pure."""

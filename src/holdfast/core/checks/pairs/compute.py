@@ -13,7 +13,7 @@ TIMES_MIN = 2
 
 
 class _Usual(NamedTuple):
-    """GFLOP/s of one device of a model. `nodes`: how many have it."""
+    """The usual speed of a device model, in GFLOP/s. `nodes`: how many nodes have it."""
 
     middle: float
     slow: float
@@ -21,7 +21,11 @@ class _Usual(NamedTuple):
 
 
 def compute_blames(measured: Measured, limits: Limits) -> list[Blame]:
-    """Blames of kind "compute": slower than others with the same devices; kind "wrong": results differ between runs."""
+    """Returns the nodes that compute slower than others with the same devices, or whose results differ
+    between runs.
+
+    These are blames of kind "compute" and "wrong".
+    """
     samples: dict[str, list[NodeSample]] = defaultdict(list)
     for sample in measured.singles:
         if not sample.error:

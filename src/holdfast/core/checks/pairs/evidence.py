@@ -1,9 +1,10 @@
-"""Finds in rounds of pairs which pairs are slow, which nodes form groups, and which node all slow pairs share. Pure.
+"""Finds in rounds of node pairs which pairs are slow, which nodes form groups, and which node all slow pairs
+share. Pure.
 
-A fast pair clears both of its nodes at that moment, so fast pairs connect nodes into parts. The largest part counts
-as good if it has more than half of the nodes, or one that is known to be good; another part is a bad node, or several
-nodes behind one shared bad component. Slow pairs inside the good part come from a link, an intermittently slow node,
-or chance, which is decided by likelihood.
+A fast pair clears both of its nodes at that moment, so fast pairs connect nodes into parts. The largest part
+counts as good if it has more than half of the nodes, or one that is known to be good; another part is a bad
+node, or several nodes behind one shared bad component. Slow pairs inside the good part come from a link, an
+intermittently slow node, or chance, which is decided by likelihood.
 """
 
 import math
@@ -14,21 +15,23 @@ from typing import NamedTuple
 
 from holdfast.core.checks.pairs.results import Limits, Measured, PairSample
 
-MANY_NODES = 8  # from so many on a node's usual speed tells more than its best
-MANY_PAIRS = 8  # in one round: so many have a median of their own
-NEAR = 0.6  # of a first guess: what is slower than that is no scatter
+MANY_NODES = 8  # from this number of nodes on, a node's median speed is used instead of its best
+MANY_PAIRS = 8  # from this number of pairs on, a round has a median of its own
+NEAR = 0.6  # speeds below this part of the first estimate are excluded from the spread
 SLOW_TIMES, SLOW_TIMES_OF_FEW = 3, 4
 SLOW_BELOW_OF_FEW = 0.6
-FLOOR_MIN = 0.2  # of what is expected: slower than that is slow however speeds scatter
+FLOOR_MIN = 0.2  # below this part of the expected speed a pair is slow, whatever the spread
 MAD_TO_SIGMA = 1.4826
-LINK_BEFORE = 3e-4  # how often the link between two nodes is bad, before anything is measured
-AT_TIMES = 0.1  # of the bad nodes, those that are slow only at times
+LINK_BEFORE = 3e-4  # prior probability of a bad link between two nodes
+AT_TIMES = 0.1  # share of the bad nodes that are slow only intermittently
 LINK_TIMES = 4
-LINK_ODDS = 20.0  # how much likelier a bad link must be than one bad node of the two
+LINK_ODDS = 20.0  # required likelihood ratio of a bad link to one bad node of the two
 
 
 class Expected(NamedTuple):
-    """GB/s. Below `slow` a speed is slow, above `fast` it is good, between them it is undecided."""
+    """The expected speed of a measurement in GB/s: below `slow` it is slow, above `fast` good, between them
+    undecided.
+    """
 
     middle: float
     slow: float
@@ -37,7 +40,10 @@ class Expected(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Result of one pair. `slow`, `fast`: at most one of them. `speed` of `what`: the worst measurement."""
+    """The result of one pair in one round.
+
+    `slow`, `fast`: at most one of them. `speed` of `what`: the worst measurement.
+    """
 
     round: int
     a: str
@@ -49,15 +55,16 @@ class Mark(NamedTuple):
     error: str = ""
 
     def other(self, node: str) -> str:
+        """Returns the partner of this node."""
         return self.b if node == self.a else self.a
 
 
 class Evidence(NamedTuple):
-    """`of`: marks by node. `part`: node -> the first node of its part. `main`: the part that counts as good; empty:
-    none.
+    """The conclusions from all rounds.
 
-    `open`: node -> nodes of the main part with which it was slow without a known reason. `hubs`: intermittently slow
-    nodes of the main part. `links`: slow pairs of two good nodes.
+    `of`: marks by node. `part`: by node, the first node of its part. `main`: the part that counts as good;
+    empty without any. `open`: by node, the nodes of the main part with which it was slow without a known
+    reason. `hubs`: intermittently slow nodes of the main part. `links`: slow pairs of two good nodes.
     """
 
     expected: dict[str, Expected]
@@ -70,10 +77,12 @@ class Evidence(NamedTuple):
     links: dict[tuple[str, str], tuple[int, int]]
 
     def in_main(self, node: str) -> bool:
+        """Returns whether the node is in the part that counts as good."""
         return bool(self.main) and self.part.get(node) == self.main
 
 
 def evidence(measured: Measured, limits: Limits) -> Evidence:
+    """Returns the conclusions from all rounds so far."""
     expected = expected_speeds(measured, limits)
     marks = _marks(measured, expected)
     of: dict[str, list[Mark]] = defaultdict(list)
@@ -94,7 +103,9 @@ def evidence(measured: Measured, limits: Limits) -> Evidence:
 
 
 def expected_speeds(measured: Measured, limits: Limits) -> dict[str, Expected]:
-    """Expected speeds by measurement: from the peers; from the baseline if all peers are slower than that."""
+    """Returns the expected speed of each measurement: from the peers; from the baseline if all peers are
+    slower than that.
+    """
     by_what: dict[str, list[PairSample]] = defaultdict(list)
     for sample in measured.pairs:
         for what in sample.speeds:
@@ -117,10 +128,10 @@ def expected_speeds(measured: Measured, limits: Limits) -> dict[str, Expected]:
 
 
 def _middle(seen: Sequence[tuple[str, str, float]]) -> tuple[float, float]:
-    """The speed of pairs that are well, and the scatter of its logarithm.
+    """Returns the speed of healthy pairs, and the spread of its logarithm.
 
-    A node that is well is fast with most of its partners, or at least with one where there are few nodes: so the
-    middle holds while fewer than half of the nodes are bad.
+    A healthy node is fast with most of its partners, or at least with one if there are few nodes: so the
+    result holds while fewer than half of the nodes are bad.
     """
     of: dict[str, list[float]] = defaultdict(list)
     for a, b, speed in seen:
@@ -146,7 +157,9 @@ def _marks(measured: Measured, expected: dict[str, Expected]) -> list[Mark]:
 
 
 def _shares(measured: Measured, expected: dict[str, Expected]) -> dict[int, dict[str, float]]:
-    """Rounds in which most pairs were slower than in others, and by how much: no node's fault."""
+    """Returns, for rounds in which most pairs were slower than in others, by how much; this is no fault of a
+    node.
+    """
     rounds: dict[int, list[PairSample]] = defaultdict(list)
     for sample in measured.pairs:
         rounds[sample.round].append(sample)
@@ -177,7 +190,7 @@ def _mark(sample: PairSample, expected: dict[str, Expected], shares: dict[str, f
     return Mark(sample.round, a, b, worst_ratio < 1.0, worst_ratio >= fast_ratio, worst, speed)
 
 
-# Who hangs together
+# Connected parts
 
 
 def _parts(of: dict[str, list[Mark]], marks: Sequence[Mark]) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -188,7 +201,7 @@ def _parts(of: dict[str, list[Mark]], marks: Sequence[Mark]) -> tuple[dict[str, 
             above[node] = node = above[above[node]]
         return node
 
-    # Of many nodes a pair that was both connects none: two intermittently slow nodes can be fast together by chance.
+    # Among many nodes, a pair that was slow and fast connects none: bad nodes may be fast at times by chance.
     both = {(mark.a, mark.b) for mark in marks if mark.slow} if len(of) >= MANY_NODES else set()
     for mark in marks:
         if mark.fast and (mark.a, mark.b) not in both and (mark.b, mark.a) not in both:
@@ -223,16 +236,20 @@ def _open(marks: Sequence[Mark], part: dict[str, str], main: str) -> dict[str, s
     return found
 
 
-# Slow pairs of nodes that are both well with others
+# Slow pairs of nodes that are both fast with others
 
 
 def likelihood(slow: int, looks: int) -> float:
-    """Likelihood of one order of `slow` among `looks` with a uniform prior over rates (Beta-Bernoulli)."""
+    """Returns the likelihood of one order of `slow` among `looks` with a uniform prior over rates
+    (Beta-Bernoulli).
+    """
     return 1.0 / ((looks + 1) * math.comb(looks, slow))
 
 
 def _find_hubs(seen: Evidence, limits: Limits, pairs: int) -> None:
-    """Nodes that are slow with several, each of which is well but for that: taken out one by one, the worst first."""
+    """Finds intermittently slow nodes, worst first: each is slow with several nodes that are
+    otherwise fast.
+    """
     hiccup = _hiccup(seen, limits, pairs)
     tried: set[str] = set()
     while True:
@@ -258,12 +275,16 @@ def _find_hubs(seen: Evidence, limits: Limits, pairs: int) -> None:
 
 
 def times_wanted(seen: Evidence) -> int:
-    """How often a node must have been slow; more often with few nodes, whose scatter is less well known."""
+    """Returns how often a node must have been slow; more often with few nodes, whose spread is less well
+    known.
+    """
     return SLOW_TIMES if len(seen.of) >= MANY_NODES else SLOW_TIMES_OF_FEW
 
 
 def _hiccup(seen: Evidence, limits: Limits, pairs: int) -> float:
-    """How often pairs are slow once: of those in which neither node was slow with another one."""
+    """Returns how often a healthy pair is slow once, estimated from pairs in which neither node was slow with
+    another.
+    """
     once = sum(
         1 for others in seen.open.values() if len(others) == 1 and len(seen.open[next(iter(others))]) == 1
     )
@@ -271,7 +292,9 @@ def _hiccup(seen: Evidence, limits: Limits, pairs: int) -> float:
 
 
 def _by_partner(seen: Evidence, node: str) -> dict[str, tuple[int, int]]:
-    """How often it was slow and fast with each partner that is well but for that, or far better than it."""
+    """Returns how often the node was slow and fast with each partner that is otherwise good, or much better
+    than it.
+    """
     others_max = (len(seen.open[node]) - 1) // 2
     found: dict[str, tuple[int, int]] = {}
     for mark in seen.of[node]:
@@ -287,7 +310,9 @@ def _by_partner(seen: Evidence, node: str) -> dict[str, tuple[int, int]]:
 
 
 def _by_chance(slow: int, fast: int, hiccup: float) -> float:
-    """What is likelier for one partner: that the link to it is bad, or that it was slow so often by chance."""
+    """Returns the higher likelihood for one partner: of a bad link to it, or of slow measurements
+    by chance.
+    """
     return max(LINK_BEFORE * likelihood(slow, slow + fast), hiccup**slow)
 
 
@@ -310,7 +335,9 @@ def _find_links(seen: Evidence, limits: Limits) -> None:
 def _is_rather_a_link(
     seen: Evidence, node: str, pair: set[str], slow: int, looks: int, limits: Limits
 ) -> bool:
-    """Whether the link is likelier than that this node is slow at times, and happened to be with the other one."""
+    """Returns whether a bad link is likelier than an intermittently slow node that happened to meet the other
+    one.
+    """
     others = [mark for mark in seen.of[node] if mark.other(node) not in pair]
     well = sum(mark.fast for mark in others)
     else_slow = sum(mark.slow and mark.other(node) in seen.open.get(node, ()) for mark in others)
@@ -320,16 +347,17 @@ def _is_rather_a_link(
 
 
 def pair_times(seen: Evidence, a: str, b: str) -> tuple[int, int]:
-    """How often the two were slow with each other, and how often fast."""
+    """Returns how often the two nodes were slow with each other, and how often fast."""
     both = [mark for mark in seen.of[a] if mark.other(a) == b]
     return sum(mark.slow for mark in both), sum(mark.fast for mark in both)
 
 
 def looks_since(seen: Evidence, node: str, other: str) -> int:
-    """The number of other partners tried since it was first slow with `other`."""
+    """Returns the number of other partners tried since the node was first slow with `other`."""
     first = min((mark.round for mark in seen.of[node] if mark.slow and mark.other(node) == other), default=0)
     return sum(mark.round > first and mark.other(node) != other for mark in seen.of[node])
 
 
 def well_with(seen: Evidence, node: str, but: set[str]) -> int:
+    """Returns how often the node was fast with partners not in `but`."""
     return sum(mark.fast for mark in seen.of[node] if mark.other(node) not in but)

@@ -1,8 +1,8 @@
-"""Plans which nodes are paired next. Pure and deterministic.
+"""Plans which nodes are measured in pairs next. Pure and deterministic.
 
-First all nodes are paired. A slow node is paired with one known to be good, which shows which of the two is slow; a
-slow pair of two good nodes is repeated, which shows a bad link; nodes that are slow with all good ones are paired
-among themselves, which distinguishes a bad switch from several bad nodes.
+First all nodes are paired. A slow node is paired with one known to be good, which shows which of the two is
+slow; a slow pair of two good nodes is repeated, which shows a bad link; nodes that are slow with all good
+ones are paired among themselves, which distinguishes a bad switch from several bad nodes.
 """
 
 import math
@@ -22,11 +22,11 @@ from holdfast.core.checks.pairs.verdict import (
 )
 
 RING_ROUNDS = 2
-CROSS_TIMES = 2  # once may be chance
+CROSS_TIMES = 2  # a single measurement may be chance
 
 
 def next_round(measured: Measured, limits: Limits | None = None) -> Round | None:
-    """The next measurement; None: everything is decided, or no rounds are left."""
+    """Returns the next measurements; None if everything is decided, or no rounds are left."""
     limits = limits or Limits()
     rounds = measured.rounds
     everybody = [*dict.fromkeys((*measured.nodes, *measured.spares))]
@@ -57,7 +57,7 @@ def next_round(measured: Measured, limits: Limits | None = None) -> Round | None
 
 
 class _Choice:
-    """Pairs chosen so far. `free`: in the order given."""
+    """The pairs chosen so far for the next round. `free`: nodes without a partner, in the given order."""
 
     def __init__(self, there: Sequence[str], measured: Measured) -> None:
         self.pairs: list[tuple[str, str]] = []
@@ -75,7 +75,10 @@ class _Choice:
         self.pairs.append((a, b))
 
     def pair_with_one_of(self, node: str, others: Iterable[str]) -> bool:
-        """With the first that is free and was not its partner before. `others` may be long: it is left where it is."""
+        """Pairs the node with the first free one that was not its partner before.
+
+        Returns False if there is none.
+        """
         met = self.times[node]
         for other in others:
             if other in self.free and other != node and other not in met:
@@ -84,7 +87,9 @@ class _Choice:
         return False
 
     def neighbours(self, turn: int) -> None:
-        """Each with the next in the order given, where a ring of nodes has its links; in two turns all of them."""
+        """Pairs each node with its neighbour in the given order, where a ring has its links; in two turns all
+        of them.
+        """
         names = self._everybody[turn % 2 :]
         ring = [*zip(names[::2], names[1::2], strict=False)]
         if turn and len(self._everybody) % 2 == 0:
@@ -94,7 +99,7 @@ class _Choice:
                 self.pair(a, b)
 
     def circle(self, rounds: int) -> None:
-        """A turn of the round robin in which everybody meets everybody; who is taken already is left out."""
+        """Pairs the free nodes by one turn of a round robin, in which every node meets every other."""
         names: list[str | None] = [*self._there] + [None] * (len(self._there) % 2)
         count = len(names)
         if count < 2:
@@ -108,7 +113,10 @@ class _Choice:
                 self.pair(a, b)
 
     def rest(self) -> None:
-        """Whoever is left: first with one not met before, then with whom it met least. Of an odd number one stays."""
+        """Pairs the remaining nodes: first with one not met before, then with the one met least.
+
+        One of an odd number stays.
+        """
         for node in list(self.free):
             if node in self.free:
                 self.pair_with_one_of(node, list(self.free))
@@ -120,7 +128,10 @@ class _Choice:
 
 
 def _stride(turns: int) -> int:
-    """Turns far from each other, each of them once: neighbours would leave the nodes hanging together in a thin row."""
+    """Returns a step through the turns of the round robin that visits each once, in distant order.
+
+    With neighbouring turns, the nodes would be connected by a thin chain of pairs only.
+    """
     stride = max(1, round(turns * 0.618))
     while math.gcd(stride, turns) != 1:
         stride += 1
@@ -128,14 +139,18 @@ def _stride(turns: int) -> int:
 
 
 def _good(choice: _Choice, seen: Evidence) -> list[str]:
-    """Spares first, then nodes that were never slow: a node tested with two bad ones looks bad itself."""
+    """Returns good nodes: spares first, then nodes that were never slow, because bad partners make a node
+    look bad.
+    """
     good = [node for node in choice.free if is_good(seen, node)]
     slow = {node: sum(mark.slow for mark in seen.of[node]) for node in good}
     return sorted(good, key=lambda node: (node not in choice.spares, slow[node]))
 
 
 def _again(choice: _Choice, seen: Evidence) -> None:
-    """Pairs that were slow though both are well with others: every third time with each other, of few nodes every other."""
+    """Pairs nodes that were slow together though both are good: in every third round, with few nodes in every
+    second.
+    """
     is_small = len(seen.of) < MANY_NODES
     for a, b in open_edges(seen):
         if a not in choice.free or b not in choice.free:
@@ -150,14 +165,14 @@ def _again(choice: _Choice, seen: Evidence) -> None:
 
 
 def _slow_with_fast(choice: _Choice, seen: Evidence) -> None:
-    """While it is not clear yet who is good: those that were slow with those that never were."""
+    """While no good part is known, pairs nodes that were slow with nodes that never were."""
     well = [node for node in choice.free if not any(mark.slow for mark in seen.of.get(node, ()))]
     for node in [name for name in choice.free if any(mark.slow for mark in seen.of.get(name, ()))]:
         choice.pair_with_one_of(node, well)
 
 
 def _off_main(choice: _Choice, seen: Evidence, limits: Limits) -> None:
-    """With good ones until it is clear; then with others like them."""
+    """Pairs nodes outside the good part: with good nodes until they are decided, then with each other."""
     offs = off_parts(seen)
     wanted = partners_wanted(seen, limits)
     good = _good(choice, seen)
@@ -168,7 +183,7 @@ def _off_main(choice: _Choice, seen: Evidence, limits: Limits) -> None:
             if node in choice.free:
                 choice.pair_with_one_of(node, good)
         clear += [(first, node) for node in off.nodes if node not in lacking and node in choice.free]
-    # Who met the fewest of them chooses first: else the last two are left with each other each time.
+    # The node that met the fewest chooses first: otherwise the last two would be paired each time.
     clear.sort(key=lambda one: sum(offs[one[0]].met.get(other, 0) > 0 for other in offs))
     for times in range(CROSS_TIMES):
         _cross(choice, offs, clear, times)
@@ -178,7 +193,9 @@ def _off_main(choice: _Choice, seen: Evidence, limits: Limits) -> None:
 
 
 def _cross(choice: _Choice, offs: dict[str, Off], clear: Sequence[tuple[str, str]], times: int) -> None:
-    """Bad ones among each other: one pair for any two parts that were slow with each other only so often."""
+    """Pairs bad nodes with each other: one pair for each two parts that were slow together at most this
+    often.
+    """
     tried: set[tuple[str, str]] = set()
     for place, (first, node) in enumerate(clear):
         if node not in choice.free:
@@ -192,7 +209,9 @@ def _cross(choice: _Choice, offs: dict[str, Off], clear: Sequence[tuple[str, str
 
 
 def _in_main(choice: _Choice, seen: Evidence) -> None:
-    """Those that something is open against, and those slow at times, with good ones that they have not met."""
+    """Pairs undecided and intermittently slow nodes of the good part with good nodes that they
+    have not met.
+    """
     good = _good(choice, seen)
     for node in sorted((*seen.open, *seen.hubs), key=lambda name: -len(seen.open.get(name, ()))):
         if node in choice.free and (seen.open.get(node) or node in seen.hubs):

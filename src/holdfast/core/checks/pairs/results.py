@@ -1,17 +1,17 @@
-"""Types for measurements in rounds of disjoint pairs of nodes, and for the verdict on them. Values only.
+"""Defines measurements in rounds of disjoint pairs of nodes, and the verdict on them. Data types only.
 
-A round measures every node once: its compute speed alone, and its bandwidth with one partner. A slow pair shows only
-that one of the two, or the link between them, is slow; `plan` chooses the next partners so that `evidence` can
-decide.
+A round measures every node once: its compute speed alone, and its bandwidth with one partner. A slow pair
+shows only that one of the two, or the link between them, is slow; `plan` chooses the next partners so that
+`evidence` can decide.
 """
 
 from msgspec import Struct
 
 
 class PairSample(Struct, frozen=True, kw_only=True):
-    """Two nodes that both answered, in one round.
+    """The bandwidths between two nodes in one round.
 
-    `speeds`: by measurement ("all-reduce 8 MiB"), GB/s; more is better. `error`: why it failed.
+    `speeds`: GB/s by measurement ("all-reduce 8 MiB"); more is better. `error`: why it failed.
     """
 
     round: int
@@ -21,13 +21,15 @@ class PairSample(Struct, frozen=True, kw_only=True):
     error: str = ""
 
     def other(self, node: str) -> str:
+        """Returns the partner of this node."""
         return self.b if node == self.a else self.a
 
 
 class NodeSample(Struct, frozen=True, kw_only=True):
-    """One node in one round. `compute`: by device ("cpu", "cuda:0"), GFLOP/s. `model`: of its devices.
+    """The compute speeds of one node in one round.
 
-    `error`: why it did not answer; empty if it did. `wrong`: its results differed between runs.
+    `compute`: GFLOP/s by device ("cpu", "cuda:0"). `model`: of its devices. `error`: why it did not answer;
+    empty if it did. `wrong`: its results differed between runs.
     """
 
     round: int
@@ -39,10 +41,10 @@ class NodeSample(Struct, frozen=True, kw_only=True):
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """All rounds so far. `spares`: additional nodes known to be good.
+    """The measurements of all rounds so far. `spares`: additional nodes known to be good.
 
-    `usual`: baseline by measurement, GB/s; empty if there is none. `small`: measurements with small messages, whose
-    speed is dominated by latency and scatters more.
+    `usual`: baseline in GB/s by measurement; empty without any. `small`: measurements with small messages,
+    whose speed depends on latency and varies more.
     """
 
     nodes: tuple[str, ...]
@@ -55,8 +57,9 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class Round(Struct, frozen=True, kw_only=True):
-    """The next measurements. `alone`: nodes without a partner: one of an odd number, or one that did not answer last
-    time.
+    """The measurements of the next round.
+
+    `alone`: nodes without a partner: of an odd number, or without an answer last time.
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
@@ -64,31 +67,32 @@ class Round(Struct, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """`slow_below`: of the expected speed; widened by `sigmas` of its scatter.
+    """The limits of the pairwise measurements.
 
-    `odds`: required likelihood ratio of fault to chance before a node is named. `hiccup`: minimum rate at which a
-    healthy pair is slow once.
+    `slow_below`: part of the expected speed; widened by `sigmas` of its spread. `odds`: required likelihood
+    ratio of fault to chance before a node is named. `hiccup`: minimum rate at which a healthy pair is slow
+    once.
     """
 
     rounds_min: int = 4
     rounds_max: int = 12
     slow_below: float = 0.75
-    small_slow_below: float = 0.33  # of messages so small that their speed is that of the latency
+    small_slow_below: float = 0.33  # the same for small messages, whose speed depends on latency
     sigmas: float = 5.0
-    partners: int = 3  # good ones with which a node must be slow, where there are so many
+    partners: int = 3  # good nodes with which a bad node must be slow, if there are that many
     odds: float = 300.0
     hiccup: float = 0.001
-    fault_before: float = 0.01  # how often a node is bad, before anything is measured
+    fault_before: float = 0.01  # prior probability of a bad node
 
 
 class Blame(Struct, frozen=True, kw_only=True):
-    """One fault.
+    """A fault of one or several nodes, found by pairwise measurements.
 
-    kind "communication", "compute", "wrong" or "silent": of one node. "link": between two good nodes. "group":
-    several nodes that are good among themselves and slow with all others. "one-of": one of them or the link between
-    them, undecidable. `what`: the measurement. `speed`, `expected`: medians, GB/s or GFLOP/s; 0: no connection.
-    `whence`: "peers" or "baseline". `times` of `looks`: how often it was seen. `partners`: good nodes it was seen
-    with. `others`: of a group, the number of nodes outside.
+    `kind`: "communication", "compute", "wrong" or "silent" for one node; "link" between two good nodes;
+    "group" for nodes that are fast among themselves and slow with all others; "one-of" for nodes of which
+    one, or a link, is bad. `what`: the measurement. `speed`, `expected`: medians in GB/s or GFLOP/s; 0
+    without a connection. `whence`: "peers" or "baseline". `times` of `looks`: how often it was measured so.
+    `partners`: good nodes with which it was measured. `others`: for a group, the number of nodes outside.
     """
 
     kind: str
@@ -105,9 +109,10 @@ class Blame(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """`blames`: certain faults. `unsure`: node -> how often it was slow without a known reason, of how many samples.
+    """The verdict on pairwise measurements. `blames`: certain faults. `expected`: speed by measurement.
 
-    `expected`: by measurement. `settled`: more rounds would not change the verdict.
+    `unsure`: by node, in how many of its samples it was slow without a known reason. `settled`: more rounds
+    would not change the verdict.
     """
 
     blames: tuple[Blame, ...] = ()

@@ -1,4 +1,4 @@
-"""Decides from rounds of pairs which nodes to name, and whether more rounds would help. Pure."""
+"""Decides from pairwise measurements which nodes to name, and whether more rounds would help. Pure."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable
@@ -17,16 +17,15 @@ from holdfast.core.checks.pairs.evidence import (
 )
 from holdfast.core.checks.pairs.results import Blame, Limits, Measured, Verdict
 
-CROSS_LOOKS = (
-    3  # with how many other bad ones a bad one must be slow before it is not taken for one of a group
-)
-HICCUP_LOOKS = 2  # fast ones of a pair that was slow once, after which it was chance
-WELL_LOOKS = 3  # with others, of each of the two
+CROSS_LOOKS = 3  # other bad nodes with which a bad node must be slow, so that both are not in one group
+HICCUP_LOOKS = 2  # fast measurements of a pair after which a single slow one counts as chance
+WELL_LOOKS = 3  # fast measurements of each of the two nodes with others, for the same
 
 
 class Off(NamedTuple):
-    """A part other than the main one. `marks`: with good nodes of the main part. `untested`: nodes without such
-    marks.
+    """A part of connected nodes other than the good one.
+
+    `marks`: with good nodes. `untested`: nodes without such marks.
 
     `met`: how often it was slow with other such parts.
     """
@@ -39,7 +38,7 @@ class Off(NamedTuple):
 
 
 def silent_nodes(measured: Measured) -> dict[str, tuple[int, int, str]]:
-    """Nodes that did not answer, twice in a row or always: counts and reason."""
+    """Returns the nodes that did not answer, twice in a row or always: counts and reason."""
     answers: dict[str, list[str]] = {}
     for sample in measured.singles:
         answers.setdefault(sample.node, []).append(sample.error)
@@ -51,7 +50,7 @@ def silent_nodes(measured: Measured) -> dict[str, tuple[int, int, str]]:
 
 
 def verdict(measured: Measured, limits: Limits) -> Verdict:
-    """The verdict on all measurements so far; never raises."""
+    """Returns the verdict on all measurements so far; never raises."""
     seen = evidence(measured, limits)
     blames = _silent(measured)
     blames += compute_blames(measured, limits)
@@ -75,7 +74,9 @@ def verdict(measured: Measured, limits: Limits) -> Verdict:
 
 
 def _all_met(seen: Evidence, silent: Container[str]) -> bool:
-    """Of few nodes everybody must have met everybody: what is usual among them is not known sooner."""
+    """Returns whether few nodes have all met each other, before which their usual speed is unknown; True for
+    many nodes.
+    """
     there = {node for node in seen.of if node not in silent}
     if len(there) >= MANY_NODES:
         return True
@@ -83,12 +84,12 @@ def _all_met(seen: Evidence, silent: Container[str]) -> bool:
 
 
 def is_good(seen: Evidence, node: str) -> bool:
-    """True if the node is in the main part with nothing open against it."""
+    """Returns whether the node is in the good part, without undecided slow measurements."""
     return seen.in_main(node) and not seen.open.get(node) and node not in seen.hubs
 
 
 def off_parts(seen: Evidence) -> dict[str, Off]:
-    """The parts other than the main one; empty without a main part."""
+    """Returns the parts other than the good one; empty without a good part."""
     if not seen.main:
         return {}
     found = {}
@@ -113,21 +114,23 @@ def off_parts(seen: Evidence) -> dict[str, Off]:
 
 
 def partners_wanted(seen: Evidence, limits: Limits) -> int:
+    """Returns the number of good nodes with which a node must be slow before it is named."""
     return max(2, min(limits.partners, len(seen.parts[seen.main]))) if seen.main else limits.partners
 
 
 def _waits(first: str, off: Off, offs: dict[str, Off]) -> bool:
-    """Whether it has not been looked whether this bad node is well with another bad one."""
+    """Returns whether it is still unknown if this bad node is fast with another bad one."""
     slow_with = sum(1 for other in offs if other != first and off.met.get(other))
     return slow_with < min(CROSS_LOOKS, len(offs) - 1)
 
 
 def open_edges(seen: Evidence) -> list[tuple[str, str]]:
+    """Returns the undecided slow pairs of the good part."""
     return [(a, b) for a, others in seen.open.items() for b in sorted(others) if a < b]
 
 
 def waits_for_more(seen: Evidence, a: str, b: str) -> bool:
-    """True if a pair of the main part was slow and chance is not excluded yet."""
+    """Returns whether a pair of the good part was slow and chance is not excluded yet."""
     slow, fast = pair_times(seen, a, b)
     well = min(well_with(seen, node, {a, b}) for node in (a, b))
     return not (slow == 1 and fast >= HICCUP_LOOKS and well >= WELL_LOOKS)
@@ -167,7 +170,7 @@ def _link(seen: Evidence, pair: tuple[str, str], slow: int, looks: int) -> Blame
 
 
 def _undecidable(seen: Evidence) -> list[Blame]:
-    """Slow pairs where no part of the nodes can be taken for good."""
+    """Returns the slow pairs if no part of the nodes can be assumed to be good."""
     if seen.main:
         return []
     slow = [mark for marks in seen.of.values() for mark in marks if mark.slow]
@@ -192,7 +195,7 @@ def _told(
     partners: list[str],
     times: int | None = None,
 ) -> Blame:
-    """The blame, in the measure that most of the marks are about."""
+    """Returns the blame, with the measurement to which most of the marks belong."""
     whats = [mark.what for mark in marks]
     what = max(sorted(set(whats)), key=whats.count, default="")
     of_large = max(seen.expected, key=lambda name: seen.expected[name].middle, default="")
@@ -217,7 +220,7 @@ def _told(
 
 
 def _unsure(seen: Evidence) -> dict[str, tuple[int, int]]:
-    """Nodes slow more than once without a known reason."""
+    """Returns the nodes that were slow more than once without a known reason."""
     found = {}
     for node, others in seen.open.items():
         looks = [mark for mark in seen.of[node] if seen.in_main(mark.other(node))]

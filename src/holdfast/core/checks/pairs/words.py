@@ -1,7 +1,7 @@
-"""Turns the verdict on rounds of pairs into findings of each node, in both languages. Pure.
+"""Converts the verdict on pairwise measurements to findings on each node, in English and Chinese. Pure.
 
-Slow is a warning; slower than half of what others reach is a failure. A node is called broken only if it reaches
-almost nothing with each of several good partners.
+Slow is a warning; slower than half of the others' speed is a failure. A node is called broken only if it
+reaches almost nothing with each of several good partners.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ LONGER = "--option comm-pairs.rounds=24"
 def node_outcomes(
     measured: Measured, told: Verdict, *, late: bool = False, seconds: float = 0.0
 ) -> tuple[NodeChecks, ...]:
-    """One outcome for each node in question. `late`: time ran out before everything was decided."""
+    """Returns an outcome for each node. `late`: the time limit was reached before everything was decided."""
     speeds = _speeds(measured)
     answers = []
     for node in measured.nodes:
@@ -51,7 +51,7 @@ def node_outcomes(
 
 
 def _speeds(measured: Measured) -> dict[str, dict[str, list[float]]]:
-    """Node -> what was measured -> GB/s, of all rounds."""
+    """Returns all speeds in GB/s, by node and measurement."""
     found: dict[str, dict[str, list[float]]] = {}
     for sample in measured.pairs:
         for node in (sample.a, sample.b):
@@ -61,7 +61,9 @@ def _speeds(measured: Measured) -> dict[str, dict[str, list[float]]]:
 
 
 def _facts(measured: Measured, told: Verdict, node: str, own: dict[str, list[float]]) -> tuple[Fact, ...]:
-    """What the node reached; of the first one also what is usual among them, which is learned where all is well."""
+    """Returns the speeds of the node as facts; for the first node also the usual speeds, which are learned if
+    all is well.
+    """
     facts = [Fact(name=what, value=_middle(values), unit="GB/s") for what, values in own.items()]
     if node == measured.nodes[0] and not told.blames:
         facts += [
@@ -72,12 +74,12 @@ def _facts(measured: Measured, told: Verdict, node: str, own: dict[str, list[flo
 
 
 def learned_as(measured: Measured) -> str:
-    """The baseline key of pairs of such nodes: `pairs:NVIDIA H100 80GB HBM3`."""
+    """Returns the baseline key of pairs of such nodes: "pairs:NVIDIA H100 80GB HBM3"."""
     return f"pairs:{kind_of(sample.model for sample in measured.singles)}"
 
 
 def kind_of(models: Iterable[str]) -> str:
-    """The common name of nodes with such devices."""
+    """Returns the common name of nodes with these devices."""
     return " and ".join(sorted(set(filter(None, models)))[:2]) or "unknown"
 
 
@@ -91,12 +93,14 @@ def _without_blame(
             why=f"slow in {slow} of {looks} rounds; whether it is the node, its partner or the link cannot be decided from so few: measure longer ({LONGER})",
         )
     if not own:
-        why = "the time limit ended before it was measured" if late else "no partner answered"
+        why = "the time limit was reached before it was measured" if late else "no partner answered"
         return Finding(status=SKIP, why=why)
     what = max(own, key=_size_of)
     partners = {sample.other(node) for sample in measured.pairs if node in (sample.a, sample.b)}
     beside = (
-        "" if len(measured.nodes) + len(measured.spares) > 2 or measured.usual else ", compared with nothing"
+        ""
+        if len(measured.nodes) + len(measured.spares) > 2 or measured.usual
+        else ", without a value for comparison"
     )
     text = f"{_speed(_middle(own[what]), 'GB/s')} ({what}) with {_count(len(partners), 'partner')}{beside}"
     if what not in told.expected:
@@ -234,7 +238,9 @@ def _group(blame: Blame, node: str) -> Finding:
 
 
 def _split(blame: Blame, node: str) -> Finding:
-    """Two or more parts, and none holds most of the nodes: the network may be built this way."""
+    """Returns the finding on two or more parts, none with most of the nodes; the network may be designed this
+    way.
+    """
     names = _names(blame.nodes)
     return Finding(
         status=WARN if blame.error else PASS,
@@ -329,14 +335,14 @@ def _count(count: int, what: str) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    """`gpu-01`, `gpu-01 and gpu-02`, `gpu-01, gpu-02, … and 5 more`"""
+    """Returns names of nodes: "gpu-01 and gpu-02", or "gpu-01, gpu-02, … and 5 more"."""
     if len(names) > NAMED_MAX:
         return f"{', '.join(names[: NAMED_MAX - 1])} and {len(names) - NAMED_MAX + 1} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "others"
 
 
 def _size_of(what: str) -> float:
-    """Bytes, of `all-reduce 8 MiB`; for the order only."""
+    """Returns the bytes in the name of a measurement ("all-reduce 8 MiB"), for sorting only."""
     number, _, unit = what.rpartition(" ")
     scale = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}.get(unit, 1)
     try:

@@ -1,4 +1,4 @@
-"""Describes a system's settings and the policy that they translate to. Pure."""
+"""Defines the settings of another system, and the policy that they are translated to. Pure."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,13 +13,14 @@ Value = int | float | bool | str | None
 
 
 class BadPreset(ValueError):
-    """The text after --policy is not valid; the message says why, and what is allowed."""
+    """Raised for an invalid argument of `--policy`; the message says why, and what is allowed."""
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """One setting of a system. `kind`: whole, seconds, minutes, ratio, yes or text. `low`, `high`: the range of numbers.
+    """One setting of another system.
 
-    `default`: as its documents say; None: off, or not documented.
+    `kind`: whole, seconds, minutes, ratio, yes (a boolean) or text. `low`, `high`: the range of a number.
+    `default`: the documented default; None if it is off or not documented.
     """
 
     name: str
@@ -32,7 +33,11 @@ class Key(Struct, frozen=True, kw_only=True):
 
 
 class Preset(Struct, frozen=True, kw_only=True):
-    """`fields`: names of the settings that the preset decides, of Policy and of the two fields below."""
+    """A policy translated from the settings of another system.
+
+    `fields`: names of the settings that it determines, of Policy and of the two fields below. `notes`: what
+    was not translated, for people.
+    """
 
     policy: Policy
     fields: frozenset[str]
@@ -42,28 +47,39 @@ class Preset(Struct, frozen=True, kw_only=True):
 
 
 class Given:
-    """The values given for one system; its defaults apply to the rest."""
+    """The values that a user gave for the settings of one system; the documented defaults apply
+    to the rest.
+    """
 
     def __init__(self, keys: tuple[Key, ...], values: Mapping[str, Value]) -> None:
         self.values = values
         self._defaults = {key.name: key.default for key in keys}
 
     def whole(self, name: str) -> int | None:
+        """Returns the value of a setting as an integer; None if it has neither a value nor a default."""
         value = self.values.get(name, self._defaults[name])
         return None if value is None else int(value)
 
     def number(self, name: str) -> float | None:
+        """Returns the value of a setting as a float; None if it has neither a value nor a default."""
         value = self.values.get(name, self._defaults[name])
         return None if value is None else float(value)
 
     def yes(self, name: str) -> bool:
+        """Returns the value of a boolean setting."""
         return bool(self.values.get(name, self._defaults[name]))
 
     def text(self, name: str) -> str:
+        """Returns the value of a setting as text; empty if it has neither a value nor a default."""
         return str(self.values.get(name, self._defaults[name]) or "")
 
 
 class System(Struct, frozen=True, kw_only=True):
+    """A training platform whose fault-tolerance settings are known.
+
+    `translate`: makes a policy of their values.
+    """
+
     name: str
     who: str
     keys: tuple[Key, ...]
@@ -71,12 +87,12 @@ class System(Struct, frozen=True, kw_only=True):
 
 
 def preset(policy: dict[str, Value], notes: list[str], **beside: float | None) -> Preset:
-    """The preset decides every field named here, even if the value equals the default."""
+    """Returns a preset that determines the given settings, even where a value equals Holdfast's default."""
     return Preset(
         policy=replace(Policy(), **policy), fields=frozenset((*policy, *beside)), notes=tuple(notes), **beside
     )
 
 
 def notes_given(given: Given, notes: dict[str, str]) -> list[str]:
-    """The notes of those settings that were given."""
+    """Returns the notes of those settings that the user gave."""
     return [f"{name}: {text}" for name, text in notes.items() if name in given.values]

@@ -1,4 +1,7 @@
-"""Lists the settings of each known system, with the defaults of its public documents, and translates their values. Pure."""
+"""Lists the fault-tolerance settings of known platforms, with their documented defaults, and translates them.
+
+Pure.
+"""
 
 from holdfast.core.job.presets.preset import (
     RESTARTS_MAX,
@@ -144,7 +147,7 @@ _AISTUDIO = (
         meaning="ratio above which it warns",
     ),
 )
-_AISTUDIO_RESTARTS = 3  # no document states a default; this is ours
+_AISTUDIO_RESTARTS = 3  # Holdfast's choice: no document states a default
 
 
 def _aistudio(given: Given) -> Preset:
@@ -365,7 +368,7 @@ def _sensecore(given: Given) -> Preset:
 
 
 def _codes(text: str, name: str) -> frozenset[int]:
-    """The exit codes of `1+137+200-210`. raises: BadPreset"""
+    """Parses a list of exit codes: "1+137+200-210". raises: BadPreset"""
     found: set[int] = set()
     for part in filter(None, text.split("+")):
         first, _, last = part.partition("-")

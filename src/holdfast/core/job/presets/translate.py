@@ -1,6 +1,6 @@
-"""Reads the text after `--policy`, `NAME[:key=value,...]`, and translates it into a policy.
+"""Parses the argument of `--policy`, `NAME[:key=value,...]`, and translates it into a policy. Pure.
 
-A setting without a counterpart becomes a note. Pure.
+A setting without a counterpart becomes a note.
 """
 
 import difflib
@@ -14,7 +14,11 @@ NO = frozenset(("false", "no", "off", "0"))
 
 
 def translate(text: str) -> Preset:
-    """`modelarts`, or `modelarts:job-retry-num=3,hang-retry=true`. raises: BadPreset"""
+    """Returns the preset for an argument of `--policy`: "modelarts",
+    "modelarts:job-retry-num=3,hang-retry=true".
+
+    raises: BadPreset
+    """
     name, _, rest = text.strip().partition(":")
     system = SYSTEMS.get(name.strip().lower())
     if system is None:
@@ -39,7 +43,11 @@ def _one(system: System, part: str) -> tuple[Key, Value]:
 
 
 def _key(system: System, name: str) -> Key:
-    """The key of this name. Ignores an annotation prefix, a parent section and a flag's hyphens."""
+    """Returns the setting with this name, ignoring an annotation prefix, a parent section, and hyphens of a
+    flag.
+
+    raises: BadPreset
+    """
     plain = _plain(name)
     for key in system.keys:
         if _plain(key.name) == plain:
