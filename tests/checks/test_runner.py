@@ -164,7 +164,7 @@ def test_a_check_that_hangs_is_cut_off_and_said(suite):
     outcomes = suite(hang, spec("stubborn", timeout_s=0.3), spec("good"))
     finding = outcomes["host-hangs"].findings[0]
     assert (finding.status, finding.fault, finding.advice.en) == (FAIL, DEVICE_FAULT, "reboot")
-    assert "no answer after" in finding.why
+    assert "no result after" in finding.why
     assert outcomes["host-stubborn"].status == WARN
     assert outcomes["host-good"].status == PASS
 

@@ -178,7 +178,7 @@ def test_lemons_tells_the_fleets_numbers_and_why(fleet, holdfast):
     lines = out.splitlines()
     assert code == 0
     assert lines[0] == "The fleet: nodes: 64, node-days at work: 1,280, failures: 7, attributed: 6."
-    assert lines[1].startswith("Learned: a sound node fails ")
+    assert lines[1].startswith("Estimated: a healthy node fails ")
     assert "rest mostly on figures of other fleets" in lines[2]
     assert "gpu-07  LEMON, probably" in lines
     document = json.loads(holdfast("nodes", "lemons", "--json")[1])
@@ -188,7 +188,7 @@ def test_lemons_tells_the_fleets_numbers_and_why(fleet, holdfast):
 
 def test_a_fleet_without_lemons_says_so(book, holdfast):
     book.note([], [AttemptRan(run="r", attempt=1, nodes=("a", "b"), started_s=time.time() - 9000, hours=2.0)])
-    assert "no node is probably a lemon" in holdfast("nodes", "lemons")[1]
+    assert "no node is likely a lemon" in holdfast("nodes", "lemons")[1]
 
 
 def test_an_empty_fleet_is_no_error_and_no_folder_is_made(state, holdfast):
@@ -253,7 +253,7 @@ def test_a_repair_wipes_what_was_held_against_the_node(fleet, holdfast):
     assert code == 0
     assert "new GPU board" in out
     assert [type(line) for line in fleet.lines("gpu-07", kinds=("repair",))] == [RepairLine]
-    assert "no node is probably a lemon" in holdfast("nodes", "lemons")[1]
+    assert "no node is likely a lemon" in holdfast("nodes", "lemons")[1]
 
 
 def test_release_of_a_node_that_is_not_isolated_is_refused(fleet, holdfast):

@@ -75,7 +75,7 @@ def test_test_sends_a_sample_to_each_channel_and_says_what_came_of_it(run):
         first, second = found.stdout.splitlines()
         assert first.startswith("a ") and "sent in" in first
         assert "refused: it answered 403" in second and "veryLongToken" not in second
-        assert good.requests[0].body["notice"]["title"]["en"] == "Holdfast: a sample notice"
+        assert good.requests[0].body["notice"]["title"]["en"] == "Holdfast: sample notification"
         found = run("test", "--channel", "a", "--json", config=config)
         assert found.returncode == 0
         assert [one["is_sent"] for one in json.loads(found.stdout)["channels"]] == [True]

@@ -96,7 +96,7 @@ def test_the_report_begins_with_the_verdict(holdfast, slow):
     assert "GPU-hours" in out
     assert lines[-1].startswith("Read 1 file, ")
     assert max(map(len, lines)) <= 120
-    assert holdfast("steps", slow, "--lang", "zh")[1].startswith("变慢:自第 200 步起")
+    assert holdfast("steps", slow, "--lang", "zh")[1].startswith("变慢：自第 200 步起")
 
 
 def test_the_platforms_lines_and_nothing_else(holdfast, slow, golden):

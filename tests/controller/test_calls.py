@@ -205,7 +205,7 @@ def test_an_agent_that_does_not_answer(control):
     control.now_s += 2
     control.relay.turn()
     peer, word = control.said[-1]
-    assert (peer, word.outcome, word.why) == (CLIENT, "no-answer", "its agent did not answer")
+    assert (peer, word.outcome, word.why) == (CLIENT, "no-answer", "its agent did not respond")
 
 
 def test_a_node_that_is_silent_is_not_waited_for_to_the_end(control):

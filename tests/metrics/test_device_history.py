@@ -135,7 +135,7 @@ def test_a_prometheus_that_does_not_answer_is_a_note_and_no_failure(
     code, told = diagnosed(log, f"http://127.0.0.1:{free_port()}", capsys)
     assert code == 0
     assert told["category"] != "none"
-    assert any("Device metrics are not read from Prometheus" in note for note in told["notes"])
+    assert any("Device metrics could not be read from Prometheus" in note for note in told["notes"])
 
 
 def test_without_a_time_nothing_is_asked(tmp_path, capsys, cache_home, monkeypatch):

@@ -178,7 +178,7 @@ def test_a_port_in_use_is_one_line(loop):
     second = loop(address=first.exporter.address)
     assert second.exporter.address == ""
     assert second.told == [
-        f"metrics are not served at {first.exporter.address}: [Errno 98] Address already in use; the job continues without it"
+        f"metrics are not served at {first.exporter.address}: [Errno 98] Address already in use; the job continues without metrics"
     ]
 
 
@@ -221,7 +221,7 @@ def test_a_fault_in_the_values_is_told_once_and_does_not_end_the_exporter(loop):
     broken.clear()
     assert get(one.port, "/metrics")[0] == 200
     assert [text for text in one.told if "fault" in text] == [
-        "metrics cannot be made: ZeroDivisionError('a fault'); please report it"
+        "metrics cannot be computed: ZeroDivisionError('a fault'); please report it"
     ]
 
 

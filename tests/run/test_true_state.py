@@ -35,13 +35,13 @@ def test_the_supervisor_is_killed(place):
     assert (found["steps"] or {"now": {}})["now"].get("eta_s") is None
     shown = place.start("status", "t")
     assert shown.code() == 0
-    assert "phase      dead: its supervisor and its ranks are gone since " in shown.out
+    assert "phase      dead: its supervisor and its ranks have ended since " in shown.out
     assert "training" not in shown.out.replace("training.py", "")
     assert "eta" not in [line.split()[0] for line in shown.out.splitlines()]
     assert "0 (gone), 1 (gone)" in shown.out
     why = place.start("why", "t")
     assert why.code() == 0
-    assert why.out.startswith("Dead: its supervisor and its ranks are gone since ")
+    assert why.out.startswith("Dead: its supervisor and its ranks have ended since ")
     assert "holdfast attach t" in " ".join(why.out.split("\n\n")[0].split())
 
 

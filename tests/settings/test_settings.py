@@ -125,7 +125,7 @@ def test_what_cannot_be_is_refused_with_what_can(flags, environ, says):
         ("max-restarts = true", "cannot be True; allowed: 1 to 128"),
         ("grace = 90", "'90' has no unit: write 90s"),
         ("shadow = 3", "true or false"),
-        ("user-caused-codes = [1]", "texts with commas between"),
+        ("user-caused-codes = [1]", "comma-separated texts"),
         ("[policy]\nx = 1", "policy in holdfast.toml cannot be {'x': 1}; allowed: a text"),
         ("grace = ", "holdfast.toml is not valid TOML"),
     ],

@@ -13,12 +13,12 @@ OFF = "and automatic restart is off (--policy holdfast turns it on)"
 @pytest.mark.parametrize(
     ("words", "chinese"),
     [
-        ("training, step 140", "训练中,第 140 步"),
+        ("training, step 140", "训练中，第 140 步"),
         (
             f"failed with exit code 1: {OOM.en}, {OFF}",
-            "失败,退出码 1:rank 2 显存不足,未启用自动重启(--policy holdfast 可启用)",
+            "失败，退出码 1:rank 2 显存不足，未启用自动重启（--policy holdfast 可启用）",
         ),
-        ("failed with exit code 1: words of a later version", "失败,退出码 1:words of a later version"),
+        ("failed with exit code 1: words of a later version", "失败，退出码 1:words of a later version"),
         ("words of a later version", "words of a later version"),
     ],
 )

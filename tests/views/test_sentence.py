@@ -59,7 +59,7 @@ def test_a_device_is_lost_and_the_job_goes_on_elsewhere():
         "38 steps repeated. Nothing to do."
     )
     assert told.text.zh == (
-        "15:12:07 rank 5(gpu-03,GPU 5)掉卡;已隔离节点,41 秒后在 gpu-11 恢复训练;重算 38 步。无需处理。"
+        "15:12:07 rank 5(gpu-03,GPU 5)掉卡；已隔离节点,41 秒后在 gpu-11 恢复训练;重算 38 步。无需处理。"
     )
     assert (told.tone, told.to_do) == ("recovered", False)
 
@@ -83,7 +83,7 @@ def test_a_rank_that_the_others_wait_for():
     assert told.text.en == (
         "Rank 2 (gpu-07) has not entered all_reduce #8121 in data.py:88 since 15:11:37; restarting."
     )
-    assert told.text.zh == "15:11:37 起 rank 2(gpu-07)未进入 all_reduce #8121(位于 data.py:88);正在重启。"
+    assert told.text.zh == "15:11:37 起 rank 2(gpu-07)未进入 all_reduce #8121(位于 data.py:88)；正在重启。"
     assert told.tone == "trouble"
 
 
@@ -104,7 +104,7 @@ def test_the_same_error_twice_fails_the_job():
         "Fix the code, then start again."
     )
     assert told.text.zh == (
-        "15:12:07 rank 1 抛出 ValueError(位于 data.py:41);作业失败,同一错误两次;最后一步为 1,200。修复代码后再启动。"
+        "15:12:07 rank 1 抛出 ValueError(位于 data.py:41)；作业失败,同一错误两次；最后一步为 1,200。修复代码后再启动。"
     )
     assert (told.tone, told.to_do) == ("lost", True)
 
@@ -122,7 +122,7 @@ def test_an_exception_is_named_where_the_category_says_what_it_meant():
 
 def test_before_there_is_a_verdict_the_fault_is_told():
     told = said(incident(faults=(ExitFault(worker=0, code=-9, rank=3),)), state="recovering")
-    assert told.text.en == "Rank 3 was ended by signal 9 at 15:12:07; the cause is being looked for."
+    assert told.text.en == "Rank 3 was ended by signal 9 at 15:12:07; diagnosis is running."
 
 
 def test_several_ranks_have_and_were():
@@ -164,11 +164,11 @@ def test_every_category_makes_a_sentence_with_its_own_words(category):
 def test_a_dead_job():
     told = state_sentence(StateTold(name="llama-70b", state="dead", since_s=FOUND_S, step=1200, ranks=8), UTC)
     assert told.text.en == (
-        "Dead: its supervisor and its ranks are gone since 15:12:07; the last step was 1,200. "
+        "Dead: its supervisor and its ranks have ended since 15:12:07; the last step was 1,200. "
         "Start it again: holdfast attach llama-70b."
     )
     assert told.text.zh == (
-        "已中断:15:12:07 起监管进程与所有 rank 均已不存在;最后一步为 1,200。重新启动:holdfast attach llama-70b。"
+        "已中断：15:12:07 起监管进程与所有 rank 均已不存在；最后一步为 1,200。重新启动：holdfast attach llama-70b。"
     )
     assert (told.tone, told.to_do) == ("lost", True)
 
@@ -178,7 +178,7 @@ def test_a_job_that_waits_for_a_node():
         StateTold(name="sft", state="waiting", since_s=FOUND_S, missing=(2,), isolated=2), UTC
     )
     assert told.text.en == (
-        "No healthy node for worker 2 since 15:12:07 (2 isolated). Give a node back or add one: holdfast nodes."
+        "No healthy node for worker 2 since 15:12:07 (2 isolated). Release or add a node: holdfast nodes."
     )
 
 

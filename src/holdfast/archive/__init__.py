@@ -1,1 +1,3 @@
-"""Reads jobs from their folders and returns them as documents."""
+"""Reads jobs from their folders on disk, and returns them as the documents that commands, page and API
+show.
+"""

@@ -1,6 +1,5 @@
-"""Collects the inputs of checkpoint advice from journals, step times and the node book.
-
-Journals supply failures and recoveries, step times supply pauses, the node book supplies lemons.
+"""Collects what checkpoint advice is computed from: failures and recoveries in journals, step times, the
+node book.
 """
 
 from collections.abc import Sequence
@@ -29,7 +28,11 @@ DISPERSION = 5.7
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """Values that the user supplies in place of measured ones; None: use the measured value."""
+    """Values that the user supplies in place of measured ones. None: the measured value is used.
+
+    `save_s`: time to write a checkpoint. `down_s`: time from a failure to the first step after it.
+    `interval_s`: time between checkpoints.
+    """
 
     save_s: float | None = None
     down_s: float | None = None
@@ -50,7 +53,7 @@ def published(rate: str = DEFAULT_RATE) -> Published:
 
 
 def record_of(jobs: Sequence[JobRead], given: Given, worst: Sequence[NodeFaults] = ()) -> Record:
-    """Returns the record of the first job, which is the one to advise. Failures of all jobs count."""
+    """Returns the failure record of the first job, for which the advice is. Failures of all jobs count."""
     gaps = [gap for one in jobs for gap in _gaps(one.cost, one.nodes)]
     costs = [one.cost for one in jobs]
     downs = [down for one in costs for down in _downs(one)]
@@ -70,7 +73,7 @@ def record_of(jobs: Sequence[JobRead], given: Given, worst: Sequence[NodeFaults]
 
 
 def worst_nodes(folder: Path, now_s: float) -> tuple[NodeFaults, ...]:
-    """Returns nodes by descending lemon score. Empty if there is no node book or it cannot be read."""
+    """Returns nodes by descending lemon score; empty if there is no node book or it cannot be read."""
     with suppress(NodeBookUnusable, OSError):
         book, since_s = NodeBook(folder, read_only=True), now_s - WINDOW_DAYS * DAY_S
         try:
@@ -82,7 +85,10 @@ def worst_nodes(folder: Path, now_s: float) -> tuple[NodeFaults, ...]:
             NodeFaults(
                 node=one.node,
                 faults=one.attributed,
-                why=f"a lemon with {one.posterior:.0%}, {one.per_day * 1000:.0f} failures in 1,000 days at work",
+                why=(
+                    f"probability of being a lemon {one.posterior:.0%}, {one.per_day * 1000:.0f} failures "
+                    "in 1,000 days of use"
+                ),
             )
             for one in scores[:WORST_MAX]
         )
@@ -90,7 +96,9 @@ def worst_nodes(folder: Path, now_s: float) -> tuple[NodeFaults, ...]:
 
 
 def _gaps(cost: JobCost, nodes: int) -> list[tuple[float, int, bool]]:
-    """Returns one interval per failure, and the time since the last failure."""
+    """Returns the time before each failure and the time since the last one, as (seconds, number of nodes,
+    failed).
+    """
     if cost.since_s is None or cost.until_s is None:
         return []
     found, since_s = [], cost.since_s
@@ -103,9 +111,9 @@ def _gaps(cost: JobCost, nodes: int) -> list[tuple[float, int, bool]]:
 
 
 def _downs(cost: JobCost) -> list[float]:
-    """Returns recovery times in seconds, from the last step before to the first step after.
+    """Returns recovery times in seconds, from the last step before a failure to the first step after it.
 
-    Leaves out the last recovery, which may still be running.
+    The last recovery is left out, because it may still be running.
     """
     recovered = [one for one in cost.incidents if one.rung not in (*LEFT_ALONE, "fail")]
     times = [sum(seconds for name, seconds in one.by_class.items() if name != REPEATED) for one in recovered]
@@ -113,7 +121,9 @@ def _downs(cost: JobCost) -> list[float]:
 
 
 def _checkpoints(job: JobRead) -> tuple[float | None, float | None]:
-    """Returns the seconds one checkpoint takes and the seconds between two, from the step times."""
+    """Returns how many seconds a checkpoint takes, and the seconds between two, from the step times; None
+    if unknown.
+    """
     report = job.report
     phases = [one for one in report.phases if one.kind == "checkpoint"] if report is not None else []
     count = sum(one.count for one in phases)

@@ -1,7 +1,8 @@
-"""`python -m holdfast.archive.checkpoint_advice JOB_FOLDER`: updates the advised checkpoint interval of a job.
+"""Updates the advised checkpoint interval of a job, as a process that the supervisor starts beside the job.
 
-The supervisor starts this process beside a job; it runs independently of the supervisor. It rewrites the file as the
-record grows, and the next attempt reads the interval from its environment. The process ends with the job.
+It runs as `python -m holdfast.archive.checkpoint_advice JOB_FOLDER`, independently of the supervisor. It
+rewrites the file as the failure record grows, and the next attempt reads the interval from its environment.
+It ends with the job.
 """
 
 import logging
@@ -66,7 +67,10 @@ def _keep(job: JobDir) -> int:
 
 
 def compute(job: JobDir) -> bool:
-    """Writes the interval if it can be computed. Returns True if the job has ended. raises: RecordUnreadable"""
+    """Writes the advised interval if it can be computed. Returns True if the job has ended.
+
+    Raises RecordUnreadable.
+    """
     own = read_cost(job)
     others = [one for one in StateDir(job.path.parents[1]).jobs()[:FLEET_JOBS_MAX] if one.name != job.name]
     record = record_of([own, *read_fleet(others, steps=False).jobs], Given())

@@ -1,4 +1,8 @@
-"""Reads what jobs cost from their folders: the journal accounts for every second, the output has step times. Read-only."""
+"""Computes what jobs cost, from their folders: the journal accounts for every second, the output has step
+times.
+
+Read-only.
+"""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -25,14 +29,17 @@ from holdfast.observe.logs.step_logs import read_job as read_steps
 from holdfast.observe.search.step_form_store import all_forms
 
 JOBS_MAX = 10_000  # of a fleet: the newest jobs
-NO_STEPS = "its log names no steps: lost and slow steps cannot be computed, and all time before the first failure counts as startup"
+NO_STEPS = (
+    "its output shows no steps: lost and slow steps cannot be computed, and all time before the first "
+    "failure counts as startup"
+)
 
 
 class JobRead(Struct, frozen=True, kw_only=True):
     """The costs of one job.
 
-    `run`: its settings, None if this version cannot read them. `nodes`: of its workers. `ended`: True if the job has
-    ended.
+    `run`: its settings; None if this version cannot read them. `nodes`: number of nodes of its workers.
+    `ended`: True if the job has ended.
     """
 
     cost: JobCost
@@ -45,7 +52,10 @@ class JobRead(Struct, frozen=True, kw_only=True):
 
 
 class FleetRead(Struct, frozen=True, kw_only=True):
-    """The costs of a fleet. `unread`: one sentence per unreadable job. `left_out`: jobs that ended before `since_s`."""
+    """The costs of a fleet. `unread`: a sentence for each unreadable job.
+
+    `left_out`: number of jobs that ended before.
+    """
 
     jobs: tuple[JobRead, ...]
     unread: tuple[str, ...] = ()
@@ -53,9 +63,9 @@ class FleetRead(Struct, frozen=True, kw_only=True):
 
 
 def read_cost(job: JobDir, since_s: float | None = None, *, steps: bool = True) -> JobRead:
-    """Returns the costs of one job.
+    """Returns the costs of one job. Raises RecordUnreadable.
 
-    `since_s`: count only later time. `steps`: also read the output. raises: RecordUnreadable
+    `since_s`: count only the time after this moment. `steps`: also read the output for step times.
     """
     record = open_record(job)
     try:
@@ -88,11 +98,14 @@ def read_fleet(
     steps: bool = True,
     told: Callable[[int], None] = lambda count: None,
 ) -> FleetRead:
-    """Returns the costs of all readable jobs. Leaves out jobs that ended before `since_s`."""
+    """Returns the costs of all readable jobs, without those that ended before `since_s`.
+
+    `told`: called with a job count.
+    """
     found, unread, left_out = list[JobRead](), list[str](), 0
     for count, job in enumerate(jobs):
         if count >= JOBS_MAX:
-            unread.append(f"only the newest {JOBS_MAX} jobs count")
+            unread.append(f"only the newest {JOBS_MAX} jobs are counted")
             break
         told(count)
         try:
@@ -126,7 +139,9 @@ def _of_journal(record: Record, since_s: float | None) -> tuple[JobCost, State]:
 
 
 def _steps(job: JobDir, ranks: int) -> StepReport | None:
-    """Returns the step report of the training with most steps. None if the output is unreadable or contains no steps."""
+    """Returns the step report of the training with the most steps; None if the output is unreadable or has
+    no steps.
+    """
     with suppress(OSError):
         found = read_steps(job.path, ReadSettings(forms=all_forms(), steps=StepSettings(ranks=ranks or None)))
         groups = trainings(found.logs, is_one=True)

@@ -1,4 +1,4 @@
-"""Loads the published fleet figures of the package: failure rates, repair times, failure kinds and known policies."""
+"""Loads published figures of other fleets: failure rates, repair times, kinds of failures, policies."""
 
 import tomllib
 from functools import cache
@@ -12,12 +12,14 @@ DEFAULT_RATE = "llama-3"  # the median of the published rates; used for a fleet 
 
 
 class Rate(Struct, frozen=True, kw_only=True):
+    """A published failure rate, with its source."""
+
     per_1000_node_days: float
     source: str
 
 
 class Repairs(Struct, frozen=True, kw_only=True):
-    """Repair times. `quantiles_h`: hours at equally spaced quantiles, ascending."""
+    """Repair times of nodes. `quantiles_h`: hours at equally spaced quantiles, ascending."""
 
     quantiles_h: tuple[float, ...]
     mean_h: float
@@ -25,7 +27,7 @@ class Repairs(Struct, frozen=True, kw_only=True):
 
 
 class Mix(Struct, frozen=True, kw_only=True):
-    """Shares of all interruptions; they sum to 1."""
+    """Shares of all interruptions by kind; they add up to 1."""
 
     device: float = 0.0
     node: float = 0.0
@@ -35,7 +37,7 @@ class Mix(Struct, frozen=True, kw_only=True):
 
 
 class Slow(Struct, frozen=True, kw_only=True):
-    """Periods in which a node is slow but nothing stops."""
+    """How often, how long and how much a node is slow without an interruption."""
 
     per_week: float = 0.0
     minutes: float = 0.0

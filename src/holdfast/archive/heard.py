@@ -1,4 +1,4 @@
-"""Follows the journal of one job. Each read costs only the new entries."""
+"""Reads the journal of one job repeatedly. Each read costs only the new entries."""
 
 import os
 from collections import deque
@@ -25,7 +25,10 @@ _POLICY = msgspec.json.Decoder(Policy)
 
 
 class Heard:
-    """The journal of a job up to entry `seq`. Starts over if the journal was replaced. Not thread-safe."""
+    """The journal of a job up to entry `seq`. Starts over if the journal file was replaced.
+
+    Not thread-safe.
+    """
 
     def __init__(self, job: JobDir) -> None:
         self.job = job
@@ -40,7 +43,7 @@ class Heard:
 
     @property
     def seq(self) -> int:
-        """The number of the last entry read."""
+        """Returns the number of the last entry read."""
         return self._tail.seq
 
     @property
@@ -48,7 +51,7 @@ class Heard:
         return self._replay.story
 
     def read_on(self) -> None:
-        """Reads new entries. raises: RecordUnreadable, if nothing can be read"""
+        """Reads new entries. Raises RecordUnreadable if nothing can be read."""
         try:
             reader = open_reader(self.job.journal_path)
         except JournalUnusable as error:
@@ -106,7 +109,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], raw: bytes | None) -> Any:
-    """Returns the decoded value. None if another version wrote it in another format."""
+    """Returns a decoded value of the journal; None if another version wrote it in another format."""
     try:
         return decoder.decode(raw) if raw else None
     except msgspec.MsgspecError:

@@ -1,7 +1,7 @@
-"""Reads the files of one incident: stacks, flight records, kernel lines and the lines around its evidence.
+"""Reads the files of one incident: stacks, flight records, kernel log and the lines around its evidence.
 
-Reads the folder of the attempt if it exists, else the evidence bundle. Every size is bounded. A file that is too
-large, missing or damaged removes only its own part of the document.
+It reads the folder of the attempt if it exists, otherwise the evidence bundle. Sizes are limited. A file that
+is too large, missing or damaged removes only its own part of the document.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,12 +42,12 @@ FLIGHTS = (
 
 
 def bundle_of(job: JobDir, incident: int) -> Path:
-    """Returns the path of the incident's evidence bundle. The path may not exist."""
+    """Returns the path of the incident's evidence bundle, which may not exist."""
     return job.incidents / f"incident-{incident:03d}.tar.zst"
 
 
 def read_scene(job: JobDir, incident: IncidentStory) -> Scene:
-    """Returns the data that the files hold now."""
+    """Returns what the incident's files contain now."""
     bundle = bundle_of(job, incident.number)
     has_bundle = bundle.is_file()
     folders = _folders(job, incident.attempt)
@@ -67,7 +67,7 @@ def read_scene(job: JobDir, incident: IncidentStory) -> Scene:
 
 
 def stack_groups(collected: Sequence[RankStacks]) -> tuple[StackGroup, ...]:
-    """Groups equal stacks, the smallest group first."""
+    """Returns groups of ranks with equal stacks, the smallest group first."""
     return tuple(
         StackGroup(ranks=one.ranks, frames=one.frames[:FRAMES_MAX], waits_in=one.wait_channel or one.doing)
         for one in grouped(collected)[:GROUPS_MAX]
@@ -75,7 +75,7 @@ def stack_groups(collected: Sequence[RankStacks]) -> tuple[StackGroup, ...]:
 
 
 def wait_edges(digests: Sequence[Digest]) -> tuple[WaitEdge, ...]:
-    """Returns the wait-for graph. Ranks that wait in the same operation form one edge."""
+    """Returns the wait-for graph of the ranks. Ranks that wait in the same operation form one edge."""
     if not digests:
         return ()
     found = waits(gather(digests, None), {})
@@ -130,7 +130,7 @@ def _flight_files(folders: Iterable[Path]) -> list[Path]:
 
 
 def _kernel(folders: Iterable[Path], bundle: Path | None, incident: IncidentStory) -> Iterator[EvidenceRow]:
-    """Yields the kernel lines that the node's agent or the bundle kept."""
+    """Yields the kernel log lines that the node's agent or the bundle kept."""
     parts = [
         (folder, content) for folder in folders if (content := _content(folder / KERNEL, KERNEL_BYTES_MAX))
     ]
@@ -153,7 +153,9 @@ def _lines(content: bytes) -> list[str]:
 
 
 def _surroundings(job: JobDir, incident: IncidentStory) -> dict[tuple[str, str], Surroundings]:
-    """Returns the first error with its current position in the log and the lines around it."""
+    """Returns the lines around the first error, by file and text of the line; empty if the line is no
+    longer there.
+    """
     first = incident.verdict.first_error if incident.verdict is not None else None
     if first is None or not first.file:
         return {}

@@ -1,6 +1,6 @@
-"""Reads one job from its folder and builds its documents: the list row, the job, each incident.
+"""Reads one job from its folder, and builds its documents: the list row, the job, each incident.
 
-Read-only. Works beside a running job, after a crash of Holdfast, and on a damaged journal up to the damage.
+Read-only. Works beside a running job, after a crash of Holdfast, and with a damaged journal up to the damage.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ SHOWN_FILES = (".log",)
 
 
 class Reading:
-    """A snapshot of a job. Reads the journal and everything outside it once."""
+    """A snapshot of a job: its journal and everything outside it, read once."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Reading:
         job_id: str | None = None,
         source: str = "",
     ) -> None:
-        """Creates a snapshot. `heard`: up to date; entries it reads later do not change this snapshot."""
+        """Creates a snapshot from an up-to-date journal; entries read later do not change it."""
         self.job = heard.job
         self.zone = zone
         self.policy, self.facts = heard.policy, heard.facts
@@ -64,13 +64,16 @@ class Reading:
         return replace(made, etag=etag_of(made))
 
     def story_of(self, number: int | None) -> IncidentStory | None:
-        """Returns the incident of this number, or the last one for None."""
+        """Returns the incident with this number, or the last one for None; None if it does not exist."""
         if number is None:
             return self.summary.incidents[-1] if self.summary.incidents else None
         return next((one for one in self.summary.incidents if one.number == number), None)
 
     def incident(self, number: int | None, *, with_files: bool = True) -> IncidentDocument | None:
-        """Returns the document of an incident; None if it does not exist. `with_files`: include its bundle and folders."""
+        """Returns the document of an incident; None if it does not exist.
+
+        `with_files`: include its bundle and folders.
+        """
         story = self.story_of(number)
         if story is None:
             return None
@@ -116,32 +119,35 @@ def read(
     job_id: str | None = None,
     source: str = "",
 ) -> Reading:
-    """Reads a job. raises: RecordUnreadable"""
+    """Reads a job and returns a snapshot. Raises RecordUnreadable."""
     heard = Heard(job)
     heard.read_on()
     return Reading(heard, clock, zone, job_id=job_id, source=source)
 
 
 def read_job(job: JobDir, clock: Callable[[], float] = time.time, zone: tzinfo | None = None) -> JobDocument:
-    """Returns the document of one job. raises: RecordUnreadable"""
+    """Returns the document of one job. Raises RecordUnreadable."""
     return read(job, clock, zone).document()
 
 
 def read_incident(
     job: JobDir, number: int | None, clock: Callable[[], float] = time.time, zone: tzinfo | None = None
 ) -> IncidentDocument | None:
-    """Returns the document of an incident, by default the last; None if there is none. raises: RecordUnreadable"""
+    """Returns the document of an incident, by default the last; None if there is none.
+
+    Raises RecordUnreadable.
+    """
     return read(job, clock, zone).incident(number)
 
 
 def etag_of(document: JobDocument | IncidentDocument) -> str:
-    """Returns an entity tag of the content. Equal documents have equal tags."""
+    """Returns the HTTP entity tag of a document. Equal documents have equal tags."""
     content = msgspec.json.encode(replace(document, etag=""))
     return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
 def _files(folder: str) -> dict[str, int]:
-    """Returns the output files of a worker's folder with their sizes in bytes."""
+    """Returns the output files in a worker's folder with their sizes in bytes."""
     found: dict[str, int] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -154,7 +160,7 @@ def _files(folder: str) -> dict[str, int]:
 
 
 def owner(folder: str) -> str:
-    """Returns the user name that owns the folder; empty if unknown."""
+    """Returns the name of the user that owns the folder; empty if unknown."""
     try:
         return pwd.getpwuid(os.stat(folder).st_uid).pw_name
     except (OSError, KeyError):

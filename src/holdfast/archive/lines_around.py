@@ -1,4 +1,6 @@
-"""Finds a line of evidence in its log and returns it with the lines around it. Reads a bounded part of the file.
+"""Finds a line of evidence in its log, and returns it with the lines around it.
+
+Reads a limited part of the file.
 
 Paths outside the job's folder are rejected, whatever the journal contains.
 """
@@ -17,9 +19,9 @@ LINE_CHARACTERS_MAX = 2_000
 
 
 def surroundings(root: Path, file: str, text: str, offset: int | None = None) -> Surroundings | None:
-    """Returns the line with its context; None if it is not in the file any more.
+    """Returns the lines around a line of evidence; None if the file no longer contains the line.
 
-    `text`: of the line. `offset`: its last known position in bytes.
+    `text`: text of the line. `offset`: its last known offset in bytes.
     """
     path = inside(root, file)
     want = text.strip().encode("utf-8", "replace")[:COMPARED_BYTES]
@@ -60,7 +62,10 @@ def _read(log: BinaryIO, begin: int, size: int) -> bytes:
 
 
 def _cut(window: bytes, at: int, begin: int) -> Surroundings:
-    """Cuts a window to whole lines. It starts in the middle of a line unless it starts with the file."""
+    """Cuts a window of bytes to whole lines.
+
+    It starts in the middle of a line unless it starts with the file.
+    """
     start = window.rfind(b"\n", 0, at) + 1
     end = window.find(b"\n", at)
     before = window[:start].split(b"\n")[:-1]

@@ -1,8 +1,8 @@
-"""Finds live processes of a job on this machine. Reads only /proc and the job's folder.
+"""Finds running processes of a job on this machine. Reads only /proc and the job's folder.
 
-A process of an attempt has its worker's folder in its environment. The environment identifies it in any pid
-namespace, and a reused pid is not mistaken for a rank. For another user's processes, whose environment is unreadable,
-the reaper's record supplies pid and start time.
+A process of an attempt has its worker's folder in its environment, which identifies it in any pid namespace;
+a reused pid is not mistaken for a rank. For processes of another user, whose environment is unreadable, the
+reaper's record supplies pid and start time.
 """
 
 import os
@@ -25,14 +25,17 @@ CLOCK_S = 60.0  # tolerance for changes of the wall clock since a start was reco
 
 
 class Living(Struct, frozen=True, kw_only=True):
-    """Live processes. `ranks`: ranks with a live process. `processes`: all of the attempt, including launchers."""
+    """Running processes of an attempt. `ranks`: ranks with a running process.
+
+    `processes`: their number with launchers.
+    """
 
     ranks: frozenset[int] = frozenset()
     processes: int = 0
 
 
 class Marked(NamedTuple):
-    """A process of an attempt. `folder`: of its worker, from its environment."""
+    """A process of an attempt. `folder`: its worker's folder, from its environment."""
 
     pid: int
     folder: bytes
@@ -40,17 +43,19 @@ class Marked(NamedTuple):
 
 
 class ProcessTable:
-    """The processes of this machine that belong to attempts. One read of /proc serves many jobs."""
+    """The processes of this machine that belong to attempts of jobs. One read of /proc serves many jobs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, keep_s: float = 0.0) -> None:
-        """Creates a table. `keep_s`: how long a read stays valid."""
+        """Creates a table. `keep_s`: how many seconds a read stays valid."""
         self._clock, self._keep_s = clock, keep_s
         self._read_s: float | None = None
         self._marked: list[Marked] = []
         self._hidden: set[int] = set()
 
     def look(self) -> tuple[list[Marked], set[int]]:
-        """Returns processes with a worker folder in their environment, and pids with an unreadable environment."""
+        """Returns processes with a worker folder in their environment, and pids with an unreadable
+        environment.
+        """
         now_s = self._clock()
         if self._read_s is None or now_s - self._read_s > self._keep_s:
             self._marked, self._hidden = _all_marked()
@@ -59,7 +64,7 @@ class ProcessTable:
 
 
 def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Living:
-    """Returns the live processes of one attempt on this machine."""
+    """Returns the running processes of one attempt on this machine."""
     marked, hidden = _marked(job, attempt, table or ProcessTable())
     ranks: set[int] = set()
     others = 0
@@ -79,7 +84,7 @@ def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Livi
 
 
 def process_state(pid: int) -> str:
-    """Returns the state letter of proc(5); X if there is no such process."""
+    """Returns the state letter of a process, as in proc(5); X if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError, UnicodeDecodeError):
@@ -87,7 +92,7 @@ def process_state(pid: int) -> str:
 
 
 def _marked(job: JobDir, attempt: int, table: ProcessTable) -> tuple[list[Marked], set[int]]:
-    """Returns live processes of the attempt, and pids with an unreadable environment."""
+    """Returns the running processes of an attempt, and pids with an unreadable environment."""
     folders = tuple(
         {
             os.fsencode(path) + b"/"
@@ -124,7 +129,11 @@ def _all_marked() -> tuple[list[Marked], set[int]]:
 
 
 def _worker_folders(environ: bytes) -> list[bytes]:
-    """Returns the worker folders. A trailing slash marks a command that a user runs on the worker (docs/exec.md)."""
+    """Returns the worker folders in an environment, without those of commands that users run on a worker
+    (docs/exec.md).
+
+    The folder of such a command ends with a slash.
+    """
     if FOLDER not in environ:
         return []
     values = [one[len(FOLDER) :] for one in environ.split(b"\0") if one.startswith(FOLDER)]
@@ -146,7 +155,9 @@ def _workers(job: JobDir, attempt: int) -> list[Path]:
 
 
 def _is_of(pid: int, folder: Path) -> bool:
-    """True if a process with an unreadable environment started before its worker's record was last written."""
+    """Returns True if a process with an unreadable environment started before its worker's record was last
+    written.
+    """
     try:
         written_s = (folder / "reaper.jsonl").stat().st_mtime
         process = psutil.Process(pid)

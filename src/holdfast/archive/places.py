@@ -15,7 +15,10 @@ SEPARATOR = "~"  # not valid in a job name, and not quoted in a URL
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """One state folder. `key`: suffix of its job ids; empty: the first folder. `source`: shown beside its jobs."""
+    """One state folder. `key`: suffix of its job ids; empty for the first folder.
+
+    `source`: shown beside its jobs.
+    """
 
     root: Path
     key: str = ""
@@ -28,12 +31,13 @@ class Place(Struct, frozen=True, kw_only=True):
 class Places:
     """All state folders of a server.
 
-    Jobs of the first folder have their plain names as ids, those of the second NAME~2. Jobs that an uplink streams
-    are in `streamed/SOURCE` of the first folder and have the ids NAME~SOURCE. Sources can appear and disappear.
+    Jobs of the first folder have their plain names as ids, those of the second NAME~2. Jobs streamed by an
+    uplink are in `streamed/SOURCE` of the first folder and have the ids NAME~SOURCE. Sources can appear and
+    disappear.
     """
 
     def __init__(self, roots: Sequence[Path], only: str = "") -> None:
-        """Creates the map. `only`: the id of the single visible job; empty: all jobs."""
+        """Creates the map. `only`: the id of the single visible job; empty means all jobs."""
         found = dict.fromkeys(Path(os.path.abspath(root)) for root in roots)
         self._fixed = tuple(
             Place(root=root, key=str(number), source=str(root)) if number > 1 else Place(root=root)
@@ -47,7 +51,10 @@ class Places:
         return (*self._fixed, *self._streamed())
 
     def named(self, job_id: str) -> tuple[Place, JobDir]:
-        """Returns the place and the folder of a job; the folder may be missing. raises: NoSuchJob"""
+        """Returns the state folder and the job folder for a job id; the latter may be missing.
+
+        Raises NoSuchJob.
+        """
         name, separator, key = job_id.partition(SEPARATOR)
         place = next((one for one in self._fixed if one.key == key), None) or self._source(key)
         is_hidden = bool(self.only) and job_id != self.only
@@ -56,7 +63,7 @@ class Places:
         return place, JobDir(place.root / "jobs" / name)
 
     def job(self, job_id: str) -> JobDir:
-        """Returns the folder of an existing job. raises: NoSuchJob"""
+        """Returns the folder of an existing job. Raises NoSuchJob."""
         place, job = self.named(job_id)
         return StateDir(place.root).job(job.name)
 
@@ -76,7 +83,10 @@ class Places:
         return [place for name in names if (place := self._source(name)) is not None]
 
     def _source(self, name: str) -> Place | None:
-        """Returns the place of a source; None if there is none. A number is the key of a folder."""
+        """Returns the state folder of a streaming source; None if there is none.
+
+        A number is the key of a local folder.
+        """
         if not SOURCE.fullmatch(name) or name.isdigit():
             return None
         root = self._fixed[0].root / STREAMED / name

@@ -1,4 +1,5 @@
-"""Stores jobs of other hosts: one folder per job, written from its uplink's messages and read like a local job.
+"""Stores jobs of other hosts: one folder for each job, written from its uplink's messages and read like a
+local job.
 
     streamed/SOURCE/jobs/JOB/journal.db      the same rows with the same checksums
     streamed/SOURCE/jobs/JOB/remote.json     the sender, and the state of the job on its host
@@ -45,7 +46,10 @@ OTHER_NAMES_MAX = 100
 
 
 class Remote(Struct, frozen=True, kw_only=True):
-    """The sender of a job. `heard_s`: the server's clock. `state`: a JobState on the job's host; empty: unknown yet."""
+    """The sender of a streamed job. `heard_s`: time of its last message by the server's clock.
+
+    `state`: the JobState on the job's host; empty if it is unknown yet.
+    """
 
     identity: str
     host: str
@@ -58,7 +62,7 @@ class Remote(Struct, frozen=True, kw_only=True):
 
 
 class NotTaken(Exception):
-    """The server rejects the message. The text states why."""
+    """Error: the server rejects a message of an uplink. The text says why."""
 
 
 def read_remote(job: JobDir) -> Remote | None:
@@ -84,21 +88,24 @@ class RemoteJob:
         return self._store.last_seq
 
     def take_rows(self, rows: tuple[Raw, ...]) -> int:
-        """Appends new rows and returns the last seq. raises: NotTaken on a gap; JournalUnusable"""
+        """Appends new journal rows and returns the number of the last one.
+
+        Raises NotTaken on a gap, and JournalUnusable.
+        """
         fresh = [row for row in rows if row[5] > self._store.last_seq]
         if fresh and fresh[0][5] != self._store.last_seq + 1:
-            raise NotTaken(f"row {fresh[0][5]} came after row {self._store.last_seq}")
+            raise NotTaken(f"row {fresh[0][5]} does not follow row {self._store.last_seq}")
         if any(later[5] != row[5] + 1 for row, later in zip(fresh, fresh[1:], strict=False)):
             raise NotTaken("the rows of one message have a gap")
         return self._store.append([Row(*row[:5]) for row in fresh])
 
     def take_meta(self, key: str, value: bytes) -> None:
-        """Stores one meta value of the journal. raises: JournalUnusable"""
+        """Stores one meta value of the journal. Raises JournalUnusable."""
         if self._store.meta(key) != value:
             self._store.set_meta(key, value)
 
     def take_file(self, sent: FileSent) -> None:
-        """Writes a small file. raises: NotTaken, OSError"""
+        """Writes a small file. Raises NotTaken and OSError."""
         if not SMALL_FILE.fullmatch(sent.name) or len(sent.content) > FILE_BYTES_MAX:
             raise NotTaken(f"a file {sent.name!r} of {len(sent.content)} bytes is rejected")
         path = self._place(sent.name)
@@ -107,7 +114,7 @@ class RemoteJob:
         os.replace(part, path)
 
     def take_part(self, sent: PartSent) -> None:
-        """Writes a part of a large file. raises: NotTaken, OSError"""
+        """Writes a part of a large file. Raises NotTaken and OSError."""
         if not LARGE_FILE.fullmatch(sent.name) or sent.offset < 0:
             raise NotTaken(f"a part of {sent.name!r} is rejected")
         is_bundle = sent.name.startswith("incidents/")
@@ -119,7 +126,7 @@ class RemoteJob:
             file.write(sent.content)
 
     def alive(self, said: Alive) -> None:
-        """Writes the state of the job. A write error loses the state and nothing else."""
+        """Writes the state of the job as its host reports it. A write error loses only this state."""
         now_s = self._clock()
         changed = (said.state, said.supervisor) != (self._remote.state, self._remote.supervisor)
         self._remote = msgspec.structs.replace(
@@ -142,7 +149,10 @@ class RemoteJob:
 
 
 def opened(root: Path, begin: Begin, clock: Callable[[], float]) -> RemoteJob:
-    """Opens the folder of this job below `root`, and creates it if needed. raises: NotTaken; JournalUnusable; OSError"""
+    """Opens the folder of a streamed job below `root`, and creates it if needed.
+
+    Raises NotTaken, JournalUnusable and OSError.
+    """
     if begin.protocol != PROTOCOL:
         raise NotTaken(
             f"the job uses protocol {begin.protocol} and this server uses protocol {PROTOCOL}: "
@@ -175,7 +185,10 @@ def opened(root: Path, begin: Begin, clock: Callable[[], float]) -> RemoteJob:
 
 
 def _folder(jobs: Path, begin: Begin) -> JobDir:
-    """Returns the folder of the job, with a number suffix if another job used its name. raises: NotTaken"""
+    """Returns the folder of a streamed job, with a number suffix if another job used its name.
+
+    Raises NotTaken.
+    """
     for number in range(1, OTHER_NAMES_MAX):
         name = begin.job if number == 1 else f"{begin.job[:58]}.{number}"
         job = JobDir(jobs / name)

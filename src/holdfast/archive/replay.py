@@ -1,4 +1,4 @@
-"""Reads journals of jobs and replays them under other settings. Read-only."""
+"""Reads journals of jobs, and replays their decisions with other settings. Read-only."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,13 +24,16 @@ _EVENTS: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """The settings of a replay. `preset`: as with --policy; empty: the job's own policy. `settings`: overrides."""
+    """The settings of a replay.
+
+    `preset`: a policy as for --policy; empty means the job's own. `settings`: overrides of single settings.
+    """
 
     preset: str = ""
     settings: Mapping[str, Any] = {}
 
     def policy(self, own: Policy) -> Policy:
-        """Returns the policy with the overrides applied. raises: UnknownSetting, BadPreset"""
+        """Returns the policy with the overrides applied. Raises UnknownSetting and BadPreset."""
         base = own
         if self.preset:
             given = translate(self.preset)
@@ -40,12 +43,17 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
+    """The scores of replayed jobs. `unread`: sentences about jobs that could not be replayed."""
+
     scores: tuple[Score, ...]
     unread: tuple[str, ...] = ()
 
 
 def replay_jobs(jobs: Iterable[JobDir], wanted: Wanted) -> Replayed:
-    """Replays jobs. Reads each journal twice, first to measure recovery times. raises: UnknownSetting, BadPreset"""
+    """Replays jobs with other settings. Raises UnknownSetting and BadPreset.
+
+    Each journal is read twice, first to measure recovery times.
+    """
     costs, unread = list[tuple[JobDir, JobCost]](), list[str]()
     for count, job in enumerate(jobs):
         if count >= JOBS_MAX:
@@ -66,7 +74,7 @@ def replay_jobs(jobs: Iterable[JobDir], wanted: Wanted) -> Replayed:
 
 
 def events_of(rows: Iterable[RawEntry]) -> tuple[list[AnyEvent], int]:
-    """Returns the events, and the number of rows that this version cannot decode."""
+    """Returns the events of a journal, and the number of rows that this version cannot decode."""
     found, skipped = list[AnyEvent](), 0
     for row in rows:
         try:
@@ -77,7 +85,10 @@ def events_of(rows: Iterable[RawEntry]) -> tuple[list[AnyEvent], int]:
 
 
 def setting_of(text: str) -> tuple[str, object]:
-    """Parses `max-restarts=3`, `hang_timeout=10min`, `hang-restart=true` or `hang-timeout=auto`. raises: UnknownSetting"""
+    """Parses a setting such as `max-restarts=3`, `hang_timeout=10min` or `hang-restart=true`.
+
+    Raises UnknownSetting.
+    """
     name, equals, raw = text.partition("=")
     key = name.strip().replace("-", "_")
     raw = raw.strip()

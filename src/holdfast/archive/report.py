@@ -30,7 +30,7 @@ LOG_LINES_MAX = 2_000
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """The documents of a saved page.
 
-    `documents`: by path, such as "/jobs/llama/incidents/3". `shown`: the requested incident, if any.
+    `documents`: by API path, such as "/jobs/llama/incidents/3". `shown`: the requested incident, if any.
     """
 
     reading: Reading
@@ -45,7 +45,10 @@ def gathered(
     clock: Callable[[], float] = time.time,
     zone: tzinfo | None = None,
 ) -> Gathered:
-    """Collects the documents. `number`: an incident to include, however old. raises: RecordUnreadable"""
+    """Collects the documents of a job. `number`: an incident to include, however old.
+
+    Raises RecordUnreadable.
+    """
     reading = read(job, clock, zone)
     path = f"/jobs/{job.name}"
     document = reading.document()
@@ -79,7 +82,7 @@ def _add_series(documents: dict[str, Any], path: str, reading: Reading) -> None:
 
 
 def _heat(reading: Reading) -> HeatMap | None:
-    """Returns the heat map of the first metric that has samples."""
+    """Returns the heat map of the first metric that has samples; None if none has."""
     for metric in METRICS:
         try:
             return heat_map(
@@ -95,7 +98,9 @@ def _log(reading: Reading) -> LogPage:
 
 
 def _output(job: JobDir, shown: IncidentDocument | None) -> OutputPage:
-    """Returns the output around the first error, or the end of the newest attempt if there is no error."""
+    """Returns the output around the first error, or the end of the newest attempt's output if there is no
+    error.
+    """
     first = (
         next((one.place for one in shown.evidence if one.first_error), None) if shown is not None else None
     )
@@ -110,7 +115,7 @@ def _output(job: JobDir, shown: IncidentDocument | None) -> OutputPage:
 
 
 def _masked(document: Any) -> Any:
-    """Returns a copy with secrets masked in every text."""
+    """Returns a copy of a document with secrets masked in every text."""
     if isinstance(document, str):
         return masked(document)
     if isinstance(document, Mapping):

@@ -1,7 +1,7 @@
-"""Determines the true state of a job: the journal's last phase, checked against signs of life.
+"""Determines the actual state of a job: the journal's last phase, compared with lock, processes and file
+times.
 
-The journal of a job whose supervisor was killed stops in the middle, so its last phase may be out of date. Therefore
-this module also checks the lock, the processes and the age of the job's files.
+The journal of a job whose supervisor was killed stops in the middle, so its last phase may be outdated.
 """
 
 import os
@@ -38,11 +38,12 @@ OF_OUTCOME: dict[str, JobState] = {"succeeded": "succeeded", "failed": "failed",
 
 
 class Truth(Struct, frozen=True, kw_only=True):
-    """The state of a job.
+    """The actual state of a job.
 
-    `since_s`: start of the state. `seen_at_s`: the last sign of life. `supervisor`: a description of the supervisor.
-    `living`: ranks with live processes if the job is unsupervised; None: see the journal, or unknown.
-    `is_being_ended`: the reapers of an unsupervised job are ending it. `notes`: irregularities, one sentence each.
+    `since_s`: start of the state. `seen_at_s`: time of the last sign of life. `supervisor`: description of
+    the supervisor. `living`: ranks with running processes if the job is unsupervised; None means unknown, or
+    as in the journal. `is_being_ended`: the reapers of an unsupervised job are ending it. `notes`:
+    irregularities, one sentence each.
     """
 
     state: JobState
@@ -61,10 +62,10 @@ def true_state(
     clock: Callable[[], float],
     processes: ProcessTable | None = None,
 ) -> Truth:
-    """Returns the current state.
+    """Returns the actual state of a job.
 
-    `facts`: the start facts in the journal. `clock`: the wall clock of this machine. `processes`: a shared process
-    table, so that a check of many jobs reads /proc once.
+    `facts`: the journal's entries about the start. `clock`: the wall clock of this machine. `processes`: a
+    table of processes shared by several jobs, so that /proc is read only once.
     """
     last_s = summary.last_at_s
     if summary.outcome:
@@ -101,14 +102,14 @@ def true_state(
 
 
 def steps_now(steps: StepFile | None, truth: Truth) -> StepFile | None:
-    """Returns the step file. Removes the pace and the time left unless the job makes steps now."""
+    """Returns the step file, without step rate and remaining time unless the job is training now."""
     if steps is None or truth.state == "training":
         return steps
     return replace(steps, now=replace(steps.now, now_s=None, eta_s=None))
 
 
 def state_of_phase(summary: Summary) -> JobState:
-    """Returns the state of a supervised job from its journal."""
+    """Returns the state of a supervised job from the last phase in its journal."""
     if state := OF_PHASE.get(summary.phase):
         return state
     last = summary.incidents[-1] if summary.incidents else None
@@ -141,7 +142,9 @@ def _since(state: JobState, summary: Summary) -> float | None:
 
 
 def _elsewhere(job: JobDir, summary: Summary, beat_s: float | None, now_s: float) -> Truth:
-    """Judges a job of another machine by its files. On some disks the lock is not visible to other machines."""
+    """Returns the state of a job on another machine by its files, because not every disk shows locks
+    across machines.
+    """
     if beat_s is not None and now_s - beat_s <= ELSEWHERE_S:
         state = state_of_phase(summary)
         return Truth(state=state, since_s=_since(state, summary), seen_at_s=beat_s)
@@ -150,7 +153,9 @@ def _elsewhere(job: JobDir, summary: Summary, beat_s: float | None, now_s: float
 
 
 def _on_other_nodes(job: JobDir, summary: Summary, beat_s: float | None, now_s: float) -> Truth:
-    """Judges a job whose controller is gone. Agents and ranks continue; shared files show whether they do."""
+    """Returns the state of a job whose controller is gone, by the shared files that its agents and ranks
+    still write.
+    """
     seen_s = _latest(beat_s, *_times(_of_ranks(job, summary.attempt)))
     if seen_s is not None and now_s - seen_s <= ELSEWHERE_S:
         return Truth(state="unsupervised", since_s=beat_s, seen_at_s=seen_s)
@@ -169,7 +174,9 @@ def _engine(facts: dict[str, Any]) -> str:
 
 
 def _is_alone(facts: dict[str, Any]) -> bool:
-    """True if Holdfast ran the job on this machine alone, so that its reapers end the ranks when it dies."""
+    """Returns True if the job ran on this machine only, so that its reapers end the ranks when Holdfast
+    dies.
+    """
     settings = facts.get("settings")
     if not isinstance(settings, dict):
         return True

@@ -1,1 +1,5 @@
-"""Checks machines: boot check, troubleshooting and benchmarks. One registry, and a runner that never blocks."""
+"""Checks nodes for faults before a training starts, after a failure and on demand, and runs benchmarks.
+
+`registry` lists all checks; `runner` runs them in child processes, so that a check that hangs never blocks
+its caller.
+"""

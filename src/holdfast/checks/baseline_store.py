@@ -1,4 +1,9 @@
-"""Stores the baseline of this node in the state folder. One writer at a time; a damaged or foreign file is reported."""
+"""Reads and writes the baseline of this node: a JSON file in the state folder with values that earlier checks
+learned.
+
+A lock file allows one writer at a time. A file that is damaged or of another format raises an error and is
+kept.
+"""
 
 import fcntl
 import os
@@ -15,7 +20,10 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class BaselineUnusable(OSError):
-    """The file exists and cannot be read; the message names it and says what to do."""
+    """Error: the baseline file exists and cannot be read or decoded.
+
+    The message names the file and says what to do.
+    """
 
 
 def baseline_path(state_dir: Path, host: str) -> Path:
@@ -23,7 +31,7 @@ def baseline_path(state_dir: Path, host: str) -> Path:
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The stored baseline; empty if there is none. raises: BaselineUnusable"""
+    """Returns the stored baseline, or an empty one if the file does not exist. Raises BaselineUnusable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Baseline)
     except FileNotFoundError:
@@ -31,12 +39,15 @@ def read_baseline(path: Path) -> Baseline:
     except (OSError, msgspec.MsgspecError) as error:
         raise BaselineUnusable(
             f"the baseline of this node cannot be read from {path}: {error};"
-            " `holdfast check --baseline reset` starts a new one"
+            " delete it with `holdfast check --baseline reset`"
         ) from error
 
 
 def change_baseline(path: Path, change: Callable[[Baseline], Baseline]) -> Baseline:
-    """Reads, changes and replaces the baseline under a lock. raises: OSError, BaselineUnusable"""
+    """Replaces the stored baseline by `change(baseline)` under a file lock, and returns the new one.
+
+    Raises OSError if the file cannot be written, and BaselineUnusable if the old one cannot be read.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
 """Runs checks in a child process, so that a hang or a crash of a driver ends only that process.
 
-Reads from stdin one line of JSON, the scene, then names of checks, a line each; answers each with an outcome, a line
-of JSON. Ends when stdin does. What a library prints goes to stderr.
+The child reads lines from stdin: first the scene as JSON, then one name of a check a line. For each it writes
+an outcome as one line of JSON. It ends at the end of stdin. What libraries print goes to stderr.
 """
 
 import os
@@ -31,7 +31,11 @@ def main() -> None:
 
 
 def serve(requests: BinaryIO, answers: int) -> None:
-    """Answers requests until stdin ends; then ends everything it started."""
+    """Runs the checks named on the lines of `requests` until it ends, and writes each outcome to the
+    descriptor `answers`.
+
+    At the end, processes that the checks have started are killed.
+    """
     threading.Thread(target=_end_with, args=(requests.fileno(),), daemon=True).start()
     scene = msgspec.json.decode(requests.readline(), type=Scene)
     os.write(answers, READY)
@@ -41,7 +45,11 @@ def serve(requests: BinaryIO, answers: int) -> None:
 
 
 def _end_with(requests: int) -> None:
-    """Whoever asks may be killed while a check hangs: then this process goes too, with its group."""
+    """Waits until the writing end of the pipe `requests` closes, then kills this process and its process
+    group.
+
+    The parent may be killed while a check hangs; the check must not outlive it.
+    """
     poll = select.poll()
     poll.register(requests, 0)  # only the hang-up
     poll.poll()
@@ -51,7 +59,10 @@ def _end_with(requests: int) -> None:
 
 
 def look(check: Check, scene: Scene) -> Outcome:
-    """Runs one check. Never raises: an internal error of the check becomes a skip with the reason."""
+    """Runs one check and returns its outcome.
+
+    Never raises: an exception of the check becomes a skip with the error as reason.
+    """
     began_s = time.monotonic()
     findings: list[Finding] = []
     facts: list[Fact] = []

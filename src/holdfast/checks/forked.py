@@ -1,6 +1,6 @@
-"""Forks this process to answer checks: it starts at once, and shares the memory of imported modules.
+"""Forks this process to run checks: a fork starts at once and shares the memory of imported modules.
 
-Only for a process without threads: a lock that another thread held would stay locked in the copy for ever.
+Only for a process without threads: a lock held by another thread would stay locked in the fork for ever.
 """
 
 import gc
@@ -18,7 +18,7 @@ WAIT_LOOK_S = 0.005
 
 
 class Process(Protocol):
-    """The interface of both kinds of check processes, as in subprocess.Popen."""
+    """Interface of a check process, implemented by `Forked` and by `subprocess.Popen`."""
 
     @property
     def pid(self) -> int: ...
@@ -29,7 +29,10 @@ class Process(Protocol):
 
 
 def waited_s(pid: int) -> float:
-    """Seconds that a process was runnable without a CPU; 0 if the kernel does not count that."""
+    """Returns how many seconds a process was runnable and had no CPU; 0 if the kernel does not count it.
+
+    source: /proc/PID/schedstat
+    """
     try:
         counted = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
         return int(counted[1]) / 1e9
@@ -38,9 +41,12 @@ def waited_s(pid: int) -> float:
 
 
 class Forked:
-    """`requests`: to write to; `answers`: to read from. raises: OSError, if no process can be made.
+    """A fork of this process that runs checks.
 
-    `not_for_it`: descriptors that the child closes, because others detect our end by them.
+    `requests` is the pipe to write to, `answers` the pipe to read from.
+
+    `not_for_it`: file descriptors that the child closes, because other processes detect our end by them.
+    Raises OSError if the process cannot be created.
     """
 
     def __init__(self, not_for_it: Iterable[int]) -> None:
@@ -58,7 +64,7 @@ class Forked:
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, or minus the signal number; None while it lives."""
+        """Returns the exit code, or the negative signal number; None while the process runs."""
         if self._code is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -69,7 +75,7 @@ class Forked:
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """raises: subprocess.TimeoutExpired"""
+        """Waits for the end of the process and returns its exit code. Raises subprocess.TimeoutExpired."""
         until_s = time.monotonic() + (timeout or 0.0)
         while (code := self.poll()) is None:
             if timeout is not None and time.monotonic() >= until_s:
@@ -79,7 +85,10 @@ class Forked:
 
 
 def _be_child(close: Iterable[int], requests: int, answers: int) -> None:
-    """Never returns: what stands above in the stack is the parent's."""
+    """Runs checks in the forked child, then exits.
+
+    Never returns, because the calling frames belong to the parent.
+    """
     code = 1
     try:
         os.setsid()  # a Ctrl-C is for the parent

@@ -1,4 +1,4 @@
-"""Stores when a training last made a step on this node, beside the baseline in the state folder."""
+"""Stores the time at which a training last made a step on this node, in a file beside the baseline."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,7 +7,7 @@ from holdfast.checks.baseline_store import baseline_path
 
 
 def read_last_good(state_dir: Path, host: str) -> float:
-    """Unix time in seconds; 0 where none is known."""
+    """Returns the Unix time in seconds of the last training step on this node; 0 if none is known."""
     try:
         return max(0.0, float(_path(state_dir, host).read_text(encoding="ascii")))
     except (OSError, ValueError):
@@ -15,7 +15,10 @@ def read_last_good(state_dir: Path, host: str) -> float:
 
 
 def write_last_good(state_dir: Path, host: str, at_s: float) -> None:
-    """Stores the time. A folder that cannot be written is ignored."""
+    """Stores the Unix time of the last training step on this node.
+
+    A folder that cannot be written is ignored.
+    """
     path = _path(state_dir, host)
     new = path.with_suffix(".good-new")
     with suppress(OSError):

@@ -1,4 +1,6 @@
-"""Lists all checks in a separate process, so that a process beside a training need not import them (14 MiB, 0.4 s)."""
+"""Lists all checks in a separate process, so that a process beside the training need not import them (14
+MiB, 0.4 s).
+"""
 
 import os
 import subprocess
@@ -16,11 +18,14 @@ READ_BYTES = 1 << 16
 
 
 class ListUnreadable(RuntimeError):
-    """The process ended without a list."""
+    """Error: the process that lists the checks ended without a list."""
 
 
 class SpecList:
-    """Call `read`; `channel` is readable when there is data. raises: OSError, if the process cannot start"""
+    """The list of all checks, requested from a separate process.
+
+    Call `read` when the descriptor `channel` is readable. Raises OSError if the process cannot be started.
+    """
 
     def __init__(self) -> None:
         self._text = b""
@@ -32,7 +37,7 @@ class SpecList:
         os.set_blocking(self.channel, False)
 
     def read(self) -> tuple[Spec, ...] | None:
-        """All checks, once complete. raises: ListUnreadable"""
+        """Returns all check specifications; None while the list is incomplete. Raises ListUnreadable."""
         try:
             while piece := os.read(self.channel, READ_BYTES):
                 self._text += piece
@@ -46,7 +51,7 @@ class SpecList:
             raise ListUnreadable(f"the list of checks cannot be read: {error}") from error
 
     def waited_s(self) -> float:
-        """Seconds that the process waited for a CPU."""
+        """Returns how many seconds the process was runnable and had no CPU."""
         return waited_s(self._process.pid)
 
     def close(self) -> None:

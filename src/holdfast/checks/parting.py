@@ -1,4 +1,4 @@
-"""Waits briefly for killed check processes; one that has not ended by then is collected later.
+"""Waits briefly for killed check processes; one that has not ended by then is collected by a later call.
 
 A busy machine takes longer to end a process, and the kernel may block one forever.
 """
@@ -14,7 +14,9 @@ _not_gone: list[Process] = []
 
 
 def part_with(process: Process, wait_s: float = MOMENT_S) -> None:
-    """Collects the exit status of a killed process, now or at a later call."""
+    """Collects the exit status of a killed process: within `wait_s` seconds, or else at a later call of
+    this function.
+    """
     with suppress(subprocess.TimeoutExpired):
         process.wait(wait_s)
     _not_gone.append(process)

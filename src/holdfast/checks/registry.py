@@ -1,4 +1,6 @@
-"""Registers all checks. Each module in the folder of an area (gpu, rdma, net, …) declares its own in `CHECKS`."""
+"""Registers all checks: each module in the folder of an area (gpu, rdma, net, ...) lists its own in
+`CHECKS`.
+"""
 
 import importlib
 import pkgutil
@@ -13,14 +15,17 @@ _OF_SUITE = {"boot": BOOT, "troubleshoot": ON_FAILURE, "bench": MANUAL, "all": M
 
 
 class Check(NamedTuple):
-    """`look` reads the machine and yields findings. An exception becomes a fault of the check itself."""
+    """A check: its specification, and the function that examines the node and yields findings.
+
+    An exception of the function counts as a failure of the check itself, not of the node.
+    """
 
     spec: Spec
     look: Callable[[Scene], Iterable[Seen]]
 
 
 def all_checks(areas: Iterable[str] = AREAS) -> tuple[Check, ...]:
-    """All checks of these areas, ordered by area, module and place in it."""
+    """Returns all checks of the given areas, ordered by area, module and place in the module."""
     return tuple(check for area in AREAS if area in set(areas) for check in _of_area(area))
 
 
@@ -31,7 +36,7 @@ def _of_area(area: str) -> Iterator[Check]:
 
 
 def check_named(name: str) -> Check:
-    """raises: LookupError"""
+    """Returns the check of this name. Raises LookupError if there is none."""
     area = name.partition("-")[0]
     for check in all_checks((area,)):
         if check.spec.name == name:
@@ -42,9 +47,10 @@ def check_named(name: str) -> Check:
 def chosen(
     suite: str, *, quick: bool = False, only: Sequence[str] = (), training: bool = False
 ) -> tuple[Spec, ...]:
-    """Checks that a suite runs. `only`: names, or areas. `training`: a job runs here, so only passive checks.
+    """Returns the specifications of the checks that a suite runs.
 
-    raises: LookupError, for an unknown name.
+    `only`: names of checks or areas to restrict it to. `training`: a job runs on this node, so only passive
+    checks are chosen. `quick`: leaves out slow checks. Raises LookupError for an unknown name.
     """
     specs = tuple(check.spec for check in all_checks())
     for name in only:

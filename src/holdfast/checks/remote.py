@@ -1,7 +1,8 @@
-"""Runs the checks on other nodes: by ssh, by srun inside an allocation, or by any command that starts a program
-there.
+"""Runs the checks on other nodes: by ssh, by srun inside an allocation, or by another command that runs a
+program there.
 
-Asks all nodes at once. A node that does not answer in time is reported as such; the others do not wait for it.
+All nodes run them at the same time. A node that does not respond within the time limit is reported, and the
+others do not wait for it.
 """
 
 import os
@@ -22,13 +23,16 @@ WORDS_MAX = 300
 
 
 class BadVia(ValueError):
-    """The command that reaches a node cannot be parsed; the message says why."""
+    """Error: the template of the command that reaches a node cannot be parsed. The message says why."""
 
 
 def words_to_reach(via: str, node: str) -> list[str]:
-    """`ssh {node}`, `gpu-03` -> ["ssh", "gpu-03"]. raises: BadVia"""
+    """Returns the arguments of the command that reaches a node: ["ssh", "gpu-03"] for `ssh {node}`.
+
+    Raises BadVia.
+    """
     if "{node}" not in via:
-        raise BadVia(f"{via!r} must have {{node}} where the name of the node goes, such as 'ssh {{node}}'")
+        raise BadVia(f"{via!r} must contain {{node}} in place of the node name, such as 'ssh {{node}}'")
     try:
         return [word.replace("{node}", node) for word in shlex.split(via)]
     except ValueError as error:
@@ -42,7 +46,12 @@ def check_nodes(
     within_s: float,
     told: Callable[[NodeChecks], None] | None = None,
 ) -> tuple[NodeChecks, ...]:
-    """Runs `holdfast check ARGUMENTS --as-node` on the nodes; results in the order of `nodes`. raises: BadVia"""
+    """Runs `holdfast check ARGUMENTS --as-node` on several nodes, and returns the results in the order of
+    `nodes`.
+
+    `via`: template of the command that reaches a node, such as `ssh {node}`. `told`: called with each result
+    as it arrives. Raises BadVia.
+    """
     until_s = time.monotonic() + within_s
     waiting = [(node, [*words_to_reach(via, node), *arguments]) for node in nodes]
     running: dict[str, ToolRun] = {}
@@ -67,11 +76,11 @@ def check_nodes(
 
 def _answer(node: str, run: ToolRun, within_s: float) -> NodeChecks:
     if run.killed:
-        return NodeChecks(node=node, why_not=f"{node} did not answer within {within_s:g} s")
+        return NodeChecks(node=node, why_not=f"{node} did not respond within {within_s:g} s")
     try:
         checks = msgspec.json.decode(run.output(), type=NodeChecks)
     except msgspec.MsgspecError:
         said = " ".join(run.errors().split()) or " ".join(run.output().decode(errors="replace").split())
-        why = said[-WORDS_MAX:] or "it said nothing"
-        return NodeChecks(node=node, why_not=f"{node} gave no answer: {why}")
+        why = said[-WORDS_MAX:] or "it printed nothing"
+        return NodeChecks(node=node, why_not=f"{node} returned no result: {why}")
     return msgspec.structs.replace(checks, node=node, heard_s=time.time())

@@ -1,7 +1,9 @@
-"""Runs a suite of checks on this node in child processes, until it ends or its deadline passes. Never blocks.
+"""Runs a suite of checks on this node in child processes, until all have run or the deadline passes.
 
-A check that does not return is cut off: its process is killed, or abandoned if the kernel blocks it, and the rest
-continues in a new process. A process that only lacks CPU time gets more time, and so does the suite.
+Never blocks.
+
+The process of a check that does not return is killed, or abandoned if the kernel blocks it, and the remaining
+checks run in a new process. A process that only lacks CPU time gets more time, and so does the suite.
 """
 
 import os
@@ -33,11 +35,14 @@ CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
 
 
 class SuiteRun:
-    """One run of `specs`. Call `poll` until `over`; `channels` are readable when there is something to poll.
+    """One run of a suite of checks.
 
-    `until_s`: by `clock`; checks that have not run by then are skipped with that reason. `at_latest_s`: the limit
-    including time that its processes waited for a CPU. `env`: of the check processes; None: ours. `child`: the
-    command that starts one; None: forks of this process, if it has no threads.
+    Call `poll` until `over` is True; descriptors in `channels` are readable when it is time.
+
+    `until_s`: deadline by `clock`; checks that have not run by then are skipped. `at_latest_s`: later
+    deadline that applies while processes lack CPU time. `env`: environment of the check processes; None means
+    that of this process. `child`: command that starts a check process; None means a fork of this process,
+    which must not have threads.
     """
 
     def __init__(
@@ -71,7 +76,7 @@ class SuiteRun:
         return [child.answers for child in self._children]
 
     def poll(self) -> list[Outcome]:
-        """Outcomes since the last call."""
+        """Returns the outcomes of checks that have ended since the last call, and starts the next checks."""
         outcomes = [
             outcome for child in list(self._children) if (outcome := self._look_at(child)) is not None
         ]
@@ -85,7 +90,10 @@ class SuiteRun:
         return outcomes
 
     def wait(self, told: Callable[[Outcome], None] | None = None) -> list[Outcome]:
-        """Runs the suite to its end. `told`: called with each outcome."""
+        """Runs the suite to its end and returns all outcomes.
+
+        `told`: called with each outcome as it arrives.
+        """
         outcomes: list[Outcome] = []
         while not self.over:
             self._pause()
@@ -97,7 +105,7 @@ class SuiteRun:
         return outcomes
 
     def give_way(self) -> None:
-        """Lowers the priority of the checks: other work needs the machine."""
+        """Lowers the scheduling priority of the check processes, because other work needs the machine."""
         if self._gives_way:
             return
         self._gives_way = True
@@ -105,13 +113,13 @@ class SuiteRun:
             child.give_way()
 
     def close(self) -> None:
-        """Ends running checks."""
+        """Kills the check processes that still run."""
         for child in self._children:
             child.kill()
         self._children.clear()
 
     def _late_s(self) -> float:
-        """What its processes have waited for a processor is no time of the suite's, as far as it may last longer."""
+        """Returns how many seconds the deadline is extended, because check processes lacked CPU time."""
         if self._at_latest_s is None or self._gives_way:
             return 0.0
         waited = max((child.waited_s() for child in self._children), default=0.0)
@@ -124,7 +132,10 @@ class SuiteRun:
             selector.select(at_most_s)
 
     def _hand_out(self) -> list[Outcome]:
-        """Gives waiting checks to processes that wait; those that load a device, one at a time and alone."""
+        """Starts waiting checks in idle processes.
+
+        Checks that load a device run one at a time, with no other check beside.
+        """
         while self._shared:
             child = self._free()
             if child is None and len(self._children) >= min(self._at_once, len(self._shared) + self._busy()):
@@ -153,11 +164,11 @@ class SuiteRun:
             if child is not None and child in self._children:
                 child.kill()
                 self._children.remove(child)
-            return _skipped(spec, f"the process for it cannot be started: {error}")
+            return _skipped(spec, f"the check process cannot be started: {error}")
         return None
 
     def _start(self) -> "Forked | subprocess.Popen[bytes]":
-        """raises: OSError"""
+        """Starts a check process. Raises OSError."""
         if self._child is None:
             return Forked(one for child in self._children for one in child.descriptors())
         return subprocess.Popen(
@@ -186,7 +197,7 @@ class SuiteRun:
             try:
                 return msgspec.json.decode(line, type=Outcome)
             except msgspec.MsgspecError as error:
-                return _skipped(spec, f"its answer cannot be read: {error}")
+                return _skipped(spec, f"the result of the check cannot be read: {error}")
         if child.ended:
             child.kill()
             self._children.remove(child)
@@ -211,7 +222,7 @@ class SuiteRun:
 
 
 class _Child:
-    """A process for checks, one at a time."""
+    """A process that runs checks, one at a time."""
 
     def __init__(self, process: "Forked | subprocess.Popen[bytes]", clock: Callable[[], float]) -> None:
         self.spec: Spec | None = None
@@ -236,9 +247,11 @@ class _Child:
         return self._requests.fileno(), self.answers
 
     def give_way(self) -> None:
-        """Where the kernel shares processors out by session (autogroup), what a process is worth counts in its own alone.
+        """Lowers the scheduling priority of this process and of its autogroup.
 
-        Without privileges a session's worth is changed ten times a second at most, on the whole machine: see `read`.
+        With autogroups the kernel shares CPU time between sessions, so the priority of a process counts only
+        within its own. The kernel accepts ten changes of an autogroup a second on the whole machine, so
+        `read` repeats a refused one.
         """
         pid = self._process.pid
         with suppress(OSError):
@@ -252,18 +265,18 @@ class _Child:
                     self._is_to_yield = True
 
     def tell(self, scene: bytes) -> None:
-        """raises: OSError, where the process is gone."""
+        """Sends the scene to the process. Raises OSError if it has ended."""
         self._requests.write(scene)
 
     def give(self, spec: Spec) -> None:
-        """raises: OSError, where the process is gone."""
+        """Requests one check from the process. Raises OSError if it has ended."""
         self.spec, self.area = spec, spec.area
         self._asked_s, self._waited_s = self._clock(), self.waited_s()
         self._requests.write(spec.name.encode() + b"\n")
         self._requests.flush()
 
     def read(self) -> bytes | None:
-        """The answer, once it is whole."""
+        """Returns the outcome as bytes of JSON; None while it is incomplete."""
         if self._is_to_yield:
             self.give_way()
         with suppress(BlockingIOError):
@@ -287,7 +300,7 @@ class _Child:
         return self._clock() - self._asked_s
 
     def waited_s(self) -> float:
-        """For a processor, since it began."""
+        """Returns how many seconds the process was runnable and had no CPU, since its start."""
         return waited_s(self._process.pid)
 
     def has_hung(self) -> bool:
@@ -300,7 +313,9 @@ class _Child:
         return passed_s > limit_s and (passed_s > limit_s * BUSY_TIMES or self._state() != "R")
 
     def where(self) -> str:
-        """The system call in which it waits; empty if unknown."""
+        """Returns the kernel function in which the process waits, and whether it can be interrupted; empty
+        if unknown.
+        """
         state = {"D": "it cannot be interrupted", "T": "it is stopped"}.get(self._state(), "")
         call = ""
         with suppress(OSError):
@@ -337,11 +352,11 @@ def _skipped(spec: Spec, why: str) -> Outcome:
 
 
 def _hung(spec: Spec, after_s: float, where: str) -> Outcome:
-    why = f"no answer after {after_s:.1f} s" + (f"; {where}" if where else "")
+    why = f"no result after {after_s:.1f} s" + (f"; {where}" if where else "")
     finding = Finding(
         status=spec.on_hang,
-        measured=f"no answer in {after_s:.1f} s",
-        expected=f"an answer within {spec.timeout_s:g} s",
+        measured=f"no result within {after_s:.1f} s",
+        expected=f"a result within {spec.timeout_s:g} s",
         whence="rule",
         why=why,
         advice=spec.hang_advice,

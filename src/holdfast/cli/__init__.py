@@ -1,1 +1,3 @@
-"""Commands: each parses arguments, calls one function and returns the exit code."""
+"""Defines the commands of `holdfast`: each parses its arguments, calls one function and returns the exit
+code.
+"""

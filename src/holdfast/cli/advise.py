@@ -1,4 +1,8 @@
-"""`holdfast advise`: advises a checkpoint interval, spares and nodes to take out, from the record of failures. Only reads."""
+"""Implements `holdfast advise`: advises a checkpoint interval, spares and nodes to take out, from recorded
+failures.
+
+Only reads.
+"""
 
 import os
 import time
@@ -33,24 +37,29 @@ app = App()
 def advise(
     job: Annotated[str | None, Argument("[JOB]", help="Name of the job; default: the newest.")] = None,
     fleet: Annotated[
-        bool, Option("--fleet", help="Learn failures from all jobs of the state folder.")
+        bool, Option("--fleet", help="Use the failures of all jobs in the state folder.")
     ] = False,
     save: Annotated[
-        str | None, Option("--save", metavar="30s", help="How long one checkpoint stops training.")
+        str | None, Option("--save", metavar="30s", help="How long the training stops for one checkpoint.")
     ] = None,
     restart: Annotated[
-        str | None, Option("--restart", metavar="5min", help="From a failure to the first step after it.")
+        str | None,
+        Option("--restart", metavar="5min", help="Time from a failure to the first step after it."),
     ] = None,
     interval: Annotated[
-        str | None, Option("--interval", metavar="1h", help="Time between checkpoints now.")
+        str | None, Option("--interval", metavar="1h", help="Current time between checkpoints.")
     ] = None,
     nodes: Annotated[
-        int | None, Option("--nodes", min=1, max=NODES_MAX, help="Nodes of the job to advise.")
+        int | None, Option("--nodes", min=1, max=NODES_MAX, help="Number of nodes of the job.")
     ] = None,
-    gpus: Annotated[int | None, Option("--gpus", min=1, max=GPUS_MAX, help="Its GPUs.")] = None,
+    gpus: Annotated[
+        int | None, Option("--gpus", min=1, max=GPUS_MAX, help="Number of GPUs of the job.")
+    ] = None,
     rate: Annotated[
         str,
-        Option("--rate", metavar="NAME", help="Published rate that is expected before there is a record."),
+        Option(
+            "--rate", metavar="NAME", help="Published failure rate to assume until failures are recorded."
+        ),
     ] = DEFAULT_RATE,
     plot: Annotated[
         str | None, Option("--plot", metavar="FILE", help="Also draw the curve, into FILE.html or FILE.png.")
@@ -58,7 +67,9 @@ def advise(
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Advises what to set, what it gains, how sure that is, and what is not known."""
+    """Advises a checkpoint interval and a number of spares, with their expected gain, its uncertainty and
+    what is unknown.
+    """
     if rate not in rates():
         raise BadParameter(f"{rate!r} is not one of {', '.join(rates())}", param_hint="--rate")
     if plot is not None and (why := refused_plot(plot)):
@@ -97,7 +108,10 @@ def _draw(path: Path, drawn: Picture) -> None:
 def _jobs(
     job: str | None, state_dir: str | None, *, fleet: bool, free: bool
 ) -> tuple[list[JobRead], tuple[str, ...]]:
-    """The advised job first. `free`: none is needed, since its size was given."""
+    """Returns the job to advise first, then others to learn from, and notes.
+
+    `free`: no job is needed, as a size was given.
+    """
     try:
         named = named_job(job, state_dir)
         first = read_cost(named)
@@ -106,7 +120,7 @@ def _jobs(
         all_of = read_fleet(StateDir(state_root(state_dir, os.environ)).jobs(), steps=False)
     except RecordUnreadable as error:
         if free and job is None:
-            return [], ("no job has been recorded here: published figures alone",)
+            return [], ("no job is recorded here: the advice uses published figures only",)
         say(str(error))
         raise Exit(FAILED) from error
     others = [one for one in all_of.jobs if one.cost.job != named.name]

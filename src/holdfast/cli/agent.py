@@ -1,6 +1,6 @@
-"""`holdfast agent`: runs the agent of one node of a multi-node job; the engine starts it.
+"""Implements `holdfast agent`: runs the agent of one node of a multi-node job; the engine starts it.
 
-With a command it is a plain wrapper of that command, without a controller: `srun holdfast agent -- torchrun …`.
+With a command it only supervises that command, without a controller: `srun holdfast agent -- torchrun …`.
 """
 
 import os
@@ -21,7 +21,9 @@ app = App()
 @app.command(context_settings={"allow_interspersed_args": False})
 def agent(
     command: Annotated[list[str] | None, Argument("[-- COMMAND...]")] = None,
-    job: Annotated[str | None, Option("--job", help="Name of the job, the same in all workers.")] = None,
+    job: Annotated[
+        str | None, Option("--job", help="Name of the job; it must be the same in all workers.")
+    ] = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
     quiet: Annotated[bool | None, Option("--quiet", help="Do not print the training's output.")] = None,
 ) -> None:

@@ -1,6 +1,7 @@
-"""`holdfast agent` without arguments, as engines start it on every node: does not import the command line.
+"""Runs `holdfast agent` without arguments, as engines start it on every node, without importing the command
+line.
 
-That import alone is a third of the memory that an agent may take beside the training.
+That import alone is a third of the memory that an agent may use beside the training.
 """
 
 import os
@@ -20,11 +21,17 @@ def main() -> None:
 
 
 def agent_of(env: Mapping[str, str]) -> int:
-    """Starts the agent that the environment describes; returns 2, with a message on stderr, if it describes none."""
+    """Starts the agent that the environment describes.
+
+    Returns 2, with a message on stderr, if it describes none.
+    """
     try:
         if not is_given(env):
             raise AgentRefused(
-                "no command and no controller: srun holdfast agent -- COMMAND supervises a command; without a command, holdfast run --nnodes N starts the agent"
+                (
+                    "neither a command nor a controller is given: use srun holdfast agent -- COMMAND to "
+                    "supervise a command; holdfast run --nnodes N starts agents itself"
+                )
             )
         place = agent_place(env)
     except (AgentRefused, OSError) as error:

@@ -1,4 +1,7 @@
-"""`holdfast check`: whether this machine, or these nodes, are fit for training. Only reads."""
+"""Implements `holdfast check`: tests whether this node, or other nodes, can be used for training.
+
+Only reads.
+"""
 
 import importlib
 import os
@@ -84,7 +87,7 @@ def check(
     json: Json = False,
     state_dir: State = None,
 ) -> None:
-    """Checks whether nodes are fit for training. Exits with 1 if a check failed, 0 otherwise."""
+    """Checks whether nodes can be used for training. Exits with 1 if a check failed, 0 otherwise."""
     _refuse(suite, context, baseline, format_, nodes)
     _refuse_plot(plot, drawn_from)
     language = chosen_language(lang, os.environ, json=json)
@@ -120,7 +123,7 @@ def check(
 def _asked(
     question: Question, language: Language, *, json: bool, as_node: bool, format_: str, plot: str | None
 ) -> int:
-    """Shows the answers; the exit code that they come to."""
+    """Runs the checks, prints the results and returns the exit code."""
     began_s = time.monotonic()
     known = known_of(question.state) if plot and not question.nodes else None  # before this look adds to it
     answers = answers_to(question)
@@ -145,7 +148,7 @@ def _asked(
 
 
 def _note(question: Question, answers: Sequence[NodeChecks]) -> None:
-    """In the node book. A state folder that was given has its own."""
+    """Stores results in the node book; a state folder that was given has its own."""
     try:
         fleet = fleet_root(None, str(question.state), os.environ)
     except SettingsRefused as error:
@@ -155,7 +158,7 @@ def _note(question: Question, answers: Sequence[NodeChecks]) -> None:
 
 
 def _refuse(suite: str, context: str | None, baseline: str | None, format_: str, nodes: str | None) -> None:
-    """raises: BadParameter"""
+    """Raises BadParameter if a flag has an invalid value."""
     for value, known, hint in (
         (suite, SUITES, "--suite"),
         (context, CONTEXTS, "--context"),
@@ -169,15 +172,17 @@ def _refuse(suite: str, context: str | None, baseline: str | None, format_: str,
 
 
 def _refuse_plot(plot: str | None, drawn_from: Sequence[str] | None) -> None:
-    """raises: BadParameter"""
+    """Raises BadParameter if no chart can be written to the given file."""
     if plot is not None and (why := _plots().refused_plot(plot)):
         raise BadParameter(why, param_hint="--plot")
     if drawn_from and plot is None:
-        raise BadParameter("--plot is required: the file to write", param_hint="--from")
+        raise BadParameter("--plot FILE is required with --from", param_hint="--from")
 
 
 def _plots() -> ModuleType:
-    """Only where something is drawn: its memory is a part of what a check may take."""
+    """Imports the module that draws charts, only when needed, because it takes much of the memory that a
+    check may use.
+    """
     return importlib.import_module("holdfast.views.checks.plot")
 
 
@@ -188,7 +193,7 @@ def _draw(
     *,
     drawn_from: Sequence[str] = (),
 ) -> None:
-    """raises: Exit"""
+    """Writes the chart. Raises Exit."""
     plots = _plots()
     try:
         plots.draw(path, nodes or plots.read_nodes([Path(name) for name in drawn_from]), known)
@@ -198,7 +203,7 @@ def _draw(
 
 
 def _options(texts: Sequence[str]) -> dict[str, str]:
-    """raises: BadParameter"""
+    """Parses options of the form CHECK.KEY=VALUE. Raises BadParameter."""
     pairs = {}
     for text in texts:
         name, has_value, value = text.partition("=")

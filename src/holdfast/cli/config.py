@@ -1,4 +1,4 @@
-"""`holdfast config`: prints the value of every setting and its source. Only reads."""
+"""Implements `holdfast config`: prints the value of every setting and its source. Only reads."""
 
 import os
 from typing import Annotated

@@ -1,7 +1,7 @@
-"""`holdfast demo`: runs a real training, injects four real faults, and prints how each was handled.
+"""Implements `holdfast demo`: runs a small training, injects four faults, and prints how each was handled.
 
-The same training runs twice: alone without faults, for its time and loss, then under Holdfast with the faults. Every
-number in the table comes from the two runs and the job's journal.
+The same training runs twice: alone without faults, for its time and loss, then under Holdfast with the
+faults. Every number in the table comes from the two runs and the job's journal.
 """
 
 import importlib.util
@@ -67,14 +67,14 @@ def demo(
 
 
 class Result(Struct, frozen=True):
-    """The result file of the training."""
+    """The result file of the demo's training: last step and loss."""
 
     step: int
     loss: float
 
 
 class Struck(Struct, frozen=True):
-    """An injected fault, and its time."""
+    """An injected fault and its time, as the training recorded it."""
 
     fault: str
     time: float
@@ -86,20 +86,20 @@ def run_demo(keep: bool, state_dir: str) -> int:
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDTH)
     if importlib.util.find_spec("torch") is None:
-        say("the demo trains a real model and needs PyTorch: pip install 'holdfast[demo]'")
+        say("the demo needs PyTorch: pip install 'holdfast[demo]'")
         return REFUSED
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     try:
         return _demo(console, folder, Path(state_dir) if keep else folder / "state")
     finally:
         if keep:
-            console.print(f"kept: {folder}; the job's record: {state_dir}")
+            console.print(f"kept: {folder}; the job is in: {state_dir}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _demo(console: Console, folder: Path, state_dir: Path) -> int:
-    console.rule(f"1. {RANKS} ranks, {STEPS} steps, undisturbed, without Holdfast")
+    console.rule(f"1. {RANKS} ranks, {STEPS} steps, without Holdfast and without faults")
     plain, plain_s = _undisturbed(folder / "undisturbed")
     if plain is None:
         console.print(
@@ -108,7 +108,7 @@ def _demo(console: Console, folder: Path, state_dir: Path) -> int:
         )
         return 1
     console.print(f"loss {plain.loss:.6f} after {plain_s:.1f} s")
-    console.rule(f"2. the same under Holdfast, hit by {len(FAULTS)} faults")
+    console.rule(f"2. the same training under Holdfast, with {len(FAULTS)} injected faults")
     work = folder / "supervised"
     work.mkdir()
     begun_s = time.monotonic()
@@ -123,7 +123,7 @@ def _demo(console: Console, folder: Path, state_dir: Path) -> int:
     console.print(_verdict(code, result, plain, same))
     console.print(
         f"{took_s:.1f} s with {len(FAULTS)} faults, {plain_s:.1f} s without any: "
-        f"goodput {plain_s / took_s:.0%}; {counted(sum(lost), 'step was', 'steps were')} made twice"
+        f"goodput {plain_s / took_s:.0%}; {counted(sum(lost), 'step was', 'steps were')} repeated"
     )
     return 0 if code == 0 and same else 1
 
@@ -153,7 +153,9 @@ def _undisturbed(folder: Path) -> tuple[Result | None, float]:
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:
-    """Ends it with its ranks, if it has not ended: killed, it would leave them running."""
+    """Terminates the launcher with its ranks if it still runs; killed at once, it would leave them
+    running.
+    """
     try:
         launcher.terminate()
         launcher.wait(LAUNCHER_ENDS_S)
@@ -169,13 +171,15 @@ def _result(folder: Path) -> Result | None:
 
 
 def _struck(folder: Path) -> dict[str, float]:
-    """When each fault struck, by the training's own clock."""
+    """Returns the time of each injected fault, by the training's clock."""
     files = [msgspec.json.decode(path.read_bytes(), type=Struck) for path in folder.glob("fault-*")]
     return {one.fault: one.time for one in files}
 
 
 def _steps_lost(folder: Path) -> list[int]:
-    """For each fault in its turn: the step it struck at less the step the training went on from."""
+    """Returns for each fault, in order, the step at which it was injected minus the step from which the
+    training resumed.
+    """
     try:
         resumed = [int(line) for line in (folder / "resumed").read_text().split()]
     except OSError:
@@ -212,7 +216,7 @@ def _table(summary: Summary, struck: dict[str, float], lost: list[int]) -> Table
 
 
 def _incident_of(summary: Summary, struck_s: float | None) -> IncidentStory | None:
-    """The first incident found after the fault."""
+    """Returns the first incident found after a fault; None if there is none."""
     later = [one for one in summary.incidents if struck_s is not None and one.found_at_s >= struck_s - 0.5]
     return min(later, key=lambda one: one.found_at_s, default=None)
 
@@ -230,6 +234,8 @@ def _cells(incident: IncidentStory | None, struck_s: float | None, steps_lost: s
 
 def _verdict(code: int, result: Result | None, plain: Result, same: bool) -> str:
     if code == 0 and same and result is not None:
-        return f"[bold]success: step {result.step}, loss {result.loss:.6f}, the undisturbed run's[/bold]"
+        return f"[bold]success: step {result.step}, loss {result.loss:.6f}, as without faults[/bold]"
     found = json.dumps(msgspec.to_builtins(result)) if result else "nothing"
-    return f"[bold]unexpected result: exit code {code}, result {found}, undisturbed loss {plain.loss}[/bold]"
+    return (
+        f"[bold]unexpected result: exit code {code}, result {found}, loss without faults {plain.loss}[/bold]"
+    )

@@ -1,4 +1,4 @@
-"""What Prometheus shows of a job's devices around its incident, as evidence of `holdfast diagnose`."""
+"""Adds to a diagnosis what Prometheus recorded about a job's devices around its incident."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,13 +14,19 @@ from holdfast.model.matches import Search
 from holdfast.model.signatures import Words
 
 _NO_TIME = Words(
-    en="Prometheus is not asked: no line tells when it happened; name a job of Holdfast, or logs with times",
-    zh="未查询 Prometheus：日志中没有时间；请给出 Holdfast 的作业名或带时间的日志",
+    en=(
+        "Prometheus was not queried: the time of the failure is unknown; give the name of a Holdfast job, "
+        "or logs with timestamps"
+    ),
+    zh="未查询 Prometheus：日志中没有时间；请提供 Holdfast 的作业名或带时间戳的日志",
 )
 
 
 def with_prometheus(answer: Diagnosis, found: Search, jobs: Sequence[JobDir], url: str) -> Diagnosis:
-    """The diagnosis with what the devices' metrics say. raises: nothing; a note says what could not be asked"""
+    """Returns the diagnosis with findings from device metrics.
+
+    Never raises; a note says what could not be queried.
+    """
     nodes, at_s = _of_jobs(jobs)
     at_s = at_s if at_s is not None else _time_of(answer)
     if at_s is None:
@@ -30,7 +36,7 @@ def with_prometheus(answer: Diagnosis, found: Search, jobs: Sequence[JobDir], ur
 
 
 def _of_jobs(jobs: Sequence[JobDir]) -> tuple[list[str], float | None]:
-    """The nodes of the jobs, and when their newest incident was found."""
+    """Returns the nodes of the jobs, and the time at which their newest incident was found."""
     nodes: dict[str, None] = {}
     at_s: float | None = None
     for job in jobs:
@@ -56,7 +62,7 @@ def _time_of(answer: Diagnosis) -> float | None:
 
 
 def _hosts(answer: Diagnosis, found: Search) -> list[str]:
-    """All hosts that wrote, for a reading compares them; those at fault first."""
+    """Returns all hosts that wrote logs, those at fault first, because their metrics are compared."""
     named = [one.host for one in answer.culprits]
     wrote = [source.writer.host for source in found.sources]
     matched = [match.writer.host for match in found.matches]

@@ -1,4 +1,4 @@
-"""`holdfast diagnose`: finds why a job stopped, from its logs and other files. Only reads."""
+"""Implements `holdfast diagnose`: finds why a job stopped, from its logs and other files. Only reads."""
 
 import importlib
 import os
@@ -61,7 +61,7 @@ SignatureFolder = Annotated[
     Option(
         "--signatures",
         metavar="DIR",
-        help="Folder of your site's own signatures, which add to or replace the package's.",
+        help="Folder with signatures of your site, which are added to Holdfast's or replace them.",
     ),
 ]
 
@@ -78,7 +78,8 @@ def diagnose(
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     lang: Lang = None,
     text: Annotated[
-        str | None, Option("--text", metavar="TEXT", help="A few lines or a code, instead of a file.")
+        str | None,
+        Option("--text", metavar="TEXT", help="A few log lines or an error code, instead of a file."),
     ] = None,
     signatures: SignatureFolder = None,
     everything: Annotated[bool, Option("--all", help="Do not shorten lists and lines.")] = False,
@@ -88,16 +89,19 @@ def diagnose(
         Option(
             "--prometheus",
             metavar="URL",
-            help="Prometheus that has the metrics of the nodes' devices. [HOLDFAST_PROMETHEUS]",
+            help="URL of the Prometheus server with metrics of the nodes' devices. [HOLDFAST_PROMETHEUS]",
         ),
     ] = None,
 ) -> None:
-    """Finds why a job stopped: the first failure, its culprit, what to do. Exits with 0 if it has an answer."""
+    """Finds why a job stopped: the first failure, its culprit, what to do.
+
+    Exits with 0 if it has an answer.
+    """
     language = chosen_language(lang, os.environ, json=json)
     jobs: list[JobDir] = []
     places, stdin = ([], _as_file(text)) if text is not None else _places(paths or [], state_dir, jobs)
     if text is not None and paths:
-        raise BadParameter("give a text or paths, not both", param_hint="--text")
+        raise BadParameter("give either --text or paths, not both", param_hint="--text")
     cache = cache_dir(os.environ)
     try:
         asked = prometheus_url(prometheus, os.environ)
@@ -134,7 +138,9 @@ def read_loosely(
     *,
     is_asked: bool = False,
 ) -> Diagnosis:
-    """The diagnosis of a few pasted lines, if the rules for whole logs do not decide."""
+    """Returns the diagnosis of a few pasted lines by approximate matching, if the rules for whole logs do
+    not decide.
+    """
     every_line = [line for source in found.sources for line in source.tail]
     if not every_line or not is_open(answer):
         return answer
@@ -171,7 +177,10 @@ def answered(
     places: Sequence[Path],
     scene: FlightScene = NO_RECORDS,
 ) -> Diagnosis:
-    """The diagnosis, with the lines around the first error and what is missing. `scene`: files beside the logs."""
+    """Returns the diagnosis, with the lines around the first error and what is missing.
+
+    `scene`: flight records and stack dumps found beside the logs.
+    """
     if is_empty(found) and not scene.digests:
         return with_flights(NOTHING_READ, found, scene, signatures)
     live = _failures(places)
@@ -188,14 +197,16 @@ def answered(
 
 
 def _numbered(first: FirstError, places: Sequence[Path]) -> FirstError:
-    """In large logs the search counts the lines of a few matches only; this one is worth it."""
+    """Adds the line number of the first error; in large logs the search counts the lines of a few matches
+    only.
+    """
     if first.line is not None or first.source is None:
         return first
     return replace(first, line=line_of(places, first.file, first.offset))
 
 
 def _failures(places: Sequence[Path]) -> list[Failure]:
-    """What evidence bundles know of the ends of ranks: no log has that."""
+    """Returns how ranks ended, as recorded in evidence bundles; no log contains it."""
     read = (
         read_member(place, FAILURE) for place in places if place.name.endswith(BUNDLE) and place.is_file()
     )
@@ -209,12 +220,12 @@ def _failures(places: Sequence[Path]) -> list[Failure]:
 def _places(
     paths: Sequence[str], state_dir: str | None, jobs: list[JobDir]
 ) -> tuple[list[Path], BinaryIO | None]:
-    """What to read: the paths, and stdin where it is named or nothing is. `jobs`: takes those of Holdfast.
+    """Returns the paths to read, and stdin if it is named or nothing is. `jobs`: receives the jobs.
 
-    raises: BadParameter
+    Raises BadParameter.
     """
     if not paths and sys.stdin.isatty():
-        raise BadParameter("name a folder or file with logs, a job, or - for stdin", param_hint="PATH")
+        raise BadParameter("give a folder or file with logs, a job, or - for stdin", param_hint="PATH")
     places = [_place(path, state_dir, jobs) for path in paths if path != STDIN]
     return places, sys.stdin.buffer if not paths or STDIN in paths else None
 
@@ -224,7 +235,7 @@ def _as_file(text: str) -> BinaryIO:
 
 
 def _place(word: str, state_dir: str | None, jobs: list[JobDir]) -> Path:
-    """A path, or the name of a job where there is no such file. raises: BadParameter"""
+    """Returns a path, or that of a job's files if there is no such file. Raises BadParameter."""
     path = Path(word)
     try:
         path.lstat()
@@ -253,5 +264,5 @@ def coloured(lines: Iterable[Line]) -> Iterable[str]:
 
 
 def _wants_colour() -> bool:
-    """Source: no-color.org."""
+    """Returns whether to print colours. Source: no-color.org."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,6 +1,6 @@
-"""Finds what to diagnose for a job of Holdfast: the bundle of its newest incident, which holds what no log does.
+"""Finds what to diagnose for a job of Holdfast: the evidence bundle of its newest incident.
 
-The whole folder would mislead: it has the logs of all attempts, and in them launchers report a stop that Holdfast
+The whole folder would mislead: it has the logs of all attempts, in which launchers report stops that Holdfast
 itself requested.
 """
 
@@ -21,7 +21,7 @@ def is_job(folder: Path) -> bool:
 
 
 def job_named(name: str, state_dir: str | None) -> JobDir | None:
-    """The job of this name; None if there is none, or if the text is no valid name."""
+    """Returns the job of this name; None if there is none, or if the text is no valid name."""
     if "/" in name:
         return None
     try:
@@ -31,7 +31,9 @@ def job_named(name: str, state_dir: str | None) -> JobDir | None:
 
 
 def place_of(job: JobDir) -> Path:
-    """What to read of the job: the bundle of its newest incident; its folder if it had none."""
+    """Returns the path to diagnose for a job: the bundle of its newest incident, or its folder if it had
+    none.
+    """
     try:
         bundles = sorted(job.incidents.glob(BUNDLES))
     except OSError:

@@ -1,4 +1,7 @@
-"""`holdfast explain`: explains a code or a few words of a message, without a log. Only reads."""
+"""Implements `holdfast explain`: explains an error code or a few words of a message, without a log.
+
+Only reads.
+"""
 
 import os
 import shutil
@@ -36,15 +39,15 @@ _SOURCE = Words(en="Source", zh="来源")
 _NEAR = Words(en="Near", zh="相近")
 _ACTION = Words(en="action", zh="动作")
 _NOTHING = Words(
-    en="no known code and no known message is like it; if you have the log: holdfast diagnose FILE",
-    zh="没有与之相近的已知代码或信息;若有日志:holdfast diagnose FILE",
+    en="no known code or message is similar; if you have the log, run: holdfast diagnose FILE",
+    zh="没有与之相近的已知代码或信息；若有日志：holdfast diagnose FILE",
 )
 
 app = App()
 
 
 class Meaning(Struct, frozen=True):
-    """One meaning: the matched text, and what is known of it."""
+    """One possible meaning: the phrase that was matched, and what is known about it."""
 
     found: Found
     answer: Diagnosis
@@ -55,7 +58,7 @@ class Meaning(Struct, frozen=True):
 def explain(
     words: Annotated[
         list[str],
-        Argument("CODE|WORDS...", help="As they stand in the log: Xid 79, exit code 137, 80C98002, SIGBUS."),
+        Argument("CODE|WORDS...", help="As written in the log: Xid 79, exit code 137, 80C98002, SIGBUS."),
     ],
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     lang: Lang = None,
@@ -64,12 +67,13 @@ def explain(
         Option(
             "--signatures",
             metavar="DIR",
-            help="Folder of your site's own signatures, which add to or replace the package's.",
+            help="Folder with signatures of your site, which are added to Holdfast's or replace them.",
         ),
     ] = None,
 ) -> None:
-    """Explains a code or a few words of a message, says what to do, and lists similar ones. Exits with 1 if nothing
-    is known.
+    """Explains a code or a few words of a message, says what to do, and lists similar ones.
+
+    Exits with 1 if nothing is known.
     """
     language = chosen_language(lang, os.environ, json=json)
     text = " ".join(words).strip()

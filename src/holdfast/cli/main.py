@@ -1,4 +1,4 @@
-"""Entry point of the `holdfast` command. Imports nothing slow, so that Ctrl-C ends it at once."""
+"""Defines the entry point of the `holdfast` command. Imports nothing slow, so that Ctrl-C works at once."""
 
 import importlib
 import sys
@@ -8,7 +8,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line and leaves with its exit code."""
+    """Runs the command line and exits with its exit code."""
     try:
         command_line = importlib.import_module("holdfast.cli.line.command_line")
         code = command_line.exit_code_of(sys.argv[1:] if argv is None else argv)

@@ -1,4 +1,4 @@
-"""`holdfast nodes`: shows the nodes of the fleet over all jobs; isolates and releases them."""
+"""Implements `holdfast nodes`: shows the nodes of the fleet over all jobs; isolates and releases them."""
 
 import os
 import pwd
@@ -40,13 +40,15 @@ FleetDir = Annotated[
 ]
 StateFolder = Annotated[
     str | None,
-    Option("--state-dir", metavar="DIR", help="Folder of all jobs; the book is in its `fleet`."),
+    Option(
+        "--state-dir", metavar="DIR", help="Folder of all jobs; the node book is in its subfolder `fleet`."
+    ),
 ]
 # The same before a subcommand: for `holdfast nodes` alone, which lists.
 EarlyFleetDir = Annotated[str | None, Option("--fleet-dir", metavar="DIR", hidden=True)]
 EarlyStateDir = Annotated[str | None, Option("--state-dir", metavar="DIR", hidden=True)]
 Days = Annotated[
-    float, Option("--days", metavar="N", min=1, max=120, help="Time span in which failures count.")
+    float, Option("--days", metavar="N", min=1, max=120, help="Number of days in which failures count.")
 ]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
 All = Annotated[bool, Option("--all", help="Also list nodes without findings.")]
@@ -87,7 +89,7 @@ def list_(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """Lists all nodes: isolation, lemon score, failures, hours of work, last event."""
+    """Lists all nodes: isolation, lemon score, failures, hours of use, last event."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
 
@@ -113,7 +115,9 @@ def show(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """Shows one node, or one device by its serial number: isolation, the lemon score with its terms, history."""
+    """Shows one node, or one device by its serial number: isolation, lemon score with its factors,
+    history.
+    """
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
 
@@ -156,7 +160,7 @@ def lemons(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """Lists nodes that fail many times as often as the rest."""
+    """Lists lemons: nodes that fail many times as often as the rest."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
     judged = _asked(lambda: _judged(book, book.lines(since_s=now_s - days * DAY_S), now_s, days))
@@ -176,7 +180,7 @@ def isolate(
 ) -> None:
     """Isolates a node: no job uses it until it is released."""
     if not reason.strip():
-        raise BadParameter("say why: it is what others will see", param_hint="--reason")
+        raise BadParameter("a reason is required; other users will see it", param_hint="--reason")
     book = _writer(fleet_dir, state_dir)
     wanted = Isolation(node=_name(node), since_s=time.time(), reason=reason.strip(), by=_who())
 
@@ -190,9 +194,9 @@ def isolate(
     if json:
         put_json({"isolation": isolation, "changed": new})
     elif new:
-        put(f"{node} is isolated: jobs that look for a place from now on will not use it")
+        put(f"{node} is isolated: jobs will not place workers on it from now on")
     else:
-        put(f"{node} is isolated already, by {isolation.by}: {isolation.reason}")
+        put(f"{node} is already isolated, by {isolation.by}: {isolation.reason}")
 
 
 @app.command()
@@ -214,16 +218,18 @@ def release(
         Option(
             "--device",
             metavar="SERIAL",
-            help="With --repaired: which device of the node, by its serial number.",
+            help="With --repaired: serial number of the repaired device.",
         ),
     ] = None,
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
     json: Json = False,
 ) -> None:
-    """Releases an isolated node. Needs a reason, a repair, or a check that it has passed since."""
+    """Releases an isolated node. Needs a reason, a repair, or a check that the node has passed since."""
     if device and not repaired:
-        raise BadParameter("say with --repaired what was repaired or replaced", param_hint="--device")
+        raise BadParameter(
+            "--device needs --repaired TEXT: what was repaired or replaced", param_hint="--device"
+        )
     book, now_s, by = _writer(fleet_dir, state_dir), time.time(), _who()
     isolation = _asked(book.isolated).get(node)
     if isolation is None:
@@ -255,14 +261,14 @@ def release(
 def _with_devices(
     own: list[AnyLine], lines: Iterable[AnyLine], devices: Iterable[DeviceLine]
 ) -> list[AnyLine]:
-    """The node's own lines, and those that its devices brought along from where they were before."""
+    """Returns the node's entries, and those that its devices have from nodes in which they were before."""
     here = {one.serial: one.node for one in devices}
     brought = [line for line in lines if line.serial in here and line.node != here[line.serial]]
     return [*own, *(line for line in brought if line not in own)]
 
 
 def _is_shared(line: AnyLine, node: str, ran: Collection[tuple[str, int]]) -> bool:
-    """An incident of an attempt that ran on this node among others, of which it may be the cause."""
+    """Returns True for an incident of an attempt on several nodes that this node may have caused."""
     return (
         isinstance(line, IncidentLine)
         and line.weighs == "shared"
@@ -272,7 +278,7 @@ def _is_shared(line: AnyLine, node: str, ran: Collection[tuple[str, int]]) -> bo
 
 
 def _passed_since(lines: Iterable[AnyLine], since_s: float) -> CheckLine | None:
-    """The last check, if it was passed after that time."""
+    """Returns the last check if the node passed it after `since_s`; otherwise None."""
     checks = [line for line in lines if isinstance(line, CheckLine) and line.at_s > since_s]
     last_s = max((line.at_s for line in checks), default=0.0)
     last = [line for line in checks if line.at_s == last_s]
@@ -312,7 +318,7 @@ def _asked(ask: Callable[[], _Answer]) -> _Answer:
 
 
 def _names(*, isolated: bool) -> list[str]:
-    """For a shell that completes a line: nothing is said where the book cannot be read."""
+    """Returns node names for shell completion; none if the node book cannot be read."""
     try:
         book = NodeBook(fleet_root(None, None, os.environ), busy_s=0.2, read_only=True)
         return sorted(book.isolated() if isolated else book.nodes())

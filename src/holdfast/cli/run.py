@@ -1,4 +1,4 @@
-"""`holdfast run` and `holdfast attach`: flags, settings, and the call of the supervisor."""
+"""Implements `holdfast run` and `holdfast attach`: flags, settings, and the call of the supervisor."""
 
 import importlib
 import os
@@ -35,7 +35,7 @@ attach_app = App()
 
 
 def _flag(key: str) -> Any:
-    """The flag of a setting, named and described by the table of settings."""
+    """Returns the flag of a setting, with name and help from the table of settings."""
     setting = BY_KEY[key]
     help_ = f"{setting.help} [{_range(setting)}{setting.env_name}]"
     if setting.kind == "yes":
@@ -55,7 +55,7 @@ def _flag(key: str) -> Any:
 
 
 def _sbatch(name: str, what: str) -> Any:
-    """A flag that is handed to sbatch as it is."""
+    """Returns a flag that is passed to sbatch unchanged."""
     return Option(name, help=f"For sbatch: {what}", metavar="TEXT", show_default=False)
 
 
@@ -66,16 +66,16 @@ def _sbatch_flags(context: Context) -> tuple[str, ...]:
 
 
 def _of_pods(name: str, what: str) -> Any:
-    """A flag for --engine kubernetes."""
+    """Returns a flag for --engine kubernetes."""
     return Option(name, help=f"For pods: {what}", metavar="TEXT", show_default=False)
 
 
 def _pod_flags(context: Context) -> dict[str, object]:
-    """raises: BadParameter"""
+    """Returns the values of the flags for pods. Raises BadParameter."""
     given = {key: context.params.get(key) for key in ("image", "namespace")}
     gpus = context.params.get("gpus") or "0"
     if not gpus.isdigit():
-        raise BadParameter(f"--gpus {gpus!r} is no number of GPUs of each pod")
+        raise BadParameter(f"--gpus {gpus!r} is not a number of GPUs for each pod")
     env = tuple(context.params.get("env") or ())
     given["kind"] = context.params.get("kind") or "job"
     given["context"] = context.params.get("kube_context")
@@ -145,21 +145,21 @@ def run(
     account: Annotated[str | None, _sbatch("--account", "who pays.")] = None,
     time: Annotated[str | None, _sbatch("--time", "the time limit.")] = None,
     qos: Annotated[str | None, _sbatch("--qos", "quality of service.")] = None,
-    sbatch_arg: Annotated[
-        list[str] | None, _sbatch("--sbatch-arg", "any other flag, again and again.")
-    ] = None,
+    sbatch_arg: Annotated[list[str] | None, _sbatch("--sbatch-arg", "any other flag; repeatable.")] = None,
     image: Annotated[
-        str | None, _of_pods("--image", "the container image, with the training and holdfast.")
+        str | None, _of_pods("--image", "container image that contains the training and Holdfast.")
     ] = None,
     gpus: Annotated[str | None, _of_pods("--gpus", "GPUs of each pod (nvidia.com/gpu).")] = None,
-    kind: Annotated[str | None, _of_pods("--kind", "what owns them: job, jobset, trainjob, volcano.")] = None,
+    kind: Annotated[
+        str | None, _of_pods("--kind", "kind of object that owns them: job, jobset, trainjob, volcano.")
+    ] = None,
     reschedule_pods: Annotated[
         bool, Option("--reschedule-pods", help="For pods: a reschedule of the job makes all of them anew.")
     ] = False,
-    namespace: Annotated[str | None, _of_pods("--namespace", "where they are created.")] = None,
-    kube_context: Annotated[str | None, _of_pods("--context", "of the kubeconfig.")] = None,
+    namespace: Annotated[str | None, _of_pods("--namespace", "namespace in which they are created.")] = None,
+    kube_context: Annotated[str | None, _of_pods("--context", "context of the kubeconfig.")] = None,
     env: Annotated[
-        list[str] | None, _of_pods("--env", "NAME=VALUE in their environment, again and again.")
+        list[str] | None, _of_pods("--env", "environment variable NAME=VALUE; repeatable.")
     ] = None,
 ) -> None:
     """Runs a training command and keeps it going. Exits with the training's own exit code."""
@@ -167,7 +167,10 @@ def run(
 
 
 def _run(context: Context, command: Sequence[str], config: str | None, nproc_per_node: str | None) -> int:
-    """What `run` exits with. Each flag of its is read by cli.flags, and taken here by the name of its setting."""
+    """Runs the job and returns the exit code of `holdfast run`.
+
+    Flags are read by the names of their settings.
+    """
     flags = {key: context.params.get(key.replace("-", "_")) for key in BY_KEY}
     try:
         settled = settle(flags, os.environ, config=config)
@@ -215,7 +218,9 @@ def attach(
 
 
 def _place_of(name: str | None, root: Path) -> Path:
-    """The folder of all jobs that has this one: another than `root` where that could not be written at its start."""
+    """Returns the state folder of this job, which is another than `root` if that could not be written when
+    the job started.
+    """
     try:
         job = found_job(name, root)
     except (LookupError, ValueError):
@@ -224,7 +229,9 @@ def _place_of(name: str | None, root: Path) -> Path:
 
 
 def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
-    """Follows a job that was submitted from here to Slurm or Kubernetes. None: it is none."""
+    """Follows a job that was submitted from here to Slurm or Kubernetes, and returns its exit code; None
+    for other jobs.
+    """
     code: int | None
     if any((root / "kubernetes").glob(f"{job or '*'}.json")) and not os.environ.get(
         "HOLDFAST_KUBERNETES_ROLE"
@@ -238,7 +245,7 @@ def _followed(root: Path, job: str | None, *, quiet: bool) -> int | None:
 
 
 def in_slurm_allocation(env: Mapping[str, str]) -> bool:
-    """True in the batch script of a multi-node Slurm job, but not in one of its steps."""
+    """Returns True in the batch script of a multi-node Slurm job, but not in one of its steps."""
     try:
         found = allocation(env)
     except BadNodeList:
@@ -247,7 +254,7 @@ def in_slurm_allocation(env: Mapping[str, str]) -> bool:
 
 
 def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:
-    """The multi-node job of that name, or the newest job if it is one."""
+    """Returns the multi-node job of that name, or the newest job if it has several nodes; otherwise None."""
     try:
         job = jobs.job(name) if name else next(iter(jobs.jobs()), None)
         return job if job is not None and not recorded(job)[0].is_one_machine else None
@@ -256,14 +263,17 @@ def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:
 
 
 def _elsewhere() -> Any:
-    """By its name: it brings the link and the engines along, which one machine does without."""
+    """Imports the module for several nodes only when needed, because it imports the link and all engines."""
     return importlib.import_module("holdfast.supervise.engine_choice")
 
 
 def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True) -> tuple[str, ...]:
-    """The command to run: the words as they are, or the script they name under torchrun. raises: BadParameter
+    """Returns the command to run: the words as given, or torchrun with the script that they name.
 
-    `alone`: there is no other worker; else torchrun reads its part and the rendezvous address from its environment.
+    Raises BadParameter.
+
+    `alone`: there is no other worker; otherwise torchrun reads its node rank and rendezvous address from the
+    environment.
     """
     if not words or not words[0]:
         raise BadParameter(
@@ -278,10 +288,12 @@ def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True)
 
 
 def _launcher() -> tuple[str, ...]:
-    """torchrun as the user's shell would find it; never the one of Holdfast's own installation."""
+    """Returns the command that starts torchrun as the user's shell would find it, never that of Holdfast's
+    own installation.
+    """
     if shutil.which("torchrun"):
         return ("torchrun",)
     python = next((name for name in ("python", "python3") if shutil.which(name)), None)
     if python is None:
-        raise BadParameter("neither torchrun nor python is on PATH; give the whole command after --")
+        raise BadParameter("neither torchrun nor python is on PATH; give the full command after --")
     return (python, "-m", "torch.distributed.run")

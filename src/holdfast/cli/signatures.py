@@ -1,4 +1,4 @@
-"""`holdfast signatures`: lists known failures, shows one, and tests signatures."""
+"""Implements `holdfast signatures`: lists known failures, shows one, and tests signatures."""
 
 import difflib
 import os
@@ -39,7 +39,7 @@ SiteFolder = Annotated[
     Option(
         "--signatures",
         metavar="DIR",
-        help="Folder of your site's own signatures, which add to or replace the package's.",
+        help="Folder with signatures of your site, which are added to Holdfast's or replace them.",
     ),
 ]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
@@ -58,7 +58,11 @@ def list_(
     ] = None,
     area: Annotated[
         str | None,
-        Option("--area", metavar="A", help="worker, kernel, scheduler, npu, fabric or tool."),
+        Option(
+            "--area",
+            metavar="A",
+            help="Only this kind of log: worker, kernel, scheduler, npu, fabric or tool.",
+        ),
     ] = None,
     folder: SiteFolder = None,
     lang: Lang = None,
@@ -90,7 +94,7 @@ def show(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """One signature in full."""
+    """Shows one signature in full."""
     language = chosen_language(lang, os.environ, json=json)
     known = {one.id: one for one in _known(folder)}
     if id_ not in known:
@@ -113,7 +117,8 @@ def test(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tests that signatures match their examples and nothing else, and tests the diagnosis rules in DIR/rules.
+    """Tests that signatures match their examples and nothing else, and tests the diagnosis rules in
+    DIR/rules.
 
     Exits with 1 if a test fails.
     """
@@ -128,7 +133,7 @@ def test(
         raise Exit(REFUSED) from error
     rules_count = len(own.tag) + len(own.wording) + len(own.reading) + len(own.text)
     if not (tested or rules_count):
-        say(f"there is no signature in {folder}: give a folder with *.toml files")
+        say(f"{folder} contains no signatures: give a folder with *.toml files")
         raise Exit(REFUSED)
     known = overridden(package, tested)
     every = rules if folder is None else joined((rules, own))
@@ -152,9 +157,11 @@ def test(
 
 
 def problems(tested: Sequence[Signature], package: Sequence[Signature]) -> list[str]:
-    """Failures of the tested signatures, which may name and replace the package's."""
+    """Returns a sentence for each failed test of the signatures, which may name and replace those of the
+    package.
+    """
     ids = Counter(one.id for one in tested)
-    twice = [f"{id_}: the id is given {count} times" for id_, count in ids.items() if count > 1]
+    twice = [f"{id_}: the id is defined {count} times" for id_, count in ids.items() if count > 1]
     found = complaints(overridden(package, tested), KINDS, ACTIONS)
     return [*twice, *(text for text in found if text.partition(":")[0] in ids)]
 
@@ -172,7 +179,7 @@ def _known(folder: str | None) -> tuple[Signature, ...]:
 
 
 def _place_of(id_: str, folder: str | None) -> str:
-    """Where a signature is written down, and whether it replaces one of Holdfast's."""
+    """Returns the file in which a signature is defined, and whether it replaces one of Holdfast."""
     site = site_signatures(folder, os.environ)
     own = {one.id: name for name, one in usable(site).signatures} if site else {}
     if id_ not in own:
@@ -182,7 +189,7 @@ def _place_of(id_: str, folder: str | None) -> str:
 
 
 def _categories(signature: Signature) -> tuple[str, ...]:
-    """Its category and that one's class."""
+    """Returns the category of a signature, and the class of that category."""
     kind = KINDS.get(signature.category) or KINDS.get(signature.category.replace("{xid}", "N"))
     return (signature.category, kind[0]) if kind else (signature.category,)
 
@@ -210,7 +217,7 @@ def _rows(one: Signature, language: Language) -> list[tuple[str, str]]:
         ("role", f"{one.role}, {one.severity}"),
         ("area", one.area),
         *((name, said(text, language)) for name, text in words),
-        ("action", one.action or "the category's usual one"),
+        ("action", one.action or "that of the category"),
         ("weight", f"{one.weight:g}"),
         ("explained by", ", ".join(one.explained_by) or "nothing"),
         ("explains", ", ".join(one.explains) or "nothing"),

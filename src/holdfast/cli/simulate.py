@@ -1,4 +1,6 @@
-"""`holdfast simulate`: runs the real decisions over a virtual cluster: a scenario, a seed, or months of a fleet."""
+"""Implements `holdfast simulate`: runs the real decisions on a virtual cluster: a scenario, a seed, or
+months of a fleet.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -36,19 +38,21 @@ def simulate(
     ] = None,
     fleet: Annotated[
         Path | None,
-        Option("--fleet", metavar="FLEET.yaml", help="Months of a large job, policies side by side."),
+        Option("--fleet", metavar="FLEET.yaml", help="Plan of a large job over months, to compare policies."),
     ] = None,
     plot: Annotated[
         str | None,
-        Option("--plot", metavar="FILE", help="A picture of the fleet, into FILE.html or FILE.png."),
+        Option(
+            "--plot", metavar="FILE", help="Also draw a chart of the comparison, into FILE.html or FILE.png."
+        ),
     ] = None,
-    json: Annotated[bool, Option("--json", help="The answer as one JSON document.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON document instead.")] = False,
 ) -> None:
     """Runs a scenario, a random world or a fleet. Exits with 1 if an expectation does not hold."""
     if plot is not None and (why := refused_plot(plot)):
         raise BadParameter(why, param_hint="--plot")
     if plot is not None and fleet is None:
-        raise BadParameter("only --fleet draws a picture", param_hint="--plot")
+        raise BadParameter("--plot needs --fleet", param_hint="--plot")
     if fleet is not None:
         if scenario is not None:
             raise BadParameter("give a SCENARIO.yaml or --fleet, not both", param_hint="--fleet")
@@ -75,13 +79,13 @@ def _run_scenario(path: Path, seed: int, *, json: bool) -> None:
             put(line)
     wrong = check_expect(answer, expect)
     for text in wrong:
-        say(f"not as expected: {text}")
+        say(f"expectation not met: {text}")
     if wrong:
         raise Exit(NOT_AS_EXPECTED)
 
 
 def _run_fleet(path: Path, seed: int | None, plot: str | None, *, json: bool) -> None:
-    """`seed`: instead of the one in the plan."""
+    """Simulates a fleet and prints the comparison of policies. `seed`: replaces the one in the plan."""
     try:
         world = read_plan(path)
     except PlanRefused as error:
@@ -120,7 +124,7 @@ def _run_world(seed: int, *, json: bool) -> None:
 
 
 def told(answer: Answer) -> list[str]:
-    """The result for people: each decision, then the outcome."""
+    """Returns the result of a simulation as text: each decision, then the outcome."""
     lines = [
         f"{decided.at_s:>10.1f} s  incident {decided.incident}: {decided.rung}: {decided.why}"
         for decided in answer.decisions

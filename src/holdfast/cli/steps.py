@@ -1,4 +1,4 @@
-"""`holdfast steps`: reports step times of a training and whether it became slower. Only reads."""
+"""Implements `holdfast steps`: reports step times of a training and whether it became slower. Only reads."""
 
 import os
 import shutil
@@ -62,14 +62,16 @@ def steps(
         Option(
             "--step-pattern",
             metavar="REGEX|FILE.toml",
-            help="Your own form of step lines: groups step, time, total, loss, ...",
+            help="Regular expression for your step lines, with groups step, time, total, loss, ...",
         ),
     ] = None,
     rule: Annotated[
-        str | None, Option("--rule", metavar="aistudio", help="Only the lines of a platform's rule.")
+        str | None,
+        Option("--rule", metavar="aistudio", help="Print only the log lines of this platform's rule."),
     ] = None,
     ranks: Annotated[
-        int | None, Option("--ranks", help="GPUs of the training, for costs.", min=1, max=RANKS_MAX)
+        int | None,
+        Option("--ranks", help="Number of GPUs of the training, to compute costs.", min=1, max=RANKS_MAX),
     ] = None,
     lang: Lang = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
@@ -113,8 +115,9 @@ def steps(
 
 
 def document(all_of: Sequence[Training], read: Scanned) -> dict[str, Any]:
-    """The JSON document (docs/steps.md) of the training with most steps; `logs`: all trainings, if there are
-    several.
+    """Returns the JSON document of `holdfast steps` (docs/steps.md) for the training with the most steps.
+
+    `logs`: all trainings, if there are several.
     """
     first = _document(all_of[0]) if all_of else msgspec.to_builtins(StepReport(), str_keys=True)
     if len(all_of) > 1:
@@ -138,15 +141,15 @@ def _document(one: Training) -> dict[str, Any]:
 
 
 def _check(rule: str | None, plot: str | None) -> None:
-    """raises: BadParameter"""
+    """Raises BadParameter if a flag has an invalid value."""
     if rule is not None and rule not in RULES:
         raise BadParameter(f"{rule!r} is not one of {', '.join(RULES)}", param_hint="--rule")
     if plot is not None and Path(plot).suffix.lower() not in PLOTS:
-        raise BadParameter(f"{plot!r} ends neither in .html nor in .png", param_hint="--plot")
+        raise BadParameter(f"{plot!r} must end in .html or .png", param_hint="--plot")
 
 
 def forms_of(step_pattern: str | None) -> tuple[StepForm, ...]:
-    """All known forms, and the user's own before them. raises: Exit"""
+    """Returns all step forms, the user's own first. Raises Exit."""
     try:
         if step_pattern is None:
             return all_forms(None)
@@ -159,9 +162,9 @@ def forms_of(step_pattern: str | None) -> tuple[StepForm, ...]:
 
 
 def _places(logs: Sequence[str], state_dir: str | None) -> tuple[list[Path], JobDir | None, BinaryIO | None]:
-    """What to read: paths, a job, stdin where it is named or nothing is. raises: BadParameter"""
+    """Returns what to read: paths, a job, and stdin if it is named or nothing is. Raises BadParameter."""
     if not logs and sys.stdin.isatty():
-        raise BadParameter("name a log, a folder or a job, or - for stdin", param_hint="LOG")
+        raise BadParameter("give a log, a folder or a job, or - for stdin", param_hint="LOG")
     places: list[Path] = []
     jobs: list[JobDir] = []
     for word in logs:
@@ -175,14 +178,12 @@ def _places(logs: Sequence[str], state_dir: str | None) -> tuple[list[Path], Job
         else:
             jobs.append(_job(word, state_dir))
     if jobs and len(logs) > 1:
-        raise BadParameter(
-            f"{jobs[0].name} is a job: ask for one job, or for logs, at a time", param_hint="LOG"
-        )
+        raise BadParameter(f"{jobs[0].name} is a job: give either one job, or logs", param_hint="LOG")
     return places, jobs[0] if jobs else None, sys.stdin.buffer if not logs or STDIN in logs else None
 
 
 def _job(name: str, state_dir: str | None) -> JobDir:
-    """raises: BadParameter"""
+    """Returns the job of this name. Raises BadParameter."""
     try:
         return named_job(name, state_dir)
     except RecordUnreadable as error:
@@ -190,7 +191,9 @@ def _job(name: str, state_dir: str | None) -> JobDir:
 
 
 def _print_rule(groups: Sequence[Sequence[LogSteps]], skipped: Sequence[Skipped], *, is_local: bool) -> None:
-    """Nothing but the lines to stdout; of several trainings, those of the one with most steps."""
+    """Prints only the lines of the rule to stdout; of several trainings, those of the one with the most
+    steps.
+    """
     for one in skipped:
         say(f"{one.name} was not read: {one.why}")
     if not groups:
@@ -203,7 +206,7 @@ def _print_rule(groups: Sequence[Sequence[LogSteps]], skipped: Sequence[Skipped]
 
 
 def _draw(path: Path, all_of: Sequence[Training]) -> None:
-    """The plot of the first training. raises: Exit"""
+    """Writes the chart of the first training. Raises Exit."""
     first = (
         all_of[0] if all_of else Training(name="holdfast steps", logs=(), report=StepReport(), now=StepNow())
     )

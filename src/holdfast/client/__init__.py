@@ -1,4 +1,5 @@
-"""A typed client of the server's API for scripts and tests: `Client` blocks, `AsyncClient` is for asyncio.
+"""Provides a typed client of the server's API for scripts and tests: `Client` blocks, `AsyncClient` is for
+asyncio.
 
     from holdfast.client import Client
 

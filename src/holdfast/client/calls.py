@@ -1,4 +1,7 @@
-"""Defines every API call as a value: method, path, parameters, body and answer type. Performs no I/O."""
+"""Defines every API call as a value: method, path, parameters, body and type of the result.
+
+Performs no I/O.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -33,7 +36,10 @@ Parameter = str | int | float | bool | None | Iterable[str] | Iterable[int]
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
-    """One API call. `answer`: the type of the JSON answer; None: text or bytes. `is_action`: needs a confirmation header."""
+    """One API call. `answer`: the type of the JSON result; None means text or bytes.
+
+    `body`: set for an action.
+    """
 
     path: str
     answer: Any
@@ -67,7 +73,10 @@ def _act(path: str, body: Body) -> Call[ActionResult]:
 
 
 def pairs(query: Mapping[str, Parameter]) -> tuple[tuple[str, str], ...]:
-    """Returns query parameters as pairs. Omits None and empty values; repeats lists; renames `from_` to `from`."""
+    """Returns query parameters as pairs.
+
+    Omits None and empty values; repeats lists; renames `from_` to `from`.
+    """
     found: list[tuple[str, str]] = []
     for name, value in query.items():
         many = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]

@@ -1,4 +1,4 @@
-"""Defines the errors that a call to the server raises, with the server's message."""
+"""Defines the errors that an API call raises, with the server's message."""
 
 import msgspec
 
@@ -8,7 +8,10 @@ TEXT_CHARACTERS_MAX = 500
 
 
 class ApiError(Exception):
-    """The server rejected the call. `status`: of HTTP. `code`: for programs. `near`: similar valid names."""
+    """Error: the server rejected the call. `status`: of HTTP. `code`: error code.
+
+    `near`: similar valid names.
+    """
 
     def __init__(self, status: int, error: ErrorText, retry_after_s: float | None = None) -> None:
         super().__init__(error.text)
@@ -17,27 +20,27 @@ class ApiError(Exception):
 
 
 class NotLoggedIn(ApiError):
-    """The token is missing, unknown, revoked or expired."""
+    """Error: the token is missing, unknown, revoked or expired."""
 
 
 class NotAllowed(ApiError):
-    """The token's role does not allow it."""
+    """Error: the token's role does not allow the call."""
 
 
 class NotThere(ApiError):
-    """The job, incident, node or file does not exist, or cannot be read any more."""
+    """Error: the job, incident, node or file does not exist, or cannot be read any more."""
 
 
 class Conflict(ApiError):
-    """The action is not possible now: the job has ended, or its controller does not answer."""
+    """Error: the action is not possible now: the job has ended, or its controller does not respond."""
 
 
 class TooManyRequests(ApiError):
-    """The rate limit is reached. `retry_after_s`: seconds until the next call is allowed."""
+    """Error: the rate limit is reached. `retry_after_s`: seconds until the next call is allowed."""
 
 
 class NotReached(Exception):
-    """The server did not answer. The message is one line: the URL and the reason."""
+    """Error: the server did not respond. The message is one line: the URL and the reason."""
 
 
 _KINDS: dict[int, type[ApiError]] = {

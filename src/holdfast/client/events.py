@@ -1,4 +1,4 @@
-"""Parses a stream of server-sent events: lines in, documents out. Performs no I/O."""
+"""Parses a stream of server-sent events from lines into documents. Performs no I/O."""
 
 import msgspec
 
@@ -21,14 +21,14 @@ SILENCE_S = 60.0  # the server sends something every 15 s
 
 
 class Parser:
-    """A parser of one stream. `last_id`: the event to resume after when the connection is lost."""
+    """Parser of one stream of events. `last_id`: the event to resume after when the connection is lost."""
 
     def __init__(self) -> None:
         self.last_id = ""
         self._kind, self._data = "", list[str]()
 
     def feed(self, line: str) -> Live | None:
-        """Returns the event that this line completes, else None. Skips events of unknown kinds."""
+        """Returns the event that this line completes, otherwise None. Skips events of unknown kinds."""
         if line:
             field, _, value = line.partition(":")
             value = value.removeprefix(" ")

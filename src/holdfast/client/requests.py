@@ -35,7 +35,7 @@ def built(
 
 
 def answer(call: Call[Answer], response: httpx.Response) -> Answer:
-    """Decodes a response. raises: ApiError"""
+    """Decodes a response. Raises ApiError."""
     if response.status_code != 200:
         raise error_of(response.status_code, response.content, response.headers.get("retry-after", ""))
     return call.decoded(response.content)
@@ -43,7 +43,7 @@ def answer(call: Call[Answer], response: httpx.Response) -> Answer:
 
 def not_reached(url: str, error: httpx.HTTPError) -> NotReached:
     reason = str(error) or type(error).__name__
-    return NotReached(f"the server at {url} did not answer: {reason}")
+    return NotReached(f"the server at {url} did not respond: {reason}")
 
 
 def base(url: str) -> str:

@@ -1,4 +1,4 @@
-"""The blocking client."""
+"""Implements the blocking client of the server's API."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -72,7 +72,7 @@ class Client:
         cursor: str = "",
         limit: int = 100,
     ) -> JobsPage:
-        """Returns a page of jobs, the newest first.
+        """Returns a page of jobs, newest first.
 
         `label`: "key:value". `group`: "cause". `cursor`: `next` of the previous page.
         """
@@ -228,7 +228,7 @@ class Client:
         limit_s: float = 30.0,
         loose: bool = False,
     ) -> ExecResult:
-        """Runs a command on workers; None: on all. Groups equal answers."""
+        """Runs a command on workers (None: on all), and groups equal results."""
         chosen = None if workers is None else tuple(workers)
         body = ExecCommand(command=tuple(command), workers=chosen, limit_s=limit_s, loose=loose)
         return self._call(calls.exec_(job, body), limit_s + COMMAND_S)

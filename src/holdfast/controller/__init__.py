@@ -1,1 +1,3 @@
-"""The controller's loop: inbox, core, journal, engine."""
+"""Implements the controller of a job: its loop from events over decisions to orders, and what it does for
+many nodes.
+"""

@@ -1,6 +1,7 @@
-"""Routes calls (model.calls) between users and the agents of their nodes, and records which user ran which command.
+"""Routes calls (model.calls: commands, shells, stacks) between users and the agents of nodes, and logs who
+ran what.
 
-Keeps no output. Decides only whether a call is possible.
+It stores no output, and decides only whether a call is possible.
 """
 
 import shlex
@@ -56,9 +57,9 @@ NODES_NAMED_MAX = 8
 
 
 class JobNow(NamedTuple):
-    """The controller's view of the job. `ended`: how it ended, in words; empty while it runs.
+    """The job as the controller sees it. `ended`: how it ended, in words; empty while it runs.
 
-    `workers`: the node of each worker. `nodes`: with connected agents. `others`: further nodes of the job.
+    `workers`: node of each worker. `nodes`: nodes with connected agents. `others`: further nodes of the job.
     """
 
     job: str
@@ -70,7 +71,7 @@ class JobNow(NamedTuple):
 
 
 class _Call:
-    """A call under way. `open`: the nodes that have not said their last word, with their workers."""
+    """A call in progress. `open`: the nodes that have not sent their final result, with their workers."""
 
     def __init__(self, client: str, places: Iterable[CallPlace], is_terminal: bool) -> None:
         self.client = client
@@ -80,9 +81,12 @@ class _Call:
 
 
 class CallRelay:
-    """`now`: called at every call. `note`: writes a line to the record, with its kind: exec or shell. `silent_s`:
-    seconds since an agent's last message; agents send one every second. `carry_out`: does what a call asks of the job
-    itself, or raises ValueError with the reason; None: nothing can be asked of it.
+    """Router of calls between users and agents.
+
+    `now`: returns the job's current state. `note`: writes a line to the log, with its kind: exec or shell.
+    `silent_s`: returns seconds since an agent's last message; agents send one every second. `carry_out`:
+    carries out a request about the job itself, or raises ValueError with the reason; None: such requests are
+    refused.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class CallRelay:
         self._calls: dict[str, _Call] = {}
 
     def hear(self, peer: str, body: bytes) -> bool:
-        """Handles a message about calls. False if it is about something else."""
+        """Handles a message about calls. Returns False if it is about something else."""
         word = decode(body)
         if word is None:
             return is_call_word(body)
@@ -114,7 +118,7 @@ class CallRelay:
         return True
 
     def left(self, peer: str) -> None:
-        """Removes this peer, a client or an agent: it has disconnected."""
+        """Removes a client or an agent that has disconnected."""
         for name, call in list(self._calls.items()):
             if call.client == peer:
                 self._cancel(name, call)
@@ -122,7 +126,7 @@ class CallRelay:
                 self._answer_for(name, call, peer, "not-reached", "the connection to its agent was lost")
 
     def turn(self) -> None:
-        """Does periodic work. Call it about once a second."""
+        """Ends calls whose time has passed. To be called about once a second."""
         now_s = self._clock()
         for name, call in list(self._calls.items()):
             if call.until_s is None:  # a terminal: its user decides how long to wait
@@ -135,7 +139,7 @@ class CallRelay:
                     self._answer_for(name, call, node, "no-answer", why)
 
     def close(self, why: str) -> None:
-        """Ends all calls, because the job is over."""
+        """Ends all calls, because the job has ended."""
         for name, call in list(self._calls.items()):
             self._cancel(name, call)
             self._say(call.client, encode(CallRefused(call=name, why=why)))
@@ -211,7 +215,7 @@ class CallRelay:
                 self._answer_for(word.call, call, place.node, "not-reached", why)
 
     def _cancel(self, name: str, call: _Call, *, keep: bool = False) -> None:
-        """`keep`: the user waits for the outcome."""
+        """Cancels a call. `keep`: the user still waits for its result."""
         for node in call.open:
             self._say(node, encode(CancelCall(call=name)))
         if keep:
@@ -248,7 +252,10 @@ class CallRelay:
 def _places(
     now: JobNow, workers: tuple[int, ...] | None, nodes: tuple[str, ...] | None
 ) -> tuple[CallPlace, ...]:
-    """The places by worker, then nodes without one; each node once. raises: ValueError, with what to do instead"""
+    """Returns the places of a call: those of workers, then nodes without one, each node once.
+
+    Raises ValueError.
+    """
     if now.ended:
         raise ValueError(f"job {now.job} has ended ({now.ended}): no command can run beside it")
     worker_on = {node: worker for worker, node in now.workers.items()}
@@ -279,7 +286,7 @@ def _place(now: JobNow, node: str, worker: int | None) -> CallPlace:
 
 
 def _check(what: Program | Terminal | StackLook) -> None:
-    """raises: ValueError"""
+    """Raises ValueError if a command is too long or a time limit is invalid."""
     command = () if isinstance(what, StackLook) else what.command
     size_bytes = sum(len(word.encode("utf-8", "surrogateescape")) for word in command)
     if size_bytes > COMMAND_BYTES_MAX:
@@ -301,7 +308,9 @@ def _until_s(what: Program | Terminal | StackLook, now_s: float) -> float | None
 
 
 def _record(now: JobNow, word: AskCall, places: tuple[CallPlace, ...]) -> tuple[str, str]:
-    """`exec by root@login-1 on workers 0-3: nvidia-smi -q`, with secrets masked and without control characters."""
+    """Returns the log line of a call: `exec by root@login-1 on workers 0-3: nvidia-smi -q`, secrets
+    masked.
+    """
     workers = [place.worker for place in places if place.worker is not None]
     others = [place.node for place in places if place.worker is None]
     where = [f"worker{'s' if len(workers) > 1 else ''} {ranges(workers)}"] if workers else []

@@ -1,7 +1,7 @@
-"""Writes beside a worker's output how far its node's clock is ahead of the job's, so that lines of many nodes can be
-merged.
+"""Records beside a worker's output how far its node's clock is ahead of the job's clock, to merge lines of
+many nodes.
 
-Only if the difference matters, and only if the agent itself stamps the lines.
+It does so only if the difference matters, and only if the agent itself stamps the lines.
 """
 
 import os
@@ -18,7 +18,10 @@ WORTH_S = 0.05  # the follower stamps lines ten times a second
 
 
 class ClockNotes:
-    """`worker_dir`: of an attempt and a worker. `offset_s`: a node's clock minus the job's in seconds; None if unknown."""
+    """Writer of these clock notes. `worker_dir`: returns the folder of an attempt and a worker.
+
+    `offset_s`: returns a node's clock minus the job's in seconds; None if unknown.
+    """
 
     def __init__(
         self, worker_dir: Callable[[int, int], Path], offset_s: Callable[[str], float | None]
@@ -32,8 +35,9 @@ class ClockNotes:
     def turn(
         self, attempt: int, nodes: Mapping[int, str], at_s: float, without: Container[tuple[int, int]] = ()
     ) -> None:
-        """To be called once a second. `nodes`: by worker. `without`: (attempt, worker) whose lines the controller
-        stamps.
+        """Writes notes that have changed. To be called once a second. `nodes`: by worker.
+
+        `without`: (attempt, worker) pairs whose lines the controller stamps.
         """
         if attempt != self._attempt:
             self._attempt, self._noted = attempt, {}
@@ -51,7 +55,7 @@ class ClockNotes:
 
 
 def _is_written(path: Path, ahead_s: float) -> bool:
-    """False if the disk is full or the folder does not exist yet: the next turn tries again."""
+    """Writes a note. Returns False if that failed (full disk, missing folder); the next turn tries again."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.write_bytes(msgspec.json.encode(ClockNote(ahead_s=round(ahead_s, 3))))

@@ -1,8 +1,8 @@
-"""Finds out why an attempt on many nodes failed: queries all workers at once, waits by rule, makes one verdict.
+"""Diagnoses why an attempt on many nodes failed: requests evidence from all workers, and makes one verdict.
 
-The waiting rules are those of one machine (`core.verdict.patience`). A certain verdict waits only for evidence that is on
-its way; a complaint about other ranks waits for those ranks' own evidence; a silent worker delays the verdict only until
-its node counts as lost.
+The waiting rules are those of a single node (`core.verdict.patience`): a certain verdict waits only for
+evidence that is on its way; an error about other ranks waits for those ranks' evidence; a silent worker
+delays the verdict only until its node counts as lost.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ LOST_S = 1.0  # added to the silence after which a node is lost
 
 
 class Asked(Struct):
-    """A diagnosis under way. `nodes`, `evidence`: by worker; the last revision counts."""
+    """A diagnosis in progress. `nodes`, `evidence`: by worker; the last revision of evidence counts."""
 
     order: Diagnose
     since_s: float
@@ -53,7 +53,7 @@ class Asked(Struct):
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """A finished diagnosis, for the evidence bundle."""
+    """A finished diagnosis, from which the evidence bundle is written."""
 
     incident: int
     attempt: int
@@ -66,7 +66,10 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Concluding:
-    """`hang`: the hang of this attempt, if any. `save`: writes the evidence bundle."""
+    """The diagnosis of attempts on many nodes. `hang`: returns the hang of this attempt, if any.
+
+    `save`: writes the evidence bundle.
+    """
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class Concluding:
         ]
 
     def heard(self, event: AnyEvent) -> None:
-        """Handles an event of the core."""
+        """Processes an event of the core."""
         match event:
             case RankStarted():
                 self._workers[event.rank] = event.worker
@@ -194,7 +197,7 @@ class Concluding:
         return failure
 
     def _verdict(self, asked: Asked, first: Verdict) -> Verdict:
-        """The verdict from all evidence. An internal error must not delay the job."""
+        """Returns the verdict from all evidence; after an internal error, the verdict without log lines."""
         evidence = tuple(asked.evidence.values())
         try:
             search = joined_search(evidence, asked.nodes)

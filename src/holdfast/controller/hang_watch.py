@@ -1,7 +1,7 @@
 """Detects hangs over all ranks of a job on many nodes.
 
-Agents send samples; the pure detectors judge the ranks of all workers together. When they find a hang, all workers are
-asked for stacks and flight records, which a thread joins. Never blocks.
+Agents send samples; the detectors in `core` judge the ranks of all workers together. When they find a hang,
+stacks and flight records are requested from all workers, and a thread compares them. Never blocks.
 """
 
 import threading
@@ -29,7 +29,10 @@ TOLD_AGAIN_S = 10.0  # repeats which stacks to sample, for agents that were away
 
 
 class Look(Struct):
-    """A query for stacks and flight records. `answers`: by worker. `result`: of joining them."""
+    """A request for stacks and flight records of all workers. `answers`: by worker.
+
+    `result`: the hang after comparing them.
+    """
 
     number: int
     attempt: int
@@ -42,7 +45,7 @@ class Look(Struct):
 
 
 class HangWatching:
-    """`note`: receives findings, as kind and text."""
+    """Hang detector of a job on many nodes. `note`: receives findings, as kind and text."""
 
     def __init__(
         self,
@@ -73,16 +76,16 @@ class HangWatching:
 
     @property
     def samples(self) -> tuple[RankSample, ...]:
-        """The last sample of each rank."""
+        """Returns the last sample of each rank."""
         return tuple(sample for report in self._last.values() for sample in report.ranks)
 
     @property
     def is_looking(self) -> bool:
-        """True while a hang, or a suspected one, is examined."""
+        """Returns True while a hang, or a suspected one, is examined."""
         return self._look is not None or self.hang is not None
 
     def sampled(self, node: str, report: Sampled) -> None:
-        """Takes samples of one worker. `report`: in the job's time."""
+        """Adds the samples of one worker, with times of the job's clock."""
         self._turn_to(self._worker_group.roster.team.attempt)
         if report.attempt != self._attempt or self._worker_group.roster.team.nodes.get(report.worker) != node:
             return
@@ -103,7 +106,7 @@ class HangWatching:
         look.waits_for.discard(report.worker)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Call it once a second. Starts to judge all ranks; `go_on` does the work in pieces."""
+        """Starts to judge all ranks; `go_on` continues in small steps. To be called once a second."""
         self._turn_to(self._worker_group.roster.team.attempt)
         if self._is_settled:
             self._used.clear()
@@ -116,11 +119,11 @@ class HangWatching:
 
     @property
     def is_busy(self) -> bool:
-        """True if there is work for `go_on`."""
+        """Returns True if there is work for `go_on`."""
         return self._judging is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """Does one piece of the started work, about 10 ms."""
+        """Does one step of the work that `tick` has started, about 10 ms."""
         self._turn_to(self._worker_group.roster.team.attempt)
         judging, self._judging = self._judging, None  # the caller reports an exception in it
         if judging is None or self._is_settled:
@@ -136,7 +139,7 @@ class HangWatching:
 
     @property
     def _is_settled(self) -> bool:
-        """There is nothing to judge: the attempt is ending, or its hang is known."""
+        """Returns True if there is nothing to judge: the attempt is ending, or its hang is known."""
         team = self._worker_group.roster.team
         return team.over or team.stop_asked or self.hang is not None or not self._last
 
@@ -152,7 +155,7 @@ class HangWatching:
     # Judging ----------------------------------------------------------------------------------------------
 
     def _judge(self, at_s: float) -> Sliced[Hang | None]:
-        """Judges by the samples known when it began."""
+        """Judges all ranks by the samples that were known when it started."""
         fresh = self._fresh(at_s)
         samples = self._samples_of(fresh, at_s)
         if not samples:
@@ -184,7 +187,9 @@ class HangWatching:
         return found
 
     def _fresh(self, at_s: float) -> dict[int, Sampled]:
-        """The reports of workers that are connected now; old samples of silent ones do not count."""
+        """Returns the reports of workers that are connected now; old samples of silent workers do not
+        count.
+        """
         exited = self._worker_group.roster.team.exited
         return {
             worker: report
@@ -193,7 +198,7 @@ class HangWatching:
         }
 
     def _samples_of(self, fresh: dict[int, Sampled], at_s: float) -> list[RankSample]:
-        """The samples of all ranks; those of a worker whose command has ended count as gone."""
+        """Returns the samples of all ranks; those of a worker whose command has ended count as ended."""
         exited = self._worker_group.roster.team.exited
         samples: list[RankSample] = []
         for worker, report in fresh.items():
@@ -207,7 +212,9 @@ class HangWatching:
         return samples
 
     def _whom_to_sample(self, at_s: float) -> list[Act]:
-        """Tells agents which stacks to sample, on changes and at intervals, because messages are not kept."""
+        """Requests stack samples from agents, on changes and at intervals, because such messages may be
+        lost.
+        """
         wanted: dict[str, list[int]] = {}
         ranks = hang.to_sample(self.watch)
         if ranks:
@@ -273,7 +280,9 @@ class HangWatching:
         return [Tell(told), *(Forget(node, self._look_id) for node in nodes)]
 
     def _join(self, look: Look, stalled_s: float) -> None:
-        """Runs in a thread, because the records of thousands of ranks take a while."""
+        """Compares stacks and flight records in a thread, because those of thousands of ranks take a
+        while.
+        """
         try:
             look.result = self._concluded(look.found, list(look.answers.values()), stalled_s)
         except Exception as error:  # noqa: BLE001 - the hang is reported without it, never delayed

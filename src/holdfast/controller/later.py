@@ -1,7 +1,7 @@
-"""Queues low-priority reports from agents, samples and pieces of logs, until nothing else is due.
+"""Queues low-priority reports of agents (samples, pieces of logs) until no other report is due.
 
-A finding is processed before thousands of waiting samples of other peers, but after the earlier reports of its own peer,
-so that each stream keeps its order; only steps overtake. The caller bounds the queue: see `is_full`.
+A finding is processed before thousands of waiting samples of other agents, but after earlier reports of its
+own agent, so that each stream keeps its order; only steps overtake. The caller limits the queue by `is_full`.
 """
 
 import select
@@ -14,7 +14,7 @@ BYTES_MAX = 4 << 20  # half a second of samples of 16,384 ranks; older ones woul
 
 
 class Later:
-    """Takes peers in turn, and the entries of each peer in order."""
+    """Queue of low-priority reports that serves agents in turn, and the reports of each in order."""
 
     def __init__(self) -> None:
         self._of: dict[str, deque[Entry]] = {}  # by peer, longest waiting first
@@ -25,7 +25,7 @@ class Later:
 
     @property
     def is_full(self) -> bool:
-        """True if entries must be taken before more are put."""
+        """Returns True if reports must be taken before more are put."""
         return self._bytes > BYTES_MAX
 
     def put(self, entry: Entry) -> None:
@@ -37,11 +37,11 @@ class Later:
         self._bytes += len(entry.body)
 
     def waits(self, peer: str) -> bool:
-        """True if an entry of this peer is queued."""
+        """Returns True if a report of this agent is queued."""
         return peer in self._of
 
     def take(self, peer: str | None = None) -> Entry | None:
-        """The next entry, of any peer or of this one; None if there is none."""
+        """Returns the next report, of any agent or of this one; None if there is none."""
         peer = next(iter(self._of), None) if peer is None else peer
         if peer is None or peer not in self._of:
             return None
@@ -54,7 +54,7 @@ class Later:
 
 
 def is_readable(channels: Sequence[int]) -> bool:
-    """Whether one of these descriptors is readable now."""
+    """Returns True if one of these descriptors is readable now."""
     poll = select.poll()
     for channel in channels:
         poll.register(channel, select.POLLIN)

@@ -1,7 +1,8 @@
-"""Feeds events to the core, writes them to the journal, and executes the core's orders.
+"""Implements the controller's loop: passes events to the core, journals decisions, and has their orders
+carried out.
 
-Journal first, then act: an order is recorded before it is carried out, so a controller that dies may repeat an order but
-never loses one.
+An order is journaled before it is carried out, so a controller that dies may repeat an order but never loses
+one.
 """
 
 from collections import deque
@@ -24,13 +25,19 @@ NO_ORDERS = b"[]"
 
 
 class Engine(Protocol):
-    """Executes orders. Results arrive later as events; executing an order twice does no harm."""
+    """Interface that carries out orders.
+
+    Results arrive later as events; carrying out an order twice does no harm.
+    """
 
     def carry_out(self, order: AnyOrder) -> None: ...
 
 
 class Record(Protocol):
-    """Keeps rows. Never raises: a record that cannot be written must not stop the training."""
+    """Interface that stores journal rows.
+
+    Never raises: a journal that cannot be written must not stop the training.
+    """
 
     def record(self, row: Row) -> None: ...
 
@@ -38,7 +45,10 @@ class Record(Protocol):
 
 
 class Controller:
-    """One job's loop. An engine may call `handle` while it carries an order out: the event is then queued."""
+    """The loop of one job.
+
+    An engine may call `handle` while it carries out an order; the event is then queued.
+    """
 
     def __init__(
         self,
@@ -81,7 +91,7 @@ class Controller:
 
 
 def worth_keeping(state: State, event: AnyEvent, decision: Decision) -> bool:
-    """False for a tick that changed nothing: a replay without it gives the same state."""
+    """Returns False for a tick that changed nothing, which a replay does not need."""
     return type(event).__name__ != "Tick" or decision.state is not state or bool(decision.orders)
 
 
@@ -97,9 +107,9 @@ def row_of(event: AnyEvent, decision: Decision) -> Row:
 
 
 def replay(rows: Iterable[RawEntry], policy: Policy, state: State | None = None) -> State:
-    """The state after the journal's rows, computed by deciding all of them again.
+    """Returns the state after the journal's rows, computed by repeating all decisions.
 
-    Skips events of a kind that this version does not know: a newer one wrote them.
+    Events of a kind that this version does not know, because a newer one wrote them, are skipped.
     """
     state = state if state is not None else State()
     read = _EVENTS.decode
@@ -115,7 +125,10 @@ def replay(rows: Iterable[RawEntry], policy: Policy, state: State | None = None)
 def decisions(
     rows: Iterable[RawEntry], policy: Policy, state: State | None = None
 ) -> Iterable[tuple[AnyEvent, Decision]]:
-    """Each event with its decision, for views of the journal. `state`: before the first row, where that is not row 1."""
+    """Yields each event of a journal with its decision.
+
+    `state`: the state before the first row, if that is not row 1.
+    """
     state = state or State()
     for row in rows:
         try:

@@ -1,6 +1,6 @@
 """Converts times of nodes to the job's clock; wall clocks of nodes may differ by hours.
 
-Converted times never lie in the future, and the events of a job never go back in time.
+Converted times are never in the future, and the events of a job never go back in time.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,10 @@ SAME_S = 0.005  # smaller offsets count as zero: the link measures no better
 
 
 class NodeTimes:
-    """`clock`: the job's. `offset_s`: a node's clock minus this machine's; None if not measured yet."""
+    """Converter of node times. `clock`: the job's.
+
+    `offset_s`: returns a node's clock minus this one's; None if unknown yet.
+    """
 
     def __init__(self, clock: Callable[[], float], offset_s: Callable[[str], float | None]) -> None:
         self._clock = clock
@@ -24,13 +27,13 @@ class NodeTimes:
         self._last_s = float("-inf")
 
     def of_event(self, node: str, event: AnyEvent) -> AnyEvent:
-        """The event with the job's time, no earlier than any event before."""
+        """Returns the event with a time of the job's clock, no earlier than any previous event."""
         at_s = min(self._clock(), event.at_s - self._of(node, event.at_s))
         self._last_s = max(self._last_s, at_s)
         return replace(event, at_s=self._last_s)
 
     def not_before(self, at_s: float) -> None:
-        """Later events get at least this time."""
+        """Sets a minimum time for later events."""
         self._last_s = max(self._last_s, at_s)
 
     def of_samples(self, node: str, report: Sampled) -> Sampled:
@@ -50,8 +53,8 @@ class NodeTimes:
         )
 
     def of_records(self, node: str, report: RecordsTold) -> RecordsTold | None:
-        """Records in the job's time; None if the node's clock offset is not measured yet, so that its ranks cannot
-        be compared with others.
+        """Returns flight record times in the job's clock; None if the node's offset is unknown, so they
+        are not comparable.
         """
         ahead_s = self._offset_s(node)
         if ahead_s is None:
@@ -65,7 +68,7 @@ class NodeTimes:
         return replace(report, failure=_failure(report.failure, ahead_s)) if ahead_s else report
 
     def _of(self, node: str, told_s: float) -> float:
-        """Seconds by which its clock is ahead. If not measured yet, as if the report were of now."""
+        """Returns by how many seconds a node's clock is ahead; if unknown, as if the report were from now."""
         offset_s = self._offset_s(node)
         if offset_s is None:
             return told_s - self._clock()

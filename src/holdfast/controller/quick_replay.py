@@ -1,8 +1,8 @@
-"""Replays a journal into a story, batching runs of steps, which are most entries of a long journal.
+"""Replays a journal quickly: runs of step events, most entries of a long journal, are processed in one batch.
 
-A step of a training job without an open incident only raises the job's step. A run of such steps needs one new state
-instead of one per entry. The story equals that of `decisions` and `Story.hear`, which
-tests/controller/test_quick_replay.py proves.
+A step of a training job without an open incident only raises the job's step, so a run of them needs one new
+state. The result equals that of `decisions` and `Story.hear`, as tests/controller/test_quick_replay.py
+verifies.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ _RUN_MAX = 4096  # steps per batch
 
 
 class QuickReplay:
-    """Replays entries into `story`. `told`: receives each line of the log with the seq of its entry."""
+    """Replay of journal entries into `story`. `told`: receives each log line with the number of its entry."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class QuickReplay:
             self._told(seq, line)
 
     def _only_counts_steps_of(self) -> int:
-        """Returns the attempt whose next steps only raise the job's step; 0: none."""
+        """Returns the attempt whose next steps only raise the job's step; 0 if there is none."""
         job, phase = self.story.state.job, self.story.state.phase
         if not isinstance(phase, Running) or job.incident is not None:
             return 0
@@ -81,7 +81,7 @@ class QuickReplay:
 
 
 def _step(body: bytes) -> StepReached | None:
-    """Returns the step event; None if the entry is an event of another kind."""
+    """Returns the step event of an entry; None if it is an event of another kind."""
     try:
         return _STEP.decode(body)
     except msgspec.ValidationError:

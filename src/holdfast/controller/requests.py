@@ -1,6 +1,6 @@
-"""Carries out what is asked of a job itself: a stop, a restart, a remark on an incident, alerts to record. Each becomes an event.
+"""Carries out requests of users about a job. Each request becomes an event.
 
-The core decides what comes of it, and the journal keeps who asked.
+Requests are to stop, to restart, to record a remark on an incident, and to record alerts.
 """
 
 import signal
@@ -25,8 +25,10 @@ TEXT_CHARACTERS_MAX = 2_000
 
 
 class Requests:
-    """`pass_on`: sends a signal to the command. `grace_s`: how long it may then take to end by itself. `notes`: the alerts
-    that the journal has already.
+    """Handler of requests about a job. `pass_on`: sends a signal to the command.
+
+    `grace_s`: how long the command may then take to end by itself. `notes`: the alerts that the journal
+    already contains.
     """
 
     def __init__(
@@ -42,7 +44,10 @@ class Requests:
         self._grace_s, self._pass_on = grace_s, pass_on
 
     def carry_out(self, word: AnyRequest) -> tuple[bool, str]:
-        """Whether it changed something, and one line about it. raises: ValueError, with the reason why not"""
+        """Carries out a request. Returns whether it changed something, and one line about it.
+
+        Raises ValueError with the reason.
+        """
         by = plain(word.by, BY_CHARACTERS_MAX)
         if not by:
             raise ValueError("the request does not say who asks")
@@ -129,7 +134,7 @@ def noted(note: AlertNote, by: str, at_s: float) -> FindingNoted:
 
 
 def remark(word: AskRemark, by: str, at_s: float) -> IncidentAcknowledged | VerdictCorrected:
-    """The event that keeps it."""
+    """Returns the event that records a remark on an incident."""
     text = plain(word.text)
     if word.category:
         category = plain(word.category, BY_CHARACTERS_MAX)
@@ -144,6 +149,6 @@ def remark_done(word: AskRemark) -> str:
 
 
 def plain(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-    """In one line, without control characters: it goes to the log as it is."""
+    """Returns a text as one line without control characters, for the log."""
     shown = (one if one.isprintable() else " " for one in text[:characters_max])
     return " ".join("".join(shown).split())

@@ -19,7 +19,7 @@ APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 class _File(Struct):
-    """The copy of a file. `source_end`: how many bytes of the source it has. `index`: of a log."""
+    """The copy of a file. `source_end`: how many bytes of the source it has. `index`: time index of a log."""
 
     path: str
     source_end: int
@@ -28,8 +28,12 @@ class _File(Struct):
 
 
 class ShippedFiles:
-    """`folder`: the job's. `clock`: the job's; log lines are stamped on arrival. `workers`: (attempt, worker) that sent
-    files. `open_max`: files open at a time; None: as many as this process can spare.
+    """Writer of files that agents send. `folder`: the job's.
+
+    `clock`: the job's; log lines are stamped on arrival.
+
+    `workers`: (attempt, worker) pairs that sent files. `open_max`: maximum number of open files; None means
+    as many as this process can spare.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], open_max: int | None = None) -> None:
@@ -48,7 +52,7 @@ class ShippedFiles:
             self._close_one()
 
     def take(self, report: Shipped) -> str:
-        """Writes a piece of a file. Returns the reason if that failed; else empty."""
+        """Writes a piece of a file. Returns the error if that failed; empty otherwise."""
         try:
             file = self._files.get((report.attempt, report.worker, report.name))
             if file is None:
@@ -76,7 +80,10 @@ class ShippedFiles:
         return file
 
     def _append(self, file: _File, report: Shipped) -> None:
-        """Appends data. Files stay open up to a limit: a large job has more logs than a process may open."""
+        """Appends data.
+
+        Files stay open up to a limit, because a large job has more logs than a process may open.
+        """
         data = report.data[max(0, file.source_end - report.offset) :]
         if not data:
             return

@@ -1,8 +1,8 @@
-"""Finds slow ranks of a job over all nodes, during training.
+"""Detects slow ranks of a job over all nodes, during training.
 
-Agents report for each rank: its progress in collectives, its logged steps, how long control groups throttled it and, on
-request, when it entered its collectives. The same pure comparison as on one machine names the rank or node that the others
-wait for. Never blocks; an internal error switches it off for the attempt.
+Agents report for each rank its progress in collectives, its logged steps, CPU throttling of its cgroups and,
+on request, when it entered its collectives. The comparison in `core`, which is the same as on a single node,
+names the rank or node that the others wait for. Never blocks; an internal error disables it for the attempt.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ NEWS_MAX = 200  # lines of one kind in one attempt
 
 
 class Fetch(Struct):
-    """A request for flight records. `waits_for`: workers that have not answered."""
+    """A request for flight records. `waits_for`: workers that have not responded."""
 
     since_s: float
     waits_for: set[int]
@@ -42,7 +42,10 @@ class Fetch(Struct):
 
 
 class StragglersWatching:
-    """`is_looking`: whether a hang is being examined: a rank that hangs is not slow."""
+    """Detector of slow ranks of a job on many nodes.
+
+    `is_looking`: returns whether a hang is examined; hung is not slow.
+    """
 
     def __init__(self, worker_group: WorkerGroup, is_looking: Callable[[], bool] = lambda: False) -> None:
         self._worker_group = worker_group
@@ -69,11 +72,11 @@ class StragglersWatching:
 
     @property
     def now(self) -> tuple[Straggler, ...]:
-        """The stragglers now."""
+        """Returns the current stragglers."""
         return self._watch.told if self._watch is not None else ()
 
     def sampled(self, node: str, report: Sampled) -> None:
-        """Takes samples of one worker. `report`: in the job's time."""
+        """Adds the samples of one worker, with times of the job's clock."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
@@ -87,7 +90,7 @@ class StragglersWatching:
         self._throttled |= report.throttled_s
 
     def records(self, node: str, report: RecordsTold) -> None:
-        """Takes flight records of one worker. `report`: in the job's time."""
+        """Adds the flight records of one worker, with times of the job's clock."""
         fetch = self._fetch
         if fetch is None or report.attempt != self._attempt:
             return
@@ -99,7 +102,7 @@ class StragglersWatching:
             fetch.answers.append(report)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Call it once a second. Starts to compare all ranks; `go_on` does the work in pieces."""
+        """Starts to compare all ranks; `go_on` continues in small steps. To be called once a second."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
@@ -112,11 +115,11 @@ class StragglersWatching:
 
     @property
     def is_busy(self) -> bool:
-        """True if there is work for `go_on`."""
+        """Returns True if there is work for `go_on`."""
         return self._comparing is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """Does one piece of the started work, about 10 ms."""
+        """Does one step of the work that `tick` has started, about 10 ms."""
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
@@ -136,7 +139,9 @@ class StragglersWatching:
     # Comparing --------------------------------------------------------------------------------------------
 
     def _compare(self, new: Sequence[Sampled], at_s: float) -> Sliced[list[Act]]:
-        """Compares only while all ranks train: at a start, or while ranks wait for a dead one, times mean nothing."""
+        """Compares ranks only while all train; at a start, or while ranks wait for a dead one, their times
+        mean nothing.
+        """
         if not self._all_train(at_s):
             return []
         watch = self._watched()
@@ -174,7 +179,7 @@ class StragglersWatching:
         return self._trains and not any(rank.state in GONE_STATES for one in reports for rank in one.ranks)
 
     def _watched(self) -> StragglerWatch:
-        """The comparison; begins again if the number of ranks has changed."""
+        """Returns the comparison; it starts over if the number of ranks has changed."""
         ranks = sum(len(one.ranks) for one in self._last.values())
         if self._watch is None or ranks != len(self._nodes):
             homes = self._worker_group.roster.team.nodes

@@ -1,7 +1,8 @@
-"""Connects a job's controller with its nodes: link, node engine and the pure group of workers.
+"""Connects a job's controller with its nodes: the link to agents, the node engine, and the worker group in
+`core`.
 
-Takes orders of the core in `carry_out`, and messages from agents, link and engine in `turn`. A report is acknowledged only
-once its outcome is in the journal: until then its agent keeps it.
+It carries out orders of the core in `carry_out`, and processes messages of agents and engine in `turn`. A
+report is acknowledged only once its outcome is in the journal; until then its agent keeps it.
 """
 
 from collections import deque
@@ -86,7 +87,11 @@ _HELLOS = msgspec.msgpack.Decoder(AgentHello)
 
 
 class WorkerGroupEngine:
-    """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True if all is written."""
+    """The engine of `controller.loop` for a job on many nodes.
+
+    `emit`: passes an event to the controller. `flush`: writes the journal, and returns True if everything is
+    written.
+    """
 
     def __init__(
         self,
@@ -153,7 +158,7 @@ class WorkerGroupEngine:
         self._do(self.worker_group.order(order, at_s))
 
     def resume(self, job: Job) -> None:
-        """Resumes from the journal's state `job`: the core repeats the orders that are under way."""
+        """Resumes from the journal's state `job`; the core then repeats the orders in progress."""
         self._is_anew = self.worker_group.is_moved
         acts = self.worker_group.resume(job, self._clock())
         self.emit(ControllerResumed(at_s=self._clock()))
@@ -171,7 +176,10 @@ class WorkerGroupEngine:
         return [self.link.fileno(), *self._engine.channels()]
 
     def turn(self) -> None:
-        """Processes what has arrived, urgent messages first. Never blocks, and works for a fraction of a second at most."""
+        """Processes what has arrived, urgent messages first.
+
+        Never blocks, and works for a fraction of a second at most.
+        """
         self._arrived.extend(self.link.turn())
         while self._arrived:  # after an exception the next turn continues
             arrived = self._arrived.popleft()
@@ -199,7 +207,7 @@ class WorkerGroupEngine:
                 self.link.recorded(stream, seq)
 
     def _look_on(self, at_s: float) -> None:
-        """Continues what a tick has begun, for at most `SLICE_S` while others wait."""
+        """Continues what a tick has started, for at most `SLICE_S` while other work waits."""
         until_s = self._clock() + SLICE_S
         for part in (self.parts.hangs, self.parts.stragglers):
             while part is not None and part.is_busy and not self._is_enough(until_s):
@@ -214,12 +222,12 @@ class WorkerGroupEngine:
                 return
 
     def _is_enough(self, until_s: float) -> bool:
-        """Whether the time is over and other work waits."""
+        """Returns True if the time has passed and other work waits."""
         at_s = self._clock()
         return at_s > until_s and (at_s > until_s + ALONE_S or is_readable(self.channels()))
 
     def _take_of(self, peer: str) -> None:
-        """Processes all earlier reports of this peer."""
+        """Processes all earlier reports of this agent."""
         while self._later.waits(peer) and (entry := self._later.take(peer)) is not None:
             self._entry(entry, self._clock())
 
@@ -275,7 +283,7 @@ class WorkerGroupEngine:
         self._do(self.worker_group.joined(hello, joined.address, at_s))
 
     def _entry(self, entry: Entry, at_s: float) -> None:
-        """Processes an entry, in its peer's order unless it may overtake."""
+        """Processes an entry, in its agent's order unless it may overtake."""
         try:
             report = _REPORTS.decode(entry.body)
         except UNREADABLE as error:
@@ -310,7 +318,7 @@ class WorkerGroupEngine:
         self._heard[stream] = max(seq, self._heard.get(stream, 0))
 
     def _seen(self, peer: str, report: Sampled | RecordsTold | Looked | WorkerEvidence | Shipped) -> None:
-        """Passes a report to the part that processes it."""
+        """Passes a report to the component that processes it."""
         match report:
             case Sampled():
                 samples = self._times.of_samples(peer, report)
@@ -351,7 +359,7 @@ class WorkerGroupEngine:
     # Acts -------------------------------------------------------------------------------------------------
 
     def _do(self, acts: Sequence[Act]) -> None:
-        """In their order; nothing leaves before what it rests on is written down."""
+        """Carries out acts in their order; nothing is sent before the journal has what it is based on."""
         for act in acts:
             match act:
                 case Tell(event=event):
@@ -387,7 +395,9 @@ class WorkerGroupEngine:
     # Isolation --------------------------------------------------------------------------------------------
 
     def _heed_others(self, at_s: float) -> None:
-        """Which nodes must not be used, by the word of people and of other jobs; and which they have given back."""
+        """Updates which nodes users and other jobs have excluded, and reports those that they have
+        released.
+        """
         shunned = self.parts.shunned()
         for name in sorted(self.worker_group.shunned - shunned):
             node = self.worker_group.roster.nodes.get(name)
@@ -397,7 +407,7 @@ class WorkerGroupEngine:
         self.worker_group.shunned = shunned
 
     def _set_aside(self, node: str, reason: str) -> None:
-        """Where too many were isolated of late the job goes on without: elsewhere if it can, else there once more."""
+        """Isolates a node; if too many were isolated recently, it is only avoided if possible."""
         why_not = self.parts.why_not_isolate(node, reason)
         if not why_not:
             self._engine.isolate(node, reason)
@@ -409,11 +419,11 @@ class WorkerGroupEngine:
         self.emit(NodeReleased(at_s=at_s, node=node))
 
     def decided(self, event: AnyEvent) -> None:
-        """Records that the core has processed this event: later events never get an earlier time."""
+        """Records that the core has processed an event: later events never get an earlier time."""
         self._times.not_before(event.at_s)
 
     def note(self, finding: str, text: str, key: str = "") -> None:
-        """Writes a note to the log; at most one a minute for the same `key`."""
+        """Writes a note to the log, at most one a minute for the same `key`."""
         at_s = self._clock()
         key = f"{finding}:{key}"
         if at_s - self._said_s.get(key, float("-inf")) < TOLD_AGAIN_S:

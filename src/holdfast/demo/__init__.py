@@ -1,1 +1,1 @@
-"""The training that `holdfast demo` runs. A script of its own: Holdfast does not import it."""
+"""Contains the training script that `holdfast demo` runs. Holdfast does not import it."""

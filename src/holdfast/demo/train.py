@@ -1,6 +1,6 @@
-"""The demo's training: a small real model under DDP, resuming from checkpoints, with injected faults.
+"""Trains a small model with DDP for the demo, resuming from checkpoints, with injected faults.
 
-The demo runs it under torchrun. It uses nothing of Holdfast. Data, model and order of steps depend on the step number
+It runs under torchrun and uses nothing of Holdfast. Data, model and order of steps depend on the step number
 alone, so a run that is interrupted and resumed ends with the same loss as an uninterrupted one.
 """
 
@@ -67,7 +67,7 @@ def read_options() -> argparse.Namespace:
 
 
 def batch(step: int, teacher: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's batch at this step: inputs (32, 64), labels (32,)."""
+    """Returns this rank's batch at a step: inputs (32, 64), labels (32,)."""
     dice = torch.Generator().manual_seed(step * dist.get_world_size() + dist.get_rank())
     inputs = torch.randn(BATCH, FEATURES, generator=dice)
     return inputs, (inputs @ teacher).argmax(dim=1)
@@ -104,7 +104,7 @@ def suffer(options: argparse.Namespace, step: int) -> None:
 
 
 def is_first_time(folder: Path, fault: str) -> bool:
-    """True the first time: each fault is injected once in the life of the job; a file records it."""
+    """Returns True the first time: each fault is injected once in the life of the job; a file records it."""
     try:
         with (folder / f"fault-{fault.replace(':', '-')}").open("x") as file:
             file.write(json.dumps({"fault": fault, "time": time.time()}))

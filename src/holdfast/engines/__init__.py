@@ -1,1 +1,3 @@
-"""Engines execute the core's orders: local, slurm, kubernetes. Each provides nodes and places workers."""
+"""Implements the engines (local, slurm, kubernetes), which provide nodes and carry out the core's orders
+about them.
+"""

@@ -1,4 +1,5 @@
-"""Defines the interface of a multi-node engine, which provides nodes, starts agents on them and reports their state.
+"""Defines the interface of a multi-node engine, which provides nodes, starts agents on them and reports their
+state.
 
 It does not place workers on nodes: core/workers/group.py does, among the connected agents.
 """
@@ -15,15 +16,15 @@ IN_USE = 4  # exit code of an agent that finds another agent of the job on its n
 
 
 class EngineRefused(Exception):
-    """The engine cannot do what was requested. The message says why, and what would work."""
+    """Error: the engine cannot do what was requested. The message says why, and what would work."""
 
 
 class JobPlace(Struct, frozen=True, kw_only=True):
     """What an agent needs to find its controller.
 
-    `folder`: the job's; `controller.json` (where the controller listens) and `secret` (mode 600) are in it.
-    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder. `fingerprint`: of its
-    certificate; empty: no TLS.
+    `folder`: the job's, with `controller.json` (where the controller listens) and `secret` (mode 600).
+    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder.
+    `fingerprint`: of its certificate; empty means no TLS.
     """
 
     job: str
@@ -34,51 +35,61 @@ class JobPlace(Struct, frozen=True, kw_only=True):
 
 
 class NodeEngine(Protocol):
-    """No method waits: answers and news come later, from `turn`. Every call may be repeated without harm.
+    """Interface of a multi-node engine. No method blocks: results and news come later, from `turn`.
 
-    A scheduler that does not answer never fails the job: the engine emits an EngineNote and asks again.
+    Calls may be repeated.
+
+    A scheduler that does not respond never fails the job: the engine emits an EngineNote and asks again.
     """
 
     port: int  # at which the controller listens; 0: any free one
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes of the job, spares included, by their agents' names."""
+        """Returns all nodes of the job, including spares, by their agents' names."""
 
     def listen(self, folder: Path) -> Sequence[str]:
-        """The addresses of this machine at which nodes reach a controller of the job with this folder.
+        """Returns the addresses of this machine at which nodes reach the controller of the job with this
+        folder.
 
-        Called once, before `begin`, whose `place` then holds the ports. raises: EngineRefused
+        Called once, before `begin`, whose `place` then has the ports. Raises EngineRefused.
         """
 
     def begin(self, place: JobPlace) -> None:
-        """Starts an agent on every node that does not run one yet. raises: EngineRefused"""
+        """Starts an agent on every node that does not run one yet. Raises EngineRefused."""
 
     def turn(self) -> Sequence[AnyNews]:
-        """The news since the last call. Called ten times a second; never blocks."""
+        """Returns the news since the last call. Called ten times a second; never blocks."""
 
     def channels(self) -> list[int]:
-        """Descriptors that become readable when `turn` has news; may be empty."""
+        """Returns descriptors that become readable when `turn` has news; may be empty."""
 
     def agent_again(self, node: str) -> None:
         """Starts another agent on a node whose agent is gone. It reattaches to what still runs there."""
 
     def ask(self, node: str) -> None:
-        """Queries the state of a node. Answer: NodeAlive or NodeDown; none while the scheduler does not know."""
+        """Queries the state of a node.
+
+        News: NodeAlive or NodeDown; none while the scheduler does not know.
+        """
 
     def lost(self, node: str, reason: str) -> None:
-        """The controller counts the node as lost: its worker runs elsewhere. The engine may have it replaced."""
+        """Reports that the controller counts the node as lost: its worker runs elsewhere.
+
+        The engine may have it replaced.
+        """
 
     def returned(self, node: str) -> None:
-        """A lost node is used again."""
+        """Reports that a lost node is used again."""
 
     def isolate(self, node: str, reason: str) -> None:
-        """Keeps the node from being used. Answer: SetAside."""
+        """Keeps the node from being used. News: SetAside."""
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
-        """Requests nodes, because too few healthy ones are left for `workers`; may move the whole job elsewhere.
+        """Requests nodes, because too few healthy ones are left for `workers`; may move the whole job
+        elsewhere.
 
-        Answers: NodeReady for each new node, EndAsked if the whole job moves, or NoMoreNodes.
+        News: NodeReady for each new node, EndAsked if the whole job moves, or NoMoreNodes.
         """
 
     def remake(self, attempt: int) -> bool:
@@ -87,17 +98,22 @@ class NodeEngine(Protocol):
         """
 
     def signalled(self, number: int) -> bool:
-        """Handles a signal to the controller's process. Returns True if the engine can say why: EndAsked then
-        follows within 3 s.
+        """Handles a signal to the controller's process. Returns True if the engine can find the reason.
+
+        EndAsked then follows within 3 s.
         """
 
     def is_to_end(self) -> bool:
-        """A process of the job got a signal to end on its node. Returns True if the engine can say whether the
-        scheduler sent it: EndAsked or JobGoesOn then follows, within 3 s if the scheduler answers.
+        """Handles a signal to end that a process of the job received on its node.
+
+        Returns True if the engine can find whether the scheduler sent it: EndAsked or JobGoesOn then follows,
+        within 3 s if the scheduler responds.
         """
 
     def agents_end_with(self, code: int) -> int:
-        """The exit code of agents when the job ends with `code`: a scheduler may restart those that are not 0."""
+        """Returns the exit code of agents when the job ends with `code`, because a scheduler may restart
+        those that are not 0.
+        """
 
     def end(self, code: int) -> None:
         """Cleans up after the job: ends remaining agents and releases what the engine holds for it."""

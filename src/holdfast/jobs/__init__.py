@@ -1,1 +1,3 @@
-"""Finds and opens jobs from outside: their location, their record, and the connection to a running one."""
+"""Finds and opens jobs from other processes: their folder, their journal, and the connection to a running
+controller.
+"""

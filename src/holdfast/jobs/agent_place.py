@@ -1,7 +1,9 @@
-"""Finds the controller of an agent from the agent's environment. Starts nothing.
+"""Determines from an agent's environment which job it belongs to, and where its controller is.
 
-HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FINGERPRINT, HOLDFAST_NODE,
-HOLDFAST_ADDRESS, HOLDFAST_LIFE_PORT: see docs/settings.md.
+Starts nothing.
+
+Variables: HOLDFAST_JOB_FOLDER, HOLDFAST_CONTROLLER, HOLDFAST_SECRET_FILE, HOLDFAST_LINK_FINGERPRINT,
+HOLDFAST_NODE, HOLDFAST_ADDRESS (docs/settings.md).
 """
 
 import socket
@@ -24,14 +26,15 @@ TOKEN_BYTES_MAX = 256
 
 
 class AgentRefused(Exception):
-    """The environment does not describe an agent; the message says what is missing."""
+    """Error: the environment does not describe an agent. The message says what is missing."""
 
 
 class AgentPlace(Struct, frozen=True, kw_only=True):
-    """`job_folder`: the job's, if visible on this node, else a local one. `controllers`: addresses of the controller
-    when the agent was started. `address`: of this node for other nodes; empty if not given. `fingerprint`: of the
-    controller's certificate, as given at the start. `life_port`: at which the agent accepts connections, by which the
-    controller sees that it exists; 0: none.
+    """The job and the controller of an agent.
+
+    `job_folder`: the job's folder, or a local one if it is not visible on this node. `controllers`: addresses
+    of the controller when the agent was started. `address`: address of this node for other nodes; empty if
+    not given. `fingerprint`: of the controller's certificate at the start.
     """
 
     job_folder: Path
@@ -43,17 +46,19 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
     life_port: int = 0
 
     def where(self) -> list[tuple[str, int]]:
-        """Possible addresses of the controller, likeliest first: it may have moved."""
+        """Returns possible addresses of the controller, the likeliest first, because it may have moved."""
         found = [*_told(self.job_folder).addresses, *self.controllers]
         return list(dict.fromkeys(one for text in found if (one := _address(text)) is not None))
 
     def tls(self) -> ClientTls | None:
-        """The certificate that the controller must show; None: no TLS."""
+        """Returns the certificate that the controller must show; None means no TLS."""
         fingerprint = self.fingerprint or _told(self.job_folder).fingerprint
         return ClientTls(fingerprint) if fingerprint else None
 
     def token(self) -> str:
-        """The token by which the controller sees whether both share the folder; empty if there is none."""
+        """Returns a text from the job's folder by which the controller sees that both share it; empty if
+        there is none.
+        """
         try:
             with (self.job_folder / TOKEN).open("rb") as file:
                 return file.read(TOKEN_BYTES_MAX).decode("utf-8", "replace").strip()
@@ -62,12 +67,12 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
 
 
 def is_given(env: Mapping[str, str]) -> bool:
-    """True if an engine has started this agent."""
+    """Returns True if an engine has started this agent."""
     return bool(env.get(FOLDER_ENV))
 
 
 def agent_place(env: Mapping[str, str]) -> AgentPlace:
-    """The agent's place from its environment. raises: AgentRefused"""
+    """Reads job and controller of an agent from its environment. Raises AgentRefused."""
     given = Path(env[FOLDER_ENV])
     folder = given if given.is_dir() else _own_folder(given.name, env)
     controllers = tuple(one for one in env.get(CONTROLLER_ENV, "").replace(" ", "").split(",") if one)
@@ -92,18 +97,18 @@ def _secret(path: Path) -> bytes:
         text = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise AgentRefused(
-            f"the job's secret cannot be read: {error}. Name its file with {SECRET_ENV}"
+            f"the job's secret cannot be read: {error}. Set {SECRET_ENV} to its file"
         ) from error
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise AgentRefused(f"{path} holds no secret of a job: 64 hexadecimal digits were expected") from error
+        raise AgentRefused(f"{path} does not contain the secret of a job (64 hexadecimal digits)") from error
 
 
 def _own_folder(job: str, env: Mapping[str, str]) -> Path:
-    """For what this node keeps of the job, where the job's folder cannot be seen from here.
+    """Creates a local folder for the job on a node that does not see the job's folder.
 
-    raises: AgentRefused, where nothing can be written at all
+    Raises AgentRefused if nothing can be written.
     """
     places = state_places(state_root(None, env))
     for place in places:
@@ -117,7 +122,7 @@ def _own_folder(job: str, env: Mapping[str, str]) -> Path:
 
 
 def _told(folder: Path) -> "_Controller":
-    """What the controller wrote down: it writes anew each time it begins to listen."""
+    """Returns the addresses that the controller wrote into the job's folder when it last began to listen."""
     try:
         return msgspec.json.decode((folder / CONTROLLER).read_bytes(), type=_Controller)
     except (OSError, msgspec.MsgspecError):
@@ -125,12 +130,14 @@ def _told(folder: Path) -> "_Controller":
 
 
 class _Controller(Struct, frozen=True):
+    """Content of the file in which a controller writes its addresses."""
+
     addresses: tuple[str, ...] = ()
     fingerprint: str = ""
 
 
 def _address(text: str) -> tuple[str, int] | None:
-    """("10.0.0.1", 29400), of "10.0.0.1:29400", "[fe80::1]:29400"."""
+    """Parses an address: ("10.0.0.1", 29400) for "10.0.0.1:29400"; IPv6 as "[fe80::1]:29400"."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     return (host, int(port)) if host and port.isdigit() and int(port) < 1 << 16 else None

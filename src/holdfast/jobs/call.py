@@ -1,4 +1,8 @@
-"""Makes one call to the nodes of a running job, and collects the answers. Prints nothing."""
+"""Runs one call on the nodes of a running job (a command, or a collection of stacks), and collects the
+results.
+
+Prints nothing.
+"""
 
 import secrets
 import time
@@ -28,16 +32,16 @@ CANCEL_S = 12.0  # the controller waits a little less
 
 
 class CallNotMade(Exception):
-    """The controller refused the call. One line: why, and what to do."""
+    """Error: the controller refused the call. One line: why, and what to do."""
 
 
 def made_up() -> str:
-    """A new id for a call."""
+    """Returns a new random id for a call."""
     return secrets.token_hex(12)
 
 
 def places(line: AnyLine, workers: Collection[int] | None, nodes: Collection[str] | None) -> CallPlaces:
-    """The nodes that a call would reach. raises: CallNotMade, NoLine"""
+    """Returns the nodes on which a call would run. Raises CallNotMade and NoLine."""
     call = made_up()
     line.say(
         AskPlaces(
@@ -53,18 +57,16 @@ def places(line: AnyLine, workers: Collection[int] | None, nodes: Collection[str
                 return word
             if isinstance(word, CallRefused) and word.call == call:
                 raise CallNotMade(word.why)
-    raise NoLine(
-        f"the controller of job {line.job.name} did not say within {PLACES_S:g} s which nodes it has"
-    )
+    raise NoLine(f"the controller of job {line.job.name} did not list its nodes within {PLACES_S:g} s")
 
 
 def output_bytes_max(count: int) -> int:
-    """Maximum output to keep of each answer, for this number of answers."""
+    """Returns the maximum output in bytes to keep of each result, for this number of results."""
     return max(OUTPUT_BYTES_MIN, min(OUTPUT_BYTES_MAX, OUTPUTS_BYTES_MAX // max(1, count)))
 
 
 class Gathering:
-    """Collects the answers to one call. `by`: the requester."""
+    """Collects the results of one call. `by`: the user who made it."""
 
     def __init__(self, line: AnyLine, chosen: Collection[CallPlace], what: What, by: str) -> None:
         self._line = line
@@ -85,10 +87,10 @@ class Gathering:
         return list(self._waiting.values())
 
     def gather(self, until_s: float, go_on: Callable[[], bool] = lambda: True) -> None:
-        """Waits until all have answered, or until that time of the monotonic clock. `go_on`: called ten times a
-        second.
+        """Waits until all results have arrived, or until `until_s` of the monotonic clock.
 
-        raises: CallNotMade; NoLine, if the connection is lost: `answers` keeps what arrived
+        `go_on`: called ten times a second; False ends the wait. Raises CallNotMade, and NoLine if the
+        connection is lost; `answers` keeps what arrived before.
         """
         while self._waiting and time.monotonic() < until_s and go_on():
             for word in self._line.words(until_s - time.monotonic()):
@@ -96,11 +98,11 @@ class Gathering:
                     self._hear(word)
 
     def cancel(self) -> None:
-        """Cancels running commands. raises: NoLine"""
+        """Cancels commands that still run. Raises NoLine."""
         self._line.say(CancelCall(call=self._call))
 
     def answers(self, why_not: str) -> list[Answer]:
-        """All answers. `why_not`: the answer for nodes that have not answered."""
+        """Returns all results. `why_not`: the reason to give for nodes without a result."""
         missing = [
             Answer(
                 node=place.node,

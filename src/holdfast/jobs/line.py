@@ -1,7 +1,7 @@
 """Connects to the controller of a running job, for commands that query its nodes.
 
-Anyone who may read the job's secret may connect. A single-machine job listens only on request, by a file in its
-folder.
+Anyone who may read the job's secret may connect. The controller of a single-node job listens only on request,
+by a file in its folder.
 """
 
 import getpass
@@ -30,15 +30,18 @@ GOODBYE_S = 0.5
 
 
 class NoLine(Exception):
-    """The job's controller cannot be reached. One line: why, and what to do."""
+    """Error: the job's controller cannot be reached. One line: why, and what to do."""
 
 
 class LineLost(NoLine):
-    """The connection was lost."""
+    """Error: the connection to the controller was lost."""
 
 
 class AnyLine(Protocol):
-    """A connection to a controller, however it is reached. `words` and `say` raise LineLost."""
+    """Interface of a connection to a controller, direct or through a server.
+
+    `words` and `say` raise LineLost.
+    """
 
     @property
     def job(self) -> JobDir: ...
@@ -51,7 +54,7 @@ class AnyLine(Protocol):
 
 
 class JobLine:
-    """A connection to the controller. Blocks only in `words`, and briefly in `close`."""
+    """A direct connection to a controller. Blocks only in `words`, and briefly in `close`."""
 
     def __init__(self, job: JobDir, secret: bytes, clock: Callable[[], float]) -> None:
         self.job = job
@@ -72,7 +75,7 @@ class JobLine:
         )
 
     def connect(self, within_s: float) -> None:
-        """Connects. raises: NoLine"""
+        """Connects to the controller. Raises NoLine after `within_s` seconds."""
         until_s = time.monotonic() + within_s
         while not self._link.connected:
             left_s = until_s - time.monotonic()
@@ -86,14 +89,14 @@ class JobLine:
                     self._early.append(word)
 
     def say(self, word: AnyCallWord) -> None:
-        """Sends a message. raises: LineLost"""
+        """Sends a message. Raises LineLost."""
         if not self._link.say(encode(word)):
             raise LineLost(f"the connection to the controller of job {self.job.name} was lost")
 
     def words(self, within_s: float, *others: int) -> list[AnyCallWord]:
-        """Returns messages as soon as some have arrived; `others`: further descriptors to wait for.
+        """Returns messages as soon as some have arrived. `others`: further descriptors to wait for.
 
-        raises: LineLost, once all that arrived before has been returned
+        Raises LineLost, once all that arrived before has been returned.
         """
         if self._lost:
             raise LineLost(self._lost)
@@ -127,7 +130,10 @@ class JobLine:
         if self._refused:
             return f"the controller of job {name} at {where} refused: {self._refused}"
         if not where:
-            return f"job {name} does not say where its controller listens: holdfast status {name} shows whether it runs"
+            return (
+                f"job {name} has no known controller address: check with holdfast status {name} whether it "
+                "runs"
+            )
         why = f" ({self._link.trouble})" if self._link.trouble else ""
         return (
             f"the controller of job {name} did not answer at {where} within {CONNECT_S:g} s{why}: "
@@ -136,7 +142,7 @@ class JobLine:
 
 
 def open_line(job: JobDir, *, within_s: float = CONNECT_S) -> JobLine:
-    """A connection to the controller of this job. raises: NoLine"""
+    """Returns a connection to the controller of a job. Raises NoLine."""
     _check_running(job)
     until_s = time.monotonic() + within_s
     while not (job.path / CONTROLLER).exists() and time.monotonic() < until_s:
@@ -157,7 +163,7 @@ def open_line(job: JobDir, *, within_s: float = CONNECT_S) -> JobLine:
 
 
 def who() -> str:
-    """`user@host`, for the record."""
+    """Returns `user@host` of this process, for journals and audit logs."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a number without a name, as in many containers
@@ -166,7 +172,7 @@ def who() -> str:
 
 
 def _check_running(job: JobDir) -> None:
-    """That it may listen, as far as the journal says; a job of one machine is asked to. raises: NoLine"""
+    """Checks in the journal that the job runs, and requests that a single-node job listens. Raises NoLine."""
     try:
         record = open_record(job)
     except RecordUnreadable as error:
@@ -178,7 +184,7 @@ def _check_running(job: JobDir) -> None:
         if record.story.ended:
             outcome = record.story.summary().outcome
             raise NoLine(
-                f"job {job.name} does not run, it has ended ({outcome}); holdfast log {job.name} says how"
+                f"job {job.name} is not running; it has ended ({outcome}): see holdfast log {job.name}"
             )
         if record.is_one_machine:
             _want(job, record.facts)
@@ -189,22 +195,25 @@ def _check_running(job: JobDir) -> None:
 
 
 def _want(job: JobDir, facts: dict[str, Any]) -> None:
-    """Asks the Holdfast of a job of one machine to listen; it looks once a second. raises: NoLine"""
+    """Requests by a file that the controller of a single-node job listens; it checks once a second.
+
+    Raises NoLine.
+    """
     host = facts.get("host")
     if isinstance(host, str) and host and host != socket.gethostname():
         raise NoLine(f"job {job.name} runs on {host}, and can be queried there only")
     if not supervisor(job, facts):
-        raise NoLine(f"job {job.name} has no supervisor now: holdfast attach {job.name}")
+        raise NoLine(f"job {job.name} has no supervisor now: reattach with holdfast attach {job.name}")
     try:
         os.close(os.open(job.path / WANTED, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise NoLine(
-            f"job {job.name} cannot be asked to listen: {error}. Only who may write its folder may ask it"
+            f"job {job.name} cannot be reached: {error}. Only users who may write its folder can connect"
         ) from error
 
 
 def _secret(job: JobDir) -> bytes | None:
-    """None if there is none yet. raises: NoLine"""
+    """Returns the job's secret; None if there is none yet. Raises NoLine."""
     path = job.path / SECRET
     try:
         text = path.read_text()
@@ -212,19 +221,22 @@ def _secret(job: JobDir) -> bytes | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise NoLine(
-            f"the secret of job {job.name} cannot be read ({error}): only who started the job may ask its nodes"
+            (
+                f"the secret of job {job.name} cannot be read ({error}): only the user who started the job "
+                "can query its nodes"
+            )
         ) from error
     try:
         found = bytes.fromhex(text)
     except ValueError:
         found = b""
     if not found:
-        raise NoLine(f"{path} holds no secret of a job: 64 hexadecimal digits were expected")
+        raise NoLine(f"{path} does not contain the secret of a job (64 hexadecimal digits)")
     return found
 
 
 def written_secret(folder: Path) -> bytes:
-    """The job's secret; created if missing, readable by this user only. raises: OSError"""
+    """Returns the job's secret, created if missing, in a file readable by this user only. Raises OSError."""
     path = folder / SECRET
     with suppress(FileNotFoundError, ValueError):
         if found := bytes.fromhex(path.read_text()):

@@ -1,4 +1,4 @@
-"""Lets one process of a kind run for a job: the others find its lock held."""
+"""Ensures by a lock file that only one process of a kind runs for a job."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,11 @@ from holdfast.journal.jobdir import flocked
 
 
 def is_only_one(lock: Path) -> bool:
-    """True if no other process holds the lock file; this process then holds it until it ends.
+    """Returns True if no other process holds the lock file; this process then holds it until it ends.
 
-    On a disk that supports no locks always True, as for the lock of a job. raises: OSError
+    Raises OSError.
+
+    On a disk without support for locks it is always True.
     """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

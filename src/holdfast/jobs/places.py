@@ -1,4 +1,4 @@
-"""Finds the record of a job: in the state folder, or in the fallback folder if that is not writable."""
+"""Finds the folder of a job: in the state folder, or in a fallback folder if that is not writable."""
 
 import os
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from holdfast.settings.read import state_places
 
 
 def found_job(name: str | None, root: Path) -> JobDir | None:
-    """The job of this name; without a name the newest, or None. `root`: the state folder.
+    """Returns the job of this name, or the newest job without a name; None if there is none.
 
-    raises: BadJobName, NoSuchJob
+    `root`: the state folder. Raises BadJobName and NoSuchJob.
     """
     if name is not None:
         return _of_name(name, root)
@@ -33,7 +33,7 @@ def _of_name(name: str, root: Path) -> JobDir:
 
 
 def _other_places(root: Path) -> Iterator[StateDir]:
-    """Those that are this user's: anybody may write where they lie."""
+    """Yields fallback folders that this user owns, because anyone may write where they are."""
     for place in state_places(root)[1:]:
         with suppress(OSError):
             if (place / "jobs").stat().st_uid == os.getuid():

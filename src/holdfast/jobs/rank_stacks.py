@@ -1,4 +1,7 @@
-"""Collects stacks of a running job's ranks: from outside on this machine, by the agents on others. Waits for them."""
+"""Collects stacks of a running job's ranks: on this node from outside, on other nodes through their agents.
+
+Blocks.
+"""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -22,7 +25,7 @@ Collect: TypeAlias = Callable[[Sequence[RunningRank], bool], list[RankStacks]]
 
 
 def collected_here(ranks: Sequence[RunningRank], native: bool) -> list[RankStacks]:
-    """Collects stacks of ranks that are all on this machine."""
+    """Returns the stacks of ranks that are all on this node."""
     asks = [Ask(one.rank, one.pid, one.folder) for one in ranks]
     within_s = STACKS_S + NATIVE_S * len(asks) * native
     return list(collect(asks, within_s, native=native, signal_first=False))
@@ -36,7 +39,7 @@ class FromAgents:
         self._all_threads = all_threads
 
     def __call__(self, ranks: Sequence[RunningRank], native: bool) -> list[RankStacks]:
-        """Collects them. raises: CallNotMade, NoLine"""
+        """Returns the stacks of the ranks. Raises CallNotMade and NoLine."""
         workers = {one.worker for one in ranks}
         if not workers:
             return []
@@ -45,17 +48,17 @@ class FromAgents:
         what = StackLook(ranks=tuple(one.rank for one in ranks), native=native, all_threads=self._all_threads)
         gathering = Gathering(self._line, asked, what, who())
         gathering.gather(time.monotonic() + STACKS_S + (NATIVE_ANSWER_S if native else ANSWER_S))
-        return joined(ranks, asked, gathering.answers("its agent did not answer"))
+        return joined(ranks, asked, gathering.answers("its agent did not respond"))
 
 
 def joined(
     ranks: Sequence[RunningRank], asked: Collection[CallPlace], answers: Sequence[Answer]
 ) -> list[RankStacks]:
-    """The stack of each rank, or why there is none. Pure."""
+    """Returns the stack of each rank, or why there is none. Pure."""
     known: dict[int, RankStacks] = {}
-    whys = {worker: "its worker is on no node now" for worker in {one.worker for one in ranks}}
+    whys = {worker: "its worker runs on no node now" for worker in {one.worker for one in ranks}}
     whys |= {
-        place.worker: f"its agent on {place.node} does not know it"
+        place.worker: f"its agent on {place.node} has no such rank"
         for place in asked
         if place.worker is not None
     }

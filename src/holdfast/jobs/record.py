@@ -1,4 +1,4 @@
-"""Opens the record of a job for reading, running or not: its journal, its facts, its supervisor.
+"""Opens a job for reading, running or not: its journal, its settings, its supervisor.
 
 Never writes, and never takes a job's lock.
 """
@@ -34,11 +34,11 @@ Kind = TypeVar("Kind")
 
 
 class RecordUnreadable(Exception):
-    """The record does not exist or cannot be read. One line: which, and what to do."""
+    """Error: the job does not exist or its journal cannot be read. One line: which, and what to do."""
 
 
 class Record:
-    """One job's record, open for reading. `story` covers what was read so far."""
+    """A job open for reading. `story`: what its journal says, as far as it was read."""
 
     def __init__(self, job: JobDir, reader: Reader) -> None:
         self.job = job
@@ -47,7 +47,7 @@ class Record:
         self.facts: dict[str, Any] = _decoded(meta.get("job"), dict[str, Any]) or {}
         policy = _decoded(meta.get("policy"), Policy)
         self.notes = (
-            [] if policy is not None else ["the journal names no policy: shown with the default settings"]
+            [] if policy is not None else ["the journal contains no policy: default settings are assumed"]
         )
         self.policy = policy or Policy()
         self.story = Story(self.policy)
@@ -57,14 +57,16 @@ class Record:
             yield from self.story.hear(event, decision)
 
     def all_lines(self) -> list[Line]:
-        """All lines in the journal now. raises: RecordUnreadable"""
+        """Returns all log lines in the journal so far. Raises RecordUnreadable."""
         try:
             return list(self.lines(self.reader.read_raw()))
         except JournalUnusable as error:
             raise RecordUnreadable(str(error)) from error
 
     def followed(self, go_on: Callable[[], bool]) -> Iterator[RawEntry]:
-        """All rows, including future ones, until `go_on` returns False while there is nothing new."""
+        """Yields all journal rows, and new ones as they come, until `go_on` returns False and there is
+        nothing new.
+        """
         seq = 0
         while True:
             more = go_on()
@@ -82,7 +84,7 @@ class Record:
 
     @property
     def is_one_machine(self) -> bool:
-        """True if the job runs on this machine alone, agent and controller in one process; older jobs all do."""
+        """Returns True if the job runs on one node, with agent and controller in one process."""
         try:
             return msgspec.convert(self.facts["settings"], RunSettings).is_one_machine
         except (KeyError, msgspec.MsgspecError):
@@ -101,7 +103,7 @@ def labels_of(facts: dict[str, Any]) -> dict[str, str]:
 
 
 def named_job(name: str | None, state_dir: str | None) -> JobDir:
-    """The job of this name; without a name the newest. raises: RecordUnreadable, JobElsewhere"""
+    """Returns the job of this name, or the newest job without a name. Raises RecordUnreadable."""
     try:
         root = state_root(state_dir, os.environ)
         found = found_job(name, root)
@@ -120,7 +122,7 @@ def named_job(name: str | None, state_dir: str | None) -> JobDir:
 
 
 def open_record(job: JobDir) -> Record:
-    """Opens a job's record. raises: RecordUnreadable"""
+    """Opens a job for reading. Raises RecordUnreadable."""
     try:
         return Record(job, open_reader(job.journal_path))
     except JournalUnusable as error:
@@ -128,7 +130,7 @@ def open_record(job: JobDir) -> Record:
 
 
 def supervisor(job: JobDir, facts: dict[str, Any]) -> str:
-    """The holder of the job's lock, in words; empty if there is none."""
+    """Returns a description of the process that holds the job's lock; empty if there is none."""
     path = job.path / LOCK_NAME
     if not path.exists():
         return ""
@@ -154,9 +156,9 @@ def _with_near_name(text: str, name: str | None, state_dir: str | None) -> str:
 
 
 def _is_locked(path: Path) -> bool | None:
-    """Whether another process holds it; None if unknown.
+    """Returns whether another process holds the lock; None if unknown.
 
-    Asked with a shared lock, given back at once. One that is held refuses it without being touched.
+    It tries a shared lock and releases it at once, which does not disturb a holder.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -178,7 +180,7 @@ def _pid(path: Path) -> int | None:
 
 
 def _decoded(raw: bytes | None, kind: type[Kind]) -> Kind | None:
-    """None too where another version wrote it in another shape."""
+    """Returns a decoded value; None if it is missing, or another version wrote it in another format."""
     if raw is None:
         return None
     try:

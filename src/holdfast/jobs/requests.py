@@ -1,4 +1,6 @@
-"""Asks the controller of a running job to stop it, to restart it, or to keep a remark; adds remarks to ended jobs."""
+"""Requests the controller of a running job to stop it, restart it or record a remark; adds remarks to
+ended jobs.
+"""
 
 import time
 
@@ -19,7 +21,7 @@ ANSWER_S = 10.0
 
 
 def answer(line: AnyLine, word: AnyRequest) -> RequestDone:
-    """raises: CallNotMade, NoLine"""
+    """Sends a request and returns the controller's reply. Raises CallNotMade and NoLine."""
     line.say(word)
     until_s = time.monotonic() + ANSWER_S
     while time.monotonic() < until_s:
@@ -35,7 +37,10 @@ def answer(line: AnyLine, word: AnyRequest) -> RequestDone:
 
 
 def has_controller(job: JobDir) -> bool:
-    """Whether somebody supervises the job, as far as can be seen from here. raises: CallNotMade"""
+    """Returns whether a controller supervises the job, as far as it is visible from here.
+
+    Raises CallNotMade.
+    """
     try:
         record = open_record(job)
     except RecordUnreadable as error:
@@ -50,12 +55,15 @@ def has_controller(job: JobDir) -> bool:
 
 
 def keep_remark(job: JobDir, word: AskRemark, at_s: float) -> RequestDone:
-    """In the journal of a job that has no controller any more, holding its lock meanwhile. raises: CallNotMade"""
+    """Adds a remark to the journal of a job without a controller, while holding its lock.
+
+    Raises CallNotMade.
+    """
     try:
         with job.lock() as lock:
             if not lock.held:
                 raise CallNotMade(
-                    f"the disk of {job.path} knows no locks: the remark could damage the journal"
+                    f"the disk of {job.path} does not support locks: a remark could damage the journal"
                 )
             store = Store.open(job.journal_path)
             try:
@@ -65,12 +73,12 @@ def keep_remark(job: JobDir, word: AskRemark, at_s: float) -> RequestDone:
     except JobInUse as error:
         raise CallNotMade(str(error)) from error
     except (JournalUnusable, OSError, msgspec.MsgspecError) as error:
-        raise CallNotMade(f"the remark on job {job.name} cannot be kept: {error}") from error
+        raise CallNotMade(f"the remark on job {job.name} cannot be written: {error}") from error
     return RequestDone(call=word.call, done=True, text=remark_done(word))
 
 
 def _add(job: JobDir, store: Store, word: AskRemark, at_s: float) -> None:
-    """raises: CallNotMade, JournalUnusable"""
+    """Appends the remark to an open journal. Raises CallNotMade and JournalUnusable."""
     policy = msgspec.json.decode(store.meta("policy") or b"{}", type=Policy)
     rows = list(store.read_raw())
     state = replay(rows, policy)

@@ -1,4 +1,7 @@
-"""Finds the processes of a running job's ranks, from its journal and the facts of its reapers. Only reads."""
+"""Finds the processes of a running job's ranks, from its journal and the records of its reapers.
+
+Only reads.
+"""
 
 import socket
 from pathlib import Path
@@ -10,7 +13,7 @@ from holdfast.observe.processes.worker_facts import worker_facts
 
 
 class NotRunning(Exception):
-    """No rank runs. One line: why, and what to do."""
+    """Error: the job has no running rank. One line: why, and what to do."""
 
 
 class RunningRank(NamedTuple):
@@ -23,7 +26,7 @@ class RunningRank(NamedTuple):
 
 
 class RunningJob(NamedTuple):
-    """The current attempt and its ranks; `ended`: ended ranks, with how."""
+    """The current attempt of a job and its running ranks. `ended`: how other ranks ended, by rank."""
 
     job: str
     attempt: int
@@ -32,12 +35,12 @@ class RunningJob(NamedTuple):
 
 
 def running_job(record: Record) -> RunningJob:
-    """The running ranks of a job. raises: NotRunning, RecordUnreadable"""
+    """Returns the running ranks of a job. Raises NotRunning and RecordUnreadable."""
     record.all_lines()
     job, summary = record.job, record.story.summary()
     if record.story.ended:
         raise NotRunning(
-            f"job {job.name} does not run, it has ended ({summary.outcome}); holdfast log {job.name} says how"
+            f"job {job.name} is not running; it has ended ({summary.outcome}): see holdfast log {job.name}"
         )
     host = record.facts.get("host")
     if record.is_one_machine and isinstance(host, str) and host and host != socket.gethostname():
@@ -59,9 +62,7 @@ def running_job(record: Record) -> RunningJob:
 
 def _none_of(name: str, attempt: int, phase: str, ended: dict[int, str]) -> str:
     if ended:
-        return (
-            f"all ranks of job {name}, attempt {attempt}, have ended ({phase}); holdfast log {name} says how"
-        )
+        return f"all ranks of job {name}, attempt {attempt}, have ended ({phase}): see holdfast log {name}"
     return f"job {name} has no ranks yet ({phase}): a rank is a process started with RANK set"
 
 
@@ -70,7 +71,9 @@ def _how(code: int | None) -> str:
 
 
 def _from_facts(job: JobDir, attempt: int) -> dict[int, tuple[RunningRank, int | None, bool]]:
-    """By rank: its process, its exit code, and whether it has ended. Also what began before the machine did."""
+    """Returns for each rank its process, its exit code, and whether it has ended, from the reapers'
+    records.
+    """
     found: dict[int, tuple[RunningRank, int | None, bool]] = {}
     for folder in sorted(job.attempt(attempt).glob("worker-*")):
         worker = folder.name.removeprefix("worker-")

@@ -1,1 +1,1 @@
-"""Serves facts about jobs to software agents over the Model Context Protocol. Read-only."""
+"""Serves facts about jobs to AI agents over the Model Context Protocol (MCP). Only reads."""

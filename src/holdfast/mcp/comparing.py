@@ -1,4 +1,7 @@
-"""Compares a job with the last successful run of the same script: command, settings, version, nodes, speed. Pure."""
+"""Compares a job with the last successful run of the same script: command, settings, version, nodes, speed.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -19,7 +22,7 @@ def script_of(command: str) -> str:
 
 
 def last_good(job: JobRow, others: Sequence[JobRow]) -> JobRow | None:
-    """Returns the newest earlier job that ran the same script and succeeded."""
+    """Returns the newest earlier job that ran the same script and succeeded; None if there is none."""
     script = script_of(job.command)
     fitting = [
         one

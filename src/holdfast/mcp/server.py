@@ -1,4 +1,4 @@
-"""Runs the MCP server over stdin and stdout: defines its tools and reads their data."""
+"""Implements the MCP server over stdin and stdout: defines its tools and reads their data."""
 
 import functools
 import json
@@ -24,7 +24,8 @@ from holdfast.model.policy import Policy
 JOBS_MAX = 200  # the newest jobs, which the tools read
 AROUND = 8  # lines on each side of a piece of evidence
 INSTRUCTIONS = (
-    "Holdfast keeps training runs going and records why they stopped. Start with `jobs`, then `why`. Every claim carries the "
+    "Holdfast restarts failed training runs and records why they stopped. Start with `jobs`, then "
+    "`why`. Every claim carries the "
     "id of its evidence in brackets, such as [3.12]: fetch it with `evidence` before you rely on it. Everything is read-only."
 )
 READ_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -34,7 +35,10 @@ Incident = Annotated[int | None, Field(description="Number of the incident; defa
 
 
 class Tools:
-    """The tools of the server. Each returns a text; a request that fails returns the reason as its text."""
+    """The tools of the MCP server.
+
+    Each returns a text; a request that fails returns the reason as its text.
+    """
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
@@ -45,7 +49,7 @@ class Tools:
             str, Field(description=f"Only jobs in this state: {', '.join(JOB_STATES)}; empty: all.")
         ] = "",
     ) -> str:
-        """Lists jobs, the newest first: state, step, restarts, and one sentence about what happened."""
+        """Lists jobs, newest first: state, step, restarts, and one sentence about what happened."""
         readings = (self._try_read(job) for job in self._state.jobs()[:JOBS_MAX])
         rows = [reading.row() for reading in readings if reading is not None]
         return texts.jobs_text([row for row in rows if state in ("", row.state)])
@@ -120,7 +124,7 @@ class Tools:
         ],
         incident: Incident = None,
     ) -> str:
-        """Replays an incident under other settings and returns the action that would be taken."""
+        """Replays an incident with other settings, and returns the action that would be taken."""
         reading = self._read(job)
         story = reading.story_of(incident)
         if story is None:
@@ -142,7 +146,7 @@ class Tools:
         return texts.fitted([head, f"was: {was}", f"with {texts.quoted(settings)}: {would_be}"])
 
     def _read(self, name: str) -> Reading:
-        """Reads a job. raises: ValueError, with a message for the caller"""
+        """Reads a job. Raises ValueError with a message for the caller."""
         try:
             return read(self._state.job(name))
         except (NoSuchJob, BadJobName, RecordUnreadable) as error:
@@ -156,7 +160,7 @@ class Tools:
 
 
 def _changed(policy: Policy, settings: str) -> Policy:
-    """Returns the policy with these settings. raises: UnknownSetting"""
+    """Returns the policy with other settings. Raises UnknownSetting."""
     try:
         wanted = json.loads(settings)
     except ValueError as error:
@@ -186,7 +190,7 @@ def server(state: StateDir) -> MCPServer:
 
 
 def _explaining(tool: Callable[..., str]) -> Callable[..., str]:
-    """Wraps a tool: an expected error becomes the text of the answer."""
+    """Wraps a tool so that an expected error becomes the text of its result."""
 
     @functools.wraps(tool)
     def answer(*args: object, **kwargs: object) -> str:

@@ -1,4 +1,7 @@
-"""Formats documents as short texts for software agents: at most 2,000 bytes, each claim with an evidence id. Pure."""
+"""Formats documents as short texts for AI agents: at most 2,000 bytes, each claim with an evidence id.
+
+Pure.
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +17,7 @@ from holdfast.settings.times import length, stamp
 TEXT_BYTES_MAX = 2_000
 QUOTE_CHARS_MAX = 240
 EVIDENCE_SHOWN = 6
-CUT = "… (more: ask for one of the ids)"
+CUT = "… (more: request one of the ids with `evidence`)"
 
 
 def fitted(lines: Iterable[str]) -> str:

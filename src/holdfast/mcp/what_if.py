@@ -1,4 +1,7 @@
-"""Replays an incident of a job's journal under other settings to find the action that would be taken. Pure."""
+"""Replays an incident of a job's journal with other settings, to find the action that would be taken.
+
+Pure.
+"""
 
 from collections.abc import Iterable
 
@@ -12,14 +15,19 @@ from holdfast.model.state import Choice
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Actions of an incident; None: no action. `was`: the first recorded one. `would_be`: under the other settings."""
+    """The actions for an incident; None means no action. `was`: the first recorded one.
+
+    `would_be`: with other settings.
+    """
 
     was: Choice | None
     would_be: Choice | None
 
 
 def what_if(rows: Iterable[RawEntry], policy: Policy, other: Policy, incident: int) -> Answer:
-    """Replays each incident, with the counters of the other settings up to it (core.replay.deciding)."""
+    """Replays the journal up to an incident with the recorded and with other settings, and returns both
+    actions.
+    """
     events, _ = events_of(rows)
     was, would_be = first_choices(events, policy, other).get(incident, (None, None))
     return Answer(was=was, would_be=would_be)

@@ -1,1 +1,1 @@
-"""Serves metrics to Prometheus, queries Prometheus and sends alerts to Alertmanager."""
+"""Exports metrics to Prometheus, queries Prometheus, and sends alerts to Alertmanager."""

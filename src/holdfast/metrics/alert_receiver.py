@@ -1,4 +1,4 @@
-"""Receives Alertmanager webhooks for a server: their alerts become evidence for jobs on the affected nodes."""
+"""Receives webhooks of Alertmanager: alerts become evidence for jobs on the affected nodes."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,21 +14,24 @@ STATUSES = ("firing", "resolved")
 
 
 class NotRecorded(Exception):
-    """The evidence is not recorded now; the sender should try again. One line: why."""
+    """Error: the evidence could not be recorded now, and the sender should retry. The message is one line."""
 
 
 class Received(Struct, frozen=True, kw_only=True):
-    """What became of the alerts of a webhook. `new`: recorded alerts. `failed`: why others are not, one line per job."""
+    """Result of recording the alerts of a webhook.
+
+    `new`: number of recorded alerts. `failed`: why others were not recorded, one line per job.
+    """
 
     new: int
     failed: tuple[str, ...] = ()
 
 
 class AlertReceiver:
-    """Receives alerts.
+    """Receiver of alerts. Not thread-safe.
 
-    `jobs`: the nodes of each running job. `note`: records evidence in the journal of a job, once per alert and state;
-    raises NotRecorded. Not thread-safe.
+    `jobs`: returns the nodes of each running job. `note`: receives the evidence, once for each alert and
+    state.
     """
 
     def __init__(
@@ -41,7 +44,10 @@ class AlertReceiver:
         self._counts = dict.fromkeys(STATUSES, 0)
 
     def new(self, alerts: Sequence[ReceivedAlert]) -> dict[str, list[AlertEvidence]]:
-        """Returns the evidence that is not recorded yet, by job. Counts the alerts. Raises what `jobs` raises."""
+        """Returns the evidence that is not recorded yet, by job. Counts the alerts.
+
+        Raises what `jobs` raises.
+        """
         for alert in alerts:
             if alert.status in self._counts:
                 self._counts[alert.status] += 1
@@ -51,7 +57,7 @@ class AlertReceiver:
         return found
 
     def record(self, found: Mapping[str, Sequence[AlertEvidence]]) -> Received:
-        """Records the evidence of each job."""
+        """Records the evidence of each job, and returns how much was recorded."""
         count, failed = 0, []
         for job, of_job in found.items():
             try:
@@ -66,7 +72,7 @@ class AlertReceiver:
         return Received(new=count, failed=tuple(failed))
 
     def samples(self) -> list[Sample]:
-        """Returns the number of alerts received, for /metrics."""
+        """Returns the number of alerts received, as metrics."""
         return [
             Sample("holdfast_alerts_received_total", (status,), count)
             for status, count in self._counts.items()

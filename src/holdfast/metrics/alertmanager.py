@@ -25,9 +25,9 @@ RETRY_AFTER_S_MAX = 3_600.0
 
 
 class AlertmanagerUnavailable(Exception):
-    """Alertmanager did not accept the alerts. One line.
+    """Error: Alertmanager did not accept the alerts. One line.
 
-    `retry_after_s`: the requested delay; None: not stated. `is_for_good`: a retry would fail too.
+    `retry_after_s`: the delay it requests; None if not stated. `is_for_good`: a retry would fail too.
     """
 
     def __init__(self, text: str, *, retry_after_s: float | None = None, is_for_good: bool = False) -> None:
@@ -37,7 +37,10 @@ class AlertmanagerUnavailable(Exception):
 
 
 class AlertmanagerSender:
-    """Sends the alerts of one job. `url`: of Alertmanager. `page`: of the job; empty: none."""
+    """Sender of the alerts of one job. `url`: of Alertmanager.
+
+    `page`: URL of the job's page; empty if there is none.
+    """
 
     def __init__(self, url: str, *, page: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self._url = url.rstrip("/")
@@ -47,12 +50,15 @@ class AlertmanagerSender:
         self._sent: tuple[object, ...] = ()
 
     def is_due(self, summary: Summary, at_s: float) -> bool:
-        """True if an alert is new, or must be sent again so that it does not resolve."""
+        """Returns True if an alert is new, or must be repeated so that it does not resolve by itself."""
         alerts = alerts_of(summary, at_s, url=self._page)
         return bool(alerts) and (_news(alerts) != self._sent or at_s - self._sent_s >= RESEND_S)
 
     def send(self, summary: Summary, at_s: float) -> int:
-        """Sends all open and recently closed incidents. Returns their number. raises: AlertmanagerUnavailable"""
+        """Sends all open and recently closed incidents, and returns their number.
+
+        Raises AlertmanagerUnavailable.
+        """
         alerts = alerts_of(summary, at_s, url=self._page)
         if alerts:
             post(self._url, alerts, self._timeout_s)
@@ -61,7 +67,7 @@ class AlertmanagerSender:
 
 
 def post(url: str, alerts: Sequence[Alert], timeout_s: float = TIMEOUT_S) -> None:
-    """Posts alerts. raises: AlertmanagerUnavailable"""
+    """Posts alerts to Alertmanager. Raises AlertmanagerUnavailable."""
     body = msgspec.json.encode([_document(one) for one in alerts])
     request = Request(url + PATH, data=body, headers={"Content-Type": "application/json"})
     try:
@@ -71,7 +77,7 @@ def post(url: str, alerts: Sequence[Alert], timeout_s: float = TIMEOUT_S) -> Non
         with error:
             words = error.read(WORDS_MAX).decode("utf-8", "replace").strip()
         raise AlertmanagerUnavailable(
-            f"{url} answered {error.code} {error.reason}: {words}",
+            f"{url} returned {error.code} {error.reason}: {words}",
             retry_after_s=_retry_after_s(error.headers.get("Retry-After", "")),
             is_for_good=error.code in (400, 401, 403, 404, 405, 422),
         ) from error
@@ -95,7 +101,7 @@ def _stamp(at_s: float) -> str:
 
 
 def _news(alerts: Sequence[Alert]) -> tuple[object, ...]:
-    """Returns the content that makes a new message. A changed end time alone does not."""
+    """Returns the content that makes a new message; a changed end time alone does not."""
     return tuple((one.labels, one.annotations, one.starts_s, one.ends_s <= one.starts_s) for one in alerts)
 
 

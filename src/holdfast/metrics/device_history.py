@@ -1,4 +1,4 @@
-"""Queries Prometheus for the device metrics of nodes around a moment, with limits on queries, time and size."""
+"""Queries Prometheus for device metrics of nodes around a moment, with limits on queries, time and size."""
 
 import re
 import time
@@ -18,8 +18,8 @@ TOTAL_S = 8.0  # for all queries together
 NODES_MAX = 2_048
 SERIES_MAX = 32_768  # per query: 16,384 ranks, and half as many ports
 APART_S = 10.0
-WITHOUT = Words(en="Device metrics are not read from Prometheus", zh="未能从 Prometheus 读取设备指标")
-WITH = Words(en="Device metrics are read from Prometheus", zh="已从 Prometheus 读取设备指标")
+WITHOUT = Words(en="Device metrics could not be read from Prometheus", zh="未能从 Prometheus 读取设备指标")
+WITH = Words(en="Device metrics were read from Prometheus", zh="已从 Prometheus 读取设备指标")
 WITHOUT_NODES_MAX = 512  # GPUs, if the nodes are unknown
 # By the label that names the node. Rates cover two minutes, because exporters are scraped at least once a
 # minute.
@@ -34,14 +34,17 @@ QUESTIONS = {
 
 
 class History(NamedTuple):
-    """Device metrics. `note`: why some or all are missing; None: complete."""
+    """Device metrics of nodes. `note`: why some or all are missing; None if they are complete."""
 
     readings: list[Reading]
     note: Words | None
 
 
 def device_history(prometheus: Prometheus, book: RuleBook, nodes: Sequence[str], at_s: float) -> History:
-    """Queries the device metrics. `nodes`: names; empty: all, if they are few. Raises nothing: `note` holds the error."""
+    """Returns the device metrics of nodes around `at_s`. Never raises: an error is in the result's `note`.
+
+    `nodes`: node names; empty means all nodes, if they are few.
+    """
     until_s = time.monotonic() + TOTAL_S
     apart_s = 0.0
     step_s = LARGE_STEP_S if len(nodes) > LARGE_NODES else STEP_S
@@ -76,7 +79,9 @@ def device_history(prometheus: Prometheus, book: RuleBook, nodes: Sequence[str],
 
 
 def _apart_s(prometheus: Prometheus) -> float:
-    """Returns how far its clock is ahead in seconds; 0 if within the duration of a query."""
+    """Returns by how many seconds the clock of Prometheus is ahead; 0 if it is within the duration of a
+    query.
+    """
     begun_s = time.time()
     found = prometheus.now("vector(time())")
     apart_s = found[0].values[-1][1] - (begun_s + time.time()) / 2 if found else 0.0
@@ -84,7 +89,7 @@ def _apart_s(prometheus: Prometheus) -> float:
 
 
 def _selector(label: str, nodes: Sequence[str]) -> str:
-    """Returns a selector of nodes by short or full name, with or without a port."""
+    """Returns a PromQL selector of nodes by short or full name, with or without a port."""
     if not nodes:
         return ""
     names = "|".join(re.escape(name.partition(".")[0]).replace("\\", "\\\\") for name in nodes[:NODES_MAX])
@@ -92,7 +97,7 @@ def _selector(label: str, nodes: Sequence[str]) -> str:
 
 
 def _reading(quantity: str, label: str, one: Found, apart_s: float) -> Reading:
-    """Converts a series to this machine's clock."""
+    """Converts the times of a series to this machine's clock."""
     node = one.labels.get(label, "").partition(":")[0]
     device = one.labels.get("gpu") or one.labels.get("device", "")
     values = tuple((at_s - apart_s, value) for at_s, value in one.values) if apart_s else one.values

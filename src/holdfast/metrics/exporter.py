@@ -1,7 +1,7 @@
 """Exports the metrics of one process over HTTP, to a file for node-exporter, or both, in its own thread.
 
-The main loop only passes values, and only on request. A hung disk or a slow scraper blocks this thread alone. An
-export error produces one message, and the job continues.
+The main loop only passes values, and only on request. A hung disk or a slow client blocks this thread alone.
+An error is reported once, and the job continues.
 """
 
 import os
@@ -38,7 +38,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """Where to export. `address`: HOST:PORT. `exact`: only this port, else the first free one from it on."""
+    """Where to export metrics. `address`: HOST:PORT.
+
+    `exact`: only this port, otherwise the first free one from it on.
+    """
 
     address: str | None = None
     textfile: str | None = None
@@ -50,7 +53,7 @@ Collect = Callable[[], Callable[[], Sequence[AnySample]]]
 
 
 class Own(Struct, frozen=True, kw_only=True):
-    """Holdfast's own metrics: the state of its main loop."""
+    """Metrics of the process itself: internal errors, whether the journal can be written, and rows lost."""
 
     faults: int = 0
     journal: bool | None = None
@@ -58,10 +61,10 @@ class Own(Struct, frozen=True, kw_only=True):
 
 
 class Exporter:
-    """Exports the metrics of one process.
+    """Exporter of the metrics of one process.
 
-    `part`: controller, agent or server. `own`: called in the exporter's thread. `tell`: prints a message, from
-    `turn`.
+    `part`: "controller", "agent" or "server". `own`: called in the exporter's thread. `tell`: called from
+    `turn` with a message.
     """
 
     def __init__(
@@ -73,7 +76,10 @@ class Exporter:
         own: Callable[[], Own],
         tell: Callable[[str], None],
     ) -> None:
-        """Starts the export. `versions`: of Holdfast and of Python. Raises nothing: an error becomes a message."""
+        """Starts the export. `versions`: of Holdfast and of Python.
+
+        Never raises: an error becomes a message.
+        """
         self.address = ""  # HOST:PORT of the listener; empty: none
         self._part, self._versions = part, versions
         self._collect, self._own, self._tell = collect, own, tell
@@ -92,7 +98,12 @@ class Exporter:
         self._asked = -1  # readable for the main loop while a request waits for values
         self._thread: threading.Thread | None = None
         if self._file is not None and self._file.suffix != SUFFIX:
-            tell(f"metrics are not written to {self._file}: node-exporter reads names that end with {SUFFIX}")
+            tell(
+                (
+                    f"metrics are not written to {self._file}: node-exporter reads only files that end with "
+                    f"{SUFFIX}"
+                )
+            )
             self._file = None
         if self._listener is not None or self._file is not None:
             self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -106,7 +117,7 @@ class Exporter:
             host, port = parsed(address)
             listener = listening(host, port, exact=exported.exact)
         except (OSError, ValueError) as error:
-            self._tell(f"metrics are not served at {address}: {error}; the job continues without it")
+            self._tell(f"metrics are not served at {address}: {error}; the job continues without metrics")
             return None
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -116,11 +127,13 @@ class Exporter:
     # The main loop ----------------------------------------------------------------------------------------
 
     def channels(self) -> list[int]:
-        """Returns the descriptors for the main loop to wait on, which become readable on a request."""
+        """Returns the descriptors that become readable when metrics are requested, for the main loop to
+        wait on.
+        """
         return [self._asked] if self._asked >= 0 else []
 
     def turn(self) -> None:
-        """Runs in each turn of the main loop. Costs nothing without a request."""
+        """Passes values if they were requested. To be called in each turn of the main loop."""
         while self._unsaid:
             self._tell(self._unsaid.popleft())
         if self._wanted:
@@ -183,12 +196,14 @@ class Exporter:
             return self._newest(is_open=is_open)
         except Exception as error:  # noqa: BLE001 - one metric that cannot be made must not end all of them for good
             if not self._has_failed:
-                self._unsaid.append(f"metrics cannot be made: {error!r}; please report it")
+                self._unsaid.append(f"metrics cannot be computed: {error!r}; please report it")
             self._has_failed = True
             return None
 
     def _newest(self, *, is_open: bool) -> bytes | None:
-        """Returns the newest values, or older ones if the main loop is blocked. None: no values yet."""
+        """Returns the newest values as text, or older ones if the main loop is blocked; None if there are
+        none yet.
+        """
         with self._news:
             before = self._handed
             if not self._is_ending:
@@ -252,7 +267,7 @@ def own_facts(
     journal: bool | None = None,
     rows_lost: int = 0,
 ) -> OwnFacts:
-    """Returns facts about this process. `versions`: of Holdfast and of Python."""
+    """Returns facts about this process for its metrics. `versions`: of Holdfast and of Python."""
     times = os.times()
     return OwnFacts(
         part=part,

@@ -1,7 +1,7 @@
-"""Serves GET /metrics on one address in the thread of the caller.
+"""Serves GET /metrics on one address, in the thread of the caller.
 
-The HTTP server of the standard library costs an agent 1.5 MiB of imports, most of the budget for its metrics. Serves
-one connection at a time, each for at most `CLIENT_S`.
+The HTTP server of the standard library would cost an agent 1.5 MiB of imports, most of the memory for its
+metrics. It serves one connection at a time, each for at most `CLIENT_S`.
 """
 
 import errno
@@ -28,14 +28,17 @@ _REASONS = {
 
 
 class Answer(NamedTuple):
-    """The answer to a request. `body` None: no values yet."""
+    """The response to a request. `body`: None if there are no values yet."""
 
     body: bytes | None
     content_type: str
 
 
 def parsed(address: str) -> tuple[str, int]:
-    """Parses HOST:PORT: ("0.0.0.0", 9755) of "0.0.0.0:9755", ":9755" (all addresses) or "[::1]:9755". raises: ValueError"""
+    """Parses HOST:PORT: ("0.0.0.0", 9755) for "0.0.0.0:9755" or ":9755" (all addresses), also "[::1]:9755".
+
+    Raises ValueError.
+    """
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) >= 1 << 16:
         raise ValueError(f"{address!r} is not HOST:PORT")
@@ -43,7 +46,7 @@ def parsed(address: str) -> tuple[str, int]:
 
 
 def listening(host: str, port: int, *, exact: bool = True) -> socket.socket:
-    """Opens a listener. `exact`: only this port, else the first free one from it on. raises: OSError"""
+    """Opens a listener. `exact`: only this port, otherwise the first free one from it on. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last = port if exact else min(port + IN_USE_TRIES, (1 << 16) - 1)
     for number in range(port, last + 1):
@@ -61,7 +64,7 @@ def listening(host: str, port: int, *, exact: bool = True) -> socket.socket:
 
 
 def serve_one(listener: socket.socket, answer: Callable[[str], Answer]) -> None:
-    """Serves one waiting connection, if any. `answer`: receives the Accept header. Raises nothing."""
+    """Serves one waiting connection, if any. `answer`: receives the Accept header. Never raises."""
     with suppress(OSError):
         client, _ = listener.accept()
         with client:
@@ -80,7 +83,7 @@ def _serve(client: socket.socket, answer: Callable[[str], Answer]) -> None:
 
 
 def _request(client: socket.socket, until_s: float) -> bytes | None:
-    """Reads a request up to the empty line. None: the client is too slow or the request too long."""
+    """Reads an HTTP request up to the empty line; None if the client is too slow or the request too long."""
     request = b""
     while b"\r\n\r\n" not in request and b"\n\n" not in request:
         left_s = until_s - time.monotonic()

@@ -1,4 +1,6 @@
-"""Builds the answer to GET /metrics for a server with its own HTTP stack: metrics of its jobs and its fleet."""
+"""Builds the response to GET /metrics for a server with its own HTTP stack: metrics of its jobs and its
+fleet.
+"""
 
 import platform
 from collections.abc import Sequence
@@ -29,7 +31,10 @@ def answered(
     took_s: float = 0.0,
     series_max: int = SERVER_SERIES_MAX,
 ) -> Answer:
-    """Returns the answer. `accept`: the request header. `age_s`: of `samples`. `took_s`: time to collect them."""
+    """Returns the response. `accept`: the request's Accept header.
+
+    `samples`: metrics of each job, the fleet and others.
+    """
     kept, dropped = bounded(samples, series_max)
     found = (*kept, *own_samples(own, snapshot_age_s=age_s, exposition_s=took_s, dropped=dropped))
     is_open = wants_open_metrics(accept)
@@ -37,5 +42,5 @@ def answered(
 
 
 def server_facts(started_s: float, faults: int = 0) -> OwnFacts:
-    """Returns facts about the server process."""
+    """Returns facts about the server process for its metrics."""
     return own_facts("server", (__version__, platform.python_version()), started_s, faults=faults)

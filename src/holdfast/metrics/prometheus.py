@@ -1,4 +1,4 @@
-"""Queries a Prometheus server with limits on time, size and number, and caches answers.
+"""Queries a Prometheus server with limits on time, size and number, and caches results.
 
 source: prometheus.io/docs/prometheus/latest/querying/api
 """
@@ -26,11 +26,14 @@ WORDS_MAX = 300  # of an error message of the server
 
 
 class PrometheusUnavailable(Exception):
-    """Prometheus did not answer, or the answer is unusable. One line: the query, the error and what to do."""
+    """Error: a Prometheus query failed, or its result is unusable.
+
+    One line: the query, the error and what to do.
+    """
 
 
 class Found(Struct, frozen=True):
-    """One series: its labels and ascending (time, value) pairs. Values can be NaN or infinite."""
+    """One time series: its labels and ascending (time, value) pairs. Values can be NaN or infinite."""
 
     labels: dict[str, str]
     values: tuple[tuple[float, float], ...]
@@ -48,7 +51,7 @@ class _Result(Struct):
 
 
 class Prometheus:
-    """A client of one Prometheus. `url`: without the API path. Not thread-safe."""
+    """Client of one Prometheus server. `url`: without the API path. Not thread-safe."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S, bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self.url = url.rstrip("/")
@@ -57,14 +60,14 @@ class Prometheus:
         self._kept: dict[tuple[str, str], tuple[float, bytes]] = {}
 
     def now(self, query: str, *, at_s: float | None = None) -> list[Found]:
-        """Returns the value of each series at one moment; None: now. raises: PrometheusUnavailable"""
+        """Returns the value of each series at one moment; None means now. Raises PrometheusUnavailable."""
         parameters = {"query": query, "timeout": f"{self._timeout_s:g}s"}
         if at_s is not None:
             parameters["time"] = f"{at_s:.3f}"
         return self._series("/api/v1/query", parameters)
 
     def over(self, query: str, from_s: float, to_s: float, step_s: float) -> list[Found]:
-        """Returns the values of each series over a period. raises: PrometheusUnavailable"""
+        """Returns the values of each series over a period. Raises PrometheusUnavailable."""
         parameters = {
             "query": query,
             "start": f"{from_s:.3f}",
@@ -75,12 +78,15 @@ class Prometheus:
         return self._series("/api/v1/query_range", parameters)
 
     def names(self, matching: str, from_s: float, to_s: float) -> set[str]:
-        """Returns series names that match the selector in a period, from the index. raises: PrometheusUnavailable"""
+        """Returns the names of series that match a selector in a period. Raises PrometheusUnavailable."""
         parameters = {"match[]": matching, "start": f"{from_s:.3f}", "end": f"{to_s:.3f}"}
         return set(self._data("/api/v1/label/__name__/values", parameters, list[str]))
 
     def rules(self) -> dict[str, str]:
-        """Returns loaded alert rules by name, with the error of their last evaluation. raises: PrometheusUnavailable"""
+        """Returns the loaded alert rules by name, with the error of their last evaluation.
+
+        Raises PrometheusUnavailable.
+        """
         told = self._data("/api/v1/rules", {"type": "alert"}, dict[str, Any])
         found = {}
         for group in told.get("groups") or ():
@@ -115,7 +121,10 @@ class Prometheus:
             return msgspec.json.decode(told.get("data", b"null"), type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PrometheusUnavailable(
-                f"{self.url} answered {path} with something that is not Prometheus' API ({error}): is this its URL?"
+                (
+                    f"{self.url} returned a response to {path} that is not of the Prometheus API ({error}): "
+                    "is this the URL of Prometheus?"
+                )
             ) from error
 
     def _body(self, path: str, form: str) -> bytes:
@@ -130,7 +139,10 @@ class Prometheus:
         return body
 
     def _fetched(self, path: str, form: str) -> bytes:
-        """Sends a query. Uses POST if the API allows it, because queries with many nodes are too long for a URL."""
+        """Sends a query.
+
+        Uses POST if the API allows it, because queries with many nodes are too long for a URL.
+        """
         until_s = time.monotonic() + self._timeout_s
         headers = {"Accept": "application/json"}
         if path in POSTED:
@@ -146,7 +158,7 @@ class Prometheus:
             if body.startswith(b"{"):
                 return body  # the API states the error itself
             raise PrometheusUnavailable(
-                f"{self.url} answered {error.code} {error.reason}: is this its URL?"
+                f"{self.url} returned {error.code} {error.reason}: is this the URL of Prometheus?"
             ) from error
         except (URLError, OSError, HTTPException, ValueError) as error:
             why = getattr(error, "reason", None) or error
@@ -161,10 +173,10 @@ class Prometheus:
             size += len(part)
             if size > self._bytes_max:
                 raise PrometheusUnavailable(
-                    f"{self.url} answers with more than {self._bytes_max >> 20} MiB: the query is too broad"
+                    f"{self.url} returns more than {self._bytes_max >> 20} MiB: the query is too broad"
                 )
             if time.monotonic() > until_s:
-                raise PrometheusUnavailable(f"{self.url} did not answer within {self._timeout_s:g} s")
+                raise PrometheusUnavailable(f"{self.url} did not respond within {self._timeout_s:g} s")
             parts.append(part)
         return b"".join(parts)
 

@@ -1,4 +1,4 @@
-"""Reads from a Prometheus what the alert rules need, for `holdfast rules lint`."""
+"""Reads from a Prometheus server what the alert rules need, for `holdfast rules lint`."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,9 +16,9 @@ _MEET = (
 
 
 def read_has(prometheus: Prometheus, book: RuleBook, now_s: float) -> Has:
-    """Sends one query per range and a few more: names from the index, current values of the rules' series.
+    """Returns which series exist in a Prometheus server: with one query for each range and a few more.
 
-    raises: PrometheusUnavailable
+    Raises PrometheusUnavailable.
     """
     names = asked_names(book)
     selector = '__name__=~"' + "|".join(names) + '"'

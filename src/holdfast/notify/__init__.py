@@ -1,1 +1,3 @@
-"""Tells people: reads the record of a job as it grows, and delivers notices to the channels that the rules name."""
+"""Sends notifications about jobs: follows journals, and delivers messages to the channels that the rules
+select.
+"""

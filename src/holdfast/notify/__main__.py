@@ -1,7 +1,8 @@
-"""`python -m holdfast.notify JOB_FOLDER CONFIG` tells people of one job; `--all CONFIG STATE_FOLDER...` of all jobs there.
+"""Runs the process that sends notifications: `python -m holdfast.notify JOB_FOLDER CONFIG` for one job.
 
-The first is started by the supervisor, and independent of it: it goes on when the supervisor dies, and says so. The second
-is started by the server, and ends with it. Secrets come from the environment or from files that CONFIG names.
+`--all CONFIG STATE_FOLDER...` is for all jobs in state folders. The supervisor starts the first form, which
+continues and reports it if the supervisor dies. The server starts the second form, which ends with it.
+Secrets come from the environment, or from files that CONFIG names.
 """
 
 import logging
@@ -51,7 +52,7 @@ def _of_all(path: Path, roots: list[Path]) -> int:
     folder = roots[0] / fleet.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     if not is_only_one(folder / fleet.LOCK):
-        _log.error("another server tells of the jobs in %s already", roots[0])
+        _log.error("another server already sends notifications about the jobs in %s", roots[0])
         return FAILED
     parent = os.getppid()
     fleet.tell_of_all(roots, config, lambda: os.getppid() == parent)

@@ -1,6 +1,6 @@
-"""Lists what receivers answer with, in bodies whose status says that all is well, or too little.
+"""Lists the error codes that notification services return in the body of an HTTP response.
 
-A code that is in no table is a refusal. Zero is success everywhere.
+Zero is success everywhere. A code that is in no table counts as a final rejection.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,10 @@ FIRST_WORDS_MAX = 200
 
 
 class Code(Struct, frozen=True):
-    """`later`: worth another try, after `after_s` where that is known. `do`: what a person can do now."""
+    """An error code of a service. `later`: whether a retry may succeed, after `after_s` seconds if known.
+
+    `do`: the cause in words, and what a user can do.
+    """
 
     later: bool
     do: str
@@ -26,21 +29,23 @@ class Code(Struct, frozen=True):
 #   https://open.feishu.cn/document/server-docs/im-v1/message-card/patch (230xxx),
 #   https://open.feishu.cn/document/server-docs/api-call-guide/generic-error-code (9999166x)
 FEISHU: Mapping[str, Code] = {
-    "9499": Code(False, "the form of the request is refused"),
-    "11232": Code(True, "the bot sends too much at this moment"),
-    "19001": Code(False, "the address of the bot is wrong: copy it again"),
+    "9499": Code(False, "the request format is rejected"),
+    "11232": Code(True, "the bot has reached its rate limit"),
+    "19001": Code(False, "the webhook URL of the bot is wrong: copy it again"),
     "19021": Code(False, "the signature is wrong: check `secret`, and the clock of this machine"),
-    "19022": Code(False, "the bot does not accept this machine's address: add it to its list"),
-    "19024": Code(False, "the bot accepts only messages with its keywords: add one that every message has"),
-    "99991400": Code(True, "the app asks too often"),
+    "19022": Code(False, "the bot does not accept this machine's IP address: add it to its allow list"),
+    "19024": Code(
+        False, "the bot accepts only messages with its keywords: add a keyword that every message contains"
+    ),
+    "99991400": Code(True, "the app has reached its rate limit"),
     "99991661": Code(True, "the token of the app is missing"),
-    "99991663": Code(True, "the token of the app has run out"),
+    "99991663": Code(True, "the token of the app has expired"),
     "99991664": Code(True, "the token of the app is not valid"),
     "10003": Code(False, "app_id or app_secret is wrong"),
     "10014": Code(False, "app_id or app_secret is wrong"),
     "230002": Code(False, "the bot is not in the chat: add it there"),
-    "230006": Code(False, "the app has no bot: switch that on and publish the app"),
-    "230020": Code(True, "this chat gets too many messages"),
+    "230006": Code(False, "the app has no bot: enable it and publish the app"),
+    "230020": Code(True, "the chat has reached its rate limit"),
     "230027": Code(False, "the app lacks the permission im:message"),
 }
 # Of these the message cannot be changed any more, and another one is made.
@@ -51,15 +56,19 @@ FEISHU_GONE = frozenset({"230011", "230031"})
 #   public clients record them: 130101 "send too fast, exceed 20 times per minute"; 300001 and 300005 "token is not
 #   exist"; 310000 "keywords not in content", "sign not match" or "ip ... not in whitelist"; 400102 "bot is stopped".
 DINGTALK: Mapping[str, Code] = {
-    "-1": Code(True, "DingTalk is busy"),
+    "-1": Code(True, "DingTalk is overloaded"),
     "130101": Code(True, "more than 20 messages within a minute", 600.0),
-    "300001": Code(False, "the address of the robot is wrong: copy it again"),
-    "300005": Code(False, "the token in the address of the robot is wrong: copy it again"),
+    "300001": Code(False, "the webhook URL of the robot is wrong: copy it again"),
+    "300005": Code(False, "the token in the webhook URL of the robot is wrong: copy it again"),
     "310000": Code(
-        False, "refused by its security settings: check `secret`, keywords, addresses, and the clock here"
+        False,
+        (
+            "rejected by the robot's security settings: check `secret`, keywords, IP addresses, and the "
+            "clock of this machine"
+        ),
     ),
-    "400013": Code(False, "the group is gone"),
-    "400101": Code(False, "the token in the address of the robot is wrong: copy it again"),
+    "400013": Code(False, "the group no longer exists"),
+    "400101": Code(False, "the token in the webhook URL of the robot is wrong: copy it again"),
     "400102": Code(False, "the robot is switched off: switch it on in the settings of the group"),
     "400105": Code(False, "the robot does not accept this kind of message"),
     "400106": Code(False, "the robot is gone from the group: add one, and copy its address"),
@@ -70,11 +79,11 @@ DINGTALK: Mapping[str, Code] = {
 #   https://developer.work.weixin.qq.com/document/path/90455 (global codes: -1, 40058, 45009, 45033),
 #   https://open.work.weixin.qq.com/devtool/query?e=93000 ("invalid webhook url")
 WECOM: Mapping[str, Code] = {
-    "-1": Code(True, "WeCom is busy"),
+    "-1": Code(True, "WeCom is overloaded"),
     "45009": Code(True, "more than 20 messages within a minute", 60.0),
     "45033": Code(True, "too many messages at the same time", 60.0),
-    "93000": Code(False, "the address of the robot is wrong: copy it again"),
-    "40058": Code(False, "the form of the message is refused"),
+    "93000": Code(False, "the webhook URL of the robot is wrong: copy it again"),
+    "40058": Code(False, "the message format is rejected"),
 }
 
 # source: https://docs.slack.dev/reference/methods/chat.postMessage, chat.update; the same lists, machine-readable, in
@@ -83,11 +92,11 @@ SLACK: Mapping[str, Code] = {
     "ratelimited": Code(True, "too many messages"),
     "rate_limited": Code(True, "too many messages"),
     "message_limit_exceeded": Code(True, "too many messages"),
-    "internal_error": Code(True, "Slack has trouble"),
-    "fatal_error": Code(True, "Slack has trouble"),
-    "service_unavailable": Code(True, "Slack has trouble"),
-    "request_timeout": Code(True, "Slack has trouble"),
-    "update_failed": Code(True, "Slack has trouble"),
+    "internal_error": Code(True, "Slack reports an internal error"),
+    "fatal_error": Code(True, "Slack reports an internal error"),
+    "service_unavailable": Code(True, "Slack reports an internal error"),
+    "request_timeout": Code(True, "Slack reports an internal error"),
+    "update_failed": Code(True, "Slack reports an internal error"),
     "team_added_to_org": Code(True, "the workspace is being moved"),
     "org_login_required": Code(True, "the workspace is being moved"),
     "external_channel_migrating": Code(True, "the channel is being moved"),
@@ -105,17 +114,19 @@ SLACK_GONE = frozenset({"message_not_found", "cant_update_message", "edit_window
 
 
 def judged(answer: Answer, code: object, message: object, table: Mapping[str, Code]) -> Answer:
-    """The answer, where it is good by its status and by its own code. raises: TryLater, Rejected
+    """Returns the response if its status and its own code mean success. Raises TryLater and Rejected.
 
-    None: there is no code in it. Where a login page of a proxy answers, nothing has arrived.
+    `code`: None if the body has no code, as in the login page of a proxy; nothing has been delivered then.
     """
     if code is None and answer.is_good:
-        raise Rejected(f"it answered without a code, so it is not what `url` is to name: {answer.text[:80]}")
+        raise Rejected(
+            f"the response has no code, so `url` is probably not the service's URL: {answer.text[:80]}"
+        )
     if code is None or str(code) == "0":
         return good(answer)
     known = table.get(str(code))
     words = str(message)[:FIRST_WORDS_MAX]
-    why = f"it answered {code} {words}".rstrip() + (f": {known.do}" if known is not None else "")
+    why = f"it returned code {code} {words}".rstrip() + (f": {known.do}" if known is not None else "")
     is_busy = answer.status == 429 or answer.status >= 500
     if (known is not None and known.later) or (known is None and is_busy):
         after_s = answer.after_s if answer.after_s is not None or known is None else known.after_s

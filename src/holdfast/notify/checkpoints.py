@@ -1,4 +1,4 @@
-"""Looks how old the newest checkpoint is: the time of the last one that the training's log has named."""
+"""Detects that the newest checkpoint is too old, by the last one that the training's log mentions."""
 
 from collections.abc import Iterator
 
@@ -11,14 +11,20 @@ WORKERS_MAX = 64  # rank 0 prints it, or every rank does
 
 
 class CheckpointAge:
-    """`limit_s` 0: never. A training that has named no checkpoint is judged from the start of its attempt."""
+    """Detector of a checkpoint that is too old. `limit_s`: 0 means never.
+
+    If the log mentions no checkpoint, the start of the attempt counts.
+    """
 
     def __init__(self, job: JobDir, limit_s: float) -> None:
         self._job, self._limit_s = job, limit_s
         self._key = ""  # of what was said to be too old
 
     def look(self, attempt: int | None, started_s: float | None, now_s: float) -> Iterator[Happening]:
-        """`attempt`: the one that trains now; None: none does. `started_s`: when it began."""
+        """Yields what is to be notified now. `attempt`: the one that trains now, None if none does.
+
+        `started_s`: its start.
+        """
         if attempt is None or self._limit_s <= 0:
             return
         saved_s = self._saved_s(attempt)
@@ -43,8 +49,8 @@ class CheckpointAge:
                 event="checkpoint-old",
                 severity="warning",
                 at_s=now_s,
-                text=f"{age} since {since}: a failure now costs all of it",
-                text_zh=f"距{since_zh}已 {age},此时故障将损失全部进度",
+                text=f"{age} since {since}: a failure now would lose all of it",
+                text_zh=f"距{since_zh}已 {age}，此时故障将损失全部进度",
             )
 
     def _saved_s(self, attempt: int) -> float | None:

@@ -1,4 +1,4 @@
-"""Tells people of one job, beside its supervisor, until everything about it is delivered."""
+"""Sends notifications about one job, as a process beside its supervisor, until everything is delivered."""
 
 import logging
 import random
@@ -24,7 +24,10 @@ _log = logging.getLogger("holdfast.notify")
 
 
 def tell_of(job: JobDir, config: NotifyConfig) -> None:
-    """Until the job has ended and nothing waits to be delivered. raises: ConfigRefused, JournalUnusable, OSError"""
+    """Sends notifications until the job has ended and none is waiting.
+
+    Raises ConfigRefused, JournalUnusable and OSError.
+    """
     post = opened_post(config, job.path / NAME)
     try:
         watch = _opened(job, settings_of(config))
@@ -47,7 +50,7 @@ def settings_of(config: NotifyConfig) -> Settings:
 
 
 def opened_post(config: NotifyConfig, log: Path, clock: Callable[[], float] = time.time) -> Post:
-    """raises: ConfigRefused, OSError"""
+    """Returns the delivery service for a configuration. Raises ConfigRefused and OSError."""
     return Post(
         senders_of(config),
         config.rules,
@@ -64,7 +67,7 @@ def opened_post(config: NotifyConfig, log: Path, clock: Callable[[], float] = ti
 def say_unsure(post: Post) -> None:
     if post.unsure:
         _log.warning(
-            "%d deliveries were under way when an earlier process ended: they may arrive twice", post.unsure
+            "%d deliveries were in progress when an earlier process ended: they may arrive twice", post.unsure
         )
 
 
@@ -90,7 +93,7 @@ def _follow(watch: JobWatch, post: Post) -> None:
 
 
 def _opened(job: JobDir, settings: Settings) -> JobWatch:
-    """raises: JournalUnusable, where there is no journal after a while"""
+    """Opens the journal of a job, waiting a while for it. Raises JournalUnusable."""
     until_s = time.monotonic() + JOURNAL_S
     while True:
         try:

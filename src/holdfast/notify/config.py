@@ -1,4 +1,6 @@
-"""Reads the file of channels and rules (TOML), and the secrets that it refers to. Refuses what it does not understand.
+"""Reads the configuration file of notifications (TOML): channels, rules, and the secrets that it refers to.
+
+Anything unknown in it is an error.
 
     language = "zh"
     zone = "Asia/Shanghai"
@@ -15,7 +17,7 @@
     severity = "warning"
     quiet = [{ start = "22:00", end = "08:00", passes = "critical" }]
 
-A secret is never in the file of a job, in arguments of a process, or in a message: the file may name where it is.
+Secrets are never stored in a job's files, process arguments or messages; the file may name where they are.
 """
 
 import difflib
@@ -64,13 +66,13 @@ CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 
 class ConfigRefused(ValueError):
-    """The file cannot be used; the message names the file, the key, and what is allowed."""
+    """Error: the configuration file is invalid. The message names the file, the key, and what is allowed."""
 
 
 class ChannelConfig(Struct, frozen=True, kw_only=True):
-    """One receiver. `every`: each notice is a message of its own, also in a storm: for programs.
+    """The configuration of one channel. `options`: those of its kind, with secrets already read.
 
-    `options`: what its kind needs beside; secrets among them are read already.
+    `every`: send each notification as its own message, even if there are many at once; for programs.
     """
 
     name: str
@@ -80,26 +82,31 @@ class ChannelConfig(Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
     def text(self, key: str, default: str | None = None) -> str:
-        """An option that is a text. raises: ConfigRefused, where it is missing and there is no default"""
+        """Returns an option that is a text. Raises ConfigRefused if it is missing and there is no default."""
         value = self.options.get(key, default)
         if not isinstance(value, str) or not value and default is None:
-            raise ConfigRefused(f"channel {self.name} of kind {self.kind} needs the text {key!r}")
+            raise ConfigRefused(f"channel {self.name} of kind {self.kind} needs the option {key!r}, a text")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """An option that is a text or a list of texts. raises: ConfigRefused, where there is none"""
+        """Returns an option that is a text or a list of texts. Raises ConfigRefused if it is missing."""
         value = self.options.get(key)
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
             raise ConfigRefused(
-                f"channel {self.name} of kind {self.kind} needs {key!r}: a text, or a list of texts"
+                (
+                    f"channel {self.name} of kind {self.kind} needs the option {key!r}: a text, or a list "
+                    "of texts"
+                )
             )
         return tuple(found)
 
 
 class NotifyConfig(Struct, frozen=True, kw_only=True):
-    """`page`: the address of the server's page, for links. `silence_s`: without output for so long is a notice, and
-    `checkpoint_age_s` so long without a new checkpoint; 0: never.
+    """The configuration of notifications.
+
+    `page`: address of the server's page, for links. `silence_s`: notify after so many seconds without output;
+    `checkpoint_age_s`: after so many seconds without a new checkpoint; 0 means never.
     """
 
     channels: tuple[ChannelConfig, ...] = ()
@@ -112,7 +119,7 @@ class NotifyConfig(Struct, frozen=True, kw_only=True):
 
 
 def read_config(path: Path, env: Mapping[str, str]) -> NotifyConfig:
-    """raises: ConfigRefused"""
+    """Reads a configuration file. Raises ConfigRefused."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise ConfigRefused(f"{path} has more than {FILE_BYTES_MAX} bytes")
@@ -120,12 +127,12 @@ def read_config(path: Path, env: Mapping[str, str]) -> NotifyConfig:
     except OSError as error:
         raise ConfigRefused(f"{path} cannot be read: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigRefused(f"{path} is not TOML: {error}") from error
+        raise ConfigRefused(f"{path} is not valid TOML: {error}") from error
     return _Reader(path, env).config(raw)
 
 
 class _Reader:
-    """`_where`: what is read now, for messages."""
+    """Parser of a configuration file. `_where`: the part being read, for messages."""
 
     def __init__(self, path: Path, env: Mapping[str, str]) -> None:
         self._path, self._env = path, env
@@ -159,7 +166,9 @@ class _Reader:
     def _channel(self, raw: dict[str, Any], language: str) -> ChannelConfig:
         name, kind = raw.get("name"), raw.get("kind")
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
-            raise self._refused(f"a channel has a name of letters, digits, dots and dashes, not {name!r}")
+            raise self._refused(
+                f"the name of a channel must consist of letters, digits, dots and dashes, not {name!r}"
+            )
         self._one_of(kind, tuple(KINDS), f"kind of channel {name}")
         own = raw.get("language", language)
         self._one_of(own, LANGUAGES, f"language of channel {name}")
@@ -179,7 +188,7 @@ class _Reader:
         if scheme == "env" and rest:
             found = self._env.get(rest)
             if found is None:
-                raise self._refused(f"{key} of channel {channel}: the environment has no {rest}")
+                raise self._refused(f"{key} of channel {channel}: the environment variable {rest} is not set")
             return found.strip()
         if scheme == "file" and rest:
             try:
@@ -215,17 +224,17 @@ class _Reader:
         )
 
     def _category(self, pattern: Any) -> None:
-        """A category of docs/words.md, or a pattern that fits one."""
+        """Checks that a rule's category, or pattern of categories, exists (docs/words.md)."""
         names = tuple(categories.KINDS)
         if not isinstance(pattern, str) or not (
             XID.fullmatch(pattern) or any(fnmatchcase(name, pattern) for name in names)
         ):
-            raise self._refused(f"no category fits {pattern!r} in a rule{_near(str(pattern), names)}")
+            raise self._refused(f"no category matches {pattern!r} in a rule{_near(str(pattern), names)}")
 
     def _seconds(self, raw: Mapping[str, Any], key: str, default: float) -> float:
         value = raw.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
-            raise self._refused(f"{key} is a number of seconds from 0 on, not {value!r}")
+            raise self._refused(f"{key} must be a number of seconds of at least 0, not {value!r}")
         return float(value)
 
     def _quiet(self, raw: dict[str, Any]) -> Quiet:
@@ -251,7 +260,7 @@ class _Reader:
     def _minute(self, text: Any) -> int:
         match = CLOCK.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise self._refused(f"a time is written as 22:00, not {text!r}")
+            raise self._refused(f"a time must have the form 22:00, not {text!r}")
         return 60 * int(match[1]) + int(match[2])
 
     def _days(self, names: Any) -> tuple[int, ...]:
@@ -263,12 +272,12 @@ class _Reader:
         try:
             return UTC if name == "UTC" else ZoneInfo(str(name))
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-            raise self._refused(f"zone {name!r} is not known: write it as Asia/Shanghai") from error
+            raise self._refused(f"zone {name!r} is unknown: use a name such as Asia/Shanghai") from error
 
     def _tables(self, raw: dict[str, Any], key: str) -> list[dict[str, Any]]:
         found = raw.get(key, [])
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-            raise self._refused(f"{key} is written as [[{key}]]")
+            raise self._refused(f"{key} must be written as [[{key}]]")
         return found
 
     def _only(self, raw: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:

@@ -1,6 +1,7 @@
-"""Delivers what the outbox says is due, each channel in a thread of its own, and records every step.
+"""Delivers notifications that are due, each channel in a thread of its own, and records every attempt to
+deliver.
 
-One slow or dead receiver holds up nobody else: a channel has one delivery under way at a time.
+A slow or dead receiver delays only its own channel, which has one delivery at a time.
 """
 
 import queue
@@ -33,9 +34,10 @@ _Done = queue.Queue[tuple[Send, Delivered | Failed, bool]]
 
 
 class Post:
-    """For one thread, but for the senders' own. `tell`: a line for people about what cannot be delivered.
+    """Delivery service for notifications, for use by one thread; senders run in threads of their own.
 
-    `secrets`: of each channel, masked in every message. `every`: channels whose storms are not bounded.
+    `tell`: receives a line about what cannot be delivered. `secrets`: of each channel, masked in every
+    message. `every`: channels that get each notification as its own message.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Post:
         self.unsure = 0  # deliveries that an earlier process had begun: they may arrive twice
 
     def begin(self, notices: Iterable[Notice]) -> None:
-        """With all notices of the journal so far, and what was delivered of them."""
+        """Loads all notifications of the journal so far, and the record of their deliveries."""
         for notice in notices:
             self.put(notice)
         for row in self._log.read():
@@ -79,7 +81,10 @@ class Post:
             worker.start(self._outbox.told(name))
 
     def put(self, notice: Notice) -> None:
-        """Its channels are those of the worst that it was: who has heard of trouble hears of its end."""
+        """Adds a notification for the channels that its rules select, by the worst severity that it ever had.
+
+        So whoever was notified of a problem is notified of its end.
+        """
         worst = max(notice.severity, self._worst.get(notice.id, notice.severity), key=SEVERITIES.index)
         self._worst[notice.id] = worst
         self._outbox.put(
@@ -88,7 +93,7 @@ class Post:
         )
 
     def turn(self) -> None:
-        """Takes results, and starts what is due. Never waits."""
+        """Processes results of deliveries, and starts those that are due. Never blocks."""
         while True:
             try:
                 send, result, is_final = self._done.get_nowait()
@@ -113,13 +118,13 @@ class Post:
             worker.give(send)
 
     def wait(self, at_most_s: float) -> None:
-        """Until a delivery is over, at most for so long."""
+        """Waits until a delivery ends, at most `at_most_s` seconds."""
         self._woken.wait(at_most_s)
         self._woken.clear()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way and nothing waits."""
+        """Returns True if no delivery is running or waiting."""
         busy = any(worker.is_busy for worker in self._workers.values())
         return not busy and self._done.empty() and self._outbox.is_idle
 
@@ -129,7 +134,9 @@ class Post:
         self._log.close()
 
     def _took(self, send: Send, result: Delivered | Failed, is_final: bool) -> None:
-        """Of a message about several notices the result holds for all of them."""
+        """Records the result of a delivery; that of a message about several notifications holds for all of
+        them.
+        """
         retry_at_s: float | None = None
         if isinstance(result, Failed) and not is_final:
             first = send.joined[0] if send.joined else send.notice
@@ -145,27 +152,29 @@ class Post:
             self._complain(send.channel, result.why, is_final=retry_at_s is None)
 
     def _complain(self, channel: str, why: str, *, is_final: bool) -> None:
-        """Once for each trouble of a channel."""
+        """Reports a delivery problem, once for each channel and reason."""
         if (channel, why) not in self._said and len(self._said) < COMPLAINTS_MAX:
             self._said.add((channel, why))
-            then = "given up" if is_final else "trying again"
-            self._tell(f"notices to {channel} are not delivered ({why}); {then}")
+            then = "giving up" if is_final else "retrying"
+            self._tell(f"notifications to {channel} are not delivered ({why}); {then}")
 
     def _record(self, row: AnyDelivery) -> None:
         self._outbox.heard(row)
         if not self._log.write(row) and not self._is_unwritable:
             self._is_unwritable = True
-            self._tell(f"{self._log.path} cannot be written: after a restart notices may be sent twice")
+            self._tell(
+                f"{self._log.path} cannot be written: after a restart, notifications may be sent twice"
+            )
 
 
 def moment(at_s: float, zone: tzinfo) -> Moment:
-    """The time of day and week where the rules are at home."""
+    """Returns weekday and minute of the day in the time zone of the rules."""
     local = datetime.fromtimestamp(at_s, zone)
     return Moment(weekday=local.weekday(), minute=60 * local.hour + local.minute)
 
 
 def _of(notice: Notice, send: Send, result: Delivered | Failed, retry_at_s: float | None) -> AnyDelivery:
-    """The result of a message as a row of one of the notices in it."""
+    """Returns the result of a message as a row for one of the notifications in it."""
     if isinstance(result, Failed):
         return replace(result, notice=notice.id, version=notice.version, retry_at_s=retry_at_s)
     if send.joined:
@@ -180,7 +189,7 @@ def _of(notice: Notice, send: Send, result: Delivered | Failed, retry_at_s: floa
 
 
 class _Worker:
-    """One channel's thread."""
+    """The thread of one channel."""
 
     def __init__(
         self,
@@ -207,7 +216,7 @@ class _Worker:
         self._todo.put(send)
 
     def close(self) -> None:
-        """A delivery that is under way is not waited for."""
+        """Ends the thread, without waiting for a running delivery."""
         if self._thread.is_alive() and not self.is_busy:
             self._todo.put(None)
             self._thread.join(1.0)
@@ -228,14 +237,17 @@ class _Worker:
             self._woken.set()
 
     def _again(self) -> None:
-        """What fails now is repeated with the next turn."""
+        """Repeats open alerts; a failure is repeated with the next turn."""
         try:
             self._sender.again()
         except (Rejected, TryLater):
             pass
 
     def _delivered(self, send: Send) -> tuple[Delivered | Failed, bool]:
-        """The result, and whether trying again is of no use. `retry_at_s` is here the pause that the receiver asks for."""
+        """Delivers one message. Returns the result, and whether a retry is useless.
+
+        `retry_at_s` of the result is the pause that the receiver requests.
+        """
         notice = send.notice
         try:
             sent = self._sender.send(send)

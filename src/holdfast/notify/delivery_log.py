@@ -1,6 +1,6 @@
-"""Keeps what was delivered: an append-only file of JSON lines, read again after a restart.
+"""Records deliveries in an append-only file of JSON lines, which is read after a restart.
 
-A line that was cut short by a crash is ignored. A disk that is full costs the memory of what was delivered, and nothing else.
+A line cut short by a crash is ignored. If the disk is full, only this record is lost.
 """
 
 import os
@@ -16,7 +16,7 @@ _decoder: msgspec.json.Decoder[AnyDelivery] = msgspec.json.Decoder(AnyDelivery)
 
 
 class DeliveryLog:
-    """raises: OSError, where the file cannot be opened"""
+    """File that records deliveries. Raises OSError if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,7 +33,10 @@ class DeliveryLog:
                     continue
 
     def write(self, row: AnyDelivery) -> bool:
-        """False where it could not be written, or not whole. After a line that was cut the next one begins on its own."""
+        """Appends a row.
+
+        Returns False if it was not written completely; the next row then begins on a new line.
+        """
         line = (b"\n" if self._is_cut else b"") + msgspec.json.encode(row) + b"\n"
         try:
             written = os.write(self._descriptor, line)

@@ -1,6 +1,7 @@
-"""Tells people of all jobs of a server's state folders, each job once, equal incidents of several jobs together.
+"""Sends notifications about all jobs in a server's state folders, equal incidents of several jobs in one
+message.
 
-What happened before this was first switched on is told to nobody.
+Nothing is sent about events before notifications were first switched on.
 """
 
 import logging
@@ -29,7 +30,10 @@ _log = logging.getLogger("holdfast.notify")
 
 
 class Fleet:
-    """For one thread. `since_s`: what happened before is nobody's news."""
+    """Source of notifications about all jobs, for use by one thread.
+
+    `since_s`: earlier events are ignored.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,9 @@ class Fleet:
         self._is_first = True
 
     def news(self) -> Iterator[Notice]:
-        """Of all jobs that have changed since the last call, and now and then of what journals do not say."""
+        """Yields notifications about jobs that have changed since the last call, and about conditions
+        outside journals.
+        """
         now_s, wall_s = self._clock(), self._wall()
         seen = self._watch.look(now_s, wall_s)
         for name in seen.gone:
@@ -106,7 +112,7 @@ class Fleet:
 
 
 def tell_of_all(roots: Sequence[Path], config: NotifyConfig, go_on: Callable[[], bool]) -> None:
-    """Until `go_on` says no. raises: ConfigRefused, OSError"""
+    """Sends notifications about all jobs until `go_on` returns False. Raises ConfigRefused and OSError."""
     folder = roots[0] / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     post = opened_post(config, folder / LOG)
@@ -119,7 +125,7 @@ def tell_of_all(roots: Sequence[Path], config: NotifyConfig, go_on: Callable[[],
 
 
 def since(path: Path, now_s: float) -> float:
-    """When this was first switched on. raises: OSError"""
+    """Returns when notifications were first switched on, stored in a file. Raises OSError."""
     try:
         return float(path.read_text())
     except (FileNotFoundError, ValueError):

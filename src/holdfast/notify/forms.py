@@ -1,4 +1,4 @@
-"""Makes what senders show of a notice: texts in the language of a channel, and short enough for the receiver."""
+"""Formats notifications for senders: texts in the language of a channel, short enough for the receiver."""
 
 from typing import Literal
 
@@ -14,7 +14,10 @@ COLON = {"en": ": ", "zh": ":", "both": ": "}
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """`facts`: name and text. `button`: the text on the link; empty `link`: there is none."""
+    """The texts of a notification in one language.
+
+    `facts`: pairs of name and text. `button`: the text on the link. `link`: empty if there is none.
+    """
 
     title: str
     sentence: str
@@ -25,12 +28,12 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     @property
     def lines(self) -> list[str]:
-        """Plain text, without the title and the link."""
+        """Returns the plain text as lines, without the title and the link."""
         return [self.sentence, *(f"{name}{self.colon}{text}" for name, text in self.facts)]
 
     @property
     def text(self) -> str:
-        """All of it as plain text."""
+        """Returns everything as plain text."""
         return "\n".join([self.title, *self.lines, *([self.link] if self.link else [])])
 
 
@@ -59,7 +62,7 @@ def cut(text: str, characters_max: int) -> str:
 
 
 def cut_bytes(text: str, bytes_max: int) -> str:
-    """At most so many bytes of UTF-8."""
+    """Shortens a text to at most `bytes_max` bytes of UTF-8."""
     raw = text.encode()
     if len(raw) <= bytes_max:
         return text
@@ -67,5 +70,5 @@ def cut_bytes(text: str, bytes_max: int) -> str:
 
 
 def is_resolved(notice: Notice) -> bool:
-    """Whether the trouble is gone: a failure is the last word of an incident, and no good one."""
+    """Returns True if the problem is gone. The failure of a job ends an incident, but is not resolved."""
     return notice.is_over and notice.severity == "info"

@@ -1,4 +1,6 @@
-"""Posts to a receiver with the standard library: time limits, proxies, and what a status means for a delivery."""
+"""Sends HTTP requests to notification services with the standard library: time limits, proxies, meaning of
+a status.
+"""
 
 import http.client
 import json
@@ -26,7 +28,10 @@ PAUSE_HEADERS = ("retry-after", "x-ogw-ratelimit-reset")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`body`: of JSON; an empty object where it is none. `text`: as it came, cut. `after_s`: the pause it asks for."""
+    """An HTTP response. `body`: its JSON object, empty if it is none. `text`: its text, shortened.
+
+    `after_s`: the pause in seconds that the service requests.
+    """
 
     status: int
     body: dict[str, Any]
@@ -39,13 +44,17 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirected POST becomes a GET, which a receiver may answer with 200 without having read anything."""
+    """Handler that refuses redirects: a redirected POST becomes a GET, which may return 200 without having
+    been read.
+    """
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
 
 
 class _Readable(Protocol):
+    """Interface of a response that can be read in pieces."""
+
     def read1(self, size: int = -1, /) -> bytes: ...
 
 
@@ -60,16 +69,19 @@ def post_json(
     method: str = "POST",
     now_s: float,
 ) -> Answer:
-    """Any answer, good or bad. Proxies are those of the environment. raises: TryLater, Rejected"""
+    """Sends a JSON document and returns the response, whatever its status. Raises TryLater and Rejected.
+
+    Proxies are those of the environment.
+    """
     body = json.dumps(document, ensure_ascii=False).encode()
     found = {"Content-Type": "application/json; charset=utf-8", **(headers or {})}
     return post(url, body, headers=found, method=method, now_s=now_s)
 
 
 def post(url: str, body: bytes, *, headers: Mapping[str, str], method: str = "POST", now_s: float) -> Answer:
-    """Any answer, good or bad. raises: TryLater, Rejected"""
+    """Sends a request and returns the response, whatever its status. Raises TryLater and Rejected."""
     if not url.startswith(("https://", "http://")):
-        raise Rejected("the address does not begin with https:// or http://")
+        raise Rejected("the URL does not begin with https:// or http://")
     try:
         request = urllib.request.Request(
             url, data=body, method=method, headers={"User-Agent": AGENT, **headers}
@@ -88,21 +100,21 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], method: str = "PO
         ValueError,
         http.client.HTTPException,
     ) as error:  # a connection that broke, an answer that is none
-        raise TryLater(f"it did not answer: {error or type(error).__name__}") from error
+        raise TryLater(f"it did not respond: {error or type(error).__name__}") from error
 
 
 def good(answer: Answer) -> Answer:
-    """The answer, if its status is one. raises: TryLater, Rejected"""
+    """Returns the response if its status means success. Raises TryLater and Rejected."""
     if answer.is_good:
         return answer
-    why = f"it answered {answer.status}: {answer.text[:WORDS_MAX] or 'nothing more'}"
+    why = f"it returned status {answer.status}: {answer.text[:WORDS_MAX] or 'no text'}"
     if answer.status >= 500 or answer.status in TRY_LATER_STATUS:
         raise TryLater(why, answer.after_s)
     raise Rejected(why)
 
 
 def _read(response: _Readable) -> bytes:
-    """raises: OSError, where it takes too long"""
+    """Reads the body of a response. Raises OSError if it takes too long."""
     until_s = time.monotonic() + WHOLE_S
     found = b""
     while len(found) < ANSWER_BYTES_MAX:
@@ -111,7 +123,7 @@ def _read(response: _Readable) -> bytes:
             break
         found += piece
         if time.monotonic() > until_s:
-            raise OSError(f"the answer took more than {WHOLE_S:g} s")
+            raise OSError(f"the response took more than {WHOLE_S:g} s")
     return found
 
 
@@ -132,7 +144,7 @@ def _after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 
 def _seconds(value: str | None, now_s: float) -> float | None:
-    """Seconds from now; a date is allowed, too. source: RFC 9110, 10.2.3"""
+    """Parses a Retry-After header into seconds from now; it may be a date. source: RFC 9110, 10.2.3"""
     if value is None:
         return None
     try:

@@ -1,4 +1,7 @@
-"""Makes the sender of each channel by its kind. An optional package that is missing is a refused configuration."""
+"""Creates the sender of each channel by its kind.
+
+If its optional package is missing, the configuration is rejected.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -35,5 +38,5 @@ MAKERS: Mapping[str, Callable[[ChannelConfig], Sender]] = {
 
 
 def senders_of(config: NotifyConfig) -> dict[str, Sender]:
-    """By the name of the channel. raises: ConfigRefused"""
+    """Returns the senders by channel name. Raises ConfigRefused."""
     return {channel.name: MAKERS[channel.kind](channel) for channel in config.channels}

@@ -1,4 +1,6 @@
-"""Masks secrets of channels: in errors of libraries, which like to quote addresses, and in lists for people."""
+"""Masks secrets of channels, in error messages of libraries (which may contain addresses) and in lists for
+users.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +13,7 @@ SHORT = 4  # a shorter secret would mask parts of words
 
 
 def secret_words(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is never to be shown, not even in an error; the longest first."""
+    """Returns the texts that must never be shown, not even in an error; the longest first."""
     found: set[str] = set()
     for key in (SECRET_KEYS | ADDRESS_KEYS) & options.keys():
         values = options[key] if isinstance(options[key], list) else [options[key]]
@@ -29,7 +31,7 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def shown(key: str, value: Any) -> Any:
-    """The value of an option for people: of an address only where it leads."""
+    """Returns the value of an option for display: of an address only its host."""
     if key in SECRET_KEYS:
         return MASK
     if key in ADDRESS_KEYS:
@@ -38,7 +40,9 @@ def shown(key: str, value: Any) -> Any:
 
 
 def _place(url: str) -> str:
-    """In addresses of Apprise the host may be a token: only what begins with http is shown."""
+    """Returns scheme and host of an address; in addresses of Apprise, the host may be a token and is
+    masked too.
+    """
     scheme, found, _ = url.partition("://")
     if not found:
         return MASK

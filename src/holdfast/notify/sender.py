@@ -1,4 +1,4 @@
-"""Defines what a sender is, and what can go wrong with a delivery."""
+"""Defines the interface of senders, and the errors of a delivery."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,11 +10,17 @@ from holdfast.model.documents.notices import Notice
 
 
 class Rejected(Exception):
-    """The receiver refuses this, and will again: a wrong secret, a form it does not take. One line: why, what to do."""
+    """Error: the receiver rejects the message, and would reject it again: a wrong secret, an invalid form.
+
+    One line: why, and what to do.
+    """
 
 
 class TryLater(Exception):
-    """The receiver cannot take it now. `after_s`: when it asks to be tried again, in seconds; None: it does not say."""
+    """Error: the receiver cannot accept the message now.
+
+    `after_s`: the pause that it requests, in seconds; None if unknown.
+    """
 
     def __init__(self, why: str, after_s: float | None = None) -> None:
         super().__init__(why)
@@ -22,16 +28,21 @@ class TryLater(Exception):
 
 
 class Sent(Struct, frozen=True, kw_only=True):
-    """`reference`: by which the message is updated or followed up; empty: it cannot be."""
+    """The result of a delivery.
+
+    `reference`: by which the message can be updated later; empty if it cannot be.
+    """
 
     reference: str = ""
 
 
 class Sender(Protocol):
-    """Delivers to one receiver. May take seconds; all of it is called from one thread, which each channel has for itself.
+    """Interface of a sender, which delivers to one receiver.
 
-    `can_update`: whether a message can be changed in place. `bounds_itself`: whether it groups what comes in a storm.
-    `again_s`: how often `again` is called; None: never.
+    It may block for seconds and is called from one thread.
+
+    `can_update`: whether a message can be changed in place. `bounds_itself`: whether the receiver groups
+    messages when there are many. `again_s`: how often `again` is called, in seconds; None means never.
     """
 
     can_update: bool
@@ -39,27 +50,29 @@ class Sender(Protocol):
     again_s: float | None
 
     def begin(self, told: Sequence[Notice]) -> None:
-        """Before anything else: what the receiver has of earlier processes, and is not over."""
+        """Starts the sender with the notifications that earlier processes delivered and that are still
+        open.
+        """
         ...
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Delivers a message. Raises Rejected and TryLater."""
         ...
 
     def again(self) -> None:
-        """Repeats what the receiver would else forget. raises: Rejected, TryLater"""
+        """Repeats open alerts that the receiver would otherwise forget. Raises Rejected and TryLater."""
         ...
 
 
 class Plain:
-    """What most senders have in common: nothing is kept, nothing is repeated, nothing is updated."""
+    """Base class of senders that store nothing, repeat nothing and cannot update messages."""
 
     can_update = False
     bounds_itself = False
     again_s: float | None = None
 
     def begin(self, told: Sequence[Notice]) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
     def again(self) -> None:
-        """Nothing is repeated."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""Looks whether the training still prints: no output file of the present attempt has grown for a while."""
+"""Detects that a training prints nothing: no output file of the current attempt has grown for a while."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,14 +11,18 @@ FILES_MAX = 4_096
 
 
 class Silence:
-    """`silence_s` 0: never. Each silence is a notice of its own, named by its beginning: a restart says nothing twice."""
+    """Detector of missing output. `silence_s`: after how many seconds; 0 means never.
+
+    Each silence is a notification of its own, identified by its start, so a restart of this process repeats
+    nothing.
+    """
 
     def __init__(self, job: JobDir, silence_s: float) -> None:
         self._job, self._silence_s = job, silence_s
         self._key = ""  # of the silence that is on
 
     def look(self, attempt: int | None, now_s: float) -> Iterator[Happening]:
-        """`attempt`: the one that trains now; None: none does."""
+        """Yields what is to be notified now. `attempt`: the one that trains now; None if none does."""
         last_s = self._last_output_s(attempt) if attempt is not None and self._silence_s > 0 else None
         if last_s is not None and now_s - last_s >= self._silence_s:
             key = f"silence-{int(last_s)}"

@@ -1,4 +1,4 @@
-"""Runs the process that notifies people of all jobs, beside the server that shows them."""
+"""Starts the process that sends notifications about all jobs, beside the server."""
 
 import os
 import subprocess
@@ -16,9 +16,11 @@ LOG = "notify.log"
 
 @contextmanager
 def notifying(file: Path | None, roots: Sequence[Path]) -> Iterator[None]:
-    """A file that cannot be used is refused at once. The process also ends when this one is killed. None: nothing runs.
+    """Context manager: runs that process while the block runs.
 
-    raises: ConfigRefused, OSError
+    `file`: its configuration; None means no process.
+
+    It also ends when this process is killed. Raises ConfigRefused and OSError.
     """
     if file is None:
         yield

@@ -1,4 +1,4 @@
-"""Sends a sample to channels, for the person who sets them up."""
+"""Sends a sample notification to channels, to test their configuration."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ from holdfast.notify.sender import Rejected, TryLater
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """`is_final`: trying again is of no use. `why`: empty where it was sent."""
+    """The result of a sample. `is_final`: whether a retry is useless.
+
+    `why`: the error; empty if it was sent.
+    """
 
     channel: str
     kind: str
@@ -27,7 +30,10 @@ class Tried(Struct, frozen=True, kw_only=True):
 
 
 def sample(page: str, at_s: float) -> Notice:
-    """Says that it is a sample. Over and of no weight: a receiver that opens alerts closes this one at once."""
+    """Returns a sample notification that says it is one.
+
+    It is already resolved, so receivers close its alert at once.
+    """
     return Notice(
         id=f"holdfast-sample/{int(at_s)}",
         version=1,
@@ -35,11 +41,11 @@ def sample(page: str, at_s: float) -> Notice:
         severity="info",
         at_s=at_s,
         job="sample",
-        title=Words(en="Holdfast: a sample notice", zh="Holdfast:示例通知"),
+        title=Words(en="Holdfast: sample notification", zh="Holdfast：示例通知"),
         sentence=Sentence(
             text=Words(
-                en="This channel works: notices of Holdfast arrive here.",
-                zh="通道正常:Holdfast 的通知会发送到这里。",
+                en="This channel works: notifications of Holdfast arrive here.",
+                zh="通道正常：Holdfast 的通知会发送到这里。",
             )
         ),
         link=page,
@@ -48,12 +54,12 @@ def sample(page: str, at_s: float) -> Notice:
 
 
 def tried(channels: Sequence[ChannelConfig], notice: Notice) -> list[Tried]:
-    """One after the other. raises: ConfigRefused"""
+    """Sends the notification to each channel, one after another. Raises ConfigRefused."""
     return [_tried(channel, notice) for channel in channels]
 
 
 def _tried(channel: ChannelConfig, notice: Notice) -> Tried:
-    """raises: ConfigRefused"""
+    """Sends the notification to one channel. Raises ConfigRefused."""
     sender = MAKERS[channel.kind](channel)
     sender.begin(())
     began_s = time.monotonic()

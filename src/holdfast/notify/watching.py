@@ -1,6 +1,8 @@
-"""Follows the record of one job and makes notices: from each entry of the journal, and from what lies outside of it.
+"""Creates notifications about one job, from each entry of its journal and from conditions outside the
+journal.
 
-The same journal gives the same notices with the same versions, so that a process that starts anew finds what is due.
+The same journal gives the same notifications with the same versions, so a restarted process finds what is
+due.
 """
 
 import time
@@ -40,8 +42,10 @@ STATES: dict[NoticeEvent, JobState] = {
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """`page`: address of the server's page; empty: no links. `labels`: of the job. `silence_s`, `checkpoint_age_s`: as in
-    NotifyConfig.
+    """Settings of notifications about one job.
+
+    `page`: address of the server's page; empty means no links. `labels`: of the job. `silence_s`,
+    `checkpoint_age_s`: as in NotifyConfig.
     """
 
     page: str = ""
@@ -52,7 +56,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class JobWatch:
-    """`job_id`: on the server's page; empty: the name. raises: JournalUnusable, where there is no journal yet"""
+    """Source of notifications about one job. Raises JournalUnusable if there is no journal yet.
+
+    `job_id`: id on the server's page; empty means the job's name.
+    """
 
     def __init__(
         self, job: JobDir, settings: Settings, clock: Callable[[], float] = time.time, job_id: str = ""
@@ -74,7 +81,10 @@ class JobWatch:
         return self._record.story.ended
 
     def news(self) -> Iterator[Notice]:
-        """From the entries that are new since the last call. raises: JournalUnusable"""
+        """Yields notifications from journal entries that are new since the last call.
+
+        Raises JournalUnusable.
+        """
         story, policy = self._record.story, self._record.policy
         state = story.state
         for event, decision in decisions(self._rows(), policy, state):
@@ -85,7 +95,7 @@ class JobWatch:
                 yield from self._notices(one, STATES.get(one.event, "training"))
 
     def look(self) -> Iterator[Notice]:
-        """From what the journal does not say: whether somebody supervises the job, whether it prints, and saves."""
+        """Yields notifications about conditions outside the journal: supervisor, output, checkpoints."""
         if self.has_ended:
             return
         yield from self._supervised()
@@ -123,7 +133,7 @@ class JobWatch:
             yield from self._notices(one, "training")
 
     def _notices(self, happening: Happening, state: JobState) -> Iterator[Notice]:
-        """One; none where something is over that was not on."""
+        """Yields the notification of an event; none if it ends a condition that had not begun."""
         is_on = happening.key in self._versions and happening.key not in self._closed
         if happening.is_over and happening.event in HAVE_AN_END and not is_on:
             return
@@ -153,7 +163,9 @@ class JobWatch:
         return self._summary
 
     def _numbered(self, happening: Happening) -> Happening:
-        """What begins again after it was over is another notice: nobody looks at the old one."""
+        """Gives a condition that begins again after its end a new key, so that it becomes a new
+        notification.
+        """
         key = happening.key
         if key in self._closed:
             self._closed.discard(key)

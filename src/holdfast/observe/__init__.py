@@ -1,1 +1,3 @@
-"""Reads one machine: processes, log files, the kernel log."""
+"""Observes one node: reads processes, log files, devices and the kernel log, and searches logs for
+signatures.
+"""

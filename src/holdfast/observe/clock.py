@@ -1,7 +1,7 @@
-"""The one clock of a job: seconds since the Unix epoch, driven by the monotonic clock.
+"""Provides the clock of a job: seconds since the Unix epoch, advanced by the monotonic clock.
 
-It never goes back and never jumps while a process lives, whatever the wall clock does; a process that resumes a job
-starts no earlier than the journal's last entry.
+It never goes back and never jumps while a process lives, even if the wall clock is set. A process that
+resumes a job starts it no earlier than the last entry of the journal.
 """
 
 import time
@@ -14,7 +14,10 @@ class Clock(Protocol):
 
 
 class JobClock:
-    """`wall`, `monotonic`: sources of time, in seconds."""
+    """The clock of a job. Calling it returns seconds since the Unix epoch.
+
+    `wall`, `monotonic`: functions that return the wall clock and the monotonic clock, in seconds.
+    """
 
     def __init__(
         self,
@@ -30,9 +33,12 @@ class JobClock:
         return self._start_s + (self._monotonic() - self._base_s)
 
     def not_before(self, at_s: float) -> None:
-        """Continues from `at_s` if the wall clock is earlier."""
+        """Sets the clock forward to `at_s` if it is earlier."""
         self._start_s += max(0.0, at_s - self())
 
     def of_wall(self, wall_s: float) -> float:
-        """The job's time of a moment that another process has just stamped with the wall clock."""
+        """Converts a wall clock time that another process has just recorded to the job's clock.
+
+        Never later than now.
+        """
         return min(self(), self() - max(0.0, self._wall() - wall_s))

@@ -1,1 +1,1 @@
-"""The table of all settings, their sources, and notation of times."""
+"""Defines all settings, reads them from their sources, and parses durations and times."""

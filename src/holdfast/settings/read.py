@@ -1,7 +1,8 @@
-"""Resolves every setting: flag over environment over file over policy over default.
+"""Resolves every setting: a flag overrides the environment, then the settings file, the policy, and the
+default.
 
-No other module reads settings. An unknown or invalid setting is refused, with its place and valid values; it is never
-ignored.
+No other module reads settings. An unknown or invalid setting is never ignored: it is an error that names its
+place and the valid values.
 """
 
 import difflib
@@ -38,11 +39,14 @@ FLEET = "fleet"  # in the state folder
 
 
 class SettingsRefused(ValueError):
-    """A setting is unknown, or its value is invalid. One line: which, where, and what is valid."""
+    """Error: a setting is unknown, or its value is invalid. One line: which, where, and what is valid."""
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    """`values` and `sources` by key. `notes`: what the policy could not translate, for people."""
+    """All settings of one run. `values` and `sources` by key.
+
+    `notes`: parts of a policy that could not be translated.
+    """
 
     run: RunSettings
     values: dict[str, Value]
@@ -51,11 +55,15 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 class _Found(Struct, frozen=True):
+    """The value of a setting, and where it comes from."""
+
     value: Value
     source: str
 
 
 class _Layers(Struct, frozen=True, kw_only=True):
+    """The sources of settings in one process."""
+
     flags: Mapping[str, object]  # by key; None: not given
     environ: Mapping[str, str]
     file: Path | None
@@ -69,7 +77,7 @@ def settle(
     config: str | None = None,
     command: Sequence[str] = (),
 ) -> Settled:
-    """Merges all layers for one run. raises: SettingsRefused"""
+    """Resolves all settings for one run. Raises SettingsRefused."""
     _refuse_unknown_names(environ)
     layers = _layers(flags, environ, config)
     _refuse_unknown_keys(layers)
@@ -98,26 +106,32 @@ def settle(
 
 
 def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
-    """The state folder alone, for commands that only read: other invalid settings do not affect them.
+    """Returns the state folder alone, for commands that only read, so that other invalid settings do not
+    matter to them.
 
-    raises: SettingsRefused
+    Raises SettingsRefused.
     """
     found = _found(BY_KEY["state-dir"], _layers({"state-dir": flag}, environ, None))
     return Path(str(found.value)) if found else default_state_dir(environ)
 
 
 def state_places(root: Path) -> tuple[Path, ...]:
-    """Possible places of a record: the state folder, else folders that are nearly always writable."""
+    """Returns the folders in which jobs may be recorded: the state folder, then folders that are nearly
+    always writable.
+    """
     return root, Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}", Path("/dev/shm")
 
 
 def fleet_folder(settings: RunSettings) -> Path:
-    """The folder of the node book of a run."""
+    """Returns the folder of the node book for a run."""
     return Path(settings.fleet_dir) if settings.fleet_dir else Path(settings.state_dir, FLEET)
 
 
 def fleet_root(flag: str | None, state_dir: str | None, environ: Mapping[str, str]) -> Path:
-    """The folder of the node book, for commands without other settings. raises: SettingsRefused"""
+    """Returns the folder of the node book, for commands that read no other settings.
+
+    Raises SettingsRefused.
+    """
     found = _found(BY_KEY["fleet-dir"], _layers({"fleet-dir": flag}, environ, None))
     if found is not None and found.value is not None:
         return Path(str(found.value))
@@ -125,21 +139,24 @@ def fleet_root(flag: str | None, state_dir: str | None, environ: Mapping[str, st
 
 
 def site_signatures(flag: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The folder of the site's signatures; None if not set. raises: SettingsRefused"""
+    """Returns the folder with the site's own signatures; None if it is not set. Raises SettingsRefused."""
     found = _found(BY_KEY["signatures"], _layers({"signatures": flag}, environ, None))
     return Path(str(found.value)) if found and found.value is not None else None
 
 
 def prometheus_url(flag: str | None, environ: Mapping[str, str]) -> str | None:
-    """The Prometheus that has the metrics of devices; None if none is named. raises: SettingsRefused"""
+    """Returns the URL of the Prometheus server with device metrics; None if it is not set.
+
+    Raises SettingsRefused.
+    """
     found = _found(BY_KEY["prometheus"], _layers({"prometheus": flag}, environ, None))
     return str(found.value) if found and found.value is not None else None
 
 
 def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
-    """All step forms, the user's own first: a regular expression, or those of a TOML file.
+    """Returns all step forms, the user's own first: those of a regular expression or of a TOML file.
 
-    raises: StepFormError
+    Raises StepFormError.
     """
     if pattern is None:
         return package_forms()
@@ -149,7 +166,7 @@ def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
-    """The folder for files that can be recreated at any time."""
+    """Returns the folder for files that can be created anew at any time."""
     return Path(environ.get("XDG_CACHE_HOME") or Path(_home(environ), ".cache"), "holdfast")
 
 
@@ -159,14 +176,14 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
 
 
 def notify_file(flag: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The file of channels and rules for notices; None if there is none. raises: SettingsRefused"""
+    """Returns the configuration file of notifications; None if there is none. Raises SettingsRefused."""
     found = _found(BY_KEY["notify"], _layers({"notify": flag}, environ, None))
     value = found.value if found is not None else _default_notify(environ)
     return Path(str(value)) if value is not None else None
 
 
 def _default_notify(environ: Mapping[str, str]) -> str | None:
-    """`notify.toml` beside the user's settings file, where it exists."""
+    """Returns the path of `notify.toml` beside the user's settings file, if it exists."""
     path = Path(_config_home(environ), "holdfast", "notify.toml")
     return str(path) if os.path.isfile(path) else None
 
@@ -210,7 +227,10 @@ def _table(file: Path) -> dict[str, object]:
 
 
 def _found(setting: Setting, layers: _Layers) -> _Found | None:
-    """The value of the first layer that has one; None if no layer has one. raises: SettingsRefused"""
+    """Returns the value of the first source that has one; None if no source has one.
+
+    Raises SettingsRefused.
+    """
     given = layers.flags.get(setting.key)
     if given is not None:
         return _read(setting, given, setting.flag_name, f"flag {setting.flag_name}")
@@ -238,7 +258,11 @@ def _read(setting: Setting, raw: object, name: str, source: str, *, foreign: boo
 
 
 def _usable_pattern(found: _Found) -> _Found:
-    """A file by its whole path: a job may be resumed from another folder. raises: SettingsRefused"""
+    """Checks a step pattern, and makes the path of a file absolute, because a job may be resumed from another
+    folder.
+
+    Raises SettingsRefused.
+    """
     if not isinstance(found.value, str):
         return found
     is_file = found.value.endswith(FORMS_FILE)
@@ -251,7 +275,7 @@ def _usable_pattern(found: _Found) -> _Found:
 
 
 def _refuse_odd_options(found: _Found) -> None:
-    """raises: SettingsRefused"""
+    """Raises SettingsRefused if an option of a check is not of the form CHECK.KEY=VALUE."""
     options = found.value if isinstance(found.value, tuple) else ()
     for option in options:
         name, has_value, _ = option.partition("=")
@@ -284,7 +308,9 @@ def _default(setting: Setting, start: RunSettings) -> _Found:
 
 
 def _same_error_fails(preset: Preset | None, chosen: Mapping[str, _Found]) -> bool:
-    """Decided by the policy alone, unless the user asks for unconditional restarts beside it."""
+    """Returns whether two equal errors fail the job: as the policy says, unless the user sets
+    unconditional restarts.
+    """
     by_policy = chosen["unconditional-restart"].source.startswith("policy ")
     return preset is not None and preset.policy.same_error_fails and by_policy
 
@@ -311,7 +337,9 @@ def _refuse_unknown_keys(layers: _Layers) -> None:
 
 
 def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
-    """A misspelt HOLDFAST_ name. Inside a job's own processes Holdfast's other names stand in there too."""
+    """Raises SettingsRefused for a misspelt HOLDFAST_ variable, except in processes of a job, which have
+    others.
+    """
     if _ATTEMPT_ENV in environ:
         return
     known = {name.removeprefix(PREFIX): name for name in (*BY_ENV, CONFIG_ENV)}

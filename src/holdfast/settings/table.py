@@ -1,4 +1,4 @@
-"""The table of all settings: name, type, range, description. Reads nothing itself."""
+"""Defines all settings: name, type, range, description. Reads nothing itself."""
 
 from msgspec import Struct
 
@@ -11,8 +11,8 @@ _YEAR_S = 366 * 86_400.0
 
 
 class Foreign(Struct, frozen=True):
-    """A variable that platforms set. Its value is a bare number of `unit_s` seconds. `nothing`: the value that means
-    none.
+    """An environment variable by which platforms set a setting, as a number of `unit_s` seconds; `nothing`
+    means none.
     """
 
     name: str
@@ -21,10 +21,12 @@ class Foreign(Struct, frozen=True):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """`kind`: whole, yes, length, text, choice, path, texts, labels, address or url. `field`: in RunSettings, or policy.<field> in its policy.
+    """One setting: its name, type, range and description.
 
-    `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto", "none").
-    `scale`: seconds in one unit of the field. `choices`: of a choice. `also`: another name of the flag.
+    `kind`: whole, yes, length, text, choice, path, texts, labels, address or url. `field`: of RunSettings, or
+    policy.<field>. `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto",
+    "none"). `scale`: seconds in one unit of the field. `choices`: the values of a choice. `also`: another
+    name of the flag.
     """
 
     key: str
@@ -76,7 +78,7 @@ SETTINGS = (
         kind="path",
         field="state_dir",
         flag=True,
-        help="Folder of all jobs and their records.",
+        help="Folder of all jobs.",
     ),
     Setting(
         key="policy",
@@ -84,7 +86,10 @@ SETTINGS = (
         field="",
         flag=True,
         word="none",
-        help=f"Settings of another system, NAME or NAME:key=value,key=value: {', '.join(SYSTEMS)}.",
+        help=(
+            "Policy that translates another system's settings, NAME or NAME:key=value,key=value: "
+            f"{', '.join(SYSTEMS)}."
+        ),
     ),
     Setting(
         key="max-restarts",
@@ -94,7 +99,7 @@ SETTINGS = (
         low=1,
         high=128,
         word="none",
-        help="Automatic restarts of the whole job on environment faults.",
+        help="Maximum number of automatic restarts of the whole job after faults of the environment.",
     ),
     Setting(
         key="unconditional-restart",
@@ -118,7 +123,7 @@ SETTINGS = (
         low=1,
         high=128,
         word="none",
-        help="Replace single workers instead of the whole job, this many times.",
+        help="Maximum number of replacements of single workers, instead of restarting the whole job.",
     ),
     Setting(
         key="hang-timeout",
@@ -127,7 +132,7 @@ SETTINGS = (
         flag=True,
         low=1,
         word="auto",
-        help="No sign of life for this long is a hang; auto: learned from the run.",
+        help="Time without any activity that counts as a hang; auto: learned from the run.",
     ),
     Setting(
         key="grace",
@@ -142,7 +147,7 @@ SETTINGS = (
         kind="length",
         field="policy.keep_on_failure_s",
         flag=True,
-        help="Keep the workers alive for inspection after a final failure, for this long.",
+        help="How long to keep the workers running for inspection after a final failure.",
     ),
     Setting(
         key="shadow",
@@ -152,7 +157,11 @@ SETTINGS = (
         help="Dry run: detect, diagnose and decide, but only record what would have been done.",
     ),
     Setting(
-        key="quiet", kind="yes", field="quiet", flag=True, help="Do not print the training's output here."
+        key="quiet",
+        kind="yes",
+        field="quiet",
+        flag=True,
+        help="Do not print the training's output on this terminal.",
     ),
     Setting(
         key="detach",
@@ -181,7 +190,7 @@ SETTINGS = (
         field="",
         flag=True,
         word="none",
-        help="Folder of your site's own signatures (TOML), for diagnose and signatures.",
+        help="Folder with signatures of your site (TOML), for diagnose and signatures.",
     ),
     Setting(
         key="slowdown-rule",
@@ -189,7 +198,10 @@ SETTINGS = (
         field="slowdown_rule",
         flag=True,
         choices=("auto", "aistudio", "off"),
-        help="The platforms' slowdown rule; auto: for the logs of Megatron-LM and LLaMA-Factory; aistudio: for all.",
+        help=(
+            "Slowdown rule of training platforms; auto: for logs of Megatron-LM and LLaMA-Factory; "
+            "aistudio: for all logs."
+        ),
     ),
     Setting(
         key="step-pattern",
@@ -197,7 +209,10 @@ SETTINGS = (
         field="step_pattern",
         flag=True,
         word="none",
-        help="How your log prints a step: a regular expression with the groups step and time, or a TOML file of forms.",
+        help=(
+            "Format of steps in your log: a regular expression with groups step and time, or a TOML file "
+            "of step forms."
+        ),
     ),
     Setting(
         key="boot-check",
@@ -230,7 +245,7 @@ SETTINGS = (
         field="spares",
         flag=True,
         high=1024,
-        help="Spare nodes, which replace nodes that are lost.",
+        help="Number of spare nodes, which replace lost nodes.",
     ),
     Setting(
         key="engine",
@@ -262,7 +277,10 @@ SETTINGS = (
         flag=True,
         low=3,
         high=86_400,
-        help="A node that sends nothing for this long is lost, even if its scheduler reports it alive.",
+        help=(
+            "Time without a message after which a node counts as lost, even if its scheduler reports it "
+            "alive."
+        ),
     ),
     Setting(
         key="fleet-dir",
@@ -286,7 +304,7 @@ SETTINGS = (
         field="server",
         flag=True,
         word="none",
-        help="Report the job to the Holdfast server at this URL; the token is in HOLDFAST_SERVER_TOKEN.",
+        help="Stream the job to the Holdfast server at this URL, with the token in HOLDFAST_SERVER_TOKEN.",
     ),
     Setting(
         key="notify",
@@ -294,7 +312,10 @@ SETTINGS = (
         field="notify",
         flag=True,
         word="none",
-        help="File of channels and rules for notices; default: ~/.config/holdfast/notify.toml where it exists; none: no notices.",
+        help=(
+            "File of channels and rules for notifications; default: ~/.config/holdfast/notify.toml if it "
+            "exists; none: no notifications."
+        ),
     ),
     Setting(
         key="isolation-share",
@@ -326,7 +347,10 @@ SETTINGS = (
         field="prometheus",
         flag=True,
         word="none",
-        help="Prometheus that has the metrics of the nodes' devices: what they showed around an incident is evidence.",
+        help=(
+            "URL of the Prometheus server with metrics of the nodes' devices, which become evidence of "
+            "incidents."
+        ),
     ),
     Setting(
         key="deterministic",
@@ -340,7 +364,10 @@ SETTINGS = (
         kind="yes",
         field="checkpoint_advice",
         flag=True,
-        help="Compute the best checkpoint interval from the record of failures, and pass it to each attempt as HOLDFAST_CHECKPOINT_EVERY_S.",
+        help=(
+            "Compute the best checkpoint interval from recorded failures, and pass it to each attempt as "
+            "HOLDFAST_CHECKPOINT_EVERY_S."
+        ),
     ),
     Setting(
         key="check-options",
@@ -354,7 +381,7 @@ SETTINGS = (
         field="quick_check_s",
         low=1,
         high=600,
-        help="Time limit of a quick boot check; what is not checked by then is left out.",
+        help="Time limit of a quick boot check; remaining checks are skipped.",
     ),
     Setting(
         key="check-every",
@@ -371,7 +398,7 @@ SETTINGS = (
         high=604_800,
         scale=60.0,
         foreign=Foreign("MA_HANG_DETECT_TIME", 60.0),
-        help="The platforms' hang rule: no process I/O for this long.",
+        help="Hang rule of training platforms: time without process I/O.",
     ),
     Setting(
         key="termination-wait",
@@ -393,7 +420,7 @@ SETTINGS = (
         "same-problem-in-a-row-max",
         "whole",
         "same_problem_in_a_row_max",
-        "Restarts in a row for the same problem, after which the code is blamed.",
+        "Number of restarts in a row for the same problem, after which the job fails as a code error.",
         low=1,
         high=128,
     ),
@@ -401,7 +428,10 @@ SETTINGS = (
         "device-repeats-max",
         "whole",
         "device_repeats_max",
-        "A device fault that repeats this often within device-repeat-window is not healed again.",
+        (
+            "Number of device faults within device-repeat-window, after which the device is no longer "
+            "recovered in place."
+        ),
         low=1,
         high=128,
     ),
@@ -426,8 +456,18 @@ SETTINGS = (
         low=1,
         high=10**9,
     ),
-    _limit("progress", "length", "progress_s", "The same for a job that logs no steps: it ran this long."),
-    _limit("settle", "length", "settle_s", "A job that logs no steps counts as recovered after this long."),
+    _limit(
+        "progress",
+        "length",
+        "progress_s",
+        "Running time that counts as progress for a job that logs no steps.",
+    ),
+    _limit(
+        "settle",
+        "length",
+        "settle_s",
+        "Running time after which a job that logs no steps counts as recovered.",
+    ),
     _limit(
         "boot-check-again",
         "length",
@@ -462,7 +502,7 @@ SETTINGS = (
         "verdict-wait", "length", "verdict_wait_s", "Maximum wait for a diagnosis before acting.", high=3_600
     ),
     _limit("isolate-wait", "length", "isolate_wait_s", "Maximum wait for a node to be isolated.", high=3_600),
-    _limit("heal-wait", "length", "heal_wait_s", "Maximum wait for a device to heal."),
+    _limit("heal-wait", "length", "heal_wait_s", "Maximum wait for a device to recover."),
     _limit("place-wait", "length", "place_wait_s", "Maximum wait for the placement of workers."),
     _limit("place-again", "length", "place_again_s", "Retry interval while no node is free.", low=1),
     _limit(

@@ -1,4 +1,4 @@
-"""Parses and formats times: lengths with units, moments, timestamps to the second.
+"""Parses and formats durations with units, points in time, and timestamps with seconds.
 
 Never reads the clock: the caller passes the current time.
 """
@@ -16,11 +16,14 @@ MOMENTS = "2026-01-01 15:19:58, 15:19:58 (today), 10min ago, or seconds since th
 
 
 class NotATime(ValueError):
-    """The text is no valid length or moment; the message says what is valid."""
+    """Error: the text is no valid duration or time. The message says what is valid."""
 
 
 def seconds(text: str) -> float:
-    """Parses a length: `90s`, `10min`, `1h30min`, `1.5h`, `250ms` or `2d`, in seconds. raises: NotATime"""
+    """Parses a duration such as `90s`, `10min`, `1h30min`, `1.5h`, `250ms` or `2d` into seconds.
+
+    Raises NotATime.
+    """
     plain = text.strip().lower()
     if _NUMBER.fullmatch(plain):
         number = plain.removesuffix(".").lstrip("-")
@@ -32,7 +35,7 @@ def seconds(text: str) -> float:
 
 
 def length(value_s: float) -> str:
-    """Formats a length in the shortest way: 90s is `1min30s`, 86400s is `1d`."""
+    """Formats a duration in the shortest exact way: `1min30s` for 90 seconds, `1d` for 86400."""
     if value_s != int(value_s):
         return f"{value_s:g}s"
     rest, parts = int(value_s), list[str]()
@@ -44,7 +47,7 @@ def length(value_s: float) -> str:
 
 
 def duration(value_s: float | None, unknown: str = "unknown") -> str:
-    """Formats a step time: `12.3 µs`, `431 ms`, `3.10 s`, `12min5s`; three significant digits."""
+    """Formats a step time with three significant digits: `12.3 µs`, `431 ms`, `3.10 s`, `12min5s`."""
     if value_s is None or not isfinite(value_s):
         return unknown
     if 0 < value_s < 0.9995e-3:
@@ -57,16 +60,19 @@ def duration(value_s: float | None, unknown: str = "unknown") -> str:
 
 
 def three_figures(value: float) -> str:
-    """Formats three significant digits without an exponent."""
+    """Formats a number with three significant digits and without an exponent."""
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def moment(text: str, now_s: float) -> float:
-    """Parses a moment into seconds since the epoch; local time unless a zone is given. raises: NotATime
+    """Parses a point in time into seconds since the epoch; local time unless a time zone is given.
 
-    `2026-01-01 15:19:58`, ISO 8601 with a zone, `15:19:58` (today), `10min ago` or `-10min`, epoch seconds.
+    Raises NotATime.
+
+    Forms: `2026-01-01 15:19:58`, ISO 8601 with a zone, `15:19:58` (today), `10min ago` or `-10min`, seconds
+    since the epoch.
     """
     plain = text.strip()
     if _NUMBER.fullmatch(plain):
@@ -93,5 +99,5 @@ def moment(text: str, now_s: float) -> float:
 
 
 def stamp(at_s: float) -> str:
-    """Local time, to the second: `2026-01-01 15:19:58`."""
+    """Formats a time as local time with seconds: `2026-01-01 15:19:58`."""
     return f"{datetime.fromtimestamp(int(at_s)).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,4 +1,4 @@
-"""Parses and formats values of settings, and says what is valid. Pure."""
+"""Parses and formats values of settings, and describes what is valid. Pure."""
 
 import re
 
@@ -20,11 +20,11 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[^\x00-\x1f]{0,255}")
 
 
 class BadValue(ValueError):
-    """The value is invalid for the setting; the message says what is valid."""
+    """Error: the value is invalid for the setting. The message says what is valid."""
 
 
 def read(setting: Setting, raw: object) -> Value:
-    """The value of a text from a flag, the environment or a file. raises: BadValue"""
+    """Parses the text of a setting from a flag, the environment or a file. Raises BadValue."""
     text = raw.strip() if isinstance(raw, str) else raw
     if setting.word and isinstance(text, str) and text.lower() == setting.word:
         return None
@@ -50,7 +50,7 @@ def read(setting: Setting, raw: object) -> Value:
 
 
 def read_foreign(setting: Setting, raw: str) -> Value:
-    """The value of a platform's variable, a bare number. raises: BadValue"""
+    """Parses the value of a platform's variable, a number without unit. Raises BadValue."""
     foreign = setting.foreign
     assert foreign is not None, "only asked for settings with a foreign name"
     try:
@@ -67,7 +67,7 @@ def read_foreign(setting: Setting, raw: str) -> Value:
 
 
 def spelled(setting: Setting, value: Value) -> str:
-    """The value in the notation of files and flags."""
+    """Formats a value as it is written in files and flags."""
     match value:
         case None:
             return setting.word
@@ -82,12 +82,12 @@ def spelled(setting: Setting, value: Value) -> str:
 
 
 def allowed(setting: Setting) -> str:
-    """The valid values in words: `1 to 128, or none`."""
+    """Returns the valid values in words: `1 to 128, or none`."""
     words = {
         "yes": "true or false",
         "text": "a text",
         "choice": " or ".join(filter(None, (", ".join(setting.choices[:-1]), *setting.choices[-1:]))),
-        "texts": "texts with commas between",
+        "texts": "comma-separated texts",
         "labels": f"at most {LABELS_MAX} KEY=VALUE with commas between",
         "path": "a path",
         "address": "HOST:PORT",
@@ -153,7 +153,10 @@ def _labels(setting: Setting, raw: object) -> tuple[str, ...]:
 
 
 def _place(setting: Setting, raw: object) -> str:
-    """HOST:PORT, or a URL without a password: settings stand in the journal. raises: BadValue"""
+    """Parses HOST:PORT, or a URL without a password, because settings are stored in the journal.
+
+    Raises BadValue.
+    """
     pattern = _ADDRESS if setting.kind == "address" else _URL
     if (
         not isinstance(raw, str)

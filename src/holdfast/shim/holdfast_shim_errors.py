@@ -1,4 +1,7 @@
-"""Part of the shim: records the exception that ends a rank. Loaded by `sitecustomize` at that moment; Python 3.6."""
+"""Part of the shim: records the exception that ends a rank.
+
+Loaded by `sitecustomize` at that moment; Python 3.6.
+"""
 
 import json
 import os
@@ -26,7 +29,7 @@ TRACEBACK_BYTES_MAX = 64 << 10
 def write_error(
     rank: "Rank", kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None"
 ) -> None:
-    """Writes `rank-N.error.json`: type, message, traceback and the user's own line. raises: OSError"""
+    """Writes `rank-N.error.json`: type, message, traceback and the user's own line. Raises OSError."""
     try:
         message = str(error)
     except Exception:  # a broken __str__ of the user's; the traceback has its own words for it
@@ -45,7 +48,9 @@ def write_error(
 
 
 def _frame(trace: "TracebackType | None") -> str:
-    """The innermost frame of the user's own code, "train.py:88 main"; without one, the innermost of all."""
+    """Returns the innermost frame of the user's own code, "train.py:88 main"; without one, the innermost
+    of all.
+    """
     library = os.path.dirname(os.__file__) + os.sep
     here = os.path.dirname(os.path.abspath(__file__)) + os.sep
     innermost = own = ""
@@ -60,7 +65,7 @@ def _frame(trace: "TracebackType | None") -> str:
 
 
 def _cut(text: str, bytes_max: int) -> str:
-    """Its two ends, where it is too long: the first cause stands at the start, the last line at the end."""
+    """Shortens a text in its middle: the first cause is at the start, the last line at the end."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) > bytes_max:
         half = bytes_max // 2 - 8

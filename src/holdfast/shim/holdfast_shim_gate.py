@@ -1,6 +1,9 @@
-"""Part of the shim: holds a standby at its gate until Holdfast releases it. Loaded by `sitecustomize`; Python 3.6.
+"""Part of the shim: holds a standby process at its gate until Holdfast releases it.
 
-While it waits it imports what the training imports. A standby that is not released ends here.
+Loaded by `sitecustomize`.
+
+While it waits it imports what the training imports. A standby that is not released ends here. Syntax of
+Python 3.6.
 """
 
 import fcntl
@@ -45,7 +48,10 @@ def stand_by_as_launcher(
 
 
 def _stand_by(attempt: "Callable[..., Any]", gate: str, prepare: "Callable[[], None]", ready: str) -> None:
-    """Returns once the gate is open, with what came through it in the environment; else this process ends here."""
+    """Prepares, then waits at the gate.
+
+    Returns once it is open, with its variables in the environment; else exits.
+    """
     try:
         fd = os.open(gate, os.O_RDONLY)
     except OSError:
@@ -67,7 +73,9 @@ def _stand_by(attempt: "Callable[..., Any]", gate: str, prepare: "Callable[[], N
 
 
 def _leave_unless_released(gate: str) -> None:
-    """An unreleased standby must never run the script: it would be a second copy of the training."""
+    """Exits if this standby was not released: if it ran the script, it would be a second copy of the
+    training.
+    """
     if not _is_open(gate):
         os._exit(0)
 
@@ -77,13 +85,16 @@ def _is_open(gate: str) -> bool:
 
 
 def _of_worker(gate: str, ending: str) -> str:
-    """What all gates of a worker share: that of its launcher, and those by which that holds its ranks."""
+    """Returns the path of a file that all gates of a worker share, those of its launcher and of its ranks."""
     folder, name = os.path.split(gate)
     return os.path.join(folder, name.partition(".rank-")[0] + ending)
 
 
 def _preload(gate: str, names: "list[str]") -> None:
-    """One process at a time while something trains, which needs the cores. Gives up as soon as the gate opens."""
+    """Imports modules, in one process at a time while a training needs the cores.
+
+    Gives up as soon as the gate opens.
+    """
     if not names or _is_open(gate):
         return
     lock = os.open(_of_worker(gate, ".preload"), os.O_RDWR | os.O_CREAT, 0o644)
@@ -95,14 +106,16 @@ def _preload(gate: str, names: "list[str]") -> None:
 
 
 def _names_in(listing: str) -> "list[str]":
-    """Waits for as long as Holdfast holds the list: while the training starts, it needs all cores for itself."""
+    """Returns the modules listed in a file; waits while Holdfast locks it, because a starting training
+    needs all cores.
+    """
     with open(listing, encoding="utf-8", errors="replace") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         return [line.strip() for line in file if line.strip() and not line.startswith("env:")]
 
 
 def _may_import(lock: int, gate: str) -> bool:
-    """When it is this rank's turn, or nothing trains any more. False if the gate has opened first."""
+    """Waits until it is this rank's turn, or nothing trains. Returns False if the gate has opened first."""
     while not _is_open(gate):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

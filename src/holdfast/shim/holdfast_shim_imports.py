@@ -1,9 +1,10 @@
-"""Records which large libraries the first rank of a worker imports, so that the standby can import them ahead.
+"""Part of the shim: records which large libraries the first rank imports, so that a standby can import them
+ahead.
 
-`sitecustomize.py` beside it loads this file in that rank only. Like it, it never imports holdfast, never raises into the
-script, and its syntax is that of Python 3.6.
+`sitecustomize.py` beside it loads this file in that rank only. Like it, it never imports holdfast, never
+raises into the script, and its syntax is that of Python 3.6.
 
-The list has one name a line, in the order in which they were first asked for, and two marks:
+The list has one module name a line, in the order of imports, and two other kinds of lines:
 
     env:NAME    the script has changed this variable; a library that reads it must not be imported before
     device      a library other than torch has opened a GPU while it was imported
@@ -41,7 +42,7 @@ INSTALLED = "-packages" + os.sep
 
 
 class Imports:
-    """Records which modules of these packages are imported. Finds none itself."""
+    """Import hook that records which modules of these packages are imported. It finds no module itself."""
 
     def __init__(
         self, rank: "Rank", append: "Callable[[str], int]", attempt: "Callable[..., object]"
@@ -57,7 +58,7 @@ class Imports:
         self.fd = -1
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Always None: the next finder is used."""
+        """Records a module. Always returns None, so that the next finder is used."""
         top = name.partition(".")[0]
         if (top == TORCH or top in LARGE) and name not in self.names and top not in self.others:
             self.attempt(self.note, name, top)
@@ -77,10 +78,10 @@ class Imports:
         os.write(self.fd, "".join(line + "\n" for line in [*lines, name]).encode("utf-8", "backslashreplace"))
 
     def changed(self) -> "list[str]":
-        """Records environment variables that the script changed before a library could read them: the standby would
-        be too late.
+        """Returns lines for environment variables that the script changed before a library could read them.
 
-        What a library changes while it is imported, it changes in the standby as well.
+        A standby that has imported the library already would miss the change. What a library changes while it
+        is imported, it changes in the standby as well.
         """
         before, self.env = self.env, dict(os.environ)
         if self.is_within_an_import():
@@ -93,7 +94,7 @@ class Imports:
         ]
 
     def device(self) -> "list[str]":
-        """Records once that an import opened a GPU: the standby's ranks would hold its memory."""
+        """Returns a line, once, if an import opened a GPU: the ranks of a standby would hold its memory."""
         cuda = sys.modules.get("torch.cuda")
         if self.has_device or cuda is None or not getattr(cuda, "_initialized", False):
             return []
@@ -101,7 +102,7 @@ class Imports:
         return ["device"] if self.is_within_an_import() else []
 
     def is_within_an_import(self) -> bool:
-        """True if one of the last recorded modules is being imported now."""
+        """Returns True if one of the last recorded modules is being imported now."""
         for name in reversed(self.order[-LAST:]):
             spec = getattr(sys.modules.get(name), "__spec__", None)
             if getattr(spec, "_initializing", False):
@@ -110,6 +111,6 @@ class Imports:
 
 
 def _is_installed(name: str) -> bool:
-    """Not a folder of the user's that has the name of a package: at the gate another one would be found."""
+    """Returns True if a module is an installed package, not a folder of the user with the same name."""
     spec = PathFinder.find_spec(name)
     return spec is not None and INSTALLED in (spec.origin or "")

@@ -1,9 +1,10 @@
-"""Part of the shim: detects when a process joins the group of its training, whatever launched it.
+"""Part of the shim: detects when a process joins the process group of its training, whatever launched it.
 
 `sitecustomize` loads it once a module is imported by which processes join: PyTorch (and DeepSpeed, Lightning,
-Accelerate and Ray Train, which call it), JAX, Horovod, mpi4py, Paddle, MindSpore, TensorFlow. It wraps the function
-that joins: before the call it reports what arguments and environment say, so that a rank that waits for others is
-known; afterwards what the framework says. The call, its result and its exceptions are unchanged.
+Accelerate and Ray Train, which call it), JAX, Horovod, mpi4py, Paddle, MindSpore, TensorFlow. It wraps the
+function that joins: before the call it reports what arguments and environment say, so that a rank that waits
+for others is known; afterwards what the framework says. The call, its result and its exceptions are
+unchanged.
 
 Where a launcher's own code catches the exception that ends a rank (torch.multiprocessing, multiprocessing,
 torch.distributed's elastic launcher for functions, Ray Train), that is recorded on its way.
@@ -52,9 +53,10 @@ RAY_CONTEXT = "ray.train.v2._internal.execution.context"
 
 
 class Joining:
-    """`become`: makes this process the rank of that number. `raised`: the exception hook's work.
+    """Wrapper of the functions by which processes join a group.
 
-    `attempt`: runs a function and returns None if it fails.
+    `become`: makes this process the rank of that number. `raised`: the work of the exception hook. `attempt`:
+    runs a function and returns None if it fails.
     """
 
     def __init__(self, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt") -> None:
@@ -64,7 +66,7 @@ class Joining:
         self.attempt = attempt
 
     def report(self, says: "Says") -> None:
-        """Reports this process as a rank; the reaper returns its number in the job."""
+        """Reports this process to the reaper as a rank, and takes the rank number that it returns."""
         answer = self.attempt(ask_reaper, dict(says, do="join")) or {}
         number = answer.get("rank")
         self.become(says["rank"] if number is None else number)  # type: ignore[arg-type]
@@ -80,7 +82,7 @@ class Joining:
         before: "Callable[..., Says | None]",
         after: "Callable[..., Says | None]",
     ) -> None:
-        """Wraps a call. Both functions get the call's arguments and return what to report; None if unknown."""
+        """Wraps a call. `before` and `after` get its arguments and return what to report; None if unknown."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -102,8 +104,9 @@ class Joining:
     # One method for each framework
 
     def torch(self, module: "Any") -> None:
-        """Reports a torch process group. source: init_process_group of torch/distributed/distributed_c10d.py, 1.13
-        to 2.13
+        """Wraps torch's init_process_group.
+
+        source: init_process_group of torch/distributed/distributed_c10d.py, 1.13 to 2.13
         """
 
         def before(
@@ -129,7 +132,7 @@ class Joining:
         self.around(module, "init_process_group", before, after)
 
     def jax(self, module: "Any") -> None:
-        """Reports a JAX process. source: jax/_src/distributed.py"""
+        """Wraps JAX's distributed.initialize. source: jax/_src/distributed.py"""
 
         def before(
             coordinator_address: "Optional[str]" = None,
@@ -147,7 +150,7 @@ class Joining:
         self.around(module, "initialize", before, after)
 
     def horovod(self, module: "Any") -> None:
-        """Reports a Horovod process. source: horovod/common/basics.py, HorovodBasics"""
+        """Wraps Horovod's init. source: horovod/common/basics.py, HorovodBasics"""
 
         def after(basics: "Any", *args: "Any", **kwargs: "Any") -> "Says | None":
             return _says(basics.rank(), basics.size(), "horovod", basics.local_rank(), basics.local_size())
@@ -155,15 +158,16 @@ class Joining:
         self.around(module.HorovodBasics, "init", _nothing, after)
 
     def mpi(self, module: "Any") -> None:
-        """Reports an MPI process, which joins at import. One process alone is no group: libraries import mpi4py to
-        test for one.
+        """Reports an MPI process, which joins at import.
+
+        A single process is no group: libraries import mpi4py just to test it.
         """
         if module.Is_initialized() and module.COMM_WORLD.Get_size() > 1:
             self.report_known(module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size(), "mpi")
             self.attempt(self.counted, "holdfast_shim_mpi", module)
 
     def paddle(self, module: "Any") -> None:
-        """Reports a Paddle process. source: paddle/distributed/parallel.py, init_parallel_env"""
+        """Wraps Paddle's init_parallel_env. source: paddle/distributed/parallel.py, init_parallel_env"""
 
         def known(*args: "Any", **kwargs: "Any") -> "Says | None":
             env = os.environ
@@ -175,7 +179,7 @@ class Joining:
         self.around(module, "init_parallel_env", known, known)
 
     def mindspore(self, module: "Any") -> None:
-        """Reports a MindSpore process. source: mindspore/communication/management.py"""
+        """Wraps MindSpore's init. source: mindspore/communication/management.py"""
 
         def after(*args: "Any", **kwargs: "Any") -> "Says | None":
             return _says(module.get_rank(), module.get_group_size(), "mindspore")
@@ -183,8 +187,8 @@ class Joining:
         self.around(module, "init", _nothing, after)
 
     def tensorflow(self, module: "Any") -> None:
-        """Reports a TensorFlow process by TF_CONFIG, which a script may set: read when the resolver is made, as the
-        resolver does.
+        """Reports a TensorFlow process by TF_CONFIG, read when the resolver is created, because a script may
+        set it.
 
         source: tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py
         """
@@ -216,14 +220,16 @@ class Joining:
         return recorded
 
     def processes(self, module: "Any") -> None:
-        """Records exceptions of multiprocessing. source: BaseProcess of multiprocessing/process.py, whose _bootstrap
-        prints what run raises
+        """Wraps multiprocessing, so that exceptions of its processes are recorded.
+
+        source: BaseProcess of multiprocessing/process.py, whose _bootstrap prints what run raises
         """
         module.BaseProcess.run = self.recording(module.BaseProcess.run)
 
     def spawned(self, module: "Any") -> None:
-        """Records exceptions of torch's spawn. source: _wrap of torch/multiprocessing/spawn.py, which passes them to
-        its parent
+        """Wraps torch's spawn, so that exceptions of its processes are recorded.
+
+        source: _wrap of torch/multiprocessing/spawn.py, which passes them to its parent
         """
         wrap = module._wrap
 
@@ -234,8 +240,9 @@ class Joining:
         module._wrap = wrapped
 
     def elastic(self, module: "Any") -> None:
-        """Records exceptions of torch elastic. source: ErrorHandler of
-        torch/distributed/elastic/multiprocessing/errors/error_handler.py
+        """Wraps torch's elastic launcher, so that exceptions of its processes are recorded.
+
+        source: ErrorHandler of torch/distributed/elastic/multiprocessing/errors/error_handler.py
         """
         original = module.ErrorHandler.record_exception
 
@@ -247,8 +254,10 @@ class Joining:
         module.ErrorHandler.record_exception = record_exception
 
     def ray(self, module: "Any") -> None:
-        """Ray Train hands on what the training function raises, and its driver asks every few seconds. Not where Ray may
-        start the workers again by itself.
+        """Wraps Ray Train, so that exceptions of the training function are recorded, unless Ray may restart
+        workers by itself.
+
+        Ray Train passes the exception on, and its driver polls for it every few seconds.
 
         source: ray/train/v2/_internal/execution/worker_group/thread_runner.py
         """
@@ -271,7 +280,9 @@ class Joining:
 def watched_spec(
     name: str, become: "Become", raised: "Raised", counted: "Counted", attempt: "Attempt"
 ) -> "ModuleSpec | None":
-    """The spec from the other finders; after its own loader has run, the module is wrapped."""
+    """Returns the spec of a module with a loader that wraps the module after it was loaded; None if it is
+    not found.
+    """
     spec = find_spec(name)
     loader = spec.loader if spec is not None else None  # type: Any
     if spec is None or not hasattr(loader, "exec_module"):
@@ -288,9 +299,9 @@ def watched_spec(
 
 
 def ask_reaper(says: "Says") -> "dict[str, Any]":
-    """The reaper's answer: {"rank": 1}, or None instead of the number.
+    """Sends a report to the reaper and returns its reply: {"rank": 1}, or None instead of the number.
 
-    raises: OSError, ValueError, if it does not exist or does not answer in time
+    Raises OSError and ValueError if the reaper does not exist or does not respond in time.
     """
     path, folder = os.path.join(os.environ["HOLDFAST_WORKER_DIR"], "reaper.sock"), -1
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
@@ -316,10 +327,10 @@ def ask_reaper(says: "Says") -> "dict[str, Any]":
 
 
 def renumber(rank: "Rank", number: int) -> None:
-    """Gives the process another rank number and moves its files to it.
+    """Gives this process another rank number, and renames its files.
 
-    An inherited variable may have named several processes as one rank, so only files that this process wrote are
-    moved.
+    An inherited variable may have named several processes as one rank, so only files that this process wrote
+    are renamed.
     """
     log_before = rank.path("log")
     for ending, data in rank.written.items():
@@ -336,7 +347,9 @@ def renumber(rank: "Rank", number: int) -> None:
 
 
 def settle(rank: "Rank") -> None:
-    """Rewrites the rank's files under its number, in case another process wrote them; its socket listens there."""
+    """Writes the rank's files again under its number, in case another process overwrote them; reopens its
+    socket there.
+    """
     if NOTE in rank.written:
         note = json.loads(rank.written[NOTE].decode())
         if note["rank"] != rank.number:
@@ -379,11 +392,11 @@ WATCHED = {
 
 
 def _nothing(*args: "Any", **kwargs: "Any") -> None:
-    """Before the call or after it, nothing is known."""
+    """Returns None: nothing is known before, or after, the call."""
 
 
 def _ray_gives_up() -> bool:
-    """The first failure of a worker is the end of the run."""
+    """Returns True if Ray Train does not restart workers, so that the first failure ends the run."""
     config = sys.modules[RAY_CONTEXT].get_train_context().train_run_context.run_config.failure_config
     return config is None or config.max_failures == 0
 
@@ -395,7 +408,9 @@ def _says(
     local_rank: "Optional[int]" = None,
     local_size: "Optional[int]" = None,
 ) -> "Says | None":
-    """What is reported: which rank of how many, and where they meet."""
+    """Returns the report of a rank: its number, the number of ranks, and the rendezvous point; None if it
+    is invalid.
+    """
     if rank is None or not size or not 0 <= rank < size:
         return None
     env = os.environ
@@ -411,7 +426,7 @@ def _says(
 
 
 def _first(*given: "Any") -> "Optional[int]":
-    """The first that is a number and not negative."""
+    """Returns the first value that is a number and not negative; None if there is none."""
     for one in given:
         try:
             number = int(one)
@@ -423,7 +438,9 @@ def _first(*given: "Any") -> "Optional[int]":
 
 
 def _meeting_point(init_method: "Optional[str]", store: "Any") -> str:
-    """The port, or the file, at which the group meets: the same in all of its processes, however they name their host."""
+    """Returns the port or file of the rendezvous, which is the same in all processes, however they name
+    their host.
+    """
     if store is not None:
         while hasattr(store, "underlying_store"):
             store = store.underlying_store
@@ -436,11 +453,13 @@ def _meeting_point(init_method: "Optional[str]", store: "Any") -> str:
 
 
 def _port(address: str) -> str:
-    """`host:29500/path?query` -> `29500`"""
+    """Returns the port of an address: `29500` for `host:29500/path?query`."""
     return address.partition("?")[0].partition("/")[0].rpartition(":")[2]
 
 
 def _of_url(init_method: "Optional[str]") -> "dict[str, str]":
-    """`tcp://host:29500?rank=1&world_size=4` -> {"rank": "1", "world_size": "4"}"""
+    """Returns the query of a URL: {"rank": "1", "world_size": "4"} for
+    `tcp://host:29500?rank=1&world_size=4`.
+    """
     query = (init_method or "").partition("?")[2]
     return dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)

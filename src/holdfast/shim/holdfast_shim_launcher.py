@@ -1,11 +1,11 @@
-"""Part of the shim: holds a launcher (torchrun) that stands by, and continues it when released.
+"""Part of the shim: holds the launcher (torchrun) of a standby, and lets it continue when it is released.
 
-The launcher is held before it reads its environment, so it has not met others: the rendezvous address comes through
-the gate. Its imports are done, and its ranks were started as in the previous attempt; they wait at their own gates.
-When the launcher starts a rank, it gets that process instead of a new one, if command and environment are the same
-except for variables that may come late. Otherwise its ranks start as usual.
+The launcher is held before it reads its environment, so it has not joined a rendezvous: the address comes
+through the gate. Its imports are done, and its ranks were started as in the previous attempt; they wait at
+their own gates. When the launcher starts a rank, it gets that process instead of a new one, if command and
+environment are the same except for variables that may come late. Otherwise its ranks start as usual.
 
-Never releases a rank that the launcher did not start. Loaded by `sitecustomize`; Python 3.6.
+It never releases a rank that the launcher did not start. Loaded by `sitecustomize`; Python 3.6.
 """
 
 import fcntl
@@ -36,7 +36,10 @@ LATE_OF = ("HOLDFAST_", "MA_", "PET_", "TORCHELASTIC_")
 
 
 class HeldRank:
-    """A rank that waits at its gate, which this process keeps locked: if this process dies, the rank ends."""
+    """A rank that waits at its gate.
+
+    This process keeps the gate locked: if this process dies, the rank ends.
+    """
 
     def __init__(self, gate: str, argv: "Sequence[str]", env: "Mapping[str, str]") -> None:
         self.gate = gate
@@ -49,8 +52,8 @@ class HeldRank:
         self.process = subprocess.Popen(self.argv, env=dict(self.env, **held), start_new_session=True)
 
     def late(self, argv: "Sequence[str]", env: "Mapping[str, str]") -> "dict[str, str | None] | None":
-        """Changes of its environment for this start, with None for removed variables; None: the process cannot be
-        used.
+        """Returns the changes of the environment for this start (None for a removed variable); None if the
+        process is unusable.
         """
         if self.process.poll() is not None or list(argv) != self.argv:
             return None
@@ -72,8 +75,9 @@ class HeldRank:
 
 
 class HeldLauncher:
-    """`gate`: of the launcher. `attempt`: runs a function and returns None if it fails. `imports`: done while it
-    waits.
+    """A launcher that waits at its gate. `attempt`: runs a function and returns None if it fails.
+
+    `gate`: the launcher's. `imports`: modules to import while it waits.
     """
 
     def __init__(self, gate: str, attempt: "Callable[..., Any]") -> None:
@@ -83,8 +87,8 @@ class HeldLauncher:
         self.ranks = {}  # type: dict[str, HeldRank]
 
     def start_ranks(self, listing: str) -> None:
-        """Starts ranks from `listing`: JSON, a list of {"argv": [...], "env": {...}}, with additions to this
-        environment.
+        """Starts ranks from `listing`: JSON, a list of {"argv": [...], "env": {...}}, with additions to
+        this environment.
         """
         with open(listing, encoding="utf-8") as file:
             wanted = json.load(file)
@@ -95,7 +99,7 @@ class HeldLauncher:
             self.ranks[number] = HeldRank("%s.rank-%s" % (self.gate, number), one["argv"], env)
 
     def go_on(self) -> None:
-        """Continues the launcher, which gets the held ranks when it starts ranks."""
+        """Lets the launcher continue; it gets the waiting ranks when it starts ranks."""
         if self.ranks and not self.attempt(self._stand_in):
             self._end_ranks()  # of a PyTorch that starts them in another way
 
@@ -116,7 +120,9 @@ class HeldLauncher:
     def _held(
         self, handler: object, args: "Sequence[str]", env: "dict[str, str]"
     ) -> "subprocess.Popen[bytes] | None":
-        """Each is given away once: a launcher that starts its ranks again has none left."""
+        """Returns the waiting process for a rank, once; None if there is none, or a launcher starts its
+        ranks again.
+        """
         rank = self.ranks.get(env.get("RANK", ""))
         redirected = vars(handler).get("_stdout") or vars(handler).get("_stderr")
         changes = None if rank is None or redirected else rank.late(args, env)

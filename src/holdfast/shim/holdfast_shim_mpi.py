@@ -1,11 +1,13 @@
-"""Part of the shim: counts the calls of mpi4py in which a rank waits for other ranks, those begun and those done.
+"""Part of the shim: counts the calls of mpi4py in which a rank waits for other ranks, those begun and those
+completed.
 
-Loaded by `holdfast_shim_join` once mpi4py is imported by one of several ranks. A rank that waits in MPI spins, and looks
-busy from outside; by these counts it is known to wait, and who has not made its call is awaited.
+Loaded by `holdfast_shim_join` once one of several ranks imports mpi4py. A rank that waits in MPI spins, and
+looks busy from outside; the counts show that it waits, and which rank has not made its call.
 
-COMM_WORLD becomes an instance of a subclass of its own class: mpi4py's classes are written in C and cannot be changed.
-It has the same handle, compares equal, and what Split or Dup make of it is of that subclass, too. Calls that do not wait,
-and waits for requests (Wait, Waitall), are not counted. Syntax of Python 3.6.
+COMM_WORLD becomes an instance of a subclass of its own class, because mpi4py's classes are written in C and
+cannot be changed. It has the same handle, compares equal, and the results of Split and Dup are of that
+subclass too. Calls that do not wait, and waits for requests (Wait, Waitall), are not counted. Syntax of
+Python 3.6.
 """
 
 import functools
@@ -29,15 +31,19 @@ WAITING = frozenset(
 
 
 class Calls:
-    """Of this process, by thread. Those of the main thread are told, where it makes any, else of the one that made the first
-    call: a thread that listens for messages waits while the training goes on."""
+    """The calls of this process, by thread.
+
+    Those of the main thread are reported, or else of the first thread with a call.
+
+    A thread that listens for messages waits while the training continues.
+    """
 
     def __init__(self) -> None:
         self.by_thread = {}  # type: dict[int, list[int]]
         self.main = threading.main_thread().ident or 0
 
     def waiting(self, function: "Callable[..., Any]") -> "Callable[..., Any]":
-        """The same function; it counts when it begins and when it is done."""
+        """Wraps a function so that its beginning and its end are counted."""
         by_thread = self.by_thread
 
         @functools.wraps(function)
@@ -53,7 +59,7 @@ class Calls:
         return waits_for_ranks
 
     def status(self) -> bytes:
-        """As PyTorch's recorders give it."""
+        """Returns the counts as JSON in the format of PyTorch's flight recorders."""
         begun, done = self.by_thread.get(self.main) or next(iter(list(self.by_thread.values())), [0, 0])
         words = (
             '"last_enqueued_collective": %d, "last_started_collective": %d, "last_completed_collective": %d'
@@ -62,7 +68,9 @@ class Calls:
 
 
 def count(module: "Any") -> "Callable[[], bytes]":
-    """`module`: mpi4py.MPI, just imported. Returns what gives the counts."""
+    """Wraps the communicator of `module` (mpi4py.MPI, just imported), and returns a function that returns
+    the counts.
+    """
     calls, base = Calls(), type(module.COMM_WORLD)
 
     def reduced(comm: "Any") -> "Any":

@@ -81,7 +81,7 @@ REST_S_MAX = 10.0
 
 
 class Reach:
-    """The socket of one rank, its thread, and the files at the rank's end."""
+    """The socket of one rank, the thread that serves it, and the files written at the rank's end."""
 
     def __init__(self, rank: "Rank", tools: "Tools") -> None:
         self.rank = rank
@@ -122,7 +122,9 @@ class Reach:
         self.poll.register(self.listener, select.POLLIN)
 
     def _bound_elsewhere(self, link: str) -> "_socket.socket":
-        """Some file systems have no sockets: then it lies in a folder of its own, and a link says where."""
+        """Opens the socket in a folder of its own, with a link to it, because some file systems do not
+        support sockets.
+        """
         folder = tempfile.mkdtemp(prefix="holdfast-")
         path = os.path.join(folder, "sock")
         try:
@@ -145,8 +147,9 @@ class Reach:
             os.unlink(path)
 
     def reopen(self) -> None:
-        """Opens a new socket under the rank's current name, unless it is this one. The thread continues with the old
-        one.
+        """Opens a new socket under the rank's current name, unless it is open there.
+
+        The thread continues with the old one.
         """
         path = self.rank.path("sock")
         try:
@@ -173,7 +176,7 @@ class Reach:
         return (found.st_dev, found.st_ino) == self.identity
 
     def leave(self) -> None:
-        """Forgets the socket in a forked child: it belongs to the parent."""
+        """Closes the socket in a forked child, because it belongs to the parent."""
         for fd in [self.listener, *self.connections]:
             self.attempt(os.close, fd)
 
@@ -186,7 +189,7 @@ class Reach:
             pass
 
     def _round(self) -> bool:
-        """Answers those who ask now. False if the script has closed the socket."""
+        """Replies to the queries that have arrived. Returns False if the script has closed the socket."""
         for fd, event in self.poll.poll():
             if fd != self.listener:
                 self._hear(fd)
@@ -242,7 +245,9 @@ class Reach:
     # What torch knows
 
     def current_status(self) -> bytes:
-        """The progress of each group, by recorder. Without a recorder: number of collectives of each group."""
+        """Returns the progress of each process group as JSON, by recorder; without one, the number of
+        collectives of each group.
+        """
         began_s, now_s = _cpu_s(), time.monotonic()
         parts = [b'{"at": %.6f' % now_s, b'"thread": %d' % (self.attempt(_script_thread) or 0)]
         for name, function in _recorders("_json"):
@@ -254,8 +259,8 @@ class Reach:
         return b", ".join(parts) + b"}"
 
     def records(self) -> bytes:
-        """The records of each recorder with groups, without stacks, which would import some 820 modules under the
-        GIL.
+        """Returns the flight records of each recorder with groups, without stacks, which would import 820
+        modules under the GIL.
         """
         found = b""
         statuses = dict(_recorders("_json"))
@@ -266,7 +271,7 @@ class Reach:
         return found
 
     def note_groups(self) -> None:
-        """Writes the members of new groups: on gloo the flight record lacks them."""
+        """Writes the members of new process groups; on gloo the flight record lacks them."""
         world = _world()
         names = dict(world.pg_names) if world is not None else {}
         members = dict(world.pg_group_ranks) if world is not None else {}
@@ -286,7 +291,7 @@ class Reach:
     # What it leaves
 
     def last_words(self) -> None:
-        """Writes the records before an uncaught exception ends the rank."""
+        """Writes the flight records before an uncaught exception ends the rank."""
         self.attempt(self.note_groups)
         data = self.records()
         number = 0
@@ -311,7 +316,10 @@ class Reach:
 
 
 def start(rank: "Rank", tools: "Tools") -> "Callable[[], None]":
-    """Opens the socket and starts its thread. Returns the function to call when an exception ends the rank."""
+    """Opens the socket and starts its thread.
+
+    Returns the function to call when an exception ends the rank.
+    """
     reach = Reach(rank, tools)
     tools.attempt(reach.listen)
     if reach.listener >= 0:
@@ -324,7 +332,7 @@ def start(rank: "Rank", tools: "Tools") -> "Callable[[], None]":
 
 
 def _bound(path: str) -> "_socket.socket":
-    """A listening socket at that path, however long, which only its owner may connect to."""
+    """Returns a listening socket at that path, of any length, to which only its owner may connect."""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     short, folder = path, -1
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
@@ -342,7 +350,7 @@ def _bound(path: str) -> "_socket.socket":
 
 
 def _send(fd: int, data: bytes, deadline_s: float) -> None:
-    """raises: OSError, where the other side does not take it in time"""
+    """Sends bytes. Raises OSError if the receiver does not read them in time."""
     rest = memoryview(data)
     while rest:
         try:
@@ -366,7 +374,7 @@ def _world() -> "Any":
 
 
 def _script_thread() -> int:
-    """The oldest thread with a frame of the user's own code, where the main thread has none: its number in the kernel."""
+    """Returns the kernel's id of the oldest thread that runs the user's code; 0 if the main thread does."""
     threading, frames = sys.modules.get("threading"), sys._current_frames()
     if threading is None or _is_of_script(frames.get(threading.main_thread().ident)):
         return 0
@@ -394,13 +402,15 @@ def _is_library(file: str) -> bool:
 
 
 def _sequences() -> "list[int]":
-    """How many collectives each group was given, in the order in which the groups were made."""
+    """Returns how many collectives each process group was given, in the order in which the groups were
+    created.
+    """
     world = _world()
     return [group._get_sequence_number_for_group() for group in list(world.pg_names)] if world else []
 
 
 def _ranges(ranks: "list[int]") -> str:
-    """ "0-1023", "0-1016:8" (each eighth), "0-7,64-71"."""
+    """Formats ranks as ranges: "0-1023", "0-1016:8" (each eighth), "0-7,64-71"."""
     step = ranks[1] - ranks[0]
     if ranks == list(range(ranks[0], ranks[-1] + 1, step)):
         return "%d-%d" % (ranks[0], ranks[-1]) + (":%d" % step if step > 1 else "")
@@ -414,12 +424,12 @@ def _ranges(ranks: "list[int]") -> str:
 
 
 def _signals() -> "Iterable[int]":
-    """All of them, but for the two that glibc keeps to itself and warns of."""
+    """Returns all signals except the two that glibc reserves and warns of."""
     if hasattr(signal, "valid_signals"):  # from Python 3.8 on
         return signal.valid_signals()
     return [number for number in range(1, signal.NSIG) if number not in (32, 33)]
 
 
 def _cpu_s() -> float:
-    """CPU time of this thread; before Python 3.7 the time that passes."""
+    """Returns the CPU time of this thread in seconds; before Python 3.7 the elapsed time."""
     return time.thread_time() if hasattr(time, "thread_time") else time.perf_counter()

@@ -1,15 +1,16 @@
-"""Reaches into a training rank without changing the script: Python loads it at start through PYTHONPATH.
+"""Gives each training rank a log of its own, error records and stacks, without changes to the script.
 
-In the process that owns a rank it gives the rank its own log, records uncaught exceptions, lets faulthandler dump
-stacks on a signal, records imports of torch and other large packages, keeps a standby waiting at its gate
-(`holdfast_shim_gate.py`), and once torch.distributed is imported loads `holdfast_shim_torch.py`, which reports the
-rank's progress. The launcher of a multi-node job is held at a gate when it stands by (`holdfast_shim_launcher.py`).
-With `--deterministic`, `holdfast_shim_deterministic.py` sets what makes a run repeatable.
-Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and registers with the reaper.
+Python loads it at start through PYTHONPATH. In the process that owns a rank it redirects output to the rank's
+log, records uncaught exceptions, lets faulthandler dump stacks on a signal, records imports of large
+packages, holds a standby at its gate (`holdfast_shim_gate.py`), and once torch.distributed is imported loads
+`holdfast_shim_torch.py`, which reports the rank's progress. The launcher of a multi-node job is held at a
+gate when it stands by (`holdfast_shim_launcher.py`). With `--deterministic`, `holdfast_shim_deterministic.py`
+makes runs repeatable. Any other process becomes a rank when it joins a group (`holdfast_shim_join.py`), and
+registers with the reaper.
 
-It never imports holdfast, never raises, never starts a process: if a part fails, the script runs as if there were no
-shim. It runs under the training's Python, so its syntax is that of 3.6. Imports are inside functions here and nowhere
-else: each module loaded at start would cost every Python process of the job.
+It never imports holdfast, never raises, never starts a process: if a part fails, the script runs as if there
+were no shim. It runs under the training's Python, so its syntax is that of 3.6. Imports are inside functions
+here and nowhere else: each module loaded at start would cost every Python process of the job.
 """
 
 import _thread
@@ -65,7 +66,7 @@ class Rank:
         return os.getpid() == self.pid
 
     def write(self, ending: str, data: bytes) -> None:
-        """Writes a file of the rank, complete or not at all."""
+        """Writes a file of the rank, completely or not at all."""
         path = self.path(ending)
         if ending.endswith(".json"):  # small, and another process with the same rank may replace it
             self.written[ending] = data
@@ -83,7 +84,7 @@ class Rank:
 
 
 def _rank() -> "Rank | None":
-    """The rank that this process owns: the first process that its environment names so, which tells its children."""
+    """Returns the rank that this process owns: it is the first process whose environment names that rank."""
     env = os.environ
     named = _attempt(_named) if _is_watched() else None
     if named is None:
@@ -99,12 +100,12 @@ def _rank() -> "Rank | None":
 
 
 def _is_watched() -> bool:
-    """Holdfast wants to know of ranks here, and has a folder for what they leave."""
+    """Returns True if Holdfast watches ranks here, and gave a folder for their files."""
     return os.environ.get("HOLDFAST_SHIM") == "1" and bool(os.environ.get("HOLDFAST_WORKER_DIR"))
 
 
 def _named() -> "dict[str, Any] | None":
-    """What the environment says of the rank: by the table that the reaper uses, a file of this package."""
+    """Returns what the environment says of the rank, by the table of variables that the reaper uses."""
     from _frozen_importlib_external import SourceFileLoader
 
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -116,7 +117,9 @@ def _named() -> "dict[str, Any] | None":
 
 
 def _is_launcher() -> bool:
-    """Some platforms give a whole pod a RANK; then the launcher has one too, but no LOCAL_RANK."""
+    """Returns True if this process is a launcher; some platforms set RANK for a whole pod, but not
+    LOCAL_RANK.
+    """
     try:
         with open("/proc/self/cmdline", "rb") as file:
             words = [os.fsdecode(word) for word in file.read(4096).split(b"\0")[1:]]
@@ -132,7 +135,7 @@ def _is_launcher() -> bool:
 
 
 def _own_output(rank: Rank) -> None:
-    """Each stream that goes to a file which all ranks of the worker share goes to the rank's own; others stay."""
+    """Redirects each stream that goes to a file shared by all ranks of the worker to the rank's own log."""
     shared = [_identity(os.path.join(rank.folder, name)) for name in ("stdout", "stderr")]
     streams = [fd for fd in (1, 2) if _identity(fd) is not None and _identity(fd) in shared]
     if not streams:
@@ -159,7 +162,7 @@ def _identity(file: "int | str") -> "tuple[int, int] | None":
 
 
 def _record_exceptions() -> None:
-    """Hooks set later (PyTorch's, at init_process_group) call the previous one, so this one is still called."""
+    """Installs an exception hook. Hooks installed later (as by init_process_group) call this one."""
     previous = sys.excepthook
 
     def hook(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
@@ -172,7 +175,7 @@ def _record_exceptions() -> None:
 
 
 def _raised(kind: "type[BaseException]", error: BaseException, trace: "TracebackType | None") -> None:
-    """An exception ends this process, if it is a rank."""
+    """Records the exception that ends this process, if it is a rank."""
     for rank in HERE:
         if rank.is_here() and not issubclass(kind, (KeyboardInterrupt, SystemExit)):
             _attempt(_write_error, rank, kind, error, trace)
@@ -188,7 +191,7 @@ def _write_error(*given: object) -> None:
 
 
 def _register_stacks(rank: Rank) -> int:
-    """The signal that makes the rank write its stacks."""
+    """Registers faulthandler on a signal, and returns the signal."""
     import faulthandler
     import signal
 
@@ -202,7 +205,7 @@ def _append(path: str) -> int:
 
 
 def _high(low: int) -> int:
-    """The same open file under a high number, where this process may have one."""
+    """Returns the same open file under a high number, if this process may have one."""
     import fcntl
 
     try:
@@ -214,7 +217,7 @@ def _high(low: int) -> int:
 
 
 def _write_note(rank: Rank, stack_signal: "int | None") -> None:
-    """By hand: the json module would cost more than all else here."""
+    """Writes the shim's note as JSON, without the json module, which would cost more than all else here."""
     import time
 
     python = "%d.%d.%d" % sys.version_info[:3]
@@ -236,7 +239,7 @@ def _note_imports(rank: Rank) -> "Imports":
 
 
 class Joins:
-    """Waits for a module by which processes join. Other finders find it; its loader is wrapped."""
+    """Import hook that waits for a module by which processes join a group; it wraps its loader."""
 
     def __init__(self) -> None:
         self.finding = set()  # type: set[tuple[int, str]]
@@ -256,7 +259,7 @@ class Joins:
 
 
 def _become(number: int) -> None:
-    """What a rank has from its start on, for one that was not known to be one, or to be another."""
+    """Makes this process a rank after its start, or gives it another number."""
     known = HERE[0] if HERE else None
     if known is not None and known.is_here() and known.number == number:
         _attempt(_beside("holdfast_shim_join").settle, known)
@@ -282,7 +285,7 @@ def _begin(rank: Rank) -> None:
 
 
 class Tools:
-    """Functions of this file that the other file needs."""
+    """Functions of this file that other files of the shim need."""
 
     def __init__(self) -> None:
         self.attempt = _attempt
@@ -293,7 +296,7 @@ class Tools:
 
 
 class Reach:
-    """Waits for torch.distributed. Finds no module itself, and wraps none."""
+    """Import hook that waits for torch.distributed. It finds no module itself, and wraps none."""
 
     def __init__(self, rank: Rank, tools: Tools) -> None:
         self.rank = rank
@@ -301,7 +304,7 @@ class Reach:
         self.is_done = False
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Always None: the next finder is used."""
+        """Starts the progress reports. Always returns None, so that the next finder is used."""
         if name == TORCH_DISTRIBUTED and not self.is_done:
             self.is_done = True
             if self.rank.is_here():
@@ -314,7 +317,7 @@ def _reach(rank: Rank, tools: Tools) -> None:
 
 
 def _counted(file: str, module: "ModuleType") -> None:
-    """A rank waits for others in `module`: that file counts its calls, and the rank's socket tells them."""
+    """Starts to count calls of `module` in which a rank waits for others; the rank's socket reports them."""
     COUNTS.append(_beside(file).count(module))
     for rank in HERE:
         if rank.is_here():
@@ -322,7 +325,7 @@ def _counted(file: str, module: "ModuleType") -> None:
 
 
 def _beside(name: str) -> "ModuleType":
-    """A file beside this one, by its path: no name on sys.path can be mistaken for it."""
+    """Imports a file beside this one by its path, so that no other module on sys.path can be taken for it."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
@@ -343,7 +346,7 @@ def _stand_by_as_rank(rank: Rank, gate: str) -> None:
 
 
 def _stand_by_as_launcher() -> None:
-    """A launcher reads its environment only once the gate is open: its rendezvous address is not known before."""
+    """Holds a launcher until its gate is open; its rendezvous address is not known before."""
     env = os.environ
     gate, ranks = env.get("HOLDFAST_GATE", ""), env.get("HOLDFAST_RANKS", "")
     if env.get("HOLDFAST_SHIM") != "1" or not gate or not ranks or not _is_launcher():
@@ -367,7 +370,9 @@ def _held_launcher(gate: str) -> "HeldLauncher":
 
 
 def _leave_unless_released(gate: str) -> None:
-    """An unreleased standby must never run the script: it would be a second copy of the training."""
+    """Exits if this standby was not released: if it ran the script, it would be a second copy of the
+    training.
+    """
     if not os.path.exists(gate + ".go"):
         os._exit(0)
 
@@ -376,7 +381,10 @@ def _leave_unless_released(gate: str) -> None:
 
 
 def _attempt(part: "Callable[..., T]", *given: object) -> "T | None":
-    """What `part` gives back; None where it failed: the fence between the shim and the script."""
+    """Calls a function and returns its result; None if it fails.
+
+    It keeps errors of the shim from the script.
+    """
     try:
         return part(*given)
     except Exception:
@@ -413,7 +421,10 @@ def _deterministic() -> None:
 
 
 def _load_hidden() -> None:
-    """The user's or the system's `sitecustomize`, which this one hides. What it raises is theirs to see."""
+    """Loads the user's or the system's own `sitecustomize`, which this one hides.
+
+    Its errors are not caught.
+    """
     spec = _attempt(_find_hidden)
     if spec is None or spec.loader is None:  # None: a mere folder of that name
         return

@@ -1,1 +1,1 @@
-"""Simulates clock, random numbers and nodes under the real core and loop."""
+"""Simulates clock, random numbers and nodes, on which the real core and controller run."""

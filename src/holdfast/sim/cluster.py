@@ -1,7 +1,7 @@
-"""Simulates nodes, and the engine that executes orders on them.
+"""Simulates nodes, and the engine that carries out orders on them.
 
-Like a real engine it may receive an order twice, and answers again without harm. It decides nothing about recovery
-except the placement of workers.
+Like a real engine it may receive an order twice, and responds again without harm. It decides nothing about
+recovery except the placement of workers.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,14 +43,17 @@ from holdfast.sim.world import World
 
 
 class Broken(Struct, frozen=True):
-    """What a device reports, and whether it heals."""
+    """A faulty device: the code that it reports, and whether it can recover."""
 
     code: str
     heals: bool
 
 
 class Node:
-    """`touched`: it had a fault, so isolating it can be right. `sick`: probability that a check finds it broken."""
+    """A simulated node. `touched`: it had a fault, so isolating it can be right.
+
+    `sick`: probability that a check fails.
+    """
 
     def __init__(self, name: str, sick: float = 0.0) -> None:
         self.name = name
@@ -62,7 +65,7 @@ class Node:
 
 
 class Cluster:
-    """`home`: the node where each worker is, or was last."""
+    """The simulated nodes. `home`: the node of each worker, now or last."""
 
     def __init__(self, workers: int, spares: int, sick: Mapping[str, float] = {}) -> None:
         names = [f"node-{number}" for number in range(workers + spares)]
@@ -73,7 +76,7 @@ class Cluster:
         self.nodes[name] = Node(name)
 
     def place(self, order: PlaceWorkers) -> tuple[Placed, ...] | str:
-        """A node for every worker, preferably its former one; or why that is impossible."""
+        """Returns a node for every worker, preferably its previous one; or why that is impossible."""
         taken = {*order.keep_nodes, *order.without_nodes}
         found: dict[int, str] = {}
         for worker in order.workers:
@@ -98,7 +101,7 @@ class Cluster:
 
 
 class Timing(Struct, frozen=True, kw_only=True):
-    """Delays of the virtual engine's answers, in seconds."""
+    """Delays of the simulated engine's responses, in seconds."""
 
     place_s: float = 1.0
     check_s: float = 1.5
@@ -111,18 +114,20 @@ class Timing(Struct, frozen=True, kw_only=True):
 
 
 class Service:
-    """How answers are delivered: each once and in time. Random worlds lose, repeat and delay them."""
+    """Delivery of responses: each once and in time. Random worlds lose, repeat and delay them."""
 
     def lags_s(self) -> list[float]:
-        """Delays of each copy of an answer."""
+        """Returns the delay of each copy of a response."""
         return [0.0]
 
     def stuck_s(self) -> float:
-        """How long a killed process stays in state D."""
+        """Returns for how many seconds a killed process stays in state D."""
         return 0.0
 
 
 class VirtualEngine:
+    """The simulated engine."""
+
     def __init__(
         self,
         world: World,
@@ -174,7 +179,10 @@ class VirtualEngine:
         return self._world.now_s
 
     def _answer(self, delay_s: float, make: Callable[[], AnyEvent | None]) -> None:
-        """`make` looks at the world when the work is done, which is not always when the answer arrives."""
+        """Sends an event after a delay.
+
+        `make`: creates it from the state of the world when the work is done.
+        """
         self._world.after(delay_s, lambda: self._send(make()))
 
     def _send(self, event: AnyEvent | None) -> None:
@@ -196,7 +204,7 @@ class VirtualEngine:
         return WorkersPlaced(at_s=self._now_s, attempt=order.attempt, placed=found)
 
     def _looked_at(self, order: CheckNodes) -> AnyEvent | None:
-        """Of the nodes that are there; one that is not gives no answer."""
+        """Returns the result of checking the nodes that are up; None if none is."""
         nodes = [self._cluster.nodes[name] for name in order.nodes if self._cluster.nodes[name].up]
         if not nodes:
             return None
@@ -213,7 +221,9 @@ class VirtualEngine:
         )
 
     def _renew(self, name: str) -> None:
-        """A worker made anew takes with it what the user's processes had caused in a device."""
+        """Removes device faults that the user's processes had caused, because a new worker does not have
+        them.
+        """
         node = self._cluster.nodes[name]
         mine = self._user_caused_codes
         node.broken = {device: broken for device, broken in node.broken.items() if broken.code not in mine}
@@ -275,6 +285,6 @@ class VirtualEngine:
         return AttemptStopped(at_s=self._now_s, attempt=attempt)
 
     def _all_gone(self) -> None:
-        """The last process ended by itself; that is news only to someone who waits for it."""
+        """Handles the end of the last process, which is reported only during a stop."""
         if self._kill_at_s is not None:
             self._answer(self._timing.kill_s, lambda: self._gone(self._stopped))

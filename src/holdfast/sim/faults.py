@@ -1,4 +1,4 @@
-"""Injects a scenario's faults: at a time, or at a step of the training."""
+"""Injects the faults of a scenario: at a time, or at a step of the training."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ LOSS_FOUND_S = 1.0  # from a node's end until it is missed
 
 
 class Faults:
-    """`quiet`: no more faults."""
+    """The faults of a scenario. `quiet`: no more faults are injected."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Faults:
             self._world.at(first_s + turn * (fault.every_s or 0.0), lambda: self.strike(fault))
 
     def _next_step(self, after: int) -> int | None:
-        """The next step at which something strikes in this attempt."""
+        """Returns the next step of this attempt at which a fault is due; None if there is none."""
         if not self._at_step or self.quiet:
             return None
         attempt = self._training.attempt
@@ -86,7 +86,7 @@ class Faults:
         self._world.after(LOSS_FOUND_S, lambda: self._tell_loss(name))
 
     def bring_back(self, name: str) -> None:
-        """Returns a repaired node; an unknown name is a new node."""
+        """Returns a repaired node to the cluster; an unknown name adds a new node."""
         if name not in self._cluster.nodes:
             self._cluster.add(name)
         node = self._cluster.nodes[name]
@@ -112,7 +112,7 @@ class Faults:
 
 
 class _AtStep:
-    """One fault that waits for its step, at most once an attempt."""
+    """A fault that waits for its step, at most once in each attempt."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault

@@ -1,7 +1,7 @@
-"""Simulates a fleet: jobs of mixed sizes on nodes, some of them lemons, for weeks, by seed.
+"""Simulates a fleet for weeks: jobs of mixed sizes on nodes, some of which are lemons.
 
-Returns the contents of its node book, as input of the lemon score, and which nodes were lemons. Nothing is isolated
-or repaired meanwhile.
+Returns the contents of its node book, as input of the lemon score, and which nodes were lemons. No node is
+isolated or repaired meanwhile.
 """
 
 import heapq
@@ -16,18 +16,19 @@ KINDS = ("ecc-corrected", "throttling", "link-flap", "slow-steps")
 
 
 class FleetPlan(Struct, frozen=True, kw_only=True):
-    """`base_per_day`: failures of a sound node at work; a lemon's are `factor` times as many.
+    """Parameters of a simulated fleet.
 
-    `sizes`: nodes of a job; each size has the same share of all node-hours. A job's length is log-normal.
-    `attributed`: share of the nodes' failures that are laid at the right node; `wrongly`: of those attributed, laid at
-    another node of the job. `own_per_day`: failures of a job's own, per job-day, differing much from job to job; of
-    them `own_known` are recognised as such and come to nothing here, the rest stays unexplained.
-    `spread`: sigma of the log-normal by which sound nodes differ. `stay`: how likely a job goes on on the same nodes.
-    `warned_per_week`: soft warnings of each kind a sound node shows, spread by `warned_spread`. A lemon has one bad part
-    and shows of its kind `warned_factor` times what a sound node shows of all kinds together, as it fails `factor`
-    times as often; save for `silent` of the lemons, which warn of nothing.
-    `outages`: of one switch with `switch_nodes` nodes; each ends all jobs that it reaches. `flaky`: all nodes of that
-    switch fail at this many times the base rate instead.
+    `base_per_day`: failures a day of a healthy node in use; a lemon has `factor` times as many. `sizes`:
+    numbers of nodes of a job; each size has the same share of all node-hours. The length of a job is
+    log-normal. `attributed`: share of the nodes' failures attributed to the right node; `wrongly`: share of
+    those attributed to another node of the job. `own_per_day`: failures a day caused by the job itself, which
+    vary much between jobs; the share `own_known` of them is recognised as such and ignored, the rest stays
+    unexplained. `spread`: sigma of the log-normal by which healthy nodes differ. `stay`: probability that a
+    job continues on the same nodes. `warned_per_week`: warnings of each kind of a healthy node, with spread
+    `warned_spread`. A lemon has one bad part, and shows of its kind `warned_factor` times as many warnings as
+    a healthy node of all kinds together; the share `silent` of lemons shows none. `outages`: of one switch
+    with `switch_nodes` nodes; each ends all jobs that it reaches. `flaky`: instead, all nodes of that switch
+    fail at this many times the base rate.
     """
 
     nodes: int = 2048
@@ -54,6 +55,8 @@ class FleetPlan(Struct, frozen=True, kw_only=True):
 
 
 class FleetMonth(Struct, frozen=True, kw_only=True):
+    """The result of simulating a fleet: its node book, and which nodes were lemons."""
+
     observed: Observed
     lemons: frozenset[str]
     of_switch: frozenset[str]  # of the bad one
@@ -120,7 +123,7 @@ class _Fleet:
         )
 
     def _rate(self, node: int) -> float:
-        """Failures an hour."""
+        """Returns the failures of a node an hour."""
         plan = self._plan
         base = plan.base_per_day / HOURS_PER_DAY * self._dice.lognormvariate(0.0, plan.spread)
         if node in self._lemons:
@@ -211,7 +214,9 @@ class _Fleet:
                 self._failed(job, self._dice.choice(reached), at)
 
     def _warned(self, node: int) -> dict[str, float]:
-        """Poisson counts, of rates that differ from node to node."""
+        """Returns the numbers of warnings of a node by kind: Poisson counts, with rates that vary between
+        nodes.
+        """
         plan, dice = self._plan, self._dice
         worse = dice.choice(KINDS) if node in self._lemons and dice.random() >= plan.silent else ""
         found = {}

@@ -1,6 +1,6 @@
-"""Runs a scenario: the real controller and core over a virtual cluster, in virtual time.
+"""Runs a scenario: the real controller and core on a simulated cluster, in simulated time.
 
-Reports what was decided, when, and how well the job survived. The same scenario and seed give the same result.
+Reports what was decided, when, and how well the job survived. Equal scenario and seed give the same result.
 """
 
 from collections.abc import Callable
@@ -39,13 +39,18 @@ TICK_S_MAX = 30.0  # a phase that lasts is looked at more rarely
 
 
 class WorkerCounts(Struct, frozen=True, kw_only=True):
+    """The node and the start counters of a worker after a decision."""
+
     node: str | None
     schedule_cnt: int
     proc_start_cnt: int
 
 
 class Decided(Struct, frozen=True, kw_only=True):
-    """`isolate`: a node's name, several, or None. `workers`: after the rung was executed."""
+    """One decision. `isolate`: name of an isolated node, a list, or None.
+
+    `workers`: after it was carried out.
+    """
 
     at_s: float
     incident: int
@@ -56,7 +61,9 @@ class Decided(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`outcome`: succeeded, failed, stopped, waiting, hung, or running at the end of the time.
+    """The result of a scenario.
+
+    `outcome`: succeeded, failed, stopped, waiting, hung, or running at the end of the time.
 
     `goodput`: the time of all distinct steps as a share of the elapsed time.
     """
@@ -71,7 +78,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class MemoryRecord:
-    """Keeps rows in memory, as the journal returns them."""
+    """Journal in memory."""
 
     def __init__(self) -> None:
         self.rows: list[RawEntry] = []
@@ -84,11 +91,11 @@ class MemoryRecord:
 
 
 class ControllerDied(Exception):
-    """Raised by an engine in a random world: the controller dies between two orders."""
+    """Exception by which the engine of a random world lets the controller die between two orders."""
 
 
 class Simulation:
-    """One job in its world. `story`: messages to people, a line each. `watch` sees every decision."""
+    """One job in its simulated world. `story`: messages, one line each. `watch`: receives every decision."""
 
     def __init__(
         self,
@@ -206,7 +213,7 @@ class Simulation:
         self._choices.append((at_s, choice, workers))
 
     def _fill_workers(self, job: Job) -> None:
-        """The rungs chosen since the last start have been carried out now."""
+        """Adds the start counters to the decisions that have been carried out now."""
         for index in range(len(self._choices) - 1, -1, -1):
             at_s, choice, workers = self._choices[index]
             if workers is None:
@@ -220,7 +227,7 @@ class Simulation:
         self.world.after(gap_s, lambda: self._tick(turn, gap_s))
 
     def _tick(self, turn: int, gap_s: float) -> None:
-        """A tick while it can matter; none while steps advance the time, the job is over or no process runs."""
+        """Sends a tick while it can matter; none while steps advance the time, or the job has ended."""
         if turn != self._tick_turn or self._controller is None:
             return
         phase = self.state.phase
@@ -236,12 +243,12 @@ def simulate(scenario: Scenario, *, seed: int = 0) -> Answer:
 
 
 def run_file(path: Path, seed: int = 0) -> Answer:
-    """Runs a scenario file. raises: ScenarioRefused"""
+    """Runs a scenario file. Raises ScenarioRefused."""
     return simulate(scenarios.read(path), seed=seed)
 
 
 def check_expect(answer: Answer, expect: Expected | None) -> list[str]:
-    """Expectations that the result does not meet, a sentence each."""
+    """Returns a sentence for each expectation that the result does not meet."""
     if expect is None:
         return []
     got: dict[str, Any] = {"rungs": tuple(decided.rung for decided in answer.decisions)}

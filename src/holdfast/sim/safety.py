@@ -55,7 +55,7 @@ HEIGHTS = {
 
 
 class Safety:
-    """`violations`: a sentence each, in order."""
+    """Checker of safety rules. `violations`: a sentence each, in order."""
 
     def __init__(self, policy: Policy, cluster: Cluster, training: Training, workers: int) -> None:
         self.violations: list[str] = []
@@ -143,7 +143,7 @@ class Safety:
             self._note(f"{job.hardware_reschedules} of {job.restarts} restarts are said to be hardware's")
 
     def _note_check(self, event: NodesChecked, before: State) -> None:
-        """An answer that comes when the attempt runs already, or to an earlier question, keeps it from nothing."""
+        """Processes the result of a check; one that arrives after the attempt has started has no effect."""
         in_time = isinstance(before.phase, Checking) and event.attempt == before.job.attempt + 1
         if in_time and not self._policy.shadow and self._policy.checks_act:
             self._failed |= set(event.isolate)
@@ -240,7 +240,9 @@ class Safety:
                     self._note(f"attempt {order.attempt} starts on {start.node}, which nobody has looked at")
 
     def _has_just_passed(self, node: str, job: Job) -> bool:
-        """And nothing that the incident knows of speaks of a machine, but for nodes that are gone."""
+        """Returns True if a node passed its check recently, and the incident has no sign of a hardware
+        fault but lost nodes.
+        """
         passed_s = self._passed.get(node, float("-inf"))
         incident = job.incident
         faults = incident.faults if incident is not None else ()

@@ -1,11 +1,11 @@
-"""Parses scenarios: a virtual cluster, a policy and faults, written in YAML.
+"""Parses scenarios (YAML): a simulated cluster, a policy and faults.
 
     cluster: {workers: 4, spares: 1, devices_per_node: 8}
     policy: {max_restarts: 8, hang_timeout: 10min}
     faults:
       - {at_s: 100, kind: exit, worker: 2, rank: 17, exit_code: 1, error: "RuntimeError: boom"}
 
-Reads and checks; runs nothing. A key that is not known is refused, and the nearest one named.
+It only parses and checks. An unknown key is an error that names the nearest valid one.
 """
 
 import difflib
@@ -28,11 +28,11 @@ _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)\s*")
 
 
 class ScenarioRefused(ValueError):
-    """The scenario is invalid; the message says where, and what is valid."""
+    """Error: the scenario is invalid. The message says where, and what is valid."""
 
 
 class ClusterSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nodes node-0 ... run the workers, further ones are spares."""
+    """Size of the simulated cluster. Nodes node-0, ... run the workers, further ones are spares."""
 
     workers: Count = 1
     spares: Annotated[int, Meta(ge=0)] = 0
@@ -40,10 +40,10 @@ class ClusterSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`worker`: the node that runs that worker at that time; `node` names a node instead.
+    """One fault of a scenario. It happens at a time, or instead of a step.
 
-    Occurs at a time, or when the job is about to make a step, which is then not made. `times` without `every_s`: in
-    this many attempts that reach the step; `every_attempt`: in all.
+    `worker`: the node that runs this worker at that time; `node` names a node instead. `times` without
+    `every_s`: in this many attempts that reach the step; `every_attempt`: in all.
     """
 
     kind: Literal["exit", "hang", "device", "node_down"]
@@ -63,13 +63,15 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WorkerExpected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Expected node and start counters of a worker."""
+
     node: str | None = None
     schedule_cnt: int | None = None
     proc_start_cnt: int | None = None
 
 
 class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Expected results; absent ones are not checked. `workers`: after the last decision."""
+    """Expected results of a scenario; missing ones are not checked. `workers`: after the last decision."""
 
     rungs: tuple[str, ...] | None = None
     outcome: str | None = None
@@ -80,7 +82,10 @@ class Expected(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`sick`: nodes that are broken before the job starts, and the probability that a check finds that."""
+    """A scenario.
+
+    `sick`: nodes that are faulty from the start, with the probability that a check detects it.
+    """
 
     cluster: ClusterSize = ClusterSize()
     policy: Policy = Policy()
@@ -95,7 +100,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> Scenario:
-    """Reads a scenario. raises: ScenarioRefused, if the file cannot be read, is no YAML or no scenario"""
+    """Reads a scenario file. Raises ScenarioRefused."""
     try:
         return parse(path.read_bytes())
     except OSError as error:
@@ -105,7 +110,7 @@ def read(path: Path) -> Scenario:
 
 
 def parse(text: bytes) -> Scenario:
-    """Parses a scenario. raises: ScenarioRefused"""
+    """Parses a scenario. Raises ScenarioRefused."""
     try:
         raw = msgspec.yaml.decode(text)
     except ImportError as error:
@@ -125,7 +130,7 @@ def parse(text: bytes) -> Scenario:
 
 
 def _policy(raw: Any) -> Any:
-    """The policy as `Policy` has it: `hang_timeout: 10min` is its `hang_timeout_s`, auto is None."""
+    """Converts `hang_timeout: 10min` to the field `hang_timeout_s` of the policy; auto is None."""
     if not isinstance(raw, dict) or "hang_timeout" not in raw:
         return {} if raw is None else raw
     given = raw["hang_timeout"]
@@ -150,7 +155,7 @@ def _convert(raw: Any, wanted: type[T]) -> T:
 
 
 def _with_nearest_key(message: str) -> str:
-    """msgspec's message, naming the key that was probably meant."""
+    """Returns msgspec's message with the valid key that was probably meant."""
     found = re.search(r"unknown field `(.+?)`(?: - at `\$\.?(.*?)`)?$", message)
     if not found:
         return message.replace("`$.", "`")
@@ -174,7 +179,7 @@ def _fields_at(where: str) -> tuple[str, ...]:
 
 
 def _check_sick(scenario: Scenario) -> None:
-    """raises: ScenarioRefused"""
+    """Raises ScenarioRefused if `sick` names an unknown node."""
     nodes = _nodes(scenario.cluster)
     for name in scenario.sick:
         if name not in nodes:
@@ -186,7 +191,7 @@ def _nodes(size: ClusterSize) -> list[str]:
 
 
 def _check(fault: Fault, where: str, scenario: Scenario) -> None:
-    """What the types cannot say. raises: ScenarioRefused"""
+    """Checks what types cannot express. Raises ScenarioRefused."""
     size = scenario.cluster
     if (fault.at_s is None) == (fault.at_step is None):
         raise ScenarioRefused(f"{where} needs either at_s or at_step")

@@ -1,7 +1,7 @@
-"""Generates random worlds: cluster, policy, faults and an unreliable engine all come from one seed.
+"""Generates random worlds: cluster, policy, faults and an unreliable engine, all from one seed.
 
-Each is checked for safety violations and, once faults stop and enough healthy nodes exist, for liveness: the job
-trains again or has ended within a bound. A seed always gives the same history.
+Each is checked for safety violations and, once faults stop and enough healthy nodes exist, for liveness: the
+job trains again or has ended within a time limit. Equal seeds give equal histories.
 """
 
 from random import Random
@@ -32,7 +32,10 @@ RETURN_S_MIN = 5.0  # a node comes back later than its loss is noticed
 
 
 class SeedReport(Struct, frozen=True, kw_only=True):
-    """`violations`: a sentence each; none if `ok`. `story`: a line for each message to people."""
+    """The result of one random world. `violations`: a sentence each; none if `ok`.
+
+    `story`: messages, one line each.
+    """
 
     seed: int
     ok: bool
@@ -54,7 +57,10 @@ class Roughness(Struct, frozen=True, kw_only=True):
 
 
 class RoughService(Service):
-    """`quiet`: answers arrive once and in time again."""
+    """Delivery of responses with losses, repeats and delays.
+
+    `quiet`: from now on each arrives once and in time.
+    """
 
     def __init__(self, dice: Random, rough: Roughness) -> None:
         self.quiet = False
@@ -78,7 +84,7 @@ class RoughService(Service):
 
 
 class RoughEngine:
-    """Wraps the engine: the watch sees every order, and the controller may die around one."""
+    """Engine wrapper: the safety checker sees every order, and the controller may die before or after one."""
 
     def __init__(self, simulation: Simulation, safety: Safety, rough: Roughness, dice: Random) -> None:
         self.quiet = False
@@ -104,7 +110,7 @@ class RoughEngine:
 
 
 class RandomWorld:
-    """One seed's world, from its first random number to the last check."""
+    """The random world of one seed, from its first random number to the last check."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -151,10 +157,11 @@ class RandomWorld:
         )
 
     def bound_s(self) -> float:
-        """The bound within which the job must train again: each wait that the policy allows, once a round.
+        """Returns the time limit within which the job must train again: each wait that the policy allows,
+        once a round.
 
-        A device that never heals and stands on a node in use costs a round each time it is seen, and it is
-        isolated at the latest when it comes back too often; one more round for what is under way.
+        A device that never recovers on a node in use costs a round each time it is seen; it is isolated at
+        the latest when it fails too often. One more round is for what is in progress.
         """
         policy, timing = self.scenario.policy, _SLOWEST
         nodes = self.simulation.cluster.nodes.values()
@@ -198,7 +205,7 @@ class RandomWorld:
         simulation.tell(StopRequested(at_s=simulation.world.now_s, reason="asked to stop", force=force))
 
     def _make_quiet(self) -> None:
-        """No more faults; lost nodes return, and new ones come until there are enough."""
+        """Ends all faults; lost nodes return, and new ones come until there are enough."""
         simulation, faults = self.simulation, self.simulation.faults
         faults.quiet = self._service.quiet = self._engine.quiet = True
         simulation.resume_controller()
@@ -214,7 +221,7 @@ class RandomWorld:
             faults.bring_back(f"node-{number}")
 
     def _is_well(self) -> bool:
-        """True if it has ended, trains, or waits for people as configured."""
+        """Returns True if the job has ended, trains, or waits for an operator as configured."""
         simulation = self.simulation
         state = simulation.state
         match state.phase:
@@ -268,8 +275,9 @@ def random_scenario(dice: Random) -> Scenario:
 
 
 def _with_checks(scenario: Scenario, seed: int) -> Scenario:
-    """In every fourth world nodes are looked at before a start, and some are broken. Dice of their own: the other
-    worlds, and the rest of these, are what they were without."""
+    """Adds node checks and faulty nodes to every fourth world, with random numbers of their own that
+    change nothing else.
+    """
     if seed % 4 != 2:
         return scenario
     dice = Random(f"checks {seed}")
@@ -298,7 +306,9 @@ def _random_policy(dice: Random) -> Policy:
 
 
 def _random_faults(dice: Random, size: ClusterSize, total_steps: int, last_s: float) -> tuple[Fault, ...]:
-    """Often one soon after another, so that they strike in the middle of a recovery."""
+    """Returns random faults, often one soon after another, so that they happen in the middle of a
+    recovery.
+    """
     faults, at_s = list[Fault](), 0.0
     mean_s = last_s / dice.choice((1, 3, 8, 20))
     weights = tuple(dice.random() for _ in range(4))

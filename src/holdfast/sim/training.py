@@ -1,7 +1,7 @@
 """Simulates a training: processes that make steps, write checkpoints, hang and die.
 
-Reports what agents would: ends of ranks and commands, steps, hangs. A hang is found after the real detector's limit.
-Steps are not simulated one by one where no difference is visible.
+It reports what agents would: ends of ranks and commands, steps, hangs. A hang is detected after the real
+detector's limit. Steps are not simulated one by one where no difference is visible.
 """
 
 import math
@@ -32,7 +32,7 @@ LAUNCHER_CODE = 1  # torchrun's, whatever its rank died of
 
 
 class NodeLike(Protocol):
-    """What a training needs of a node."""
+    """Interface of a node, as far as a training needs it."""
 
     up: bool
 
@@ -41,12 +41,16 @@ class NodeLike(Protocol):
 
 
 class BrokenLike(Protocol):
+    """Interface of a faulty device, as far as a training needs it."""
+
     @property
     def code(self) -> str: ...
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """The fault of an attempt, for the diagnosis: a rank that ended (`code`), a device, a node; else a hang."""
+    """The fault of an attempt, as input of the diagnosis: a rank that ended (`code`), a device, a node;
+    otherwise a hang.
+    """
 
     at_s: float
     worker: int
@@ -58,7 +62,10 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 class Training:
-    """`alive`: workers with living processes of `attempt`. `best_step`: the highest ever made."""
+    """The simulated training. `alive`: workers with running processes of `attempt`.
+
+    `best_step`: the highest ever made.
+    """
 
     def __init__(
         self,
@@ -122,7 +129,7 @@ class Training:
         self.alive &= {but}
 
     def node_down(self, name: str) -> None:
-        """A node fails: its processes end without notice; the others wait for them."""
+        """Fails a node: its processes end without notice; the others wait for them."""
         if name not in self.nodes:
             return
         worker = self.nodes.index(name)
@@ -147,7 +154,7 @@ class Training:
             self._stall()
 
     def exit(self, worker: int, rank: int | None, code: int, error: str) -> None:
-        """A rank ends; its launcher ends soon after, then the other launchers."""
+        """Ends a rank; its launcher ends soon after, then the other launchers."""
         if worker not in self.alive or self._over:
             return
         rank = self._rank(worker, rank)
@@ -210,7 +217,7 @@ class Training:
     # --- standing still
 
     def _stall(self) -> None:
-        """The processes live on and make no more steps."""
+        """Stops making steps while the processes continue to run."""
         self._stand()
         self._plan_hang()
 

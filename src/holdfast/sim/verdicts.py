@@ -1,6 +1,5 @@
-"""Builds the evidence of a virtual attempt for the real first verdict.
-
-Only converts; it judges nothing.
+"""Converts the state of a simulated attempt to evidence, from which the real diagnosis makes its first
+verdict.
 """
 
 from collections.abc import Sequence
@@ -40,7 +39,9 @@ def _failure(troubles: Sequence[Trouble]) -> Failure:
 
 
 def _error(trouble: Trouble) -> ErrorRecord:
-    """`RuntimeError: boom` -> its type and its message, as the rank itself would have recorded it."""
+    """Returns an error record with type and message of `RuntimeError: boom`, as the rank itself would have
+    written it.
+    """
     kind, _, message = trouble.error.partition(": ")
     if not kind.isidentifier():
         kind, message = "RuntimeError", trouble.error

@@ -1,4 +1,4 @@
-"""A world with its own clock and random numbers: same seed, same history. Independent of jobs and nodes."""
+"""Simulates a clock and random numbers: equal seeds give equal histories. Independent of jobs and nodes."""
 
 import heapq
 import itertools
@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 
 class World:
+    """A simulated clock with scheduled events, and random numbers from a seed."""
+
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
@@ -21,7 +23,7 @@ class World:
         self.after(max(at_s - self.now_s, 0.0), do)
 
     def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Runs all events up to `until_s`, or until it is over; the clock stops at the last event."""
+        """Runs all events up to `until_s`, or until `is_over`; the clock stops at the last event."""
         while self._later and self._later[0][0] <= until_s:
             self.now_s, _, do = heapq.heappop(self._later)
             do()

@@ -1,1 +1,3 @@
-"""Supervisors: they run a job to its end on one machine, on many nodes, or under Slurm."""
+"""Implements the supervisors, which run a job to its end on one node, on many nodes, under Slurm or on
+Kubernetes.
+"""

@@ -1,7 +1,8 @@
-"""Runs `holdfast agent` on one node of a multi-node job: connects link and agent, and runs the main loop.
+"""Runs `holdfast agent` on one node of a multi-node job: its link to the controller, the worker, and the main
+loop.
 
-Input: commands, reapers, signals, time. Output: reports over the link, which keeps them while the controller is away.
-A missing controller is never a reason to end anything. Decides nothing.
+Input: commands, reapers, signals, time. Output: reports over the link, which stores them while the controller
+is unreachable. A missing controller is never a reason to end anything. Decides nothing.
 """
 
 import os
@@ -57,7 +58,7 @@ _COMMANDS: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyComm
 
 
 def tell(text: str) -> None:
-    """Prints a line to stderr, which the agent's starter redirects to a file. Never raises."""
+    """Prints a line to stderr, which the engine redirects to a file. Never raises."""
     stamp = time.strftime("%H:%M:%S")
     try:
         for line in text.splitlines():
@@ -68,7 +69,7 @@ def tell(text: str) -> None:
 
 
 def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
-    """Runs until the controller or a signal ends it. Returns the exit code."""
+    """Runs the agent until the controller or a signal ends it. Returns the exit code."""
     clock = JobClock()
     home = NodeHome(place.job_folder, place.node)
     try:
@@ -80,7 +81,7 @@ def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
 
 
 class AgentWheel:
-    """The agent's main loop. One thread; nothing in it waits longer than `LOOK_S`."""
+    """The agent's main loop. One thread; nothing in it blocks longer than `LOOK_S`."""
 
     def __init__(
         self, place: AgentPlace, home: NodeHome, spool: Spool, env: Mapping[str, str], clock: JobClock
@@ -137,7 +138,7 @@ class AgentWheel:
             os.close(wake)
 
     def _take_up(self) -> None:
-        """What an agent before this one left running; without waiting for the controller to say what job it is."""
+        """Reattaches to what a previous agent left running, without waiting for the controller."""
         given = self._home.set_up()
         if given is None:
             return
@@ -153,7 +154,7 @@ class AgentWheel:
             tell(f"reattached to worker {worker} of attempt {number}, which runs here")
 
     def _made(self, given: SetUp) -> RemoteAgent:
-        """The agent of that job. What it keeps is below the folder of this node's own choice."""
+        """Returns the agent of a job. Its files are below a folder that this node chooses."""
         is_shared = bool(given.token) and given.token == self._place.token()
         settings = replace(given.settings, state_dir=str(self._place.job_folder.parent.parent))
         cwd = os.getcwd() if is_wrapped(self._env) else given.cwd  # the controller has another image
@@ -245,7 +246,7 @@ class AgentWheel:
                     tell(heard.text)
 
     def _tell_unreached(self) -> None:
-        """Each reason once, for people: an agent whose controller cannot be reached tries for ever."""
+        """Prints why the controller cannot be reached, each reason once; the agent retries forever."""
         why = self._link.trouble
         if self._link.connected or not why or self._clock() - self._unreached_s < UNREACHED_S:
             return
@@ -258,7 +259,7 @@ class AgentWheel:
             self._obey(body, "")
 
     def _scene(self) -> CallScene:
-        """For what people ask of this node now."""
+        """Returns folder and environment for commands that users run on this node."""
         agent = self._agent
         folder, cwd = (agent.folder, agent.cwd) if agent else (None, str(self._place.job_folder))
         return CallScene(self._place.node, folder, self._env, cwd)

@@ -1,7 +1,8 @@
-"""Runs `holdfast agent -- COMMAND`: supervises one worker that srun or mpirun has started.
+"""Runs `holdfast agent -- COMMAND`: supervises one worker that srun or mpirun has started, without a
+controller.
 
-There is no controller, so nothing is restarted and workers do not know of each other: each is logged, with a verdict
-if it fails. All write into one folder of the job; worker 0's record is the job's.
+Nothing is restarted, and workers do not know of each other: each is logged, with a verdict if it fails. All
+write into one folder of the job; the journal of worker 0 is that of the job.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ NAMES_MAX = 100  # runs of one job's id that begin anew
 
 
 def run_alone(settings: RunSettings, env: Mapping[str, str], cwd: str) -> int:
-    """Returns the command's own exit code; 2 if nothing could be started."""
+    """Runs the command and returns its exit code; 2 if nothing could be started."""
     me = launched(env)
     console = WorkerConsole(me, quiet=settings.quiet)
     settings = with_launcher(_without_restarts(settings))
@@ -37,7 +38,7 @@ def run_alone(settings: RunSettings, env: Mapping[str, str], cwd: str) -> int:
 
 
 class WorkerConsole(Console):
-    """Prefixes messages with the worker, because one srun prints those of all."""
+    """Console that prefixes messages with the worker, because one srun prints those of all."""
 
     def __init__(self, me: Launched, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
@@ -48,7 +49,7 @@ class WorkerConsole(Console):
 
 
 def _without_restarts(settings: RunSettings) -> RunSettings:
-    """Nobody else would come along: what is over here is over."""
+    """Returns the settings without restarts, because the other workers would not join a new attempt."""
     policy = replace(settings.policy, max_restarts=None, hang_restart=False, replace_workers=None)
     return replace(settings, policy=policy, standby=False, detach=False)
 
@@ -56,7 +57,10 @@ def _without_restarts(settings: RunSettings) -> RunSettings:
 def _folders(
     settings: RunSettings, me: Launched, at_s: float, console: Console
 ) -> tuple[Among | None, JobDir, JobLock, RunSettings]:
-    """Where this worker's record goes, and what it shares with the others. raises: ValueError, JobExists, JobInUse"""
+    """Returns where this worker is recorded, and what it shares with others.
+
+    Raises ValueError, JobExists and JobInUse.
+    """
     name = settings.job or me.job
     if me.workers == 1 and not name:
         job, lock, settings = job_folder(settings, at_s, console)
@@ -75,9 +79,10 @@ def _folders(
 
 
 def _unused(state: StateDir, name: str, worker: int, at_s: float) -> tuple[JobDir, JobDir, JobLock]:
-    """The job's folder and this worker's, where it has not run yet: every worker comes to the same name.
+    """Returns the job's folder and this worker's, under a name not used yet; every worker finds the same
+    name.
 
-    raises: StateUnwritable, JobExists
+    Raises StateUnwritable and JobExists.
     """
     for number in range(1, NAMES_MAX + 1):
         job = state.shared(name if number == 1 else f"{name}-{number}", at_s)

@@ -1,7 +1,7 @@
-"""Starts the processes that accompany a job: the uplink, the page, notices and checkpoint advice.
+"""Starts the processes that accompany a job: the uplink, the page, notifications and checkpoint advice.
 
-Each companion runs independently of the supervisor and outlives it, so that it can report the supervisor's death. A
-failing companion never affects the training.
+Each companion runs independently of the supervisor and outlives it, so that it can report the supervisor's
+death. A failing companion never affects the training.
 """
 
 import os
@@ -23,10 +23,10 @@ FINAL_CODES = (0, 1, 2)  # it ended for good, and its log states why
 
 
 class Companion(Struct, frozen=True, kw_only=True):
-    """A process beside the job: `module` with the job's folder and `arguments`.
+    """A process beside the job: the Python module `module`, run with the job's folder and `arguments`.
 
-    `log`: its log file in the folder. `without`: what is missing if it ends. `announces`: a file in the folder with
-    one line to show to users once it exists; empty: none.
+    `log`: its log file in the folder. `without`: what is missing if it ends. `announces`: a file in the
+    folder with one line to show to users once it exists; empty if there is none.
     """
 
     module: str
@@ -79,7 +79,10 @@ def companions_of(settings: RunSettings) -> list[Companion]:
 
 
 class Companions:
-    """Runs the companions. `tell`: prints a line. Call `start` after the journal's first entry, and `turn` periodically."""
+    """Runs the companions. `tell`: prints a line.
+
+    Call `start` after the journal's first entry, and `turn` periodically.
+    """
 
     def __init__(
         self,
@@ -109,6 +112,8 @@ class Companions:
 
 
 class _Running:
+    """A running companion."""
+
     def __init__(
         self, job: JobDir, companion: Companion, env: Mapping[str, str], tell: Callable[[str], None]
     ) -> None:
@@ -136,7 +141,7 @@ class _Running:
             self._tell(f"{companion.without}: {error}")
 
     def show_announced(self) -> None:
-        """Shows each announcement once, and again if it changes."""
+        """Prints the announcement of a companion once, and again if it changes."""
         if not self._companion.announces or self._process is None:
             return
         with suppress(OSError):

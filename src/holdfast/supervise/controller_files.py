@@ -1,4 +1,4 @@
-"""Prepares a controller: the files of the job by which agents find it and prove themselves, and its limit of descriptors."""
+"""Prepares a controller: files by which agents find and authenticate it, and its limit of open files."""
 
 import os
 import resource
@@ -19,17 +19,26 @@ CONNECTIONS = 65_536  # of agents, one each
 
 
 def job_secret(job: JobDir) -> bytes:
-    """The secret by which controller and agents authenticate each other; made at the first call. raises: OSError"""
+    """Returns the secret by which controller and agents authenticate each other, created if missing.
+
+    Raises OSError.
+    """
     return bytes.fromhex(_kept_text(job.path / SECRET, lambda: secrets.token_hex(SECRET_BYTES)))
 
 
 def shared_token(job: JobDir) -> str:
-    """The token by which an agent sees that its job folder is shared with the controller. raises: OSError"""
+    """Returns a text by which an agent sees that it shares the job's folder with the controller.
+
+    Raises OSError.
+    """
     return _kept_text(job.path / TOKEN, lambda: secrets.token_hex(8))
 
 
 def publish(job: JobDir, listening: Sequence[tuple[str, int]], fingerprint: str) -> JobPlace:
-    """Writes where the controller listens to `controller.json`, before any agent is started. raises: OSError"""
+    """Writes where the controller listens to `controller.json`, before any agent is started.
+
+    Raises OSError.
+    """
     addresses = tuple(f"{_bracketed(host)}:{port}" for host, port in listening)
     where: dict[str, object] = {
         "addresses": addresses,
@@ -48,13 +57,16 @@ def publish(job: JobDir, listening: Sequence[tuple[str, int]], fingerprint: str)
 
 
 def withdraw(job: JobDir) -> None:
-    """Removes `controller.json`: the job has ended."""
+    """Removes `controller.json`, because the job has ended."""
     with suppress(OSError):
         (job.path / CONTROLLER).unlink()
 
 
 def _kept_text(path: Path, make: Callable[[], str]) -> str:
-    """The file's text, readable by this user only; written first where there is none. raises: OSError"""
+    """Returns the text of a file readable by this user only, written first if it is missing.
+
+    Raises OSError.
+    """
     with suppress(FileNotFoundError):
         if text := path.read_text().strip():
             return text
@@ -64,7 +76,7 @@ def _kept_text(path: Path, make: Callable[[], str]) -> str:
 
 
 def _write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Writes a file that is whole whenever it exists. raises: OSError"""
+    """Writes a file atomically. Raises OSError."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -73,7 +85,9 @@ def _write_whole(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def allow_many_connections() -> None:
-    """One descriptor for each agent: of a few thousand the usual soft limit allows a quarter."""
+    """Raises the soft limit of open files, because each agent needs one; the usual limit allows a
+    thousand.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         if hard == resource.RLIM_INFINITY or soft < hard:

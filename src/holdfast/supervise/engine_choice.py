@@ -1,6 +1,6 @@
-"""Chooses the engine of a multi-node job: simulated nodes on this machine, or a scheduler's.
+"""Chooses the engine of a multi-node job: simulated nodes on this machine, or those of a scheduler.
 
-Imported on demand, because a single-machine run does not need it.
+Imported on demand, because a single-node run does not need it.
 """
 
 import importlib
@@ -31,7 +31,7 @@ def run_elsewhere(
 ) -> int:
     """Runs the job to its end with the engine of its settings. Returns the training's own exit code.
 
-    `sbatch`: flags for it, if the job is submitted to Slurm. `pods`: the same for Kubernetes.
+    `sbatch`: flags for sbatch, if the job is submitted to Slurm. `pods`: flags for Kubernetes.
     """
     if settings.engine == "slurm":
         return run_slurm(settings, env, sbatch)
@@ -75,14 +75,18 @@ def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
 def attach_slurm(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted to Slurm; None if there is none of that name, or this is its allocation."""
+    """Follows a job that was submitted to Slurm; None if there is none of that name, or this is its
+    allocation.
+    """
     return follow_submitted(state_dir, name, env, quiet=quiet)
 
 
 def attach_kubernetes(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted to Kubernetes; None: there is none of that name."""
+    """Follows a job that was submitted to Kubernetes, and returns its exit code; None if there is none of
+    that name.
+    """
     kubernetes = _kubernetes(Console(quiet=quiet))
     if kubernetes is None:
         return USAGE
@@ -91,7 +95,9 @@ def attach_kubernetes(
 
 
 def _kubernetes(console: Console) -> Any:
-    """By its name: it is in an extra. None: that is missing, and the console has printed how to get it."""
+    """Imports the module for Kubernetes, which needs an extra; None if it is missing, after printing how
+    to install it.
+    """
     try:
         return importlib.import_module("holdfast.supervise.kubernetes.job")
     except ModuleNotFoundError as error:
@@ -102,21 +108,22 @@ def _kubernetes(console: Console) -> Any:
 
 
 def stand_by_slurm(state_dir: str, name: str, env: Mapping[str, str]) -> int:
-    """Inside a Slurm job: takes over when its controller is gone."""
+    """Waits inside a Slurm job, and takes over when its controller is gone."""
     return stand_by(state_dir, name, env)
 
 
 def _engine(settings: RunSettings, env: Mapping[str, str]) -> NodeEngine:
-    """raises: EngineRefused"""
+    """Returns the engine of a job that is resumed. Raises EngineRefused."""
     if settings.engine == "slurm":
         return engine_here(env)
     return LocalNodes(settings.nnodes + settings.spares, settings.hosts, env, time.monotonic)
 
 
 def _is_over(folder: Path) -> bool:
-    """Nobody will come back for the nodes of this job.
+    """Returns True if no process will need the nodes of this job again.
 
-    One that has not ended is not locked, not for a moment: who takes it up just then would be refused.
+    A job that has not ended is not locked even for a moment, because a process that reattaches just then
+    would be refused.
     """
     if not folder.is_dir():
         return True

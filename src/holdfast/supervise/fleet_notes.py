@@ -1,6 +1,6 @@
-"""Connects a run with the node book: writes the events of its nodes, and reads which are excluded.
+"""Connects a run with the node book: writes the events of its nodes, and reads which nodes are excluded.
 
-Fenced: a problem with the book costs the run at most the stated wait.
+A problem with the node book delays the run at most by the stated wait.
 """
 
 import threading
@@ -27,7 +27,10 @@ BY = "holdfast"
 
 
 class FleetNotes:
-    """`nodes`: all that the job may use. `tell`: prints a message."""
+    """Connection of one run with the node book. `nodes`: all nodes that the job may use.
+
+    `tell`: prints a message.
+    """
 
     def __init__(
         self,
@@ -51,11 +54,14 @@ class FleetNotes:
             self._book.note(noted.lines, noted.ran)
 
     def remember(self, event: AnyEvent, decision: Decision) -> None:
-        """Replays a decision of a resumed run, which is in the book already."""
+        """Processes a decision of a resumed run, which is in the node book already."""
         self._notes.hear(event, decision)
 
     def shunned(self) -> frozenset[str]:
-        """The nodes that any job or person has isolated. Called at every placement; waits a moment at most."""
+        """Returns the nodes that any job or user has isolated.
+
+        Called at every placement; blocks briefly at most.
+        """
         isolated = self._book.isolated()
         for node in sorted(isolated.keys() - self._shunned):
             self._tell(f"{node} is isolated in the node book, and not used: {isolated[node].reason}")
@@ -63,7 +69,9 @@ class FleetNotes:
         return self._shunned
 
     def why_not_isolate(self, node: str, reason: str) -> str:
-        """Writes the isolation, for all jobs; or returns why it is refused: too many within the hour."""
+        """Writes an isolation for all jobs and returns ""; or returns why it is refused: too many within
+        an hour.
+        """
         if self._shadow:
             return "in shadow nothing is isolated"
         why = self._notes.why(node) or reason
@@ -75,17 +83,19 @@ class FleetNotes:
         return answer.why_not
 
     def isolate_ordered(self, decision: Decision) -> None:
-        """Writes the isolation of a single-machine job's node, for other jobs."""
+        """Writes the isolation of a single-node job's node, for other jobs."""
         for order in decision.orders:
             if isinstance(order, IsolateNode) and (why := self.why_not_isolate(order.node, order.reason)):
                 self._tell(f"{order.node} is not isolated for other jobs: {why}")
 
     def warn_of(self, node: str) -> None:
-        """Prints what the book holds against the single machine of a run; refuses nothing, waits for nothing."""
+        """Prints what the node book says against the only node of a run; refuses nothing and does not
+        block.
+        """
         threading.Thread(target=self._look_up, args=(node,), name="node-history", daemon=True).start()
 
     def turn(self) -> None:
-        """Prints pending messages. Never waits."""
+        """Prints pending messages. Never blocks."""
         while self._warnings:
             self._tell(self._warnings.popleft())
         self._book.turn()
@@ -96,7 +106,7 @@ class FleetNotes:
     # In a thread of its own ---------------------------------------------------------------------------------
 
     def _look_up(self, node: str) -> None:
-        """With a connection of its own, which may wait as long as it likes."""
+        """Reads the node book in a thread, with a connection of its own, which may wait."""
         book = NodeBook(self._book.folder, read_only=True)
         with suppress(NodeBookUnusable):
             isolation = book.isolated().get(node)

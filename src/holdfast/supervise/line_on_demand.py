@@ -1,6 +1,6 @@
-"""Opens a connection point for a single-machine job when the first user command requests it (jobs.line).
+"""Opens the listening socket of a single-node job when the first user command requests it (jobs.line).
 
-Until then it costs one look into the job's folder a second, and no memory.
+Until then it only checks the job's folder once a second.
 """
 
 import importlib
@@ -28,7 +28,10 @@ class _Line(Protocol):
 
 
 class LineOnDemand:
-    """`tell`: prints a message. `env`, `cwd`: for commands while no training runs. `notes`: alerts that the journal has."""
+    """Opens the socket on request. `tell`: prints a message.
+
+    `env`, `cwd`: for commands while no training runs. `notes`: the alerts that the journal already contains.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,9 @@ class LineOnDemand:
             self._open()
 
     def _turn(self, line: _Line) -> None:
-        """A line with a fault is closed: it must not take the wheel's time again and again."""
+        """Serves the socket; closes it after an internal error, which must not slow down the main loop
+        again and again.
+        """
         is_well = False
         try:
             line.turn()
@@ -79,7 +84,7 @@ class LineOnDemand:
             self._line = None
 
     def _open(self) -> None:
-        """Imported by name, because most jobs never need it."""
+        """Opens the socket. Its module is imported by name, because most jobs never need it."""
         module = importlib.import_module("holdfast.supervise.local_line")
         try:
             self._line = module.LocalLine(

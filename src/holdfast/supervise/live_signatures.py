@@ -1,4 +1,4 @@
-"""The signatures of a run, from Holdfast's own files and the site's, as an agent reads them."""
+"""Loads the signatures of a run, Holdfast's own and the site's, as an agent needs them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 
 
 def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signatures:
-    """Loads them in a thread that it starts. `shared`: see `cache_for`."""
+    """Returns signatures that load in a thread. `shared`: see `cache_for`."""
     cache = cache_for(env, shared)
     left_out: list[str] = []
 
@@ -28,7 +28,8 @@ def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signa
 
 
 def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:
-    """The cache folder: Holdfast's own or, if still empty, one that other nodes of the job may share.
+    """Returns the cache folder: the user's own or, if it is still empty, one that other nodes of the job may
+    share.
 
     On a new node, compiling would take seconds of a core while the training starts.
     """

@@ -1,4 +1,4 @@
-"""The connection point of a single-machine job: a hub on this machine, with the job's calls behind it.
+"""Implements the listening socket of a single-node job, through which user commands reach the job.
 
 Both ends of the calls, agent and controller, are in this process.
 """
@@ -31,7 +31,10 @@ RELAY_S = 1.0
 
 
 class LocalLine:
-    """`env`, `cwd`: for commands while no training runs. raises: OSError, if it cannot listen"""
+    """The listening socket of a single-node job. Raises OSError if it cannot listen.
+
+    `env`, `cwd`: for commands while no training runs.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class LocalLine:
             self._relay.turn()
 
     def close(self, why: str) -> None:
-        """Informs waiting clients, and closes."""
+        """Informs waiting clients, and closes the socket."""
         self._relay.close(why)
         self._calls.close()
         self._hub.close()

@@ -1,7 +1,7 @@
 """Supervises a multi-node job: the controller's process, in which nothing trains.
 
-Connects link, engine, worker group and controller and runs their main loop; returns the training's exit code. Agents
-and training do not depend on this process: another one resumes the job from its journal.
+It connects link, engine, worker group and controller, runs their main loop, and returns the training's exit
+code. Agents and training do not depend on this process: another one can resume the job from its journal.
 """
 
 import gc
@@ -83,7 +83,10 @@ HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, h
 
 
 class NodesSupervisor:
-    """The main loop. One thread; nothing in it waits longer than `LOOK_S`."""
+    """The main loop of a multi-node job's controller.
+
+    One thread; nothing in it blocks longer than `LOOK_S`.
+    """
 
     def __init__(
         self,
@@ -95,7 +98,10 @@ class NodesSupervisor:
         engine: NodeEngine,
         memory: Memory | None = None,
     ) -> None:
-        """raises: EngineRefused, ListenFailed, TlsUnavailable, OSError if the job's folder cannot be written"""
+        """Prepares the controller.
+
+        Raises EngineRefused, ListenFailed, TlsUnavailable, and OSError if the folder is unwritable.
+        """
         self.clock = JobClock()
         self._settings = settings
         self._console = console
@@ -205,7 +211,7 @@ class NodesSupervisor:
         )
 
     def _now(self) -> JobNow:
-        """What calls need to know of the job."""
+        """Returns the current state of the job for calls of users."""
         state = self.controller.state
         ended = state.phase.outcome if isinstance(state.phase, Ended) else ""
         team = self.worker_group.roster.team
@@ -214,7 +220,7 @@ class NodesSupervisor:
         return JobNow(self._job.name, state.job.attempt, ended, workers, connected, all_)
 
     def _note_call(self, finding: str, text: str) -> None:
-        """Each one, however many there are."""
+        """Journals a call of a user; calls are never rate-limited in the log."""
         attempt = self.controller.state.job.attempt or None
         event = FindingNoted(at_s=self.clock(), finding=finding, text=text, attempt=attempt)
         self.controller.handle(event)
@@ -240,7 +246,7 @@ class NodesSupervisor:
         return self._turn(begin)
 
     def resume(self, state: State, rows: list[RawEntry]) -> int:
-        """Continues from `state`, the result of replaying `rows`."""
+        """Resumes from `state`, the result of replaying `rows`. Returns the exit code."""
         self.clock.not_before(rows[-1][0] if rows else 0.0)
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
@@ -318,7 +324,7 @@ class NodesSupervisor:
         self._console.flush()
 
     def _finish(self) -> int:
-        """The last output is shown, the agents end, then what the engine holds is given back."""
+        """Prints the last output, ends the agents, then releases the engine. Returns the exit code."""
         ended = self.machine.ended
         code = ended.code if ended is not None else self._moves.code if self._moves is not None else 1
         leave = self._moves.leave_code if self._moves is not None else 0
@@ -372,7 +378,9 @@ class NodesSupervisor:
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
 
     def _hear(self, event: AnyEvent) -> None:
-        """Ignores events while the scheduler ends the processes of a job that is being moved."""
+        """Passes an event to the controller, except while the scheduler ends the processes of a job that
+        is being moved.
+        """
         if self._moves is not None:
             return
         if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
@@ -384,7 +392,9 @@ class NodesSupervisor:
             self.controller.handle(event)
 
     def _was_told_to_end(self, event: AnyEvent) -> bool:
-        """It may be the scheduler, which in a preemption signals the nodes first: then nothing has failed."""
+        """Returns True if a process ended by a signal that the scheduler may have sent, as in a
+        preemption.
+        """
         if not isinstance(self.controller.state.phase, Running):
             return False
         if isinstance(event, FindingNoted):
@@ -392,7 +402,7 @@ class NodesSupervisor:
         return isinstance(event, RankExited | WorkerExited) and event.code in TERMINATED
 
     def _let_go(self) -> None:
-        """The scheduler has nothing to do with what ended, or does not say in time."""
+        """Passes held events on, because the scheduler did not cause them, or does not say in time."""
         is_late = self._held_until_s is not None and self.clock() > self._held_until_s
         if self._held is not None and (is_late or (self.machine.goes_on and not self._engine_asked)):
             held, self._held, self._held_until_s = self._held, None, None
@@ -400,7 +410,10 @@ class NodesSupervisor:
                 self.controller.handle(event)
 
     def _heed_engine(self) -> None:
-        """The scheduler wants the job to end. Where it starts it again by itself the record is left open."""
+        """Handles the scheduler's request to end the job.
+
+        If it restarts the job itself, the journal stays open.
+        """
         asked, self.machine.end_asked = self.machine.end_asked, None
         if asked is None or self._moves is not None:
             self._let_go()
@@ -442,7 +455,7 @@ class NodesSupervisor:
             self.controller.handle(changed)
 
     def _end_for(self, asked: EndAsked, at_s: float) -> None:
-        """Once: the scheduler signals this process too, after the agents."""
+        """Ends the job for the scheduler, once; it signals this process too, after the agents."""
         if self._is_told_to_end:
             return
         self._is_told_to_end = True
@@ -460,11 +473,13 @@ class NodesSupervisor:
     # What is seen -----------------------------------------------------------------------------------------
 
     def _save(self, case: Case) -> None:
-        """The evidence of an incident, in a thread: the restart does not wait for it."""
+        """Writes the evidence of an incident in a thread, so that the restart does not wait for it."""
         self._evidence.save(case, self.hangs.samples)
 
     def _keep_stragglers(self, at_s: float) -> None:
-        """For the status: each worker's own file says nothing of the others'."""
+        """Writes the current stragglers to a step file for `holdfast status`; a worker's own file does not
+        have them.
+        """
         attempt, now = self.worker_group.roster.team.attempt, self.stragglers.now
         if now != self._slow:
             self._slow = now

@@ -45,10 +45,12 @@ def attach_nodes(
     *,
     moved: bool = False,
 ) -> int:
-    """Reattaches to a multi-node job whose controller has died, from its journal; `job` is locked. Returns the
-    training's exit code.
+    """Reattaches to a multi-node job whose controller has died, from its journal.
 
-    `moved`: the scheduler has restarted the job since: nothing of it runs, which is no failure.
+    Returns the training's exit code.
+
+    `job` is locked. `moved`: the scheduler has restarted the job since; nothing of it runs, which is no
+    failure.
     """
     console = Console(quiet=settings.quiet)
     memory, state = Memory(), State()

@@ -1,4 +1,4 @@
-"""Builds the evidence bundles of a multi-node job: their contents, and whose logs come first."""
+"""Writes the evidence bundles of a multi-node job: their contents, and whose logs come first."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ WAIT_S = 10.0  # at the end, for one that is being written
 
 
 class NodesEvidence:
-    """Threads write the bundles: neither the restart nor the main loop waits for one."""
+    """Writer of evidence bundles in threads; neither the restart nor the main loop waits for one."""
 
     def __init__(self, job: JobDir, settings: RunSettings, env: Mapping[str, str]) -> None:
         self._job, self._settings, self._env = job, settings, env
@@ -23,11 +23,14 @@ class NodesEvidence:
         self._writer = BundleWriter(job.incidents, self._told.append)
 
     def save(self, case: Case, samples: tuple[RankSample, ...]) -> None:
-        """`samples`: the last ones of all ranks, if the workers' files are not visible here."""
+        """Writes the bundle of an incident.
+
+        `samples`: the last ones of all ranks, if the workers' files are not visible here.
+        """
         self._writer.write_job(job_scene(case, self._job, self._settings, self._env, samples))
 
     def news(self) -> list[str]:
-        """Returns write failures in words, once."""
+        """Returns write errors, each once."""
         return [self._told.popleft() for _ in range(len(self._told))]
 
     def close(self) -> None:
@@ -64,7 +67,9 @@ def job_scene(
 
 
 def _most_telling_first(case: Case) -> list[int]:
-    """Those at fault, then those where something failed, then worker 0, whose log has the steps, then the others."""
+    """Returns workers in the order of their logs: culprits, those with a failure, worker 0 (which logs the
+    steps), others.
+    """
     named = [one.worker for one in case.verdict.culprits]
     failed = [one.worker for one in (*case.failure.errors, *case.failure.tracebacks)]
     ended = [one.worker for one in case.failure.exits if one.code]

@@ -1,7 +1,7 @@
-"""Supervises a job on one machine: agent and controller in one process.
+"""Supervises a job on one node: agent and controller in one process.
 
-Connects the rooms and runs the main loop: signals, reapers and time in, the training's exit code out. Decides
-nothing.
+It connects the components and runs the main loop: signals, reapers and time in, the training's exit code out.
+Decides nothing.
 """
 
 import os
@@ -73,7 +73,9 @@ LEFTOVER_WAIT_S = 15.0  # for the standby to be gone at the end
 
 
 class OneMachine:
-    """Dispatches orders: the engine places, the agent runs, the console prints."""
+    """Dispatcher of orders: to the engine for placement, to the agent for processes, to the console for
+    messages.
+    """
 
     def __init__(self) -> None:
         self.ended: EndJob | None = None
@@ -93,14 +95,17 @@ class OneMachine:
 
 
 class Among(Struct, frozen=True, kw_only=True):
-    """This worker's place among others started by the same launcher. `job`: common to all of them."""
+    """This worker's place among others started by the same launcher.
+
+    `job`: the folder common to all of them.
+    """
 
     part: Part
     job: JobDir
 
 
 def _as_the_only_one(emit: Callable[[AnyEvent], None]) -> Callable[[AnyEvent], None]:
-    """To who decides here there is one worker, and its name is 0."""
+    """Renames this worker to 0 in events, because its controller supervises only this one."""
 
     def renamed(event: AnyEvent) -> None:
         if isinstance(event, RankStarted | RankExited | WorkerExited | AttemptStartFailed):
@@ -111,7 +116,7 @@ def _as_the_only_one(emit: Callable[[AnyEvent], None]) -> Callable[[AnyEvent], N
 
 
 class Supervisor:
-    """The main loop. One thread; nothing in it waits longer than `LOOK_S`."""
+    """The main loop of a single-node job. One thread; nothing in it blocks longer than `LOOK_S`."""
 
     def __init__(
         self,
@@ -122,7 +127,10 @@ class Supervisor:
         cwd: str,
         among: Among | None = None,
     ) -> None:
-        """`among`: other workers, each with its own supervisor; None: this is the only worker."""
+        """Prepares the supervisor.
+
+        `among`: other workers, each with its own supervisor; None if this is the only worker.
+        """
         self.clock = JobClock()
         self._settings = settings
         self._console = console
@@ -196,7 +204,7 @@ class Supervisor:
         return self._turn(begin)
 
     def resume(self, state: State, rows: list[RawEntry]) -> int:
-        """Continues from `state`, the result of replaying `rows`."""
+        """Resumes from `state`, the result of replaying `rows`. Returns the exit code."""
         self.clock.not_before(rows[-1][0] if rows else 0.0)
         for event, decision in decisions(rows, self._settings.policy):
             self.plain_log.remember(event, decision)
@@ -237,7 +245,7 @@ class Supervisor:
         self._console.flush()
 
     def _finish(self) -> int:
-        """The standby, if any, goes before the last word is said."""
+        """Ends standby and checks, then prints the outcome. Returns the exit code."""
         agent, ended = self._machine.agent, self._machine.ended
         assert ended is not None, "the wheel turns until then"
         self._wheel.fenced(self._line.close)
@@ -284,7 +292,7 @@ class Supervisor:
         self._wheel.fenced(lambda: self._note(event, decision))
 
     def _note(self, event: AnyEvent, decision: Decision) -> None:
-        """In the node book: in memory here, and written by a thread."""
+        """Records a decision in the node book; a thread writes it."""
         self._fleet.heard(event, decision)
         self._fleet.isolate_ordered(decision)
 

@@ -31,6 +31,8 @@ ENVIRONMENT = "environment"  # beside the journal, while a job lives that may be
 
 
 class Begun(NamedTuple):
+    """A new run: its settings, locked folder and working directory."""
+
     settings: RunSettings
     job: JobDir
     lock: JobLock
@@ -38,7 +40,9 @@ class Begun(NamedTuple):
 
 
 def begun(settings: RunSettings, console: Console) -> Begun | None:
-    """The locked folder and working directory of a new run. None: impossible, and the console has printed why."""
+    """Returns the locked folder and working directory of a new run; None if that is impossible, after
+    printing why.
+    """
     try:
         cwd = os.getcwd()
     except OSError as error:
@@ -53,7 +57,7 @@ def begun(settings: RunSettings, console: Console) -> Begun | None:
 
 
 def write_facts(record: Recorder, settings: RunSettings, name: str, cwd: str) -> None:
-    """Records how the job was started, for later processes. `name`: of the whole job."""
+    """Records in the journal how the job was started, for later processes. `name`: name of the whole job."""
     record.set_meta("policy", msgspec.json.encode(settings.policy))
     facts = {
         "name": name,
@@ -69,7 +73,10 @@ def write_facts(record: Recorder, settings: RunSettings, name: str, cwd: str) ->
 
 
 def stop_request(number: int, at_s: float, *, force: bool, finish_s: float) -> StopRequested:
-    """The stop request for a signal. `finish_s`: the signal was passed on, and the command may take this long."""
+    """Returns the stop request for a signal.
+
+    `finish_s`: if the signal was passed on to the command, how many seconds that may take to end.
+    """
     reason = f"{signal.Signals(number).name} was sent to Holdfast"
     return StopRequested(
         at_s=at_s,
@@ -82,7 +89,9 @@ def stop_request(number: int, at_s: float, *, force: bool, finish_s: float) -> S
 
 
 def with_launcher(settings: RunSettings) -> RunSettings:
-    """Settings adjusted for a launcher that restarts its ranks itself: Holdfast acts when it gives up."""
+    """Returns settings adjusted for a launcher that restarts its ranks itself: Holdfast acts only when it
+    gives up.
+    """
     if not recognise(settings.command, os.environ).restarts:
         return settings
     policy = msgspec.structs.replace(settings.policy, launcher_restarts=True)
@@ -90,7 +99,7 @@ def with_launcher(settings: RunSettings) -> RunSettings:
 
 
 def recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
-    """How the job was started, in which folder, and its journal."""
+    """Returns settings, working directory and journal rows of a job."""
     reader = open_reader(job.journal_path)
     try:
         facts = msgspec.json.decode(reader.meta("job") or b"{}")
@@ -101,7 +110,7 @@ def recorded(job: JobDir) -> tuple[RunSettings, str, list[RawEntry]]:
 
 
 class TakenUp(NamedTuple):
-    """A resumed job: its settings, its folder, its journal, and the state from it."""
+    """A resumed job: its settings, its working directory, its journal, and the state computed from it."""
 
     settings: RunSettings
     cwd: str
@@ -110,14 +119,14 @@ class TakenUp(NamedTuple):
 
 
 class NotTakenUp(NamedTuple):
-    """The job was not resumed; the reason was printed. `code`: exit code."""
+    """Result if a job was not resumed, after the reason was printed. `code`: exit code."""
 
     code: int
     has_ended: bool
 
 
 def taken_up(job: JobDir, console: Console, *, quiet: bool | None = None) -> TakenUp | NotTakenUp:
-    """Reads the journal of a locked job. `quiet`: overrides its first setting."""
+    """Reads the journal of a locked job. `quiet`: overrides the setting of its first start."""
     try:
         settings, cwd, rows = recorded(job)
     except NO_RECORD as error:
@@ -133,7 +142,7 @@ def taken_up(job: JobDir, console: Console, *, quiet: bool | None = None) -> Tak
 
 
 def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
-    """The environment of the `holdfast run` that started the job."""
+    """Returns the environment of the `holdfast run` that started the job."""
     try:
         pairs = (job.path / ENVIRONMENT).read_bytes().split(b"\0")
     except OSError:
@@ -143,7 +152,7 @@ def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
 
 
 def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[JobDir, JobLock, RunSettings]:
-    """The job's folder, locked. raises: ValueError, JobExists, JobInUse"""
+    """Creates the job's folder and locks it. Raises ValueError, JobExists and JobInUse."""
 
     def held(state: StateDir) -> tuple[JobDir, JobLock]:
         job = state.create(settings.job, at_s)
@@ -156,8 +165,9 @@ def job_folder(settings: RunSettings, at_s: float, console: Console) -> tuple[Jo
 def in_state_folder(
     settings: RunSettings, make: Callable[[StateDir], Made], console: Console
 ) -> tuple[Made, RunSettings]:
-    """Creates something in the state folder; in the fallback folder with a message, if that is not writable. raises:
-    ValueError
+    """Creates something in the state folder, or in a fallback folder with a message if that is not writable.
+
+    Raises ValueError if no folder is writable.
     """
     places = state_places(Path(settings.state_dir))
     for place in places:
@@ -169,8 +179,9 @@ def in_state_folder(
 
 
 def keep_environment(job: JobDir, env: Mapping[str, str], console: Console) -> None:
-    """Stores the environment for restarts after an attach from another shell. It can hold secrets: readable by this
-    user only, while the job lives.
+    """Stores the environment for restarts after an attach from another shell.
+
+    It can contain secrets, so the file is readable by this user only, and removed when the job ends.
     """
     try:
         fd = os.open(job.path / ENVIRONMENT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""Runs the main loop of a Holdfast process: signals, descriptors and timers in one thread, with no wait longer than
-`LOOK_S`.
+"""Implements the main loop of a Holdfast process: signals, descriptors and timers in one thread.
 
-An internal error in one part is reported, and affects neither the other parts nor the training.
+No wait is longer than `LOOK_S`. An internal error in one part is reported, and affects neither the other
+parts nor the training.
 """
 
 import os
@@ -21,7 +21,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Wheel:
-    """`tell`: receives messages on internal errors."""
+    """A main loop. `tell`: receives messages about internal errors."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.signals: list[int] = []  # that came and are still to be heeded
@@ -33,7 +33,7 @@ class Wheel:
 
     @property
     def faults(self) -> int:
-        """Faults of ours so far."""
+        """Returns the number of internal errors so far."""
         return self._faults
 
     def turn(
@@ -43,8 +43,10 @@ class Wheel:
         is_over: Callable[[], bool],
         finish: Callable[[], int],
     ) -> int:
-        """Calls `once` repeatedly until the run is over; `once` calls `wait`. Signals are handled until `finish`
-        returns.
+        """Calls `once` repeatedly until `is_over`, then `finish`, whose exit code it returns; `once` calls
+        `wait`.
+
+        Signals are handled until `finish` returns.
         """
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         before = {number: signal.signal(number, self._on_signal) for number in signals_to_heed()}
@@ -94,13 +96,15 @@ class Wheel:
 
 
 def signals_to_heed() -> tuple[signal.Signals, ...]:
-    """Signals that end a job or are passed on; not SIGHUP if it is ignored from the start, as under nohup."""
+    """Returns the signals that end a job or are passed on; without SIGHUP if it is ignored from the start,
+    as under nohup.
+    """
     heeded = (*STOP_SIGNALS, *PASSED_ON)
     return tuple(one for one in heeded if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
 
 
 def collect_orphans() -> None:
-    """Reaps orphans: as process 1 of a container Holdfast inherits them all."""
+    """Reaps orphan processes, which Holdfast inherits if it is process 1 of a container."""
     if os.getpid() != 1:
         return
     with suppress(ChildProcessError):

@@ -1,6 +1,6 @@
 """Prints the output of all workers on the console, from the files in the job's folder.
 
-Bounded: each turn reads some workers, and one that falls far behind skips ahead; the files have everything.
+Each turn reads some workers, and one that falls far behind skips ahead; the files have everything.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ NOTES_MAX = 20  # reported for one attempt
 
 
 class WorkerEcho:
-    """`folder`: the job's. `echo`: prints lines with their prefix."""
+    """Printer of the workers' output. `folder`: the job's. `echo`: prints lines with their prefix."""
 
     def __init__(
         self, folder: Path, echo: Callable[[Chunk, bytes], None], tell: Callable[[str], None]
@@ -48,12 +48,12 @@ class WorkerEcho:
             self._say(worker, follower)
 
     def look_at(self, worker: int, at_s: float) -> None:
-        """Reads this worker now, so that its output precedes the next message about it."""
+        """Prints this worker's output now, so that it precedes the next message about it."""
         if (follower := self._followers.get(worker)) is not None:
             self._show(worker, follower.poll(at_s))
 
     def finish(self, at_s: float) -> None:
-        """Prints unread output, then nothing more of this attempt."""
+        """Prints the remaining output, and stops following this attempt."""
         for worker, follower in self._followers.items():
             self._show(worker, follower.finish(at_s))
             follower.close()

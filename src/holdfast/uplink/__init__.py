@@ -1,1 +1,3 @@
-"""Streams the record of a running job to a Holdfast server, in its own process beside the supervisor."""
+"""Streams the journal and files of a running job to a Holdfast server, in its own process beside the
+supervisor.
+"""

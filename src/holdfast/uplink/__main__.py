@@ -1,7 +1,7 @@
-"""`python -m holdfast.uplink JOB_FOLDER URL`: streams one job to a server until the server has its full record.
+"""Streams one job to a server until the server has everything: `python -m holdfast.uplink JOB_FOLDER URL`.
 
-The supervisor starts this process, which continues after the supervisor dies. It writes nothing to the job except its
-own log. The token comes from the environment, so that no process list shows it.
+The supervisor starts this process, which continues if the supervisor dies. It writes nothing to the job
+except its own log. The token comes from the environment, so that no process list shows it.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _report(job: JobDir, url: str, token: str) -> int:
-    """Reconnects until done. Continues for at most `LEFT_S` after the job is over."""
+    """Streams the job, reconnecting until all is sent, for at most `LEFT_S` after the end of the job."""
     source = await _source(job)
     if source is None:
         return 1
@@ -78,7 +78,7 @@ async def _report(job: JobDir, url: str, token: str) -> int:
                 _log.warning("%s cannot be reached (%s); trying again", url, error)
         over_s += pause_s if source.has_ended or _alive(source).state == "dead" else 0.0
         if over_s > LEFT_S:
-            _log.error("job %s is over and %s was unreachable for %g s: giving up", job.name, url, LEFT_S)
+            _log.error("job %s has ended and %s was unreachable for %g s: giving up", job.name, url, LEFT_S)
             return 1
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
         pause_s = min(2 * pause_s, PAUSE_S_MAX)
@@ -102,7 +102,7 @@ def _alive(source: Source) -> Alive:
 
 
 def _address(url: str) -> str:
-    """Returns ws://HOST/…/link for an http:// URL."""
+    """Returns the WebSocket address ws://HOST/…/link for an http:// URL."""
     return url.replace("http", "ws", 1).rstrip("/") + "/api/v1/link"
 
 

@@ -1,4 +1,6 @@
-"""Opens connections to the job's controller on behalf of the server, one thread each: stop, restart, exec, shell."""
+"""Opens connections to the job's controller on behalf of the server, one thread each: stop, restart, exec,
+shell.
+"""
 
 import threading
 from collections import deque
@@ -14,7 +16,10 @@ QUEUE_MAX = 1_000
 
 
 class Line:
-    """One connection. The thread calls `said` with the bytes of a message, and `ended` with the reason at the end."""
+    """One connection to the controller.
+
+    `said`: called with the bytes of each message; `ended`: with the reason at its end.
+    """
 
     def __init__(self, job: JobDir, said: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
         self._job, self._said, self._ended = job, said, ended
@@ -50,7 +55,7 @@ class Line:
 
 
 class Lines:
-    """All lines of one session, by the numbers that the server assigned."""
+    """All connections to the controller in one session, by the numbers that the server assigned."""
 
     def __init__(
         self, job: JobDir, said: Callable[[int, bytes], None], ended: Callable[[int, str], None]

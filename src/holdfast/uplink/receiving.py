@@ -1,4 +1,4 @@
-"""Receives the streams of all uplinks on the server: records them and sends requests to their jobs."""
+"""Receives the streams of all uplinks on the server: stores their jobs, and sends requests to them."""
 
 import asyncio
 import itertools
@@ -49,11 +49,14 @@ Made = TypeVar("Made")
 
 
 class NotReached(Exception):
-    """The job's host cannot be reached now. One line: why."""
+    """Error: the job's host cannot be reached now. One line: why."""
 
 
 class Socket(Protocol):
-    """The part of a WebSocket that is used. Both methods raise ConnectionError once the connection is closed."""
+    """Interface of a WebSocket, as far as it is used.
+
+    Both methods raise ConnectionError once the connection is closed.
+    """
 
     async def receive_bytes(self) -> bytes: ...
 
@@ -61,10 +64,10 @@ class Socket(Protocol):
 
 
 class Uplinks:
-    """All connected uplinks. Call `serve` for each connection.
+    """All connected uplinks of a server. Call `serve` for each connection.
 
-    `changed`: called with the folder of a job after its record changed. One thread writes to disk, so the event loop
-    never blocks on it.
+    `changed`: called with the folder of a job after it was changed. One thread writes to disk, so that the
+    event loop never blocks.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float], changed: Callable[[JobDir], None]) -> None:
@@ -74,7 +77,10 @@ class Uplinks:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def serve(self, socket: Socket) -> None:
-        """Serves one uplink from its first message to its end. A newer connection of the same job replaces it."""
+        """Serves one uplink from its first message to its end.
+
+        A newer connection of the same job replaces it.
+        """
         self._loop = asyncio.get_running_loop()
         try:
             begin = from_job(await asyncio.wait_for(socket.receive_bytes(), BEGIN_S))
@@ -111,15 +117,18 @@ class Uplinks:
         return job.path in self._connections
 
     def files(self, job: JobDir) -> tuple[OutputFile, ...]:
-        """Returns the output files of a job. raises: NotReached"""
+        """Returns the output files of a job on its host. Raises NotReached."""
         return msgspec.json.decode(self._asked(job, "files", b"{}"), type=tuple[OutputFile, ...])
 
     def output(self, job: JobDir, wanted: OutputWanted) -> OutputPage:
-        """Returns a page of a job's output. raises: NotReached; ValueError, if the job's host rejects the request"""
+        """Returns a page of a job's output.
+
+        Raises NotReached, and ValueError if the job's host rejects the request.
+        """
         return msgspec.json.decode(self._asked(job, "output", msgspec.json.encode(wanted)), type=OutputPage)
 
     def line(self, job: JobDir) -> "RemoteLine":
-        """Opens a connection to the job's controller, like `jobs.line.open_line`. raises: NoLine"""
+        """Opens a connection to the job's controller, like `jobs.line.open_line`. Raises NoLine."""
         connection, loop = self._connections.get(job.path), self._loop
         if connection is None or loop is None:
             raise NoLine(f"job {job.name} is not connected to this server now")
@@ -132,7 +141,7 @@ class Uplinks:
         try:
             answer = asyncio.run_coroutine_threadsafe(connection.ask(what, query), loop).result(ASK_S)
         except (TimeoutError, asyncio.CancelledError) as error:
-            raise NotReached(f"the host of job {job.name} did not answer in {ASK_S:g} s") from error
+            raise NotReached(f"the host of job {job.name} did not respond within {ASK_S:g} s") from error
         if answer.why:
             raise ValueError(answer.why)
         return answer.body
@@ -171,7 +180,10 @@ class Uplinks:
 
 
 class _Connection:
-    """One job's connection with its open requests and lines. For the loop's thread."""
+    """The connection of one job, with its open requests and controller connections.
+
+    For the event loop's thread.
+    """
 
     def __init__(self, socket: Socket, remote: RemoteJob) -> None:
         self.remote = remote
@@ -214,7 +226,7 @@ class _Connection:
         try:
             words.put_nowait(word)
         except queue.Full:
-            self.ended(line, "its reader is too slow")
+            self.ended(line, "the client reads too slowly")
 
     def ended(self, line: int, why: str) -> None:
         words = self.lines.pop(line, None)
@@ -233,7 +245,7 @@ class _Connection:
 
 
 class RemoteLine:
-    """A JobLine to a controller behind an uplink. For threads other than the loop's."""
+    """A connection to a controller through an uplink. For threads other than the event loop's."""
 
     def __init__(self, job: JobDir, connection: _Connection, loop: asyncio.AbstractEventLoop) -> None:
         self.job = job
@@ -243,7 +255,7 @@ class RemoteLine:
         self._number = asyncio.run_coroutine_threadsafe(connection.open_line(self._words), loop).result(ASK_S)
 
     def say(self, word: AnyCallWord) -> None:
-        """Sends a message. raises: LineLost"""
+        """Sends a message. Raises LineLost."""
         said = SayOnLine(line=self._number, body=encode(word))
         try:
             asyncio.run_coroutine_threadsafe(self._connection.send(said), self._loop).result(ASK_S)
@@ -251,7 +263,7 @@ class RemoteLine:
             raise LineLost(f"the connection to job {self.job.name} was lost: {error}") from error
 
     def words(self, within_s: float) -> list[AnyCallWord]:
-        """Returns received messages as soon as there are any. raises: LineLost"""
+        """Returns received messages as soon as there are any. Raises LineLost."""
         found: list[AnyCallWord] = []
         wait_s = max(0.0, within_s)
         while not self._lost:

@@ -1,4 +1,4 @@
-"""Runs one connection of an uplink: sends the record as it grows and answers the server's requests."""
+"""Runs one connection of an uplink: sends the journal as it grows, and handles the server's requests."""
 
 import asyncio
 from collections.abc import Callable
@@ -38,11 +38,11 @@ UNSENT_MAX = 1_000  # answers and line messages that wait for the connection
 
 
 class Refused(Exception):
-    """The server rejects this job. A retry would fail too."""
+    """Error: the server rejects this job. A retry would fail too."""
 
 
 class Socket(Protocol):
-    """The part of a WebSocket connection that is used."""
+    """Interface of a WebSocket connection, as far as it is used."""
 
     async def send(self, message: bytes) -> None: ...
 
@@ -50,7 +50,10 @@ class Socket(Protocol):
 
 
 class Session:
-    """One session. `alive`: returns the current state of the job on this host."""
+    """One connection of an uplink to the server.
+
+    `alive`: returns the current state of the job on this host.
+    """
 
     def __init__(self, socket: Socket, source: Source, alive: Callable[[], Alive]) -> None:
         self._socket, self._source, self._alive = socket, source, alive
@@ -62,9 +65,9 @@ class Session:
         self._files_s = float("-inf")
 
     async def run(self) -> None:
-        """Runs until the server has the record of an ended job.
+        """Runs until the server has the complete journal of an ended job.
 
-        raises: Refused; JournalUnusable; errors of the connection
+        Raises Refused, JournalUnusable, and errors of the connection.
         """
         await self._send(self._source.begin())
         answer = await asyncio.wait_for(self._receive(), ANSWER_S)
@@ -157,7 +160,7 @@ class Session:
         await self._unsent.put(answer)
 
     def _read(self, ask: Ask) -> bytes:
-        """Answers a request. raises: ValueError, OSError"""
+        """Returns the data that the server requests. Raises ValueError and OSError."""
         if ask.what == "files":
             return msgspec.json.encode(read_files(self._source.job))
         if ask.what == "output":
@@ -174,6 +177,6 @@ class Session:
         self._put_soon(LineEnded(line=line, why=why))
 
     def _put_soon(self, word: FromJob) -> None:
-        """Waits for room, so that fast output of a command does not fill the memory."""
+        """Queues a message; waits for room, so that fast output of a command does not fill the memory."""
         if not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._unsent.put(word), self._loop).result()

@@ -1,4 +1,6 @@
-"""Reads what an uplink sends from a job's folder: new rows, changed small files, bundles, ends of the output."""
+"""Reads what an uplink sends from a job's folder: new journal rows, changed small files, bundles, ends of
+the output.
+"""
 
 import hashlib
 import re
@@ -37,15 +39,15 @@ _OUTPUT = re.compile(r"stdout|stderr|rank-\d{1,9}\.log")
 
 
 def source_name(state_root: Path) -> str:
-    """Returns HOST-DIGEST, one name for all jobs of a state folder on this host."""
+    """Returns HOST-DIGEST, the name of this host and state folder for all its jobs."""
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-.") or "host"
     return f"{host[:100]}-{hashlib.blake2b(str(state_root.resolve()).encode(), digest_size=4).hexdigest()}"
 
 
 class Source:
-    """One job's folder. `has_ended`: the rows read so far include the job's end.
+    """The folder of one job to stream. Raises JournalUnusable if there is no journal yet.
 
-    raises: JournalUnusable, if there is no journal yet
+    `has_ended`: True if the rows read so far include the job's end.
     """
 
     def __init__(self, job: JobDir) -> None:
@@ -59,7 +61,7 @@ class Source:
         self._bundles: dict[Path, tuple[int, int]] = {}
 
     def begin(self) -> Begin:
-        """Returns the first message. raises: JournalUnusable"""
+        """Returns the first message of a connection. Raises JournalUnusable."""
         self._sent_meta = self._meta()
         self._stamps.clear()
         self._bundles.clear()
@@ -76,7 +78,7 @@ class Source:
         )
 
     def rows(self, after_seq: int) -> RowsSent | None:
-        """Returns the next rows, or None. raises: JournalUnusable"""
+        """Returns the next journal rows; None if there are none. Raises JournalUnusable."""
         rows: list[Raw] = []
         size_bytes = 0
         for raw in self._reader.read_raw(after_seq):
@@ -90,14 +92,14 @@ class Source:
         return RowsSent(rows=tuple(rows)) if rows else None
 
     def truth(self) -> Truth:
-        """Returns the current state of the job on this host. raises: JournalUnusable"""
+        """Returns the actual state of the job on this host. Raises JournalUnusable."""
         story = self._record.story
         for event, decision in decisions(self._news(), self._record.policy, story.state):
             story.hear(event, decision)
         return true_state(self.job, self._record.facts, story.summary(), time.time)
 
     def changed_meta(self) -> list[MetaSent]:
-        """Returns changed meta values. raises: JournalUnusable"""
+        """Returns meta values of the journal that have changed. Raises JournalUnusable."""
         meta = self._meta()
         changed = [
             MetaSent(key=key, value=value) for key, value in meta.items() if self._sent_meta.get(key) != value

@@ -1,1 +1,4 @@
-"""Everything that people see: terminal reports, screens, charts and pages, made from documents. Prints nothing."""
+"""Formats everything that users see, from documents: terminal reports, screens, charts and pages.
+
+Prints nothing itself.
+"""

@@ -1,7 +1,7 @@
-"""Prints a run on the console: the training's output with rank prefixes, and Holdfast's own lines.
+"""Prints a running job on the console: the training's output with rank prefixes, and Holdfast's own messages.
 
-The training's output goes to stdout, Holdfast's messages to stderr. If the console is not read, closed or missing,
-lines are dropped here (the files have them), and nothing waits.
+The training's output goes to stdout, messages to stderr. If nothing reads the console, or it is closed, lines
+are dropped here, because the log files keep them, and the job never waits.
 """
 
 import os
@@ -32,6 +32,8 @@ OFTEN, OFTEN_S = "platform-slowdown", 60.0  # every five slow steps: here, one a
 
 
 class Console:
+    """The console output of one job."""
+
     def __init__(self, *, quiet: bool = False, output_fd: int = 1, words_fd: int = 2) -> None:
         self._quiet = quiet
         self._output = _Sink(output_fd)
@@ -42,7 +44,10 @@ class Console:
         self._repeats = Repeats()
 
     def echo(self, chunk: Chunk, before: bytes = b"") -> None:
-        """Prints lines of the training, unchanged, each with its rank if known; `before`: the prefix."""
+        """Prints output lines of the training unchanged, each with its rank if known.
+
+        `before`: put before that prefix.
+        """
         if self._quiet:
             return
         prefix = before + _prefix(chunk.source)
@@ -55,7 +60,7 @@ class Console:
             self._words.write(f"holdfast {stamp} {line}\n".encode("utf-8", "replace"))
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
-        """Prints news of a decision; most events have none."""
+        """Prints the message of a decision; most events have none."""
         if isinstance(event, FindingNoted):
             self._noted(event, decision)
             return
@@ -75,7 +80,7 @@ class Console:
             self.tell(decision.why)
 
     def _waiting_for_checks(self, event: AnyEvent, decision: Decision) -> None:
-        """Says that a boot check runs, once for each and only if it takes a while."""
+        """Prints that a boot check runs, once for each and only if it takes a while."""
         phase = decision.state.phase
         if not isinstance(phase, Checking):
             return
@@ -99,7 +104,7 @@ class Console:
         return False
 
     def _checked(self, event: NodesChecked, *, is_named: bool) -> None:
-        """What is wrong, once in a run; what passed or was skipped is in the log. `is_named`: and on which node."""
+        """Prints problems that checks have found, each once in a run. `is_named`: include the node's name."""
         news = tuple(told for told in event.troubles if (told.node, key_of(told)) not in self._seen)
         self._seen |= {(told.node, key_of(told)) for told in news}
         for line in check_lines(replace(event, troubles=news), is_named=is_named):
@@ -119,7 +124,9 @@ class Console:
         self._words.flush()
 
     def close(self) -> None:
-        """Flushes what is queued to a slow reader while it reads; a stalled one costs `STALLED_S`."""
+        """Flushes queued output while a slow reader reads; gives up after STALLED_S seconds without
+        progress.
+        """
         until_s = time.monotonic() + CLOSE_S_MAX
         stalled_s, waiting_bytes = time.monotonic(), -1
         while (left := self._output.waiting_bytes + self._words.waiting_bytes) and time.monotonic() < until_s:
@@ -138,7 +145,7 @@ def _prefix(source: str) -> bytes:
 
 
 class _Sink:
-    """A file descriptor that is written to only when that does not wait."""
+    """A file descriptor with a queue, written to only when that does not block."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -163,7 +170,10 @@ class _Sink:
         try:
             while self._waiting and self._is_ready():
                 if self._dropped:
-                    note = f"holdfast: {counted(self._dropped, 'line is', 'lines are')} left out here; `holdfast logs` has {'it' if self._dropped == 1 else 'them'}\n"
+                    note = (
+                        f"holdfast: {counted(self._dropped, 'line is', 'lines are')} not shown here; "
+                        f"`holdfast logs` shows {'it' if self._dropped == 1 else 'them'}\n"
+                    )
                     self._dropped = 0
                     os.write(self._fd, note.encode())
                     continue

@@ -1,4 +1,6 @@
-"""Formats the answers of many workers for people and machines. Prints nothing.
+"""Formats the results of a command that `holdfast exec` ran on many workers, as text and JSON.
+
+Prints nothing.
 
 Control characters in quoted output are escaped, so that they cannot affect the terminal.
 """
@@ -21,41 +23,45 @@ LINES_SHOWN_MAX = 400  # of one answer; --json has all of it
 
 _PLAN = Words(
     en="would run on {count} of job {job}, for at most {limit}: {command}",
-    zh="将在作业 {job} 的 {count} 上运行,最长 {limit}:{command}",
+    zh="将在作业 {job} 的 {count} 上运行，最长 {limit}：{command}",
 )
-_HEAD = Words(en="job {job}{attempt}: {answers} of {count}", zh="作业 {job}{attempt}:{count},{answers}")
-_ATTEMPT = Words(en=", attempt {n}", zh=",第 {n} 次尝试")
+_HEAD = Words(en="job {job}{attempt}: {answers} of {count}", zh="作业 {job}{attempt}：{count}，{answers}")
+_ATTEMPT = Words(en=", attempt {n}", zh="，第 {n} 次尝试")
 _ONE_ANSWER = Words(en="one answer", zh="结果全部相同")
 _ANSWERS = Words(en="{n} answers", zh="{n} 种结果")
-_MORE_LINES = Words(en="... and {n} more lines; --json has them", zh="…… 另有 {n} 行,见 --json")
+_MORE_LINES = Words(en="... and {n} more lines; --json shows them", zh="…… 另有 {n} 行，见 --json")
 _WORKER = Words(en="worker {n}", zh="worker {n}")
 _WORKERS = Words(en="{n} workers ({ranges})", zh="{n} 个 worker({ranges})")
 _NODE = Words(en="node {node}", zh="节点 {node}")
 _OTHER_NODES = Words(en="{n} other nodes", zh="另外 {n} 个节点")
 _AND = Words(en=" and ", zh="和")
-_ON = Words(en="{worker} on {node}", zh="{worker}(节点 {node})")
+_ON = Words(en="{worker} on {node}", zh="{worker}（节点 {node}）")
 _NO_WORKER = Words(en="no worker", zh="无 worker")
 _SOME_WORKERS = Words(en="workers {ranges}", zh="worker {ranges}")
 _NODES = Words(en="nodes {nodes}", zh="节点 {nodes}")
-_MORE_NODES = Words(en=" and {n} more", zh=" 等,另有 {n} 个")
+_MORE_NODES = Words(en=" and {n} more", zh=" 等，另有 {n} 个")
 _CUT = Words(
-    en=" (of its output the first {n} bytes are kept, the rest is not)", zh="(输出仅保留前 {n} 字节,其余丢弃)"
+    en=" (only the first {n} bytes of its output are kept)", zh="（输出仅保留前 {n} 字节，其余丢弃）"
 )
-_ENDED = Words(en="ended with {code} after {took}", zh="{took} 后结束,退出码 {code}")
+_ENDED = Words(en="ended with exit code {code} after {took}", zh="{took} 后结束，退出码 {code}")
 _KILLED = Words(en="killed by signal {signal} after {took}", zh="{took} 后被信号 {signal} 终止")
 _ENDINGS: dict[Outcome, Words] = {
-    "exited": Words(en="ended, with an unknown exit code", zh="已结束,结果未知"),
+    "exited": Words(en="ended, with an unknown exit code", zh="已结束，结果未知"),
     "not-started": Words(en="could not be started", zh="无法启动"),
-    "timed-out": Words(en="took too long, was ended after {took}", zh="超时,{took} 后被终止"),
-    "ran-away": Words(en="printed without end, was ended after {took}", zh="输出无休止,{took} 后被终止"),
+    "timed-out": Words(en="exceeded its time limit, was killed after {took}", zh="超时，{took} 后被终止"),
+    "ran-away": Words(en="printed too much, was killed after {took}", zh="输出过多，{took} 后被终止"),
     "cancelled": Words(en="was cancelled", zh="已取消"),
     "not-reached": Words(en="could not be reached", zh="无法连接"),
-    "no-answer": Words(en="did not answer", zh="没有应答"),
+    "no-answer": Words(en="did not respond", zh="无响应"),
 }
 
 
 class Asked(NamedTuple):
-    """The requested command, and where."""
+    """The command that `holdfast exec` was given, and where to run it.
+
+    `limit_s`: time limit in seconds. `loose`: whether numbers in outputs are ignored when results are
+    compared.
+    """
 
     places: CallPlaces
     command: tuple[str, ...]
@@ -64,7 +70,7 @@ class Asked(NamedTuple):
 
 
 def plan(asked: Asked, language: Language) -> Iterator[str]:
-    """The output of a dry run."""
+    """Yields the lines of a dry run: the command and the workers that would run it."""
     places = asked.places.places
     yield said(_PLAN, language).format(
         count=_count(places, language),
@@ -89,7 +95,7 @@ def plan_document(asked: Asked) -> dict[str, Any]:
 
 
 def report(asked: Asked, groups: Sequence[AnswerGroup], language: Language) -> Iterator[str]:
-    """Each answer with its workers; the rarest first."""
+    """Yields each distinct result with its workers, the rarest first."""
     attempt = asked.places.attempt
     answers = _ONE_ANSWER if len(groups) == 1 else _ANSWERS
     yield said(_HEAD, language).format(
@@ -109,7 +115,7 @@ def report(asked: Asked, groups: Sequence[AnswerGroup], language: Language) -> I
 
 
 def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
-    """The answers for machines; see docs/exec.md."""
+    """Returns the JSON document of `holdfast exec` (docs/exec.md)."""
     return {
         **_head(asked),
         "groups": [_group_document(group) for group in groups],
@@ -120,7 +126,7 @@ def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
 
 
 def ending(group: AnswerGroup, language: Language) -> str:
-    """How a command ended, in words: `ended with 1 after 431 ms`."""
+    """Returns how a command ended, in words: `ended with 1 after 431 ms`."""
     first = group.first
     words = _ENDINGS[first.outcome]
     if first.outcome == "exited" and first.code is not None:
@@ -147,7 +153,7 @@ def _head(asked: Asked) -> dict[str, Any]:
 
 
 def _count(places: Sequence[CallPlace], language: Language) -> str:
-    """`3 workers (0-2) and node gpu-9`"""
+    """Returns the number of workers in words: `3 workers (0-2) and node gpu-9`."""
     workers = [place.worker for place in places if place.worker is not None]
     others = [place.node for place in places if place.worker is None]
     parts = []

@@ -1,4 +1,4 @@
-"""The two languages of reports."""
+"""Selects the language of a text: English or Chinese."""
 
 from typing import Literal, TypeAlias
 
@@ -10,5 +10,5 @@ Language: TypeAlias = Literal["en", "zh"]
 
 
 def said(words: Words, language: Language) -> str:
-    """The text in one language."""
+    """Returns a text in the given language."""
     return words.zh if language == "zh" else words.en

@@ -1,6 +1,6 @@
-"""Writes the fault-tolerance log as a plain file beside the journal: for a pager, a tail, a log shipper.
+"""Writes the job's log as a plain text file beside the journal, for pagers and log shippers.
 
-A view of the journal, which has everything; a failure to write the file has no consequence.
+The file only repeats the journal, so a failure to write it has no consequence.
 """
 
 from collections.abc import Iterable
@@ -24,6 +24,8 @@ COUNTED = ("job", "rung")  # after these the counters are worth a line
 
 
 class PlainLog:
+    """Writer of the plain text log of one job."""
+
     def __init__(self, folder: Path, policy: Policy) -> None:
         self._path = folder / NAME
         self._policy = policy
@@ -31,7 +33,7 @@ class PlainLog:
         self._repeats = Repeats()
 
     def remember(self, event: AnyEvent, decision: Decision) -> None:
-        """Skips what an earlier process has written already."""
+        """Processes a journal entry that an earlier process has already written, without writing it again."""
         without_repeats(self._story.hear(event, decision), self._repeats)
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
@@ -56,7 +58,9 @@ class PlainLog:
 
 
 def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
-    """Lines without warnings of earlier attempts; one line replaces them in each attempt."""
+    """Returns the lines with warnings repeated from earlier attempts replaced by one line for each
+    attempt.
+    """
     shown = []
     for line in lines:
         finding = "check" if line.kind == "check" and line.text.startswith(LOOK_AT) else line.finding
@@ -66,13 +70,13 @@ def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
 
 
 def printed(line: Line) -> str:
-    """One line, without control characters."""
+    """Returns a log line as text with its time, without control characters."""
     text = _environment(line.text) if line.finding == "environment" else line.text
     return f"{stamp(line.at_s)} {' '.join(text.split())}"
 
 
 def restarts_allowed(policy: Policy) -> str:
-    """`8`, or that there are none."""
+    """Returns the maximum number of restarts in words: `8`, or that there are none."""
     if policy.max_restarts is not None:
         return str(policy.max_restarts)
     is_sure = not policy.hang_restart and policy.replace_workers is None
@@ -80,7 +84,9 @@ def restarts_allowed(policy: Policy) -> str:
 
 
 def _environment(text: str) -> str:
-    """The number of variables in place of their names and values, which fill a screen."""
+    """Replaces names and values of environment variables by their number, because they would fill a
+    screen.
+    """
     given, semicolon, kept = text.partition("; left as you set them: ")
     count = len(VARIABLE.findall(given))
     return f"environment: {counted(count, 'variable')} set (holdfast log --json lists them){semicolon}{kept}"

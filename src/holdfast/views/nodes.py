@@ -1,4 +1,4 @@
-"""Formats the output of `holdfast nodes`: tables, a node's history, and the terms of a score."""
+"""Formats the output of `holdfast nodes`: tables, a node's history, and the factors of a lemon score."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import exp
@@ -41,26 +41,30 @@ _TEXT = {
         "last": "LAST",
         "isolated": "isolated",
         "in use": "",
-        "sum": "nodes: {nodes}, isolated: {isolated}, probably lemons: {lemons}, in the last {span} ({folder})",
+        "sum": "nodes: {nodes}, isolated: {isolated}, likely lemons: {lemons}, in the last {span} ({folder})",
         "more": "and {count} more without findings; --all shows them",
-        "none": "no node is known yet in {folder}: runs write it",
+        "none": "no node is recorded yet in {folder}; jobs record the nodes they use",
         "ago": "{time} ago",
         "now": "now",
         "reason": "since {since}, by {by}: {reason}",
-        "fleet": "The fleet: nodes: {nodes}, node-days at work: {days:,.0f}, failures: {failures}, attributed: {attributed}.",
-        "learned": "Learned: a sound node fails {base:.2f} times in 1,000 days, a lemon {factor:.0f} times as often; "
+        "fleet": (
+            "Fleet: {nodes} nodes, {days:,.0f} node-days in use, {failures} failures, {attributed} "
+            "attributed to nodes."
+        ),
+        "learned": "Estimated: a healthy node fails {base:.2f} times in 1,000 days, a lemon {factor:.0f} times as "
+        "often; "
         "{share:.1%} are lemons; {attribution:.0%} of nodes' failures are attributed.",
-        "together": "{count} more failures came to several jobs at once, and count against no node.",
+        "together": "{count} more failures hit several jobs at once, and are attributed to no node.",
         "named": "LEMON, probably",
-        "no lemons": "no node is probably a lemon",
-        "few": "There are few failures: the scores rest mostly on figures of other fleets.",
+        "no lemons": "no node is likely a lemon",
+        "few": "There are few failures, so the scores are based mostly on published figures of other fleets.",
         "score": "lemon       {posterior} ({span} at work, {attributed} failures its own, {shared} shared "
         "of which {likely:.1f} are probably its)",
         "why": "            odds {odds} = {terms}",
         "devices": "devices",
         "since": "since {since}",
         "prior": "any node",
-        "exposure": "days at work",
+        "exposure": "days in use",
         "attributed": "own failures",
         "shared": "shared failures",
     },
@@ -101,7 +105,7 @@ FEW_FAILURES = 20
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """One node of the list. `state`: isolated, or empty."""
+    """One node in the list of nodes. `state`: "isolated", or empty."""
 
     node: str
     state: str
@@ -120,7 +124,9 @@ def node_rows(
     judged: Judged,
     lines: Sequence[AnyLine],
 ) -> list[NodeRow]:
-    """Isolated ones first, then the most likely lemons, then those with the newest events."""
+    """Returns the rows of the node list: isolated nodes first, then likely lemons, then those with the
+    newest events.
+    """
     scores = {score.node: score for score in judged.scores}
     last: dict[str, AnyLine] = {}
     for line in lines:
@@ -194,7 +200,7 @@ def node_list(
 
 
 def lemon_list(judged: Judged, language: Language, *, every: bool) -> Iterator[Line]:
-    """The fleet's numbers, then the most likely nodes, each with the terms of its score."""
+    """Yields the statistics of the fleet, then the likely lemons, each with the factors of its score."""
     text = _TEXT[language]
     yield from fleet_lines(judged, language)
     shown = [score for score in judged.scores if every or score.named or score.posterior >= WORTH_A_ROW]
@@ -232,7 +238,9 @@ def fleet_lines(judged: Judged, language: Language) -> Iterator[Line]:
 
 
 def score_lines(score: Score, language: Language) -> Iterator[Line]:
-    """The score and its terms, as factors of the odds: `1:74 any node × 0.03 days at work × 610 own failures`."""
+    """Yields the lemon score of a node and its factors: `1:74 any node × 0.03 days in use × 610 own
+    failures`.
+    """
     text = _TEXT[language]
     yield Line(
         text["score"].format(
@@ -263,8 +271,10 @@ def node_page(
     language: Language,
     devices: Sequence[DeviceLine] = (),
 ) -> Iterator[Line]:
-    """One node. `lines`: its history, including its devices'. `devices`: those; or the one with serial number
-    `name`.
+    """Yields the lines about one node.
+
+    `lines`: its history, including that of its devices. `devices`: all its devices, or only the one with
+    serial number `name`.
     """
     text = _TEXT[language]
     yield Line(name, "strong")
@@ -296,7 +306,7 @@ def kind(line: AnyLine) -> str:
 
 
 def words(line: AnyLine) -> str:  # noqa: C901 - one case per kind
-    """The line for people, without its time and node."""
+    """Returns an entry of the node book in words, without its time and node."""
     match line:
         case IncidentLine(weighs="node"):
             return f"{line.category}: {line.title} ({line.run.partition('@')[0]})"
@@ -305,13 +315,13 @@ def words(line: AnyLine) -> str:  # noqa: C901 - one case per kind
         case FindingLine():
             return line.text
         case DeviceLine():
-            return f"{line.model or 'device'} {line.serial} is here"
+            return f"{line.model or 'device'} {line.serial} was found in this node"
         case CheckLine(check=""):
             return line.text
         case CheckLine():
             return f"{line.check} {line.status}: {line.text.removeprefix(f'{line.check}: ')}"
         case ExonerationLine():
-            return f"not its fault: incident {line.incident} of {line.run.partition('@')[0]}: {line.reason}"
+            return f"exonerated: incident {line.incident} of {line.run.partition('@')[0]}: {line.reason}"
         case RepairLine():
             return f"repaired: {line.text} ({line.by})"
         case IsolationLine():
@@ -333,7 +343,7 @@ def percent(share: float) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Iterator[str]:
-    """Columns, two spaces apart; Chinese characters are two cells wide. The last column is not padded."""
+    """Yields table rows with columns aligned, two spaces apart; Chinese characters are two cells wide."""
     widths = [max(cell_len(row[column]) for row in table) for column in range(len(table[0]) - 1)]
     for row in table:
         cells = []
@@ -345,7 +355,9 @@ def aligned(table: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> Ite
 
 
 def _failures(attributed: int, likely_its: float) -> str:
-    """`2 + 1.3`: its own, and of those shared with others as many as are expected to be its."""
+    """Returns a number of failures in words: `2 + 1.3` for 2 of the node itself and an expected 1.3 of
+    shared ones.
+    """
     if likely_its < 0.05:
         return str(attributed) if attributed else ""
     return f"{attributed} + {likely_its:.1f}"

@@ -1,4 +1,4 @@
-"""Builds the text of notices: the sentence, a title and the card rows, in both languages. Pure."""
+"""Builds the text of notifications: the sentence, a title and the rows of a card, in both languages. Pure."""
 
 from datetime import tzinfo
 
@@ -64,14 +64,16 @@ def notice(
     link: str = "",
     zone: tzinfo | None = None,
 ) -> Notice:
-    """Returns one version of a notice, from the job's state after the event.
+    """Returns one version of a notification, from the job's state after the event.
 
-    The id contains the job's start time, because a receiver can serve clusters with jobs of the same name.
+    The id contains the job's start time, because a receiver may serve clusters with jobs of the same name.
     """
     story = next((one for one in summary.incidents if one.number == happening.incident), None)
     name = clean(seen.name, NAME_OF_JOB_MAX)
     title = TITLES[happening.event]
-    end = Words(en=": over", zh=":已结束") if happening.is_over and _began(happening) else Words(en="", zh="")
+    end = (
+        Words(en=": over", zh="：已结束") if happening.is_over and _began(happening) else Words(en="", zh="")
+    )
     row = incident_row(story, summary, seen, zone) if story is not None else None
     return Notice(
         id=f"{seen.id}-{int(summary.submitted_at_s or 0.0)}/{happening.key}",
@@ -101,7 +103,7 @@ def _without_secrets(sentence: Sentence) -> Sentence:
 
 
 def _began(happening: Happening) -> bool:
-    """True if the event ends something that was notified before."""
+    """Returns True if the event ends a condition about which an earlier notification was sent."""
     return happening.event in HAVE_AN_END
 
 
@@ -110,13 +112,11 @@ def _sentence(happening: Happening, summary: Summary, seen: Seen, zone: tzinfo |
     from_zh = clean(masked(happening.text_zh), TEXT_MAX) or from_text
     if happening.event == "isolation":
         words = Words(
-            en=f"{from_text} is isolated: no attempt is placed there.",
-            zh=f"{from_text} 已隔离,不再放置任务。",
+            en=f"{from_text} is isolated: Holdfast places no attempt on it.",
+            zh=f"{from_text} 已隔离，不再放置任务。",
         )
     elif happening.event == "budget-low":
-        words = Words(
-            en=f"{from_text} restarts are used.", zh=f"重启次数已用 {from_text.replace(' of ', '/')}。"
-        )
+        words = Words(en=f"{from_text} restarts used.", zh=f"重启次数已用 {from_text.replace(' of ', '/')}。")
     elif from_text:
         words = Words(en=from_text, zh=from_zh)
     else:
@@ -137,7 +137,7 @@ def _facts(
         title = _cut(title_words(verdict, story))
         en, zh = (
             f"{title.en} ({verdict.category}, {sure} sure)",
-            f"{title.zh}({verdict.category},置信度 {sure})",
+            f"{title.zh}（{verdict.category}，置信度 {sure}）",
         )
         rows.append((CAUSE, Words(en=en, zh=zh)))
     if who:

@@ -1,7 +1,9 @@
-"""Builds the one sentence about an incident, `WHO did WHAT, since WHEN; DONE; COST; NEXT.`, in English and Chinese.
+"""Builds the one sentence about an incident, `WHO did WHAT, since WHEN; DONE; COST; NEXT.`, in English and
+Chinese.
 
-Each has at most 160 characters: the least important parts are omitted first. Log text is shortened and cleaned.
-`views.state_sentence` builds the sentence about a state. Pure. Times: HH:MM:SS in the given zone (None: local).
+It has at most 160 characters in each language: the least important parts are left out first. Log text is
+shortened and cleaned. `views.state_sentence` builds the sentence about a state. Times are HH:MM:SS in the
+given time zone; None means local time. Pure.
 """
 
 import re
@@ -33,9 +35,9 @@ FAILED_AGAIN = (
         "{n} times in a row",
         "连续 {n} 次",
     ),
-    (re.compile(r"the same error(?: in the training code)? twice"), "the same twice", "同一错误两次"),
-    (re.compile(r"all (\d+) restarts are spent"), "all {n} restarts are spent", "{n} 次重启已用完"),
-    (re.compile(r"the only restart is spent"), "its only restart is spent", "唯一的重启已用完"),
+    (re.compile(r"the same error(?: in the training code)? twice"), "the same error twice", "同一错误两次"),
+    (re.compile(r"all (\d+) restarts are spent"), "all {n} restarts are used up", "{n} 次重启已用完"),
+    (re.compile(r"the only restart is used up"), "its only restart is spent", "唯一的重启已用完"),
     (re.compile(r"no restart is allowed"), "no restart is allowed", "未允许重启"),
     (re.compile(r"restart on such an exit is off"), "restart on such an exit is off", "此类退出不重启"),
     (re.compile(r"automatic restart is off"), "automatic restart is off", "未启用自动重启"),
@@ -46,7 +48,10 @@ RESTARTING = frozenset(
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """Job facts that the sentence needs. `workers`: their number; with one worker, the node is not named."""
+    """Facts about a job that the sentence needs.
+
+    `workers`: their number; with only one worker, its node is not named.
+    """
 
     state: JobState
     max_restarts: int | None = None
@@ -55,7 +60,10 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 class Piece(Struct, frozen=True):
-    """A part of the sentence in both languages. `weight`: the lowest is omitted first, ALWAYS never."""
+    """A part of the sentence in both languages.
+
+    `weight`: parts with the lowest are left out first, ALWAYS never.
+    """
 
     weight: int
     en: str
@@ -63,7 +71,7 @@ class Piece(Struct, frozen=True):
 
 
 def incident_sentence(incident: IncidentStory, about: About, zone: tzinfo | None = None) -> Sentence:
-    """Returns the sentence about the incident."""
+    """Returns the sentence about an incident."""
     to_do, next_ = _next(incident, about)
     head = _head(incident, about, zone)
     done = _done(incident, about)
@@ -72,7 +80,7 @@ def incident_sentence(incident: IncidentStory, about: About, zone: tzinfo | None
 
 
 def clean(text: str, at_most: int = TEXT_MAX) -> str:
-    """Returns log text as a few words: one line, no control characters, shortened in the middle."""
+    """Shortens log text to one line without control characters, cutting its middle."""
     plain = " ".join(shown(text).replace("\ufffd", " ").split())
     if len(plain) <= at_most:
         return plain
@@ -81,7 +89,7 @@ def clean(text: str, at_most: int = TEXT_MAX) -> str:
 
 
 def clock(at_s: float, zone: tzinfo | None) -> str:
-    """Returns `14:02:31`, or ? for a time outside the calendar."""
+    """Formats a time as `14:02:31`, or ? if it is outside the calendar."""
     try:
         return f"{datetime.fromtimestamp(at_s, zone):%H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -89,7 +97,7 @@ def clock(at_s: float, zone: tzinfo | None) -> str:
 
 
 def span(value_s: float) -> Words:
-    """Returns a duration such as `41 s`, `3 min`, `2h5min`, with localized units."""
+    """Formats a duration with localised units: `41 s`, `3 min`, `2h5min`."""
     whole = max(0, round(value_s))
     if whole <= 120:
         return Words(en=f"{whole} s", zh=f"{whole} 秒")
@@ -105,7 +113,7 @@ def number(value: int) -> str:
 
 
 def whom(incident: IncidentStory) -> tuple[Who, ...]:
-    """Returns the culprits of the verdict, or of the first fault if there is no verdict yet."""
+    """Returns the culprits of the verdict, or those of the first fault if there is no verdict yet."""
     verdict = incident.verdict
     found = (
         [Who(rank=c.rank, worker=c.worker, node=c.host, device=c.device) for c in verdict.culprits]
@@ -118,7 +126,9 @@ def whom(incident: IncidentStory) -> tuple[Who, ...]:
 
 
 def began_s(incident: IncidentStory) -> float:
-    """Returns the start: for a hang the last step, else the time it was found."""
+    """Returns when an incident began: for a hang the time of the last step, otherwise the time it was
+    detected.
+    """
     before_s = sum(part.seconds for part in incident.spent[:2] if part.what in (DETECTION, UNSUPERVISED))
     return incident.found_at_s - before_s
 
@@ -140,7 +150,7 @@ def _of_faults(incident: IncidentStory) -> list[Who]:
 
 
 def _placed(who: Who, nodes: dict[int, str]) -> Who:
-    """Adds the node if the worker is known or the only one."""
+    """Adds the node to a culprit if its worker is known or the only one."""
     if who.node is not None:
         return who
     worker = who.worker if who.worker is not None or len(nodes) != 1 else next(iter(nodes))
@@ -153,7 +163,7 @@ def _placed(who: Who, nodes: dict[int, str]) -> Who:
 
 
 def did(category: str) -> Did:
-    """Returns the words of a category, or general words for a category of another version."""
+    """Returns the words for a category; general words for a category unknown to this version."""
     if category in DID and category != "xid_N":
         return DID[category]
     if category.startswith("xid_"):
@@ -179,7 +189,7 @@ def _head(incident: IncidentStory, about: About, zone: tzinfo | None) -> list[Pi
     is_named = "{error}" in act.en
     name_of = error.en if verdict is not None and verdict.raised and not is_named else ""
     where = ", ".join(filter(None, (name_of, place)))
-    at = Piece(55, f" in {place}", f"(位于 {place})") if place else Piece(0, "", "")
+    at = Piece(55, f" in {place}", f"（位于 {place}）") if place else Piece(0, "", "")
     if name_of:
         at = Piece(55, f" ({where})", f"({where})")
     return [
@@ -193,7 +203,7 @@ def _head(incident: IncidentStory, about: About, zone: tzinfo | None) -> list[Pi
 
 
 def _act_of_faults(incident: IncidentStory) -> Did:
-    """Describes the fault before there is a verdict, or if the verdict explains nothing."""
+    """Returns words for the fault itself, if there is no verdict yet or it explains nothing."""
     for fault in incident.faults:
         match fault:
             case ExitFault(code=code) if code < 0:
@@ -215,7 +225,7 @@ def _act_of_faults(incident: IncidentStory) -> Did:
 
 
 def _who(people: Sequence[Who], act: Did, about: About) -> tuple[Words, Piece]:
-    """Returns the name and the details in brackets after it."""
+    """Returns the subject of the sentence, and its details in brackets."""
     ranks = sorted({one.rank for one in people if one.rank is not None})
     nodes = list(dict.fromkeys(one.node for one in people if one.node))
     devices = list(dict.fromkeys(one.device for one in people if one.device))
@@ -244,7 +254,7 @@ def _who(people: Sequence[Who], act: Did, about: About) -> tuple[Words, Piece]:
 
 
 def _device(device: str) -> str:
-    """Returns `GPU 5` for an index, `5d:00.0` for a PCI address."""
+    """Formats a device: `GPU 5` for an index, `5d:00.0` for a PCI address."""
     text = clean(device, 20)
     if text.isdigit():
         return f"GPU {text}"
@@ -274,7 +284,7 @@ def _facts(incident: IncidentStory) -> tuple[Words, Words, str]:
 
 
 def _glued(name: str, text: str) -> str:
-    """Joins name and text: a space between Latin and Chinese letters, none before a particle."""
+    """Joins a name and a Chinese text: with a space after Latin letters, without one before a particle."""
     return text if text.startswith("的") or not name[-1:].isascii() else f" {text}"
 
 
@@ -284,7 +294,7 @@ def _glued(name: str, text: str) -> str:
 def _done(incident: IncidentStory, about: About) -> list[Piece]:
     rung = incident.rungs[-1] if incident.rungs else None
     isolated = [node for one in incident.rungs for node in one.isolate if not one.shadow]
-    pieces = [Piece(70, "; node isolated", ";已隔离节点")] if isolated else []
+    pieces = [Piece(70, "; node isolated", "；已隔离节点")] if isolated else []
     if _is_final(incident, about):
         return [*pieces, *_failed(incident, about)]
     if incident.over:
@@ -292,26 +302,26 @@ def _done(incident: IncidentStory, about: About) -> list[Piece]:
     if about.state in ("dead", "unsupervised", "unknown"):
         return pieces
     if rung is None:
-        return [Piece(80, "; the cause is being looked for", ";正在定位原因")]
+        return [Piece(80, "; diagnosis is running", "；正在定位原因")]
     if rung.shadow:
-        return [Piece(80, "; nothing was done (shadow)", ";仅记录,未处理(shadow)")]
+        return [Piece(80, "; shadow mode, nothing was done", "；仅记录，未处理（shadow）")]
     if rung.rung in RESTARTING:
         of = (
             f" ({rung.restarts} of {about.max_restarts})"
             if about.max_restarts and "schedule" in rung.rung
             else ""
         )
-        of_zh = f"(第 {rung.restarts}/{about.max_restarts} 次)" if of else ""
-        return [*pieces, Piece(80, f"; restarting{of}", f";正在重启{of_zh}")]
+        of_zh = f"（第 {rung.restarts}/{about.max_restarts} 次）" if of else ""
+        return [*pieces, Piece(80, f"; restarting{of}", f"；正在重启{of_zh}")]
     if rung.rung == "wait-for-node":
-        return [*pieces, Piece(80, "; waiting for a healthy node", ";等待健康节点")]
-    return [*pieces, Piece(80, "; left as it is", ";保持原样")]
+        return [*pieces, Piece(80, "; waiting for a healthy node", "；等待健康节点")]
+    return [*pieces, Piece(80, "; training is left running", "；训练继续运行")]
 
 
 def _recovered(incident: IncidentStory) -> list[Piece]:
     took = span(incident.took_s or 0.0)
     restarted = any(one.rung in RESTARTING and not one.shadow for one in incident.rungs)
-    word = "training again" if restarted else "training went on"
+    word = "training again" if restarted else "training continued"
     new = [node for node in incident.nodes_after.values() if node not in incident.nodes.values()]
     named = clean(new[0], NAME_MAX) if new else ""
     joined = ", " if any(one.isolate for one in incident.rungs) else "; "
@@ -326,7 +336,9 @@ def _recovered(incident: IncidentStory) -> list[Piece]:
 
 
 def _is_final(incident: IncidentStory, about: About) -> bool:
-    """True if Holdfast does nothing more: the job ended in the incident, or its failure is final."""
+    """Returns True if Holdfast does nothing more: the job ended in the incident, or its failure is
+    decided.
+    """
     is_failing = bool(incident.rungs) and incident.rungs[-1].rung == "fail" and not incident.rungs[-1].shadow
     return incident.ended or (is_failing and not incident.over)
 
@@ -338,11 +350,11 @@ def _failed(incident: IncidentStory, about: About) -> list[Piece]:
             if about.state == "stopped"
             else Words(en="pre-empted", zh="被抢占")
         )
-        return [Piece(80, f"; the job was {word.en}", f";作业已{word.zh}")]
+        return [Piece(80, f"; the job was {word.en}", f"；作业已{word.zh}")]
     if about.state == "succeeded":
-        return [Piece(80, "; the job succeeded all the same", ";作业仍然成功")]
+        return [Piece(80, "; the job succeeded nevertheless", "；作业仍然成功")]
     why = incident.rungs[-1].why if incident.rungs else ""
-    pieces = [Piece(85, "; the job failed", ";作业失败")]
+    pieces = [Piece(85, "; the job failed", "；作业失败")]
     for pattern, en, zh in FAILED_AGAIN:
         if (match := pattern.search(why)) is not None:
             n = match[1] if pattern.groups else ""
@@ -358,10 +370,10 @@ def _cost(incident: IncidentStory) -> list[Piece]:
     if incident.steps_lost:
         many = number(incident.steps_lost)
         step = "step" if incident.steps_lost == 1 else "steps"
-        return [Piece(50, f"; {many} {step} repeated", f";重算 {many} 步")]
+        return [Piece(50, f"; {many} {step} repeated", f"；重算 {many} 步")]
     if incident.ended and incident.step_before is not None:
         step = number(incident.step_before)
-        return [Piece(45, f"; its last step was {step}", f";最后一步为 {step}")]
+        return [Piece(45, f"; its last step was {step}", f"；最后一步为 {step}")]
     return []
 
 
@@ -380,7 +392,7 @@ def _next(incident: IncidentStory, about: About) -> tuple[bool, list[Piece]]:
         return True, [Piece(65, f". {later.en}", f"。{later.zh}")]
     rung = incident.rungs[-1].rung if incident.rungs else ""
     if rung == "notify" or (incident.rungs and incident.rungs[-1].shadow):
-        return True, [Piece(65, ". Look at it: nothing more is done by itself", "。请处理:不会自动恢复")]
+        return True, [Piece(65, ". Action needed: Holdfast does nothing more", "。请处理：不会自动恢复")]
     return False, []
 
 
@@ -396,7 +408,7 @@ def _tone(incident: IncidentStory, about: About) -> Tone:
 
 
 def fitted(pieces: Sequence[Piece]) -> Words:
-    """Joins the pieces to one sentence per language of at most CHARACTERS_MAX characters."""
+    """Joins the pieces to one sentence in each language of at most CHARACTERS_MAX characters."""
     return Words(
         en=_fitted([(piece.weight, piece.en) for piece in pieces], "."),
         zh=_fitted([(piece.weight, piece.zh) for piece in pieces], "。"),
@@ -418,5 +430,5 @@ def _fitted(parts: Sequence[tuple[int, str]], end: str) -> str:
 
 
 def told_zh(english: str) -> str:
-    """Translates a sentence of a verdict to Chinese; returns it unchanged if there is no translation."""
+    """Translates a sentence of a verdict into Chinese; unchanged if there is no translation."""
     return in_chinese(english) or english

@@ -1,6 +1,7 @@
-"""Formats groups of equal stacks for people and machines. Prints nothing.
+"""Formats groups of ranks with equal stacks, as text and JSON. Prints nothing.
 
-For people the outermost frame comes last, as in every stack dump; quotations cannot control the terminal.
+In the text the outermost frame comes last, as in most stack dumps; control characters in quotations are
+escaped.
 """
 
 from collections import defaultdict
@@ -22,20 +23,20 @@ IMPORTLIB = "<frozen importlib"
 FRAME_COLUMNS_MAX = 200  # names of C++ templates have thousands
 _SOURCE = {"native": "py-spy --native"}
 
-_HEAD = Words(en="job {job}, attempt {attempt}, {at}: {n}", zh="作业 {job},第 {attempt} 次尝试,{at}:{n}")
-_STACKS = Words(en="{ranks} ranks in {groups} stacks", zh="{ranks} 个 rank,{groups} 种调用栈")
+_HEAD = Words(en="job {job}, attempt {attempt}, {at}: {n}", zh="作业 {job}，第 {attempt} 次尝试，{at}：{n}")
+_STACKS = Words(en="{ranks} ranks in {groups} stacks", zh="{ranks} 个 rank，{groups} 种调用栈")
 _ONE_STACK = Words(en="all {ranks} ranks in the same stack", zh="{ranks} 个 rank 的调用栈全部相同")
 _ONE_RANK = Words(en="1 rank", zh="1 个 rank")
 _NONE = Words(en="no stack could be collected", zh="未能取得任何调用栈")
 _RANK = Words(en="rank {ranks}", zh="rank {ranks}")
-_RANKS = Words(en="ranks {ranks} ({n})", zh="rank {ranks}({n} 个)")
-_AT = Words(en="{does} at {place}", zh="{does},位于 {place}")
-_IN = Words(en=", in {function}", zh=",在 {function} 中")
-_MISSING = Words(en="not complete:", zh="不完整:")
+_RANKS = Words(en="ranks {ranks} ({n})", zh="rank {ranks}（{n} 个）")
+_AT = Words(en="{does} at {place}", zh="{does}，位于 {place}")
+_IN = Words(en=", in {function}", zh="，在 {function} 中")
+_MISSING = Words(en="not complete:", zh="不完整：")
 _MORE = Words(en="... and {n} more frames", zh="…… 另有 {n} 帧")
 _IMPORT = Words(en="... {n} frames of importlib", zh="…… importlib 的 {n} 帧")
 _THREAD = Words(en="thread {id} {name}", zh="线程 {id} {name}")
-_KERNEL = Words(en="in the kernel:", zh="内核调用栈:")
+_KERNEL = Words(en="in the kernel:", zh="内核调用栈：")
 _BY = Words(en="by {source}", zh="来源 {source}")
 _DOES: dict[Doing, Words] = {
     "waits-for-ranks": Words(en="waits for other ranks", zh="等待其他 rank"),
@@ -44,20 +45,20 @@ _DOES: dict[Doing, Words] = {
     "waits": Words(en="waits", zh="等待"),
     "blocked": Words(en="is blocked in the kernel", zh="阻塞在内核中"),
     "stopped": Words(en="is stopped", zh="已被停止"),
-    "traced": Words(en="is held by a debugger", zh="被调试器暂停"),
+    "traced": Words(en="is paused by a debugger", zh="被调试器暂停"),
     "unknown": Words(en="is", zh="状态未知"),
 }
 
 
 class Missing(NamedTuple):
-    """What is missing of a rank, and why."""
+    """A rank of which no stack could be collected, and the reason."""
 
     rank: int
     why: str
 
 
 class Seen(NamedTuple):
-    """The result of `holdfast stacks` at `at_s` of the wall clock."""
+    """The result of `holdfast stacks`, collected at `at_s` of the wall clock."""
 
     job: str
     attempt: int
@@ -67,7 +68,10 @@ class Seen(NamedTuple):
 
 
 def document(seen: Seen, *, all_threads: bool) -> dict[str, Any]:
-    """The result for machines. `threads`: of one rank, the main one only unless all are requested."""
+    """Returns the JSON document of `holdfast stacks`.
+
+    `threads`: those of one rank of each group; only the main thread unless all are requested.
+    """
     return {
         "job": seen.job,
         "attempt": seen.attempt,
@@ -98,7 +102,10 @@ def _count(groups: Sequence[StackGroup], language: Language) -> str:
 
 
 def _title(group: StackGroup, language: Language) -> str:
-    """`ranks 0-2,5 (4): waits for other ranks at train.py:40 in backward, in all_reduce (S, futex_wait, by py-spy)`"""
+    """Returns the headline of a group of equal stacks.
+
+    ranks 0-2,5 (4): waits for other ranks at train.py:40 in backward, in all_reduce (S, futex_wait, by py-spy)
+    """
     does = said(_DOES[group.doing], language)
     if group.own_frame:
         does = said(_AT, language).format(does=does, place=place_of(group.own_frame))
@@ -131,7 +138,7 @@ def _body(group: StackGroup, language: Language, *, all_threads: bool) -> Iterat
 
 
 def _frames(frames: Sequence[str], language: Language) -> Iterator[str]:
-    """What Python's own machinery does between one import and the next is folded: it says nothing to anybody."""
+    """Yields the lines of a stack. Frames of Python's import machinery are folded into one line."""
     for is_importlib, part in groupby(frames[:FRAMES_SHOWN_MAX], lambda frame: frame.startswith(IMPORTLIB)):
         some = list(part)
         if is_importlib and len(some) > 1:
@@ -144,7 +151,7 @@ def _frames(frames: Sequence[str], language: Language) -> Iterator[str]:
 
 
 def _reasons(missing: Sequence[Missing], language: Language) -> Iterator[str]:
-    """One line for each reason, not for each rank."""
+    """Yields one line for each reason why stacks are missing, with the ranks."""
     ranks: dict[str, list[int]] = defaultdict(list)
     for one in missing:
         ranks[one.why].append(one.rank)

@@ -1,7 +1,6 @@
-"""Builds the one sentence about a job's state, if no incident is more informative: training, waiting, dead and
-others.
+"""Builds the one sentence about a job's state: training, waiting, dead and others. Pure.
 
-Uses the limits and pieces of `views.sentence`. Pure.
+It is used if no incident is more informative, and has the limits and pieces of `views.sentence`.
 """
 
 from collections.abc import Callable
@@ -26,11 +25,11 @@ TO_DO: frozenset[JobState] = frozenset({"waiting", "kept", "failed", "unsupervis
 
 
 class StateTold(Struct, frozen=True, kw_only=True):
-    """Facts about a job's state.
+    """Facts about a job's state for its sentence.
 
-    `since_s`: start of the state. `reason`: of its end, or of waiting. `by`: who stopped it, as in StopRequested.
-    `missing`: workers without a node. `isolated`: number of nodes. `host`: where it runs. `ranks`: live ones; None:
-    unknown.
+    `since_s`: start of the state. `reason`: why it ended or waits. `by`: who stopped it, as in StopRequested.
+    `missing`: workers without a node. `isolated`: number of isolated nodes. `host`: where it runs. `ranks`:
+    number of running ranks; None if unknown.
     """
 
     name: str
@@ -49,13 +48,13 @@ class StateTold(Struct, frozen=True, kw_only=True):
 
 
 def state_sentence(told: StateTold, zone: tzinfo | None = None) -> Sentence:
-    """Returns the sentence about the state."""
+    """Returns the sentence about a job's state."""
     pieces = _MAKERS[told.state](told, zone)
     return Sentence(text=fitted(pieces), tone=TONES.get(told.state, "neutral"), to_do=told.state in TO_DO)
 
 
 def _when(told: StateTold, zone: tzinfo | None) -> tuple[str, str]:
-    """Returns ` since 14:02:31` and `14:02:31 起`; empty if unknown."""
+    """Returns ` since 14:02:31` in both languages; empty if the time is unknown."""
     if told.since_s is None:
         return "", ""
     at = clock(told.since_s, zone)
@@ -98,9 +97,9 @@ def _training(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     if told.step is None:
         return [
             Piece(ALWAYS, f"Running{en}", f"{zh}运行中"),
-            Piece(50, "; its log has named no step yet", ";日志尚未给出步数"),
+            Piece(50, "; its log has named no step yet", "；日志尚未给出步数"),
         ]
-    return [Piece(ALWAYS, f"Training{en}", f"{zh}训练中"), _step(told, ", step {n}", ",第 {n} 步")]
+    return [Piece(ALWAYS, f"Training{en}", f"{zh}训练中"), _step(told, ", step {n}", "，第 {n} 步")]
 
 
 def _recovering(told: StateTold, zone: tzinfo | None) -> list[Piece]:
@@ -118,11 +117,11 @@ def _waiting(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     many = "s" if len(told.missing) > 1 else ""
     of, of_zh = (f" for worker{many} {some}", f"worker {some} ") if some else ("", "")
     gone = f" ({told.isolated} isolated)" if told.isolated else ""
-    gone_zh = f"({told.isolated} 个已隔离)" if told.isolated else ""
+    gone_zh = f"（{told.isolated} 个已隔离）" if told.isolated else ""
     return [
         Piece(ALWAYS, f"No healthy node{of}{en}", f"{zh}{',' if zh else ''}{of_zh}没有健康节点"),
         Piece(70, gone, gone_zh),
-        Piece(60, ". Give a node back or add one: holdfast nodes", "。请归还或增加节点:holdfast nodes"),
+        Piece(60, ". Release or add a node: holdfast nodes", "。请解除隔离或增加节点：holdfast nodes"),
     ]
 
 
@@ -136,8 +135,8 @@ def _succeeded(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     s = "" if told.restarts == 1 else "s"
     return [
         Piece(ALWAYS, f"Succeeded{en}", f"{zh}成功结束"),
-        _step(told, ", step {n}", ",第 {n} 步"),
-        Piece(50, f"; {told.restarts} restart{s}", f";重启 {told.restarts} 次")
+        _step(told, ", step {n}", "，第 {n} 步"),
+        Piece(50, f"; {told.restarts} restart{s}", f"；重启 {told.restarts} 次")
         if told.restarts
         else Piece(0, "", ""),
         Piece(30, ". Nothing to do", "。无需处理"),
@@ -149,18 +148,18 @@ def _failed(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     return [
         Piece(ALWAYS, f"Failed{en}", f"{zh}失败"),
         _reason(told),
-        _step(told, "; its last step was {n}", ";最后一步为 {n}"),
+        _step(told, "; its last step was {n}", "；最后一步为 {n}"),
     ]
 
 
 def _stopped(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     en, zh = _at(told, zone)
-    by = {"person": (" by a person", "被人"), "scheduler": (" by the scheduler", "被调度系统")}.get(
+    by = {"person": (" by a user", "被人"), "scheduler": (" by the scheduler", "被调度系统")}.get(
         told.by, ("", "被")
     )
     return [
         Piece(ALWAYS, f"Stopped{by[0]}{en}", f"{zh}{by[1]}停止"),
-        _step(told, ", step {n}", ",第 {n} 步"),
+        _step(told, ", step {n}", "，第 {n} 步"),
         _reason(told),
     ]
 
@@ -169,7 +168,7 @@ def _preempted(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     en, zh = _at(told, zone)
     return [
         Piece(ALWAYS, f"Pre-empted{en}", f"{zh}被抢占"),
-        _step(told, ", step {n}", ",第 {n} 步"),
+        _step(told, ", step {n}", "，第 {n} 步"),
         _reason(told),
     ]
 
@@ -181,14 +180,14 @@ def _unsupervised(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     if told.is_being_ended:
         return [
             *pieces,
-            Piece(90, "; its ranks are being ended", ";rank 正在被结束"),
-            _step(told, "; step {n}", ";第 {n} 步"),
+            Piece(90, "; its ranks are being ended", "；rank 正在被结束"),
+            _step(told, "; step {n}", "；第 {n} 步"),
         ]
     return [
         *pieces,
-        Piece(90, "; its ranks still run", ";rank 仍在运行"),
-        _step(told, ", last step seen: {n}", ",已见第 {n} 步"),
-        Piece(80, f". Reattach: holdfast attach {name}", f"。重新接管:holdfast attach {name}"),
+        Piece(90, "; its ranks still run", "；rank 仍在运行"),
+        _step(told, ", last step seen: {n}", "，已见第 {n} 步"),
+        Piece(80, f". Reattach: holdfast attach {name}", f"。重新接管：holdfast attach {name}"),
     ]
 
 
@@ -196,12 +195,12 @@ def _dead(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     en, zh = _when(told, zone)
     name = clean(told.name, NAME_OF_JOB_MAX)
     none_yet = told.ranks == 0 and told.step is None
-    who = "its supervisor is gone" if none_yet else "its supervisor and its ranks are gone"
-    who_zh = "监管进程已不存在" if none_yet else "监管进程与所有 rank 均已不存在"
+    who = "its supervisor has ended" if none_yet else "its supervisor and its ranks have ended"
+    who_zh = "监管进程已退出" if none_yet else "监管进程与所有 rank 均已退出"
     return [
-        Piece(ALWAYS, f"Dead: {who}{en}", f"已中断:{zh}{who_zh}"),
-        _step(told, "; the last step was {n}", ";最后一步为 {n}"),
-        Piece(80, f". Start it again: holdfast attach {name}", f"。重新启动:holdfast attach {name}"),
+        Piece(ALWAYS, f"Dead: {who}{en}", f"已中断：{zh}{who_zh}"),
+        _step(told, "; the last step was {n}", "；最后一步为 {n}"),
+        Piece(80, f". Start it again: holdfast attach {name}", f"。重新启动：holdfast attach {name}"),
     ]
 
 
@@ -209,15 +208,15 @@ def _unknown(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     en, zh = _when(told, zone)
     host = clean(told.host, NAME_MAX)
     return [
-        Piece(ALWAYS, f"Unknown: nothing was heard{en}", f"状态未知:{zh}没有任何消息"),
-        Piece(70, f", and {host} cannot be asked from here", f",且无法从此处查询 {host}")
+        Piece(ALWAYS, f"State unknown: no message received{en}", f"状态未知：{zh}未收到任何消息"),
+        Piece(70, f", and {host} cannot be queried from here", f"，且无法从此处查询 {host}")
         if host
         else Piece(0, "", ""),
-        _step(told, "; the last step was {n}", ";最后一步为 {n}"),
+        _step(told, "; the last step was {n}", "；最后一步为 {n}"),
         Piece(
             60,
-            f". Look there: holdfast status {clean(told.name, NAME_OF_JOB_MAX)}",
-            f"。请到该机器查看:holdfast status {clean(told.name, NAME_OF_JOB_MAX)}",
+            f". Run there: holdfast status {clean(told.name, NAME_OF_JOB_MAX)}",
+            f"。请到该机器查看：holdfast status {clean(told.name, NAME_OF_JOB_MAX)}",
         ),
     ]
 

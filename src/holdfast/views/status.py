@@ -1,6 +1,6 @@
 """Draws `holdfast status --watch`: a live screen of one job, until its end or the key q.
 
-Only reads: the growing journal, and the small file of its steps. Restores the terminal.
+It only reads: the growing journal, and the step file of each worker. It restores the terminal at the end.
 """
 
 import os
@@ -54,8 +54,9 @@ Rows = Sequence[tuple[str, str]]
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """The contents of one screen. `rows`: of the status, names and texts; `lines`: the log's last; `notes`:
-    warnings.
+    """Contents of one screen.
+
+    `rows`: name and text of each row; `lines`: last lines of the log; `notes`: warnings.
     """
 
     title: str
@@ -68,14 +69,14 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class NoTerminal(Exception):
-    """There is no terminal; the message says what to do instead."""
+    """Error: stdout is no terminal. The message says what to do instead."""
 
 
 def watch(record: Record, look: Callable[[Record, Sequence[Line]], Seen]) -> bool:
-    """Shows the job until it ends or the reader leaves; True if it has ended.
+    """Shows the job until it ends or the user leaves. Returns True if the job has ended.
 
-    `look` returns the contents for the updated record. raises: NoTerminal; anything from `look` and the record, with
-    the terminal restored
+    `look` returns the contents for the updated journal. Raises NoTerminal, and errors of `look` and of the
+    journal; the terminal is restored first.
     """
     refuse_without_terminal()
     lines: deque[Line] = deque(maxlen=LINES_KEPT)
@@ -91,15 +92,18 @@ def watch(record: Record, look: Callable[[Record, Sequence[Line]], Seen]) -> boo
 
 
 def refuse_without_terminal() -> None:
-    """Checks for a terminal. raises: NoTerminal"""
+    """Raises NoTerminal if stdout is no terminal."""
     if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb"):
         raise NoTerminal(
-            "--watch draws on a terminal, and stdout is none: holdfast status without it prints once, holdfast log --follow prints new lines"
+            (
+                "--watch needs a terminal, and stdout is not one: use holdfast status without --watch, or "
+                "holdfast log --follow"
+            )
         )
 
 
 def _rows(record: Record, goes_on: Callable[[], bool]) -> Iterator[RawEntry]:
-    """All rows, and those to come: one story for all of it, however long it is watched."""
+    """Yields all journal entries, and new ones as they come, while `goes_on` returns True."""
     seq = 0
     while True:
         for row in record.reader.read_raw(seq):
@@ -113,7 +117,7 @@ def _rows(record: Record, goes_on: Callable[[], bool]) -> Iterator[RawEntry]:
 
 
 class _Screen:
-    """A screen of its own on the terminal, and its keys. Whatever ends it, the terminal is given back as it was."""
+    """The terminal's alternate screen and its keyboard. The terminal is restored however the block ends."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -139,7 +143,10 @@ class _Screen:
             self._live.update(picture(seen, width, height), refresh=True)
 
     def wait(self, wait_s: float) -> bool:
-        """Until so long has passed or a key was pressed; False when it is one that leaves."""
+        """Waits until `wait_s` seconds have passed or a key was pressed.
+
+        Returns False for a key that leaves.
+        """
         if self._modes is None:  # stdin is no terminal: Ctrl-C remains
             time.sleep(wait_s)
             return True
@@ -175,14 +182,19 @@ class _Screen:
                 self._modes = None
 
     def _suspend(self) -> None:
-        """Ctrl-Z: the shell gets its terminal as it was, and this one takes it again when it goes on."""
+        """Suspends this process at Ctrl-Z: restores the terminal for the shell, and takes it again when
+        continued.
+        """
         self._close()
         os.kill(0, signal.SIGTSTP)
         self._open()
 
 
 def _keys_at_once() -> list[Any]:
-    """Keys come without Enter and without echo; gives the modes before. Ctrl-C stays a signal, Ctrl-Z becomes a key."""
+    """Delivers keys without Enter and without echo, and returns the former terminal modes.
+
+    Ctrl-C stays a signal; Ctrl-Z becomes a key.
+    """
     before = termios.tcgetattr(0)
     now = termios.tcgetattr(0)
     now[3] &= ~(termios.ICANON | termios.ECHO)
@@ -200,7 +212,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def picture(seen: Seen, width: int, height: int) -> RenderableType:
-    """The screen of this size: the status, then as many log lines as fit."""
+    """Returns the screen of a given size: the status rows, then as many log lines as fit."""
     parts: list[RenderableType] = [_title(seen, width)]
     rows = [row for row in seen.rows if row[0] not in ("job", "ranks")]
     for name, text in rows:
@@ -217,7 +229,7 @@ def picture(seen: Seen, width: int, height: int) -> RenderableType:
         parts.append(_plain(" the log ".center(width, "─"), width, QUIET))
         parts += _log(seen.lines, width, room - 1)
     parts += [Text("")] * (height - len(parts) - 1)
-    return Group(*parts[: height - 1], _plain(f"q leaves. Looked at {stamp(seen.at_s)}", width, QUIET))
+    return Group(*parts[: height - 1], _plain(f"q: quit. Updated {stamp(seen.at_s)}", width, QUIET))
 
 
 def _title(seen: Seen, width: int) -> Text:
@@ -225,7 +237,7 @@ def _title(seen: Seen, width: int) -> Text:
 
 
 def _plain(text: str, width: int, style: str) -> Text:
-    """One line, whatever a log's text may carry."""
+    """Returns one line of text, with control characters escaped."""
     return Text(cut(shown(text), width), style=style, no_wrap=True, end="\n")
 
 
@@ -247,7 +259,7 @@ def _progress(seen: Seen, width: int) -> list[RenderableType]:
 
 
 def _recent(seen: Seen, width: int) -> list[RenderableType]:
-    """The times of the last steps as bars: most recent on the right."""
+    """Returns the times of the last steps as bars, most recent on the right."""
     values = () if seen.steps is None else seen.steps.recent
     words = span(values)
     drawn = bars(values, width - NAME_COLUMNS - len(words) - 2)
@@ -255,7 +267,7 @@ def _recent(seen: Seen, width: int) -> list[RenderableType]:
 
 
 def _workers(ranks: Sequence[RankKnown], width: int, rows_max: int) -> list[RenderableType]:
-    """One row per worker; where there are more than rows, those with ranks that ended come first."""
+    """Returns one row for each worker; if there are too many, those with ended ranks first."""
     workers: dict[int, list[RankKnown]] = {}
     for rank in ranks:
         workers.setdefault(rank.worker, []).append(rank)
@@ -280,7 +292,7 @@ def _workers(ranks: Sequence[RankKnown], width: int, rows_max: int) -> list[Rend
 
 
 def worker_words(ranks: Sequence[RankKnown]) -> str:
-    """`ranks 0-7: 7 run; rank 2 ended with -9`"""
+    """Returns the state of a worker's ranks in words: `ranks 0-7: 7 run; rank 2 ended with -9`."""
     running = [rank.rank for rank in ranks if not rank.ended]
     parts = (
         [f"ranks {ranges(running)} run"]
@@ -300,7 +312,7 @@ def worker_words(ranks: Sequence[RankKnown]) -> str:
 
 
 def _log(lines: Sequence[Line], width: int, room: int) -> list[RenderableType]:
-    """The last lines, broken where they are longer than the screen is wide, as far as there is room."""
+    """Returns the last log lines that fit, wrapped to the width of the screen."""
     found: list[RenderableType] = []
     for line in reversed(lines):
         text = shown(printed(line))

@@ -1,6 +1,7 @@
-"""Builds the lines of `holdfast why`: the sentence, the proof, the actions with reasons, the cost, the advice.
+"""Builds the output of `holdfast why`: the sentence, the evidence, the actions with reasons, the cost, the
+advice.
 
-Uses the documents that the page shows. Log text is escaped. Prints nothing.
+It uses the documents that the web page shows. Log text is escaped. Prints nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,15 +45,15 @@ _NOTE = Words(en="note", zh="注意")
 _STATE = Words(en="state", zh="状态")
 _INCIDENT = Words(
     en="incident {n} of {total}, found {at}, attempt {attempt}",
-    zh="第 {n}/{total} 次故障,发现于 {at},第 {attempt} 次尝试",
+    zh="第 {n}/{total} 次故障，发现于 {at}，第 {attempt} 次尝试",
 )
 _NONE = Words(en="no incident so far", zh="目前没有故障")
 _SURE = Words(en="{n:.0%} sure", zh="置信度 {n:.0%}")
-_NO_VERDICT = Words(en="none yet: the evidence is being gathered", zh="尚无:正在收集证据")
-_FAILED = Words(en="the job failed: ", zh="作业失败:")
+_NO_VERDICT = Words(en="none yet: the evidence is being gathered", zh="尚无：正在收集证据")
+_FAILED = Words(en="the job failed: ", zh="作业失败：")
 # What a reader sees without being told: the fault was none of those that these rungs are for.
 _PLAIN = frozenset(words.en for words in (NO_DEVICE, NO_HANG, NO_NODE, AWAY, OWN_RUNG))
-_SHADOW = Words(en="shadow, nothing was done: ", zh="仅记录,未执行:")
+_SHADOW = Words(en="shadow mode, nothing was done: ", zh="仅记录，未执行：")
 _DEVICES = Words(
     en=" x {devices} devices = {hours:.2f} device-hours", zh=" x {devices} 个设备 = {hours:.2f} 卡时"
 )
@@ -70,7 +71,7 @@ _PARTS = {
     "healing": Words(en="healing", zh="恢复设备"),
     "starting": Words(en="starting", zh="启动"),
     "standing": Words(en="standing", zh="停滞"),
-    "kept": Words(en="kept for people", zh="保留现场"),
+    "kept": Words(en="kept for inspection", zh="保留现场"),
     "repeated-steps": Words(en="repeated steps", zh="重算"),
 }
 
@@ -84,7 +85,10 @@ def report(
     *,
     asked: bool = False,
 ) -> Iterator[Line]:
-    """Yields the lines. `incident`: the one to explain. `asked`: True if requested by number: its sentence comes first."""
+    """Yields the lines. `incident`: the one to explain, None if there is none.
+
+    `asked`: True if the user named an incident, whose sentence then comes first.
+    """
     page = _Page(language, width, zone)
     head = incident.row.sentence if incident is not None and asked else job.row.sentence
     yield from page.wrapped(said(head.text, language), "strong")
@@ -104,6 +108,8 @@ def report(
 
 
 class _Page:
+    """Settings of the output: language, width, time zone."""
+
     def __init__(self, language: Language, width: int, zone: tzinfo | None) -> None:
         self._language, self._width, self._zone = language, width, zone
 
@@ -245,7 +251,7 @@ class _Page:
         return said(rung.says, self._language) if rung.says is not None else rung.why
 
     def _moment(self, row: EvidenceRow) -> str:
-        """Returns a time such as `03:12:07.2`."""
+        """Formats a time with tenths of a second: `03:12:07.2`."""
         if row.at_s is None:
             return ""
         return f"{clock(row.at_s, self._zone)}.{int(row.at_s * 10) % 10}"
@@ -255,14 +261,14 @@ class _Page:
 
 
 def _says_more(row: EvidenceRow) -> bool:
-    """True if the meaning of a line is more than the line itself in other words."""
+    """Returns True if the explanation of a line says more than the line itself."""
     if row.says is None or row.says.en in ("", FOLLOWED):
         return False
     return row.says.en not in row.text and row.text not in row.says.en
 
 
 def place_words(place: LinePlace) -> str:
-    """Returns `attempt-001/worker-0/rank-2.log:1812`."""
+    """Formats a place in a log: `attempt-001/worker-0/rank-2.log:1812`."""
     return f"{place.file}:{place.line}" if place.line is not None else place.file
 
 
@@ -277,6 +283,6 @@ def _who(one: Who) -> str:
 
 
 def _padded(name: str) -> str:
-    """Pads a label to its column; a Chinese character takes two columns."""
+    """Pads a label to the width of its column; a Chinese character takes two columns."""
     wide = sum(2 if ord(letter) > 0x2E7F else 1 for letter in name)
     return name + " " * max(1, LABEL - wide)

@@ -1,4 +1,4 @@
-"""Fits text into columns of a terminal, where a Chinese character takes two. Prints nothing."""
+"""Fits text into the columns of a terminal, where a Chinese character takes two. Prints nothing."""
 
 import re
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 
 
 def shown(text: str) -> str:
-    """The text as one safe line: no control characters, tabs as spaces."""
+    """Returns a text as one line without control characters, with tabs as spaces."""
     return _CONTROL.sub("\ufffd", text.expandtabs(4).replace("\n", " ").rstrip())
 
 
 def cut(text: str, width: int) -> str:
-    """At most `width` columns, with an ellipsis if shortened."""
+    """Shortens a text to `width` columns, with an ellipsis at its end."""
     if cell_len(text) <= width:
         return text
     return chop_cells(text, max(1, width - 1))[0] + ELLIPSIS
 
 
 def cut_left(text: str, width: int) -> str:
-    """The same, but keeps the end, as of a path."""
+    """Shortens a text to `width` columns, with an ellipsis at its start, so that the end of a path stays."""
     if cell_len(text) <= width:
         return text
     while text and cell_len(text) > width - 1:
@@ -38,7 +38,9 @@ def cut_left(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns, broken between words or wide characters; a longer word is cut."""
+    """Splits a text into lines of at most `width` columns, between words or wide characters; longer words
+    are split.
+    """
     lines, line, used = [], "", 0
     for piece in _pieces(text, width):
         size = cell_len(piece)

@@ -1,4 +1,4 @@
-"""Makes the server's application: every route of the table, the page, the stream, the shell; all behind the guard."""
+"""Builds the server's ASGI application: API routes, page, event stream and shell, all behind the guard."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -32,7 +32,7 @@ Handler = Callable[[Request, Caller, dict[str, Any], Any, Any], Awaitable[Respon
 
 
 def application(parts: ServerParts) -> ASGIApp:
-    """One application for one event loop."""
+    """Returns the ASGI application, for use in one event loop."""
     alerts = Alerts(parts.data, parts.audit)
     metrics = ServerMetrics(parts.data, lambda: _own_samples(parts, alerts), lambda: parts.faults)
     table = _handlers(parts, alerts)
@@ -63,7 +63,7 @@ def _api_route(parts: ServerParts, declared: Declared, handler: Handler) -> Rout
 
 
 def _handlers(parts: ServerParts, alerts: Alerts) -> dict[str, Handler]:
-    """By the names of the table."""
+    """Returns the handlers of the API routes by name."""
 
     def reading(name: str) -> Handler:
         return lambda request, asking, at, query, body: reads.read(parts, name, request, at, query)

@@ -1,4 +1,4 @@
-"""What the server needs of whoever reads jobs: documents, changes, and where a job lies."""
+"""Defines the interface through which the server reads jobs: documents, changes, and folders."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,11 +17,14 @@ from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery,
 
 
 class Data(Protocol):
-    """Every method may be called from any thread, and raises Refusal where there is no such thing."""
+    """Interface to the data of jobs.
+
+    Methods may be called from any thread, and raise Refusal if something does not exist.
+    """
 
     @property
     def uplinks(self) -> Uplinks:
-        """The connections of jobs that report themselves from elsewhere."""
+        """Returns the connections of jobs on other hosts."""
 
     def jobs(self, query: JobsQuery) -> JobsPage: ...
 
@@ -32,7 +35,7 @@ class Data(Protocol):
     def evidence(self, job: str, number: int, evidence: str) -> EvidenceRow: ...
 
     def bundle(self, job: str, number: int) -> Path:
-        """The file with everything that was gathered about this incident."""
+        """Returns the path of an incident's evidence bundle."""
 
     def markdown(self, job: str, number: int, lang: str) -> str: ...
 
@@ -55,22 +58,25 @@ class Data(Protocol):
     def device(self, serial: str) -> DeviceRow: ...
 
     def place(self, job: str) -> JobDir:
-        """Its folder."""
+        """Returns the folder of a job."""
 
     def line(self, job: str) -> AnyLine:
-        """A connection to its controller. raises: NoLine"""
+        """Returns a connection to the job's controller. Raises NoLine."""
 
     def is_elsewhere(self, job: str) -> bool:
-        """Whether its controller writes the journal on another host and reports it here."""
+        """Returns whether the job's controller runs on another host and streams the job to this server."""
 
     def follow(self, job: str) -> None:
-        """Somebody watches this job from now on: its next line is news."""
+        """Begins to follow a job's log; lines from now on are new."""
 
     def watch(self, jobs: frozenset[str]) -> None:
-        """Of these jobs `changes` tells new lines of the fault-tolerance log, too."""
+        """Sets the jobs whose new log lines `changes` includes."""
 
     def changes(self) -> Sequence[Change]:
-        """What is new since the last call. Called several times a second, from one thread at a time."""
+        """Returns what has changed since the last call.
+
+        Called several times a second, from one thread at a time.
+        """
 
     def fleet(self, jobs_max: int) -> FleetFacts:
         """Facts for /metrics. `jobs_max`: the number of running jobs to describe, the newest ones."""
@@ -79,6 +85,6 @@ class Data(Protocol):
         """The nodes of the current attempt of each running job."""
 
     def health(self) -> tuple[int, tuple[str, ...]]:
-        """How many jobs there are, and what is wrong, one sentence each."""
+        """Returns the number of jobs, and problems of the server, one sentence each."""
 
     def close(self) -> None: ...

@@ -1,6 +1,6 @@
-"""Stands before everything: checks each request's size, host and caller, and adds the headers of every answer.
+"""Checks every request before its handler: size, host and user; adds the security headers to every response.
 
-The last fence: an error in a handler ends that request with a document, and nothing else.
+An exception in a handler ends that request with an error document, and has no other effect.
 """
 
 import asyncio
@@ -30,8 +30,10 @@ _CODES = {404: "not-there", 405: "bad-request"}
 
 
 class Guard:
-    """`app`: gets only requests that have passed, with `seen` and `who` in the scope's state. `failed`: called for each
-    request whose handler fails.
+    """ASGI middleware that checks every request.
+
+    `app`: receives accepted requests, with `seen` and `who` in their state. `failed`: called after each
+    request whose handler raises an exception.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class Guard:
             await answer.refuse(scope, receive, error)
         except HTTPException as error:
             code = _CODES.get(error.status_code, "bad-request")
-            text = f"there is no such page: {error.detail}"
+            text = f"this page does not exist: {error.detail}"
             await answer.refuse(
                 scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {})
             )
@@ -65,11 +67,11 @@ class Guard:
             LOG.exception(
                 "a request failed: %s %s", scope.get("method"), without_tokens(str(scope.get("path")))
             )
-            text = f"the server failed at this request ({type(error).__name__}): its log has more"
+            text = f"the server failed to handle this request ({type(error).__name__}); see its log"
             await answer.refuse(scope, receive, Refusal(500, "failed", text))
 
     def _checked(self, scope: Scope) -> Scope:
-        """raises: Refusal"""
+        """Checks a request and returns its scope with user and origin. Raises Refusal."""
         headers = Headers(scope=scope)
         _check_url(scope, self._settings.limits.url_bytes)
         seen = asked(scope, headers, self._settings, self._proxies)
@@ -83,21 +85,24 @@ class Guard:
 
 
 def _check_url(scope: Scope, bytes_max: int) -> None:
-    """raises: Refusal. A token in an address stands in histories and logs: it is refused, and not written down."""
+    """Checks the length of a URL.
+
+    Raises Refusal; also for a token in a URL, which histories and logs would store.
+    """
     raw = bytes(scope.get("raw_path") or b"") + b"?" + bytes(scope["query_string"])
     if len(raw) > bytes_max:
-        raise bad_request(f"the address is longer than {bytes_max} bytes")
+        raise bad_request(f"the URL is longer than {bytes_max} bytes")
     text = urllib.parse.unquote_plus(raw.decode("latin-1"))
     names = {name.lower() for name, _ in urllib.parse.parse_qsl(scope["query_string"].decode("latin-1"))}
     if has_token(text) or names & _SECRET_NAMES:
         raise bad_request(
-            "a token must not stand in an address, where histories and logs keep it: send it as "
+            "a token must not be part of a URL, because histories and logs store URLs: send it as "
             "Authorization: Bearer TOKEN, and revoke this one"
         )
 
 
 class _Limited:
-    """A request's body: bounded in size, and in how long the sender may be silent."""
+    """The body of a request, with limits on its size and on pauses of the sender."""
 
     def __init__(self, receive: Receive, bytes_max: int, still_s: float) -> None:
         self._receive, self._bytes_max, self._still_s = receive, bytes_max, still_s
@@ -111,7 +116,7 @@ class _Limited:
             async with asyncio.timeout(self._still_s):
                 message = await self._receive()
         except TimeoutError:
-            raise Refusal(408, "too-slow", f"the request did not go on for {self._still_s:g} s") from None
+            raise Refusal(408, "too-slow", f"the client sent no data for {self._still_s:g} s") from None
         self._got += len(message.get("body", b""))
         if self._got > self._bytes_max:
             raise too_large(self._bytes_max)
@@ -120,7 +125,7 @@ class _Limited:
 
 
 class _Answer:
-    """What goes out. `refuse` does nothing more once an answer has begun."""
+    """The response of a request. `refuse` does nothing once a response has begun."""
 
     def __init__(self, send: Send, *, is_tls: bool) -> None:
         self._send, self._is_tls = send, is_tls
@@ -134,7 +139,7 @@ class _Answer:
 
     async def refuse(self, scope: Scope, receive: Receive, error: Refusal) -> None:
         if self._has_begun:
-            LOG.warning("an answer broke off: %s", error.text)
+            LOG.warning("a response was interrupted by an error: %s", error.text)
             return
         if scope["type"] == "http":
             await answers.refusal(error)(scope, receive, self)

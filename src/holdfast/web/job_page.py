@@ -1,7 +1,7 @@
-"""`python -m holdfast.web.job_page JOB_FOLDER HOST:PORT`: serves the page of one job while somebody supervises it.
+"""Serves the page of one job while it is supervised: `python -m holdfast.web.job_page JOB_FOLDER HOST:PORT`.
 
-Started by the supervisor, in a process of its own and with the lowest priority: whatever happens here does not reach the
-training. It writes the address to `page-address` in the job's folder, and ends with the run.
+The supervisor starts it in a process of its own with the lowest priority, so that it cannot disturb the
+training. It writes its address to `page-address` in the job's folder, and ends with the run.
 """
 
 import importlib
@@ -22,11 +22,11 @@ BEGIN_S = 60.0  # for the supervisor to hold the job
 LOOK_S = 1.0
 LOOKS_MAX = 5  # without a supervisor, one after the other: it may be attaching again
 NICE = 10
-EXTRA = "the page needs the extra for servers: pip install 'holdfast[server]'"
+EXTRA = "the page needs optional dependencies: pip install 'holdfast[server]'"
 
 
 def main(arguments: list[str]) -> int:
-    """What the process ends with: 2 where it cannot serve; its output says why."""
+    """Runs the page's server and returns the exit code: 2 if it cannot serve, after printing why."""
     folder, host, port, fleet = Path(arguments[0]), *_address(arguments[1]), Path(arguments[2])
     with suppress(OSError):
         os.nice(NICE)
@@ -63,14 +63,14 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _announce(job: JobDir, address: str) -> None:
-    """Whole or not at all: the supervisor reads it."""
+    """Writes the address atomically, because the supervisor reads it."""
     part = job.path / f"{ADDRESS}.part"
     part.write_text(f"{address}jobs/{job.name}\n")
     part.rename(job.path / ADDRESS)
 
 
 def _end_with(job: JobDir) -> None:
-    """Interrupts this process once nobody holds the job any more."""
+    """Interrupts this process once no process holds the job's lock any more."""
     until_s = time.monotonic() + BEGIN_S
     while not supervisor(job, {}) and time.monotonic() < until_s:
         time.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Starts a server from its settings: what the commands call."""
+"""Starts a server from its settings, for the commands."""
 
 from collections.abc import Callable
 
@@ -10,5 +10,5 @@ __all__ = ["CannotServe", "Limits", "ServerSettings", "run"]
 
 
 def run(settings: ServerSettings, tell: Callable[[str], None]) -> None:
-    """Until a signal ends it. raises: CannotServe"""
+    """Runs a server until a signal ends it. Raises CannotServe."""
     serve(settings, lambda: StateData(settings), tell)

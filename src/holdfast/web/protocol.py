@@ -1,4 +1,4 @@
-"""The HTTP protocol of uvicorn with limits on silence: who sends no request, or takes no answer, is cut off."""
+"""Extends uvicorn's HTTP protocol with time limits for clients that send no request or read no response."""
 
 import asyncio
 from typing import Any
@@ -8,9 +8,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class LimitedProtocol(H11Protocol):
-    """Begins a timer where it waits for the other side, and aborts the connection when it runs out.
+    """HTTP protocol that aborts a connection if the client is silent for too long.
 
-    `close` would not do: it first sends what is left to somebody who does not take it.
+    `close` would not do, because it first sends what is left to a client that does not read.
     """
 
     still_s = 15.0
@@ -50,12 +50,12 @@ class LimitedProtocol(H11Protocol):
             self._writing = None
 
     def _no_request(self) -> None:
-        """Headers that come one by one, each in time, are no request either."""
+        """Aborts a connection whose request headers are incomplete at the time limit."""
         self._reading = None
         if self.conn.their_state is h11.IDLE and (self.cycle is None or self.cycle.response_complete):
             self.transport.abort()
 
 
 def limited(still_s: float) -> type[LimitedProtocol]:
-    """The class for a server with this limit."""
+    """Returns the protocol class for a server with this time limit."""
     return type("LimitedProtocol", (LimitedProtocol,), {"still_s": still_s})

@@ -1,4 +1,4 @@
-"""What the server refuses, with the status and the text of the answer."""
+"""Defines the error responses of the server, with status and text."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ NEAR_MAX = 5
 
 
 class Refusal(Exception):
-    """Ends a request with an error document. `text`: what failed, on what, and what to do now."""
+    """Error that ends a request with an error document. `text`: what failed, on what, and what to do."""
 
     def __init__(
         self,

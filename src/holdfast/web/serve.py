@@ -1,4 +1,7 @@
-"""Runs the server: binds, says where it listens, answers until a signal comes. Refuses to listen where everybody could use it."""
+"""Runs the server: binds, prints its address, serves until a signal comes.
+
+Does not listen where anyone could use it.
+"""
 
 import asyncio
 import logging
@@ -28,11 +31,14 @@ BACKLOG = 512
 
 
 class CannotServe(Exception):
-    """The server cannot start. One line: why, and what to do now."""
+    """Error: the server cannot start. One line: why, and what to do."""
 
 
 def check(settings: ServerSettings) -> None:
-    """That not everybody can use it, and that its certificate can be read. raises: CannotServe"""
+    """Checks that access to the server is limited, and that its certificate is readable.
+
+    Raises CannotServe.
+    """
     if settings.is_tls:
         tls_context(settings)
     if is_loopback(settings.host):
@@ -43,13 +49,15 @@ def check(settings: ServerSettings) -> None:
         raise CannotServe(str(error)) from error
     if not tokens and not (settings.user_header and settings.trusted_proxies):
         raise CannotServe(
-            f"without a token only this machine is served, and {settings.host} is for others: make a token with "
-            f"holdfast serve token create NAME --role viewer --state-dir {settings.state_dirs[0]}, or leave --address out"
+            f"without a token, only this machine is served, but {settings.host} is reachable by others: "
+            "create a token with "
+            f"holdfast serve token create NAME --role viewer --state-dir {settings.state_dirs[0]}, or "
+            "omit --address"
         )
 
 
 def bound(settings: ServerSettings) -> socket.socket:
-    """raises: CannotServe"""
+    """Returns the listening socket. Raises CannotServe."""
     try:
         found = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -73,7 +81,7 @@ def bound(settings: ServerSettings) -> socket.socket:
 
 
 def address_of(settings: ServerSettings, listening: socket.socket) -> str:
-    """For a browser: `http://127.0.0.1:8470/`."""
+    """Returns the server's URL for a browser: `http://127.0.0.1:8470/`."""
     host, port = listening.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
@@ -82,9 +90,9 @@ def address_of(settings: ServerSettings, listening: socket.socket) -> str:
 
 
 def serve(settings: ServerSettings, make_data: Callable[[], Data], tell: Callable[[str], None]) -> None:
-    """Until SIGINT or SIGTERM. `make_data`: called once it is sure that it can listen. `tell`: a line for people.
+    """Runs the server until SIGINT or SIGTERM. Raises CannotServe.
 
-    raises: CannotServe
+    `make_data`: called once the server can listen. `tell`: receives a line for the user.
     """
     logging.basicConfig(format="holdfast serve: %(message)s", level=logging.WARNING)
     logging.getLogger("uvicorn").setLevel(
@@ -99,7 +107,7 @@ def serve(settings: ServerSettings, make_data: Callable[[], Data], tell: Callabl
 
 
 class Server(uvicorn.Server):
-    """uvicorn, with a word before it listens and one to viewers before it goes."""
+    """A uvicorn server that prints its address when it listens, and ends event streams before it stops."""
 
     def __init__(self, config: Config, parts: ServerParts, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -115,7 +123,9 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """The second signal ends it at once; none is raised again after a clean end."""
+        """Handles a signal: the second SIGINT ends the server at once; none is raised again after a clean
+        end.
+        """
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
@@ -145,7 +155,7 @@ def _config(settings: ServerSettings, app: ASGIApp) -> Config:
 
 
 def tls_context(settings: ServerSettings) -> ssl.SSLContext:
-    """raises: CannotServe"""
+    """Returns the TLS settings with the server's certificate. Raises CannotServe."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     assert settings.tls_cert is not None, "only asked for with a certificate"

@@ -1,4 +1,4 @@
-"""What the handlers of one server share: its data, access, audit, stream and pools."""
+"""Defines what the handlers of one server share: data, access, audit log, event stream and thread pools."""
 
 import threading
 import time
@@ -32,7 +32,7 @@ CLOSE_S = 5.0
 
 
 class ServerParts:
-    """`clock`: seconds since the epoch."""
+    """The shared parts of a server. `clock`: seconds since the epoch."""
 
     def __init__(self, settings: ServerSettings, data: Data, clock: Callable[[], float] = time.time) -> None:
         limits = settings.limits
@@ -67,14 +67,14 @@ class ServerParts:
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks, and from where."""
+    """The user of a request, and the request's origin."""
 
     who: Identity
     seen: Asked
 
 
 def caller(parts: ServerParts, request: HTTPConnection, route: Route) -> Caller:
-    """That they may, confirmed where it is an action. raises: Refusal"""
+    """Returns the user of a request after checking role and, for an action, confirmation. Raises Refusal."""
     seen: Asked = request.state.seen
     who: Identity | None = request.state.who
     if route.role is None:
@@ -86,5 +86,5 @@ def caller(parts: ServerParts, request: HTTPConnection, route: Route) -> Caller:
     if isinstance(request, Request):
         parts.access.check_page(found, seen, request.method, request.headers)
     if route.is_action and request.headers.get(CONFIRM_HEADER) != "yes":
-        raise bad_request("this changes something: confirm it with the header X-Holdfast-Confirm: yes")
+        raise bad_request("this request is an action: confirm it with the header X-Holdfast-Confirm: yes")
     return Caller(who=found, seen=seen)

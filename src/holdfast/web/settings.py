@@ -1,4 +1,4 @@
-"""Settings of a server: where it listens, whom it trusts, and its limits."""
+"""Defines the settings of a server: address, trusted proxies, and limits."""
 
 from pathlib import Path
 
@@ -6,9 +6,11 @@ from msgspec import Struct
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """`rate_per_s`, `burst`: requests of one user. `failures_per_min`: wrong tokens of one address.
+    """Limits of a server. `rate_per_s`, `burst`: requests of one user.
 
-    `answer_s`: for one document; `still_s`: how long a reader may take nothing, or a request may not go on.
+    `failures_per_min`: wrong tokens from one address.
+
+    `answer_s`: time limit of one document. `still_s`: how long a client may neither read nor send.
     """
 
     body_bytes: int = 1 << 20
@@ -27,10 +29,13 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """`state_dirs`: folders of jobs; the first one keeps tokens, audit log and index. `job`: serve only this one.
+    """Settings of a server.
 
-    `names`: host names, besides this machine's own, under which browsers reach the server. `user_header`: of a login at a
-    trusted proxy; empty: none is believed. `user_role`: of whoever logs in so.
+    `state_dirs`: folders of jobs; the first one also stores tokens, audit log and index.
+
+    `job`: serve only this job. `names`: host names, besides this machine's own, under which browsers reach
+    the server. `user_header`: header with the user authenticated by a trusted proxy; empty: none.
+    `user_role`: role of such users.
     """
 
     state_dirs: tuple[Path, ...]
@@ -51,7 +56,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> Path:
-        """Folder for the server's own data (tokens, audit log, index), apart from the jobs' state folders."""
+        """Returns the folder for the server's own data: tokens, audit log, index."""
         return self.state_dirs[0] / "server"
 
     @property

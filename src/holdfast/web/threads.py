@@ -1,4 +1,4 @@
-"""Runs what blocks in threads: each kind of work in its own bounded pool, with a limit in time.
+"""Runs blocking work in threads: each kind of work in its own bounded pool, with a time limit.
 
 The threads are daemons: one that is still reading a long journal does not keep the server from ending.
 """
@@ -16,7 +16,10 @@ _Work = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]
 
 
 class Pool:
-    """`waiting_max`: more than that at once are refused. `limit_s`: then the caller gets no answer, the thread ends later."""
+    """A pool of threads. `waiting_max`: further requests are rejected.
+
+    `limit_s`: time limit after which the caller gets an error.
+    """
 
     def __init__(self, name: str, threads: int, waiting_max: int, limit_s: float) -> None:
         self._name, self._threads_max = name, threads
@@ -26,9 +29,14 @@ class Pool:
         self._under_way = 0
 
     async def run(self, do: Callable[[], Answer]) -> Answer:
-        """raises: Refusal, and what `do` raises"""
+        """Runs a function in a thread and returns its result.
+
+        Raises Refusal, and what the function raises.
+        """
         if self._under_way >= self._waiting_max:
-            raise unavailable(f"the server is busy: {self._under_way} requests wait already", 1.0)
+            raise unavailable(
+                f"the server is overloaded ({self._under_way} requests are waiting): try again later", 1.0
+            )
         self._under_way += 1
         if self._threads < min(self._under_way, self._threads_max):
             self._threads += 1
@@ -41,7 +49,9 @@ class Pool:
             async with asyncio.timeout(self._limit_s):
                 return await asyncio.shield(future)
         except TimeoutError:
-            raise unavailable(f"this took longer than {self._limit_s:g} s: ask for less", 10.0) from None
+            raise unavailable(
+                f"the request took longer than {self._limit_s:g} s: request less data", 10.0
+            ) from None
 
     def close(self) -> None:
         for _ in range(self._threads):

@@ -132,7 +132,7 @@ def test_a_real_port_is_free_until_somebody_listens():
         server.listen()
         assert bind_error(port) == IN_USE
     assert bind_error(port) == ""
-    assert bind_error(70000) == "70000 is no port"
+    assert bind_error(70000) == "70000 is not a valid port number"
 
 
 def test_a_loopback_address_is_told_to_several_nodes():

@@ -78,7 +78,7 @@ def test_a_driver_call_that_never_returns_is_a_fault_of_the_device(node):
     outcome = node.outcomes(("gpu-ecc", "gpu-mig"))["gpu-ecc"]
     finding = outcome.findings[0]
     assert (outcome.status, finding.fault) == (FAIL, DEVICE_FAULT)
-    assert "no answer" in finding.measured and "Xid" in finding.advice.en and finding.advice.zh
+    assert "no result within" in finding.measured and "Xid" in finding.advice.en and finding.advice.zh
 
 
 @pytest.mark.parametrize(("kept", "status", "fault"), [(True, FAIL, DEVICE_FAULT), (False, WARN, "")])
@@ -90,7 +90,7 @@ def test_a_driver_that_does_not_open_within_the_quick_check(node, kept, status, 
     found = node.outcomes(NVML, within_s=60, quick=True)
     finding = found.pop("gpu-count").findings[0]
     assert (finding.status, finding.fault) == (status, fault)
-    assert "has not answered for" in finding.why
+    assert "has not responded for" in finding.why
     assert {outcome.status for outcome in found.values()} == {SKIP}
     assert not any("not done within" in outcome.findings[0].why for outcome in found.values())
 

@@ -252,7 +252,7 @@ def test_a_tool_that_fails_is_a_skip(tools, script):
 
 def test_a_tool_that_hangs_is_cut_off(tools):
     tools.program("npu-smi", "exec /bin/sleep 60")
-    assert "not answered within" in tools.outcome("npu-health").findings[0].why
+    assert "did not finish within" in tools.outcome("npu-health").findings[0].why
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -72,11 +72,11 @@ class TestWithTorch:
 
 def test_a_node_that_cannot_be_reached_is_said_so():
     done = PairRun(["a", "b"], settings(via="false {node}")).run()
-    assert set(done.why_not) == {"a", "b"} and "ended with 1" in done.why_not["a"]
+    assert set(done.why_not) == {"a", "b"} and "ended with exit code 1" in done.why_not["a"]
     told = verdict(done.measured, LIMITS)
     answers = answers_of(done, told, 1.0)
     assert [answer.outcomes[0].status for answer in answers] == [FAIL, FAIL]
-    assert "ended with 1" in answers[0].outcomes[0].findings[0].why
+    assert "ended with exit code 1" in answers[0].outcomes[0].findings[0].why
 
 
 def test_a_program_that_is_not_there_is_said_so():
@@ -95,7 +95,7 @@ def test_a_python_without_torch_says_so(tmp_path):
 def test_a_login_that_greets_and_then_says_nothing_is_given_up(tmp_path):
     words = "sh -c 'echo Welcome to {node}; exec sleep 60'"
     done = PairRun(["a"], settings(via=words, within_s=1.0)).run()
-    assert done.why_not["a"] == "its worker did not start in time"
+    assert done.why_not["a"] == "the worker did not start in time"
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_secret_that_may_not_be_read(holdfast, nodes):
     path.mkdir()
     code, _, err = holdfast("exec", "llama", "--", "true")
     assert code == 1
-    assert "cannot be read" in err and "only who started the job may ask its nodes" in err
+    assert "cannot be read" in err and "only the user who started the job can query its nodes" in err
 
 
 def test_a_controller_that_is_gone(holdfast, nodes):

@@ -31,7 +31,7 @@ from holdfast.model.policy import Policy
 from holdfast.model.verdicts import UNKNOWN
 
 SCRIPT = Path(sys.executable).with_name("holdfast")
-ALONE = "this job has no supervisor now; holdfast attach llama"
+ALONE = "this job has no supervisor now; reattach with: holdfast attach llama"
 
 
 def without_place(text, state):
@@ -147,7 +147,7 @@ def test_a_journal_that_names_no_policy_is_told_with_the_defaults_and_says_so(ho
     code, out, err = holdfast("log")
     assert code == 0
     assert "maximum restarts: none" in out
-    assert err == "holdfast: the journal names no policy: shown with the default settings\n"
+    assert err == "holdfast: the journal contains no policy: default settings are assumed\n"
 
 
 def test_a_job_asked_to_stop(holdfast, state):

@@ -75,7 +75,7 @@ def test_that_no_line_fits_is_said(holdfast, job):
     assert holdfast("logs", "llama", "--rank", "7") == (
         0,
         "",
-        "holdfast: job llama has no line of output that these filters select\n",
+        "holdfast: job llama has no output line that matches these filters\n",
     )
 
 
@@ -84,7 +84,7 @@ def test_that_no_line_fits_is_said(holdfast, job):
     [
         (["--worker", "7"], "has output of workers 0-1 only"),
         (["--attempt", "9"], "has output of attempts 1-2 only"),
-        (["--worker", "1", "--attempt", "2"], "has no line of output that these filters select"),
+        (["--worker", "1", "--attempt", "2"], "has no output line that matches these filters"),
     ],
 )
 def test_which_workers_and_attempts_there_are_is_said(holdfast, job, flags, has):

@@ -188,7 +188,7 @@ def test_a_controller_that_goes_away(shell):
 def test_one_worker_needs_no_name_and_several_do(nodes, screen):
     nodes(2)
     one = screen("llama")
-    one.until(rb"holdfast: job llama has 2 workers: name one with --worker\r\n")
+    one.until(rb"holdfast: job llama has 2 workers: select one with --worker\r\n")
     assert one.code() == 1
 
 

@@ -110,7 +110,7 @@ def test_some_ranks_and_some_that_are_not_to_be_had(holdfast, job, python):
     answer = json.loads(holdfast("stacks", "--json", "--rank", "1-3,9")[1])
     assert [(group["ranks"], group["state"]) for group in answer["groups"]] == [([1], "T")]
     assert answer["missing"] == [
-        {"rank": 2, "why": "the process is gone"},
+        {"rank": 2, "why": "the process has ended"},
         {"rank": 3, "why": "it has ended with -9"},
         {"rank": 9, "why": "job llama has no such rank"},
     ]

@@ -78,7 +78,7 @@ def test_blocked_ranks_are_told_by_the_kernel():
         RankStacks(rank=number, pid=1, source="kernel", state="D", wait_channel=channel)
         for number, channel in enumerate(["nfs_wait", "nfs_wait", "io_schedule"])
     ]
-    nothing = RankStacks(rank=9, pid=1, why_not="the process is gone", state="X")
+    nothing = RankStacks(rank=9, pid=1, why_not="the process has ended", state="X")
     groups = grouped([*blocked, nothing])
     assert [(group.ranks, group.doing, group.wait_channel) for group in groups] == [
         ((2,), "blocked", "io_schedule"),

@@ -114,7 +114,7 @@ def test_a_driver_that_cannot_be_used_says_why_and_is_tried_again(gpus, devices,
     gpus(count=1, init_error=code)
     one = devices()
     one.ask() and one.wait(60)
-    assert one.last() is None and "NVML says" in one.why_not
+    assert one.last() is None and "NVML reports" in one.why_not
     gpus(count=1)
     for _ in range(60):
         one.ask() and one.wait(60)

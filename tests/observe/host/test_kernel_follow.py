@@ -46,7 +46,7 @@ def test_a_reader_that_ends_is_told(tmp_path):
     while not follower.why_not:
         lines += follower.poll()
     assert lines == [b"one", b"two"]
-    assert "its reader ended" in follower.why_not
+    assert "the journalctl process ended" in follower.why_not
     assert follower.poll() == []
 
 

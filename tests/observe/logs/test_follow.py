@@ -138,7 +138,7 @@ def test_a_file_cut_short_is_read_from_its_start(tmp_path, follower):
     os.truncate(path, 0)
     add(path, b"new\n")
     assert lines(follower.poll(2.0)) == [b"new"]
-    assert "cut to 4 bytes" in follower.notes[0]
+    assert "truncated to 4 bytes" in follower.notes[0]
 
 
 @pytest.mark.parametrize("more", [b"", b"and more\n"])
@@ -150,7 +150,7 @@ def test_a_file_emptied_and_as_long_again_is_read_from_its_start(tmp_path, follo
     add(path, b"line six\nline ten\n" + more)
     os.utime(path, ns=(1, 1))  # a clock may not have ticked since
     assert lines(follower.poll(2.0)) == [b"line six", b"line ten", *more.splitlines()]
-    assert "written anew" in follower.notes[0]
+    assert "rewritten" in follower.notes[0]
 
 
 def test_a_writer_that_goes_on_behind_the_hole_of_an_emptied_file_is_read_on(tmp_path, follower):

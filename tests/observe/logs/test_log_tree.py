@@ -61,7 +61,7 @@ def test_empty_folders_and_files(tmp_path):
 
 
 def test_what_is_not_there(tmp_path):
-    assert read(tmp_path / "nothing") == ({}, {str(tmp_path / "nothing"): "it is not there"})
+    assert read(tmp_path / "nothing") == ({}, {str(tmp_path / "nothing"): "it does not exist"})
 
 
 def test_links_are_followed_once(tmp_path):
@@ -76,7 +76,7 @@ def test_links_are_followed_once(tmp_path):
     texts, skipped = read(tmp_path)
     # One file, once; the link beside it comes first by name.
     assert list(texts) == ["again.log"]
-    assert "the same as again.log" in skipped["z-run-3/rank-0.log"]
+    assert "the same file as again.log" in skipped["z-run-3/rank-0.log"]
     assert skipped["self"] == "it is a circular link"
     assert skipped["nowhere"] == "it is a broken link"
     assert "the same as z-run-3" in skipped["latest"]
@@ -102,11 +102,11 @@ def test_pipes_sockets_and_devices_are_not_opened(tmp_path):
         texts, skipped = read(tmp_path)
     assert texts == {}
     assert skipped == {
-        "device": "it is a device, no file",
-        "pipe": "it is a named pipe, no file",
-        "socket": "it is a socket, no file",
+        "device": "it is a device, not a file",
+        "pipe": "it is a named pipe, not a file",
+        "socket": "it is a socket, not a file",
     }
-    assert read(tmp_path / "pipe") == ({}, {"pipe": "it is a named pipe, no file"})
+    assert read(tmp_path / "pipe") == ({}, {"pipe": "it is a named pipe, not a file"})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -116,7 +116,7 @@ def test_what_may_not_be_read(tmp_path):
     (tmp_path / "secret.log").chmod(0o000)
     texts, skipped = read(tmp_path)
     assert texts == {}
-    assert skipped["closed"] == "this user may not read it"
+    assert skipped["closed"] == "this user has no permission to read it"
     assert "Permission denied" in skipped["secret.log"]
 
 
@@ -136,7 +136,7 @@ def test_names_of_any_bytes(tmp_path):
     [
         (pickle.dumps({"a": 1}), "pickle"),
         (struct.pack("<Q", 80) + b'{"weight":{"dtype":"F32"' + b" " * 56 + bytes(4000), "safetensors"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), "picture"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "image"),
         (b"\x7fELF\x02\x01" + bytes(100), "program"),
         (b"7z\xbc\xaf\x27\x1c" + bytes(100), "unpack it first"),
         (b"LPKSHHRH" + bytes(100), "journalctl"),
@@ -236,7 +236,7 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path):
     assert log.stream.read(1 << 20) == TEXT[10:20]
     assert log.stream.read(1 << 20) == b""
     assert next(logs, None) is None
-    assert [one.why for one in skipped] == ["it was cut to 20 bytes while it was read"]
+    assert [one.why for one in skipped] == ["it was truncated to 20 bytes while it was read"]
 
 
 def test_a_file_that_is_rotated_while_it_is_read(tmp_path):
@@ -267,7 +267,7 @@ def test_a_pipe_in_the_place_of_a_file(tmp_path):
     path.unlink()
     os.mkfifo(path)
     assert list(logs) == []
-    assert skipped[0].why == "it is no regular file any more"
+    assert skipped[0].why == "it is no longer a regular file"
 
 
 def test_holes_are_passed_over(tmp_path):

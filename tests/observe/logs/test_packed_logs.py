@@ -136,14 +136,14 @@ def test_a_zip_is_read_by_member(tmp_path):
         archive.writestr("c.bin", bytes(range(256)) * 20)
     texts, skipped = read(tmp_path)
     assert texts == {"logs.zip/../a.log": TEXT, "logs.zip/b.log.gz": b"inner\n"}
-    assert skipped == {"logs.zip/c.bin": "it is binary"}
+    assert skipped == {"logs.zip/c.bin": "it is a binary file"}
 
 
 def test_a_checkpoint_is_no_archive_of_logs(tmp_path):
     with zipfile.ZipFile(tmp_path / "step-100.pt", "w") as archive:
         archive.writestr("step-100/data.pkl", pickle.dumps({}))
         archive.writestr("step-100/data/0", bytes(1000))
-    assert read(tmp_path) == ({}, {"step-100.pt": "it is a checkpoint of PyTorch, no log"})
+    assert read(tmp_path) == ({}, {"step-100.pt": "it is a checkpoint of PyTorch, not a log"})
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_bombs_within_archives(tmp_path):
         nested = gzip.compress(nested)
     (tmp_path / "a.tar").unlink()
     (tmp_path / "nested").write_bytes(nested)
-    assert read(tmp_path, limits=SMALL) == ({}, {"nested": "it is packed more than 4 times over"})
+    assert read(tmp_path, limits=SMALL) == ({}, {"nested": "it is compressed or archived more than 4 times over"})
 
 
 def test_an_archive_of_too_many_members(tmp_path):

@@ -165,7 +165,7 @@ def test_the_last_attempt_counts(tmp_path):
     put(tmp_path / "attempt-2" / "w0", fr_rank_0=pickle.dumps(record(5), 2))
     scene = read_scene([tmp_path])
     assert [(one.rank, one.file) for one in scene.records] == [(0, "attempt-2/w0/fr_rank_0")]
-    assert "1 rank with records of earlier attempts only: left out" in said(scene)
+    assert "1 rank with records of earlier attempts only: ignored" in said(scene)
 
 
 def test_formats_that_differ_are_noted(tmp_path):

@@ -148,9 +148,9 @@ def test_a_rank_that_is_gone_and_one_that_is_no_python():
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         zombie, no_python = collect([Ask(0, ended.pid), Ask(1, other.pid)], WITHIN_S)
         other.kill()
-    assert (zombie.state, zombie.source, zombie.why_not) == ("Z", "", "the process is gone")
-    assert (no_python.source, no_python.why_not) == ("", "py-spy finds no Python in it that it knows")
-    assert one(ended.pid).why_not == "the process is gone"
+    assert (zombie.state, zombie.source, zombie.why_not) == ("Z", "", "the process has ended")
+    assert (no_python.source, no_python.why_not) == ("", "py-spy recognises no Python interpreter in it")
+    assert one(ended.pid).why_not == "the process has ended"
 
 
 def test_a_rank_that_goes_during_the_collection(python, tool):
@@ -158,7 +158,7 @@ def test_a_rank_that_goes_during_the_collection(python, tool):
     found = one(
         process.pid, tool=tool('kill -9 "$5"; while kill -0 "$5" && ! grep -q Z "/proc/$5/stat"; do :; done')
     )
-    assert found.why_not == "the process is gone"
+    assert found.why_not == "the process has ended"
 
 
 def test_faulthandler_answers_where_py_spy_does_not(python, tmp_path, tool):
@@ -188,8 +188,8 @@ def test_py_spy_is_missing(python, tmp_path):
     ("script", "says"),
     [
         ("echo 'Error: Failed to get stack traces' >&2; exit 1", "py-spy failed: Failed to get stack traces"),
-        ("exit 3", "py-spy failed: it said nothing"),
-        ("echo '[{'", "py-spy failed: it said nothing"),
+        ("exit 3", "py-spy failed: it printed nothing"),
+        ("echo '[{'", "py-spy failed: it printed nothing"),
         ("echo 'Permission denied (os error 13)' >&2", "forbidden"),
         ("echo 'Operation not permitted (os error 1)' >&2", "forbidden"),
     ],
@@ -204,7 +204,7 @@ def test_why_there_is_no_stack(python, tool, script, says):
 def test_a_process_of_another_user():
     program = "import os; from holdfast.observe.processes.pyspy import forbidden; os.setuid(65534); print(forbidden(1))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "the process belongs to user 0: run this as that user or as root\n"
+    assert done.stdout == "the process belongs to user 0: run this command as that user or as root\n"
 
 
 def test_a_tool_that_hangs_is_given_up_and_nothing_of_it_is_left(python, tool):
@@ -218,7 +218,7 @@ def test_a_tool_that_hangs_is_given_up_and_nothing_of_it_is_left(python, tool):
     while not collection.poll():
         continue
     (found,) = collection.result()
-    assert (found.threads, found.why_not) == ((), "py-spy did not finish in 3 s")
+    assert (found.threads, found.why_not) == ((), "py-spy did not finish within 3 s")
 
 
 def test_no_more_than_the_deadline_is_waited_for(python, tool):
@@ -230,7 +230,7 @@ def test_no_more_than_the_deadline_is_waited_for(python, tool):
     assert not collection.poll()
     now_s[0] = 1.0
     assert collection.poll()
-    assert {found.why_not for found in collection.result()} == {"there was no answer within 1 s"}
+    assert {found.why_not for found in collection.result()} == {"no stacks within 1 s"}
 
 
 def test_a_rank_that_a_killed_tool_has_left_stopped_goes_on(python, tool):
@@ -279,7 +279,7 @@ def test_sampling_of_a_process_that_is_gone():
     sampling.start()
     while not sampling.poll():
         continue
-    assert (sampling.frames, sampling.why_not) == ([], "the process is gone")
+    assert (sampling.frames, sampling.why_not) == ([], "the process has ended")
     sampling.close()
 
 
@@ -318,7 +318,7 @@ def test_a_rank_blocked_in_the_kernel_is_read_but_never_paused(python, tmp_path)
     found = one(process.pid, native=True)
     open(tmp_path / "pipe", "wb").close()
     assert (found.state, found.source, functions(found)) == ("D", "py-spy", ["spawn", "<module>"])
-    assert found.why_not == "no native frames: a thread of it is blocked in the kernel (state D)"
+    assert found.why_not == "no native frames: one of its threads is blocked in the kernel (state D)"
     assert found.wait_channel
     if os.geteuid() == 0:
         assert any("vfork" in frame or "clone" in frame for frame in found.kernel_frames)

@@ -60,7 +60,7 @@ def test_many_that_are_skipped_for_one_reason_are_told_together():
     lines = shown(nodes(*(outcome(f"gpu-{letter}", none) for letter in "abcdefgh")))
     assert lines[0] == "  skip gpu-a  there is no driver"
     assert [line.strip() for line in lines[1:3]] == ["+ gpu-b, gpu-c, gpu-d, gpu-e, gpu-f", "+ gpu-g, gpu-h"]
-    assert lines[-1] == "nothing could be determined, 8 skipped (1.2 s)"
+    assert lines[-1] == "no check gave a result, 8 skipped (1.2 s)"
 
 
 def test_of_many_devices_the_first_are_told_and_the_rest_counted():

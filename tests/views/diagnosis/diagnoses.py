@@ -115,7 +115,7 @@ UNKNOWN = Diagnosis(
     category="unknown",
     class_="unknown",
     confidence=0.3,
-    title=Words(en="the job failed, and nothing known explains it", zh="作业失败,现有知识无法解释原因"),
+    title=Words(en="the job failed, and nothing known explains it", zh="作业失败，现有知识无法解释原因"),
     explanation=Words(en="No known error was found.", zh="未发现已知的错误。"),
     advice=Words(en="Read these lines.", zh="请查看所列日志行。"),
     first_error=FirstError(file="out.log", line=None, text="quux failed with 7"),

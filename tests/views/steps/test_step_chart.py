@@ -161,7 +161,7 @@ def test_steps_in_words():
     assert steps_words(7, 9000) == "steps 7 to 9,000"
     assert steps_words(7, None) == "since step 7"
     assert steps_words(None, 9) == "to step 9"
-    assert steps_words(None, None) == "at steps that are not known"
+    assert steps_words(None, None) == "at unknown steps"
 
 
 # Ranks

@@ -1,7 +1,6 @@
-"""Keeps an index up to date with its journals.
+"""Keeps the index up to date with the journals: reads new entries, checks live jobs, deletes removed jobs.
 
-Reads new entries, checks the states of live jobs and deletes removed jobs. Call `turn` several times a second from
-one thread. Each turn has a time limit.
+To be called (`turn`) several times a second from one thread. Each turn has a time limit.
 """
 
 import os
@@ -40,7 +39,7 @@ CONTENT_KEY, FOLDERS_KEY = "content", "folders"
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Progress of the index: journals that are still unread, and the number of all jobs."""
+    """Progress of building the index: number of unread journals, and of all jobs."""
 
     waiting: int
     jobs: int
@@ -58,9 +57,9 @@ class _Known(NamedTuple):
 
 
 class Builder:
-    """Builds and updates the index.
+    """Builder of the index. `revision` increases with every change written.
 
-    `clock`: monotonic. `wall`: the clock of file times. `revision` increases with every change written.
+    `clock`: the monotonic clock. `wall`: the clock of file times.
     """
 
     def __init__(
@@ -73,7 +72,10 @@ class Builder:
         processes: int,
         fleet: Path | None = None,
     ) -> None:
-        """Creates a builder. `fleet`: the folder of the node book; None: no node rows. raises: IndexUnusable"""
+        """Creates a builder. `fleet`: folder of the node book; None means no node rows.
+
+        Raises IndexUnusable.
+        """
         self._database, self._places = database, places
         self._clock, self._wall = clock, wall
         self._writer = Writer(database, at_least=int(wall() * 1000))
@@ -109,7 +111,7 @@ class Builder:
 
     @property
     def is_idle(self) -> bool:
-        """True if the index contains everything found so far."""
+        """Returns True if the index contains everything found so far."""
         return not (
             self._due
             or self._urgent
@@ -119,9 +121,9 @@ class Builder:
         )
 
     def turn(self) -> bool:
-        """Runs one turn. Returns True if it wrote rows.
+        """Runs one turn of reading and writing. Returns True if it wrote rows.
 
-        raises: IndexUnusable; a later turn then writes what was read
+        Raises IndexUnusable; a later turn then writes what was read.
         """
         now_s = self._clock()
         seen = self._watch.look(now_s, self._wall())
@@ -139,11 +141,11 @@ class Builder:
 
     @property
     def trouble(self) -> str:
-        """Returns why something other than a journal could not be read; empty if nothing failed."""
+        """Returns why the node book could not be read; empty if it could."""
         return self._book.trouble if self._book is not None else ""
 
     def refresh(self, name: str) -> None:
-        """Schedules this job for the next turn. Called after an entry is added to its journal."""
+        """Schedules a job for the next turn, because an entry was added to its journal."""
         self._watch.wake(name)
 
     def close(self) -> None:
@@ -156,7 +158,7 @@ class Builder:
     # Scheduling -------------------------------------------------------------------------------------------
 
     def _settle_contents(self) -> None:
-        """Empties an index of other folders or of another content version."""
+        """Clears an index that was built from other folders or by another version."""
         facts = {CONTENT_KEY: str(CONTENT), FOLDERS_KEY: self._places.signature}
         found = self._database.facts()
         if found != facts:
@@ -165,7 +167,7 @@ class Builder:
             self._database.set_facts(facts)
 
     def _stamps(self) -> dict[str, str]:
-        """Returns the stamps of indexed journals. Leaves out live jobs, so that they are read at once."""
+        """Returns the stamps of indexed journals, without those of live jobs, which are thus read at once."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 select(SOURCES.c.job, SOURCES.c.stamp, JOBS.c.live).join(JOBS, JOBS.c.id == SOURCES.c.job)
@@ -178,7 +180,9 @@ class Builder:
             (self._urgent if name in self._known else self._due).append(name)
 
     def _newest_first(self, names: Sequence[str]) -> Sequence[str]:
-        """Sorts many jobs by the last change of their journals, because users look at the newest."""
+        """Sorts job names by the last change of their journals, newest first, because users look at the
+        newest.
+        """
         if len(names) < POOL_JOBS_MIN:
             return names
         found = [(name, self._watch.place_of(name)) for name in names]
@@ -186,7 +190,7 @@ class Builder:
         return sorted(times, key=lambda name: times[name], reverse=True)
 
     def _want_checks(self, now_s: float) -> None:
-        """Schedules a bounded number of state checks. Live jobs come before jobs on unreachable hosts."""
+        """Schedules a limited number of state checks. Live jobs come before jobs on unreachable hosts."""
         due = [name for name, at_s in self._check_s.items() if at_s <= now_s]
         if len(due) > CHECKS_MAX:
             due = sorted(due, key=lambda name: (self._is_unknown(name), self._check_s[name]))[:CHECKS_MAX]
@@ -209,7 +213,7 @@ class Builder:
             self._read_here(self._next(self._due), now_s)
 
     def _is_much(self) -> bool:
-        """True if the unread journals are too many or too long to read between two turns."""
+        """Returns True if the unread journals are too many or too long to be read between two turns."""
         if not self._processes:
             return False
         if len(self._due) >= POOL_JOBS_MIN:
@@ -275,7 +279,10 @@ class Builder:
             self._pool.put(batch)
 
     def _answered(self, answer: Answer, now_s: float) -> None:
-        """Handles an answer. Reads a batch here if its process died, so that the failing journal shows in its own row."""
+        """Stores the entries of a batch.
+
+        If its process died, reads the batch here, so that the failing journal is reported.
+        """
         if answer.failed:
             place = next(one for one in self._places.all if one.key == answer.batch.key)
             for name in answer.batch.names:
@@ -344,7 +351,10 @@ def _size_bytes(job: JobDir) -> int:
 
 
 def known_position(database: Database, name: str) -> Position | None:
-    """Returns the position up to which the job's journal was read; None if it is not indexed. raises: IndexUnusable"""
+    """Returns how far a job's journal was read into the index; None if the job is not indexed.
+
+    Raises IndexUnusable.
+    """
     with database.reading() as connection:
         row = connection.execute(select(SOURCES).where(SOURCES.c.job == name)).mappings().first()
     if row is None:

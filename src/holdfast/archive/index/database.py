@@ -1,7 +1,8 @@
-"""Opens the database of the index: SQLite in the state folder, or PostgreSQL by URL.
+"""Opens the database of the index: a SQLite file in the state folder, or PostgreSQL by URL.
 
-The database is built from journals, so a damaged file is deleted and rebuilt. A database of a later version, or one
-that cannot be opened, stays unchanged. Every error is raised as IndexUnusable: one line that names the remedy.
+The database is built from journals, so a damaged file is deleted and rebuilt. A database of a later version,
+or one that cannot be opened, stays unchanged. Every error is raised as IndexUnusable: one line that names the
+remedy.
 """
 
 import importlib
@@ -28,19 +29,22 @@ _MIGRATION_LOCK = text("SELECT pg_advisory_xact_lock(hashtext('holdfast-index-mi
 
 
 class IndexUnusable(Exception):
-    """The index cannot be opened, read or written now. The message is one line: what failed and what to do."""
+    """Error: the index cannot be opened, read or written now.
+
+    The message is one line: what failed and what to do.
+    """
 
 
 class NewerIndex(IndexUnusable):
-    """A later version of Holdfast created the database. It stays unchanged."""
+    """Error: a later version of Holdfast created the database. It stays unchanged."""
 
 
 class OlderIndex(IndexUnusable):
-    """The tables have an earlier version, and this process may not change them."""
+    """Error: the tables have an earlier version, and this process may not change them."""
 
 
 class Database:
-    """One database with the tables of the index. Thread-safe."""
+    """An open database with the tables of the index. Thread-safe."""
 
     def __init__(self, engine: Engine, path: Path | None, notes: list[str]) -> None:
         self.engine = engine
@@ -50,18 +54,18 @@ class Database:
 
     @property
     def name(self) -> str:
-        """The name of the database for messages, without its password."""
+        """Returns the name of the database for messages, without its password."""
         return str(self.path) if self.path is not None else self.engine.url.render_as_string()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Opens a connection for reading. raises: IndexUnusable"""
+        """Opens a connection for reading. Raises IndexUnusable."""
         with _translated(f"the index {self.name} cannot be read"), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Opens one write transaction. raises: IndexUnusable"""
+        """Opens a write transaction. Raises IndexUnusable."""
         options = {"holdfast_write": True}
         with (
             _translated(f"the index {self.name} cannot be written"),
@@ -70,22 +74,24 @@ class Database:
             yield connection
 
     def facts(self) -> dict[str, str]:
-        """Returns all facts by key. raises: IndexUnusable"""
+        """Returns all facts about the index (key -> value), such as its version. Raises IndexUnusable."""
         with self.reading() as connection:
             return {key: value for key, value in connection.execute(select(FACTS.c.key, FACTS.c.value))}
 
     def set_facts(self, facts: dict[str, str]) -> None:
-        """Stores facts by key. raises: IndexUnusable"""
+        """Stores facts about the index. Raises IndexUnusable."""
         with self.writing() as connection:
             connection.execute(FACTS.delete().where(FACTS.c.key.in_(list(facts))))
             connection.execute(insert(FACTS), [{"key": key, "value": facts[key]} for key in facts])
 
     def displaced(self) -> bool:
-        """True if the file at the path is not the open one: it was removed or replaced."""
+        """Returns True if the file at the path is no longer the open one, because it was removed or
+        replaced.
+        """
         return self.path is not None and _identity(self.path) != self._identity
 
     def size_bytes(self) -> int | None:
-        """Returns the size in bytes; None if unknown."""
+        """Returns the size of the database in bytes; None if unknown."""
         if self.path is None:
             with suppress(IndexUnusable), self.reading() as connection:
                 return int(
@@ -100,12 +106,10 @@ class Database:
 
 
 def open_database(url: str | Path, *, may_change: bool) -> Database:
-    """Opens the database and returns it.
+    """Opens the database and returns it. Raises IndexUnusable, NewerIndex or OlderIndex.
 
-    `url`: a path for SQLite, else an SQLAlchemy URL. `may_change`: create or migrate tables and rebuild a damaged
-    file.
-
-    raises: IndexUnusable, NewerIndex, OlderIndex
+    `url`: a path for SQLite, otherwise an SQLAlchemy URL. `may_change`: allows it to create or migrate
+    tables, and to rebuild a damaged file.
     """
     place = URL.create("sqlite", database=str(url)) if isinstance(url, Path) else _parsed(url)
     path = Path(place.database or "") if place.get_backend_name() == "sqlite" else None
@@ -125,7 +129,7 @@ def open_database(url: str | Path, *, may_change: bool) -> Database:
 
 
 class _DamagedIndex(Exception):
-    """The file is damaged or is not a database."""
+    """Error: the file is damaged or is no database."""
 
 
 def _opened(place: URL, path: Path | None, notes: list[str], *, may_change: bool) -> Database:
@@ -160,7 +164,12 @@ def _bring_up_to_date(database: Database, *, may_change: bool) -> None:
             "use the newer Holdfast, or choose another database with --database"
         )
     if not may_change:
-        raise OlderIndex(f"the index {database.name} has version {version or 'none'}, not {SCHEMA} yet")
+        raise OlderIndex(
+            (
+                f"the index {database.name} has version {version or 'none'}, and has not been migrated to "
+                f"{SCHEMA} yet"
+            )
+        )
     with database.writing() as connection:
         if database.path is None:  # two servers may start at once; the SQLite transaction admits only one
             connection.execute(_MIGRATION_LOCK)
@@ -254,14 +263,14 @@ def _translated(what: str) -> Iterator[None]:
 
 
 def _short(error: Exception) -> str:
-    """Returns the driver's message in one line."""
+    """Returns the database driver's message in one line."""
     inner = getattr(error, "orig", None) or error
     lines = str(inner).strip().splitlines() or [type(inner).__name__]
     return lines[0]
 
 
 def is_broken(error: IndexUnusable) -> bool:
-    """True if the file or the server connection failed and must be reopened."""
+    """Returns True if the file or the server connection failed and must be reopened."""
     cause = error.__cause__
     if not isinstance(cause, DBAPIError):
         return False

@@ -1,4 +1,4 @@
-"""Defines the index entry of one job: its rows, its journal position and its search text. Pure."""
+"""Defines the index entry of one job: its rows, its position in the journal, and its search text. Pure."""
 
 import base64
 import binascii
@@ -17,15 +17,16 @@ NODES_MAX = 20_000
 
 
 class BadCursor(ValueError):
-    """The cursor was not issued by this server."""
+    """Error: the cursor was not issued by this server."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
     """The position up to which a journal was read.
 
-    `device`, `inode`: of its file. `seq`, `chain`: of the last entry read. `stamp`: sizes and times of its files just
-    before the read. `trouble`: why it was not read to its end. `kept`: the replay state after entry `kept_seq`, from
-    which the next read continues; empty: the next read starts at the first entry.
+    `device`, `inode`: of the journal file. `seq`, `chain`: number and checksum of the last entry read.
+    `stamp`: sizes and times of its files just before the read. `trouble`: why it was not read to its end.
+    `kept`: state of the replay after entry `kept_seq`, from which the next read continues; if it is empty,
+    the next read starts at the first entry.
     """
 
     device: int = 0
@@ -40,7 +41,10 @@ class Position(Struct, frozen=True, kw_only=True):
 
 
 class JobEntry(Struct, frozen=True, kw_only=True):
-    """One job in the index. `live`: its state can change without a new entry. `nodes`: of all its attempts."""
+    """One job in the index. `live`: its state can change without a new entry.
+
+    `nodes`: nodes of all its attempts.
+    """
 
     row: JobRow
     position: Position
@@ -51,18 +55,18 @@ class JobEntry(Struct, frozen=True, kw_only=True):
 
 
 def searchable(texts: Iterable[str]) -> str:
-    """Joins and case-folds the texts for searches. Removes characters that databases reject."""
+    """Joins and case-folds texts for searches, without characters that databases reject."""
     pieces = (storable(text[:PIECE_CHARACTERS_MAX]).casefold() for text in texts if text)
     return "\n".join(dict.fromkeys(pieces))[:SEARCH_CHARACTERS_MAX]
 
 
 def search_terms(search: str) -> list[str]:
-    """Returns the folded terms of a search. A job matches if its text contains all of them."""
+    """Returns the case-folded terms of a search. A job matches if its text contains all of them."""
     return searchable([search]).split()[:TERMS_MAX]
 
 
 def storable(text: str) -> str:
-    """Removes what PostgreSQL rejects: zero bytes and lone surrogates."""
+    """Removes what PostgreSQL rejects in a text: zero bytes and lone surrogates."""
     if text.isascii() and "\0" not in text:
         return text
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
@@ -73,7 +77,7 @@ def cursor_of(*place: float | int | str) -> str:
 
 
 def place_of(cursor: str, number: type[float] | type[int]) -> tuple[float, str]:
-    """Returns the sort value and the name in a cursor. raises: BadCursor"""
+    """Returns the sort value and the name in a cursor. Raises BadCursor."""
     try:
         packed = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         at, name = msgspec.json.decode(packed, type=tuple[number, str])  # type: ignore[valid-type]

@@ -1,4 +1,6 @@
-"""Allows one server at a time to write an index; other servers read it and follow its changes."""
+"""Provides a lock that allows one server at a time to write an index; other servers read it and follow its
+changes.
+"""
 
 import fcntl
 import os
@@ -16,16 +18,16 @@ _CLASS = 0x686F6C64  # namespace of the advisory locks in PostgreSQL: "hold"
 
 
 class WriterLock:
-    """A lock that is held until `release` or the end of the process."""
+    """The lock of the writing server. It is held until `release` or the end of the process."""
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
         self._connection: Connection | None = None
 
     def take_file(self, folder: Path) -> bool:
-        """Acquires the file lock. Returns False if another process holds it.
+        """Acquires the file lock. Returns False if another process holds it. Raises IndexUnusable.
 
-        Also returns True on a disk without lock support. raises: IndexUnusable
+        Returns True on a disk without support for locks.
         """
         if self._descriptor is not None:
             return True
@@ -48,7 +50,10 @@ class WriterLock:
         return True
 
     def take_in(self, database: Database) -> bool:
-        """Acquires an advisory lock in PostgreSQL, for all servers of this database. raises: SQLAlchemyError"""
+        """Acquires an advisory lock in PostgreSQL, valid for all servers of this database.
+
+        Raises SQLAlchemyError.
+        """
         if self._connection is not None:
             return self.is_held()
         connection = database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -67,7 +72,7 @@ class WriterLock:
         return True
 
     def is_held(self) -> bool:
-        """True if the lock is held. PostgreSQL releases a lock when its connection is lost."""
+        """Returns True if the lock is held. PostgreSQL releases a lock when its connection is lost."""
         if self._connection is None:
             return self._descriptor is not None
         try:

@@ -14,7 +14,7 @@ FOLDER = Path(migrations.__file__).parent
 
 
 def migrate(connection: Connection) -> None:
-    """Runs the migration within the caller's transaction. raises: SQLAlchemyError"""
+    """Migrates the tables within the caller's transaction. Raises SQLAlchemyError."""
     script = scripts()
 
     def steps(revision: object, context: object) -> object:

@@ -1,4 +1,4 @@
-"""Rebuilds the node rows whenever the node book changes."""
+"""Rebuilds the node rows of the index whenever the node book changes."""
 
 import os
 from collections.abc import Callable
@@ -22,10 +22,9 @@ BUSY_S = 1.0
 
 
 class BookWatch:
-    """Watches the node book.
+    """Watcher of the node book. A thread reads the book, because scoring a large fleet takes seconds.
 
-    `rows` returns at once: a thread reads the book, because scoring a large fleet takes seconds. `trouble`: why the
-    book could not be read; empty if it could.
+    `trouble`: why the book could not be read; empty if it could.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], wall: Callable[[], float]) -> None:
@@ -38,7 +37,7 @@ class BookWatch:
         self.trouble = ""
 
     def rows(self) -> list[NodeRow] | None:
-        """Returns the rows in list order if the book has changed, else None."""
+        """Returns the node rows in list order if the book has changed, otherwise None. Never blocks."""
         now_s = self._clock()
         if self._reading is not None:
             return self._read(self._reading, now_s) if self._reading.done() else None
@@ -55,7 +54,7 @@ class BookWatch:
         self._thread.shutdown()
 
     def _timed_rows(self) -> list[NodeRow]:
-        """In the thread, which alone sees how long it takes. raises: NodeBookUnusable"""
+        """Reads the rows in the thread, and measures how long it takes. Raises NodeBookUnusable."""
         began_s = self._clock()
         try:
             return _read_rows(self._folder, self._wall())
@@ -75,7 +74,7 @@ class BookWatch:
 
 
 def _read_rows(folder: Path, now_s: float) -> list[NodeRow]:
-    """Reads the node book and returns its rows. raises: NodeBookUnusable"""
+    """Reads the node book and returns its rows. Raises NodeBookUnusable."""
     book = NodeBook(folder, read_only=True, busy_s=BUSY_S)
     try:
         return _rows(book, now_s)
@@ -84,7 +83,7 @@ def _read_rows(folder: Path, now_s: float) -> list[NodeRow]:
 
 
 def _rows(book: NodeBook, now_s: float) -> list[NodeRow]:
-    """Returns the rows of a node book. raises: NodeBookUnusable"""
+    """Returns the rows of an open node book. Raises NodeBookUnusable."""
     since_s = now_s - WINDOW_DAYS * DAY_S
     lines, isolated = book.lines(), book.isolated()
     judged = judge(observed(lines, book.attempts(since_s), since_s=since_s))
@@ -108,7 +107,7 @@ def _row(listed: ListedNode, isolation: Isolation | None, score: Score | None) -
 
 
 def _numbers(score: Score) -> dict[str, float]:
-    """Returns the inputs of the score and its terms. The terms sum to the log odds."""
+    """Returns the inputs of a lemon score and its terms, which add up to the log odds."""
     counts = {
         "days": round(score.days, 2),
         "attributed": float(score.attributed),

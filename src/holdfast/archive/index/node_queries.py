@@ -1,4 +1,4 @@
-"""Queries the index for nodes: the list of nodes and the history of one node."""
+"""Queries the index for nodes: the list of nodes, and the jobs and incidents of one node."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,8 @@ def nodes_page(
 ) -> NodesPage:
     """Returns a page of nodes: isolated nodes first, then by lemon score, then by last entry.
 
-    `isolated` None: all nodes. `jobs` of a row: jobs that run on the node now. raises: BadCursor, IndexUnusable
+    `isolated`: None means all nodes. The `jobs` of a row run on the node now. Raises BadCursor and
+    IndexUnusable.
     """
     limit = min(max(1, limit), LIMIT_MAX)
     with database.reading() as connection:
@@ -51,7 +52,7 @@ def nodes_page(
 
 
 def node_row(database: Database, node: str) -> NodeRow | None:
-    """Returns the row of a node, as the list has it; None if the index does not contain it. raises: IndexUnusable"""
+    """Returns the row of a node; None if the index does not contain it. Raises IndexUnusable."""
     with database.reading() as connection:
         row = connection.execute(select(NODES.c.row).where(NODES.c.node == storable(node))).scalar()
         known = NodeRow(node=node) if row is None else _NODE.decode(row)
@@ -60,7 +61,7 @@ def node_row(database: Database, node: str) -> NodeRow | None:
 
 
 def node_jobs(database: Database, node: str) -> tuple[str, ...]:
-    """Returns jobs that had an attempt on the node, the newest first. raises: IndexUnusable"""
+    """Returns the jobs that had an attempt on the node, newest first. Raises IndexUnusable."""
     with database.reading() as connection:
         found = connection.execute(
             select(JOBS.c.id)
@@ -73,7 +74,7 @@ def node_jobs(database: Database, node: str) -> tuple[str, ...]:
 
 
 def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRow], ...]:
-    """Returns (job, incident) pairs whose verdicts name the node, the newest first. raises: IndexUnusable"""
+    """Returns (job, incident) pairs whose verdicts name the node, newest first. Raises IndexUnusable."""
     with database.reading() as connection:
         found = connection.execute(
             select(INCIDENTS.c.job, INCIDENTS.c.row)
@@ -89,7 +90,9 @@ def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRo
 
 
 def _with_news(connection: Connection, rows: Sequence[NodeRow]) -> tuple[NodeRow, ...]:
-    """Adds data from journals: the number of incidents that name the node, and the live jobs on it."""
+    """Adds data from journals to node rows: the number of incidents that name the node, and the live jobs
+    on it.
+    """
     names = [storable(row.node) for row in rows]
     counted = connection.execute(
         select(INCIDENT_NODES.c.node, func.count())

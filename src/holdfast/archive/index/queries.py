@@ -1,6 +1,6 @@
-"""Queries the index: lists of jobs, groups of equal causes, similar incidents, changes.
+"""Queries the index: lists of jobs, groups of jobs with equal causes, similar incidents, changes.
 
-Both databases run the same statements. Searches match substrings of folded text, which both compare byte by byte.
+Both databases run the same statements. Searches match substrings of case-folded text, compared byte by byte.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,9 +42,9 @@ _INCIDENT = msgspec.json.Decoder(IncidentRow)
 
 
 class JobsWanted(Struct, frozen=True, kw_only=True):
-    """The filters of a list of jobs; all must match.
+    """Filters of a list of jobs; a job must match all of them.
 
-    `since_s`: last seen at this time or later. `grouped`: also return groups of equal causes.
+    `since_s`: last seen at this time or later. `grouped`: also return groups of jobs with equal causes.
     """
 
     states: tuple[str, ...] = ()
@@ -59,9 +59,9 @@ class JobsWanted(Struct, frozen=True, kw_only=True):
 
 
 def jobs_page(database: Database, wanted: JobsWanted, now_s: float) -> JobsPage:
-    """Returns a page of jobs, the newest first.
+    """Returns a page of jobs, newest first. Raises BadCursor and IndexUnusable.
 
-    `states` counts the jobs that match all other filters. raises: BadCursor, IndexUnusable
+    The result's `states` counts, for each state, the jobs that match all other filters.
     """
     limit = min(max(1, wanted.limit), LIMIT_MAX)
     with database.reading() as connection:
@@ -92,7 +92,7 @@ def jobs_page(database: Database, wanted: JobsWanted, now_s: float) -> JobsPage:
 
 
 def job_row(database: Database, name: str) -> JobRow | None:
-    """Returns the row of a job; None if it is not indexed. raises: IndexUnusable"""
+    """Returns the row of a job; None if it is not indexed. Raises IndexUnusable."""
     with database.reading() as connection:
         return _documents(connection, [storable(name)]).get(name)
 
@@ -100,7 +100,10 @@ def job_row(database: Database, name: str) -> JobRow | None:
 def similar_incidents(
     database: Database, cause: str, job: str, number: int, limit: int = 10
 ) -> tuple[Similar, ...]:
-    """Returns incidents of the same cause in other jobs and earlier in this job, the newest first. raises: IndexUnusable"""
+    """Returns incidents with the same cause in other jobs and earlier in this job, newest first.
+
+    Raises IndexUnusable.
+    """
     if not cause:
         return ()
     with database.reading() as connection:
@@ -121,7 +124,7 @@ def similar_incidents(
 
 
 def last_revision(database: Database) -> int:
-    """Returns the revision of the last change. raises: IndexUnusable"""
+    """Returns the revision number of the last change in the index. Raises IndexUnusable."""
     with database.reading() as connection:
         found = [
             connection.execute(select(func.max(table.c.revision))).scalar() or 0
@@ -131,9 +134,9 @@ def last_revision(database: Database) -> int:
 
 
 def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -> list[tuple[int, Change]]:
-    """Returns the changes after a revision, the oldest first.
+    """Returns the changes after a revision, oldest first. Raises IndexUnusable.
 
-    Each job and incident occurs once, in its current state. raises: IndexUnusable
+    Each job and incident occurs once, in its current state.
     """
     found = list[tuple[int, Change]]()
     with database.reading() as connection:
@@ -172,13 +175,15 @@ def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -
 
 
 def contains(connection: Connection, column: ColumnElement[str], text: str) -> ColumnElement[bool]:
-    """Returns a condition: the column contains the text, byte by byte. LIKE would fold case on one database only."""
+    """Returns the SQL condition that a column contains a text, byte by byte; LIKE would ignore case in
+    SQLite only.
+    """
     position = func.strpos if connection.dialect.name == "postgresql" else func.instr
     return position(column, text) > 0
 
 
 def _filters(connection: Connection, wanted: JobsWanted) -> list[ColumnElement[bool]]:
-    """Returns the conditions of all filters except the states and the cursor."""
+    """Returns the SQL conditions of all filters except states and cursor."""
     found: list[ColumnElement[bool]] = []
     if wanted.category:
         found.append(JOBS.c.category == storable(wanted.category))
@@ -205,7 +210,7 @@ def _after(cursor: str) -> list[ColumnElement[bool]]:
 
 
 def _counted(connection: Connection, filters: Sequence[ColumnElement[bool]]) -> Sequence[Row[Any]]:
-    """Returns per state and cause: the number of jobs and the times of the oldest and the newest."""
+    """Returns for each state and cause the number of jobs, and the times of the oldest and the newest."""
     at_s = func.coalesce(JOBS.c.ended_at_s, JOBS.c.seen_at_s, JOBS.c.sort_s)
     return connection.execute(
         select(
@@ -223,7 +228,7 @@ def _counted(connection: Connection, filters: Sequence[ColumnElement[bool]]) -> 
 def _groups(
     connection: Connection, counted: Sequence[Row[Any]], filters: Sequence[ColumnElement[bool]]
 ) -> tuple[CauseGroup, ...]:
-    """Returns causes that several jobs share, the most recent first."""
+    """Returns causes that several jobs share, most recent first."""
     sums = dict[str, tuple[int, float, float]]()
     for one in counted:
         if one.cause:

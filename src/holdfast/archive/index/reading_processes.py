@@ -1,4 +1,4 @@
-"""Reads many journals at once in separate processes, because one process cannot use two cores.
+"""Reads many journals at once in separate processes, because one Python process cannot use two cores.
 
 A reading process ends when its standard input closes, so it never outlives the server.
 """
@@ -29,7 +29,7 @@ _LENGTH_BYTES = 8
 
 
 class Batch(Struct, frozen=True):
-    """Journals to read: names of jobs in one state folder. `number`: of the batch."""
+    """A batch of journals to read: names of jobs in one state folder. `number`: identifies the batch."""
 
     number: int
     root: str
@@ -39,7 +39,7 @@ class Batch(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The result of a batch. `failed`: its process died without returning entries."""
+    """The result of a batch. `failed`: its process died without a result."""
 
     batch: Batch
     entries: tuple[JobEntry, ...] = ()
@@ -51,7 +51,7 @@ _BATCH = msgspec.json.Decoder(Batch)
 
 
 class ReadingProcesses:
-    """The pool of reading processes. `put` queues a batch; `answers` returns finished ones. Neither blocks."""
+    """A pool of reading processes. `put` queues a batch; `answers` returns finished ones. Neither blocks."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -138,7 +138,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def read_entries(batch: Batch, processes: ProcessTable) -> tuple[JobEntry, ...]:
-    """Returns the entries of the batch. Leaves out jobs without a journal."""
+    """Reads the journals of a batch, and returns their index entries. Leaves out jobs without a journal."""
     place = Place(root=Path(batch.root), key=batch.key, source=batch.source)
     found = list[JobEntry]()
     for name in batch.names:
@@ -150,9 +150,9 @@ def read_entries(batch: Batch, processes: ProcessTable) -> tuple[JobEntry, ...]:
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Serves requests until the input closes.
+    """Reads batches from `requests` and writes their results until the input closes.
 
-    A request is one line of JSON; an answer is a length and a MessagePack value.
+    A request is one line of JSON; a result is a length and a MessagePack value.
     """
     processes = ProcessTable(keep_s=PROCESSES_S)
     for line in requests:
@@ -162,9 +162,9 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def batches(jobs: Sequence[tuple[Place, str, int]], bytes_max: int, jobs_max: int, first: int) -> list[Batch]:
-    """Splits jobs into batches, in order. Each batch holds jobs of one state folder.
+    """Splits jobs into batches, in order. Each batch has jobs of one state folder.
 
-    `jobs`: place, name and size of the journal in bytes.
+    `jobs`: tuples of place, name, and size of the journal in bytes.
     """
     found, names, size = list[Batch](), list[str](), 0
     for number, (place, name, job_bytes) in enumerate(jobs):

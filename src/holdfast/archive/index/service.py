@@ -1,7 +1,7 @@
 """Runs the index of a server in a thread: opens the database, updates it and reports changes.
 
-Journals are the source of truth. If the database cannot be used, the service builds a temporary index of the same
-journals, `trouble` states the reason, and the service retries the database periodically.
+Journals are the source of truth. If the database cannot be used, the service builds a temporary index from
+the same journals, `trouble` states the reason, and it retries the database periodically.
 """
 
 import shutil
@@ -40,8 +40,8 @@ LOOK_AT_FILE_S = 2.0
 class IndexState(Struct, frozen=True, kw_only=True):
     """The state of the index.
 
-    `trouble`: what is wrong with the index and what to do; empty if nothing is. `is_writer`: True if this server
-    writes the index. `progress`: None if another server writes it.
+    `trouble`: what is wrong with the index and what to do; empty if nothing is. `is_writer`: True if this
+    server writes the index. `progress`: None if another server writes it.
     """
 
     name: str = ""
@@ -63,9 +63,9 @@ class IndexService:
         wall: Callable[[], float] = time.time,
         processes: int = 2,
     ) -> None:
-        """Creates the service.
+        """Creates the service. `fleet`: folder of the node book.
 
-        `url`: of the database; empty: a file in the first state folder. `fleet`: the folder of the node book.
+        `url`: URL of the database; empty means a file in the first state folder.
         """
         self.places = places
         self._url: str | Path = url or places.all[0].root / FILE
@@ -90,7 +90,7 @@ class IndexService:
 
     @property
     def database(self) -> Database:
-        """Returns the open database. raises: IndexUnusable, if none is open"""
+        """Returns the open database. Raises IndexUnusable if none is open."""
         database = self._database
         if database is None:
             raise IndexUnusable(self._trouble or "the index is not open yet: try again in a few seconds")
@@ -111,9 +111,9 @@ class IndexService:
         )
 
     def changes(self) -> Sequence[Change]:
-        """Returns changes since the last call.
+        """Returns the changes since the last call.
 
-        If too many changes piled up, returns a single reset: read the documents again.
+        If too many have accumulated, returns a single reset, after which clients read all documents again.
         """
         found = list[Change]()
         while self._changes:
@@ -121,7 +121,7 @@ class IndexService:
         return found
 
     def refresh(self, name: str) -> None:
-        """Reads this job now. Called after an entry is added to its journal."""
+        """Requests that a job is read now, because an entry was added to its journal."""
         self._refreshed.append(name)
         self._wake.set()
 
@@ -137,7 +137,7 @@ class IndexService:
         self._close()
 
     def wait(self, done: Callable[["IndexService"], bool], within_s: float) -> bool:
-        """Waits until `done` is true, checked after each turn. Returns False on timeout."""
+        """Waits until `done` returns True, tested after each turn. Returns False at the timeout."""
         until_s = time.monotonic() + within_s
         with self._turned:
             while not done(self):
@@ -149,7 +149,7 @@ class IndexService:
 
     @property
     def is_current(self) -> bool:
-        """True if the index contains everything found in the folders."""
+        """Returns True if the index contains everything found in the folders."""
         builder = self._builder
         return self._turns > 0 and (builder.is_idle if builder is not None else self._database is not None)
 
@@ -206,7 +206,10 @@ class IndexService:
                 return
 
     def _look_after(self, database: Database) -> None:
-        """Checks that the open database is still in place, and which server writes it. raises: IndexUnusable"""
+        """Checks that the open database is still in place, and which server writes it.
+
+        Raises IndexUnusable.
+        """
         if database.displaced():
             raise IndexUnusable(
                 f"the index {database.name} was removed; Holdfast rebuilds it from the journals"
@@ -220,7 +223,7 @@ class IndexService:
     # Opening ----------------------------------------------------------------------------------------------
 
     def _open(self, now_s: float) -> None:
-        """Opens the database, or a temporary one. raises: IndexUnusable, SQLAlchemyError, OSError"""
+        """Opens the database, or a temporary one. Raises IndexUnusable, SQLAlchemyError and OSError."""
         may_change = self._lock.take_file(self._url.parent) if isinstance(self._url, Path) else True
         try:
             database = open_database(self._url, may_change=may_change)
@@ -295,7 +298,7 @@ class IndexService:
         self._adopt(database)
 
     def _try_the_right_one(self, now_s: float) -> None:
-        """Returns to the configured database once it can be opened."""
+        """Returns from the temporary to the configured database once that can be opened."""
         self._next_own_try_s = now_s + TRY_OWN_AGAIN_S
         try:
             may_change = self._lock.take_file(self._url.parent) if isinstance(self._url, Path) else True

@@ -1,7 +1,7 @@
-"""Defines the tables of the index. All their data comes from journals and node books.
+"""Defines the database tables of the index. All their data comes from journals and node books.
 
-Documents are stored as JSON bytes; the other columns serve filters and sorting. Text compares byte by byte (collation
-"C"), so that both databases sort and search alike.
+Documents are stored as JSON bytes; the other columns serve filters and sorting. Text compares byte by byte
+(collation "C"), so that both databases sort and search alike.
 """
 
 from sqlalchemy import (

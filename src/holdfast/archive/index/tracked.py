@@ -1,4 +1,4 @@
-"""Follows the journal of one job: reads new entries and builds the job's rows from all entries."""
+"""Reads the journal of one job for the index, and builds the job's rows from all its entries."""
 
 import os
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _POLICY = msgspec.json.Decoder(Policy)
 
 
 class KeptReplay(Struct, frozen=True):
-    """A stored replay. `policy`: the bytes in the journal."""
+    """The stored state of a replay. `policy`: the policy's bytes in the journal."""
 
     policy: bytes
     story: KeptStory
@@ -45,12 +45,15 @@ _KEPT = msgspec.msgpack.Decoder(KeptReplay)
 
 
 class Tracked:
-    """One job in the index. `entry` uses the current files and the journal as of the last `read`."""
+    """A job of the index with its journal.
+
+    `entry` uses the current files, and the journal as of the last `read`.
+    """
 
     def __init__(
         self, place: Place, job: JobDir, wall: Callable[[], float], known: Position | None = None
     ) -> None:
-        """Creates a tracker. `known`: the position at which an earlier one stopped."""
+        """Creates a reader of the job's journal. `known`: the position at which an earlier reader stopped."""
         self.place, self.job = place, job
         self.id = place.id_of(job.name)
         self.trouble = ""  # why the journal could not be read to its end
@@ -80,11 +83,14 @@ class Tracked:
 
     @property
     def has_journal(self) -> bool:
-        """False if the job has no journal, and so no row."""
+        """Returns False if the job has no journal, and so no row."""
         return self._stamp != NO_JOURNAL
 
     def entry(self, processes: ProcessTable | None = None) -> JobEntry:
-        """Returns the entry of the job. `processes`: a recent process table; None: read it now."""
+        """Returns the index entry of the job.
+
+        `processes`: a recent table of processes; None means to read it now.
+        """
         summary = self._replay.story.summary()
         seen = self._seen(summary, processes)
         row = job_row(summary, seen) if self._tail.seq else _unreadable(seen, self.trouble)
@@ -109,7 +115,7 @@ class Tracked:
         )
 
     def _read(self, reader: Reader) -> int:
-        """Reads new entries and returns their number. raises: JournalUnusable"""
+        """Reads new entries and returns their number. Raises JournalUnusable."""
         identity, meta = _identity(reader.path), reader.all_meta()
         policy = meta.get("policy", b"")
         if identity != self._identity or policy != self._policy or not reader.holds(self._tail):
@@ -178,7 +184,7 @@ def _unreadable(seen: Seen, trouble: str) -> JobRow:
 
 
 def _nodes(summary: Summary) -> tuple[str, ...]:
-    """Returns the nodes of all attempts, the newest first."""
+    """Returns the nodes of all attempts, newest first."""
     found = dict.fromkeys(summary.nodes.values())
     for attempt in reversed(summary.attempts):
         found.update(dict.fromkeys(attempt.nodes.values()))
@@ -186,7 +192,7 @@ def _nodes(summary: Summary) -> tuple[str, ...]:
 
 
 def _searched(row: JobRow, summary: Summary) -> list[str]:
-    """Returns the search texts, the most searched first, because long texts are cut."""
+    """Returns the texts to search in, the most important first, because the total length is limited."""
     verdicts = [one.verdict for one in reversed(summary.incidents) if one.verdict is not None]
     firsts = [one.first_error.text for one in verdicts[:FIRST_ERRORS_MAX] if one.first_error is not None]
     words, labels = row.sentence.text, [f"{key}={value}" for key, value in row.labels.items()]
@@ -204,9 +210,10 @@ def _searched(row: JobRow, summary: Summary) -> list[str]:
 
 
 def stamp(job: JobDir) -> str:
-    """Returns a stamp that changes with the journal: inode, size and time of its file and its log.
+    """Returns a text that changes with the journal: inode, size and time of its file and its write-ahead log.
 
-    Empty if there is no journal. An empty log counts as no log, because a concurrent reader can create one.
+    Empty if there is no journal. An empty write-ahead log counts as none, because a concurrent reader may
+    create one.
     """
     path = os.fspath(job.journal_path)
     main = _stat(path)
@@ -230,7 +237,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any], raw: bytes | None) -> Any:
-    """Returns the decoded value. None if another version wrote it in another format."""
+    """Returns a decoded value; None if another version wrote it in another format."""
     try:
         return decoder.decode(raw) if raw is not None else None
     except msgspec.MsgspecError:

@@ -1,6 +1,7 @@
 """Detects new, changed and removed jobs by sizes and times of files, which also works on network disks.
 
-Checks active jobs each time and inactive jobs (ended or dead) in turns, so that 10,000 inactive jobs cost little.
+It checks active jobs each time and inactive ones (ended or dead) in turns, so that 10,000 inactive jobs cost
+little.
 """
 
 import os
@@ -22,7 +23,7 @@ NEW_S = 60.0  # a folder without a journal counts as active for this long
 
 
 class Seen(Struct, frozen=True):
-    """The result of a check.
+    """The result of one check of the folders.
 
     `due`: jobs whose journals changed; each occurs once until it is read. `gone`: removed jobs.
     """
@@ -32,6 +33,8 @@ class Seen(Struct, frozen=True):
 
 
 class _Watched:
+    """A job of which file sizes and times are checked."""
+
     __slots__ = ("awake", "id", "is_due", "job", "place", "since_s", "stamp")
 
     def __init__(self, place: Place, job: JobDir, stamp: str, now_s: float) -> None:
@@ -43,7 +46,7 @@ class _Watched:
 
 
 class _Listing:
-    """The names in one state folder."""
+    """The names of the jobs in one state folder."""
 
     def __init__(self, place: Place, places: Places) -> None:
         self.place, self._places = place, places
@@ -51,7 +54,7 @@ class _Listing:
         self._mtime_ns, self._read_s = -1, -LIST_AGAIN_S
 
     def names(self, now_s: float, wall_s: float) -> list[str] | None:
-        """Returns the names; None if unchanged.
+        """Returns the names; None if they have not changed.
 
         An unreadable folder counts as unchanged, a missing one as empty.
         """
@@ -81,7 +84,7 @@ class _Listing:
 
 
 class Watch:
-    """Watches state folders. Not thread-safe. `known`: stamps of indexed jobs."""
+    """Watcher of state folders. `known`: stamps of indexed jobs. Not thread-safe."""
 
     def __init__(self, places: Places, known: dict[str, str]) -> None:
         self._known = known
@@ -93,7 +96,10 @@ class Watch:
         self._swept_s: float | None = None
 
     def look(self, now_s: float, wall_s: float) -> Seen:
-        """Checks the folders. `now_s`: monotonic. `wall_s`: the clock of file times."""
+        """Checks the folders and returns what changed. `now_s`: the monotonic clock.
+
+        `wall_s`: the clock of file times.
+        """
         self._find_places()
         gone = [name for listing in self._listings for name in self._list(listing, now_s, wall_s)]
         due = [one.id for one in self._looked_at(now_s) if self._has_changed(one, now_s)]
@@ -103,12 +109,15 @@ class Watch:
         return Seen(tuple(dict.fromkeys(due)), tuple(dict.fromkeys(gone)))
 
     def place_of(self, name: str) -> tuple[Place, JobDir] | None:
-        """Returns the place and the folder of a job; None if it is gone."""
+        """Returns the state folder and the job folder of a job; None if it is gone."""
         one = self._jobs.get(name)
         return (one.place, one.job) if one is not None else None
 
     def was_read(self, name: str, stamp: str, *, awake: bool) -> None:
-        """Records that the journal was read with this stamp. `NO_JOURNAL`: the next check returns the job again."""
+        """Records that a journal was read with this stamp.
+
+        With `NO_JOURNAL`, the next check returns the job again.
+        """
         one = self._jobs.get(name)
         if one is None:
             return
@@ -118,7 +127,7 @@ class Watch:
         one.awake = awake
 
     def wake(self, name: str) -> None:
-        """Checks this job in the next turn."""
+        """Marks a job so that the next turn checks it."""
         one = self._jobs.get(name)
         if one is not None:
             one.awake, one.is_due = True, False
@@ -151,7 +160,7 @@ class Watch:
         return gone
 
     def _looked_at(self, now_s: float) -> Iterable[_Watched]:
-        """Returns all active jobs, and as many inactive ones as the time since the last check requires."""
+        """Yields all active jobs, and as many inactive ones as the time since the last check requires."""
         yield from [one for one in self._jobs.values() if one.awake and not one.is_due]
         passed_s = SWEEP_S if self._swept_s is None else now_s - self._swept_s
         share = min(1.0, max(0.0, passed_s / SWEEP_S))

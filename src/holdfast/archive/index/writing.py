@@ -1,4 +1,7 @@
-"""Writes job entries and node rows into the index. One writer at a time: the caller holds the index's lock."""
+"""Writes job entries and node rows into the index.
+
+One writer at a time: the caller holds the index's lock.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -39,12 +42,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Writer:
-    """Writes the index. `revision`: of the last change; it increases by one per row, above all revisions ever written."""
+    """Writer of the index.
+
+    `revision`: number of the last change; it increases by one for each row, above all revisions ever written.
+    """
 
     def __init__(self, database: Database, at_least: int) -> None:
-        """Creates a writer.
+        """Creates a writer. Raises IndexUnusable.
 
-        `at_least`: a revision above those of a lost index, such as the time in ms. raises: IndexUnusable
+        `at_least`: a revision above those of a lost index, such as the time in milliseconds.
         """
         self._database = database
         with database.reading() as connection:
@@ -56,7 +62,7 @@ class Writer:
         self._written: OrderedDict[str, _Parts] = OrderedDict()
 
     def put(self, entries: Sequence[JobEntry]) -> None:
-        """Replaces the entries of these jobs in one transaction. raises: IndexUnusable"""
+        """Replaces the entries of these jobs in one transaction. Raises IndexUnusable."""
         revision = self.revision
         try:
             with self._database.writing() as connection:
@@ -68,7 +74,7 @@ class Writer:
             raise
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Removes jobs. raises: IndexUnusable"""
+        """Removes jobs from the index. Raises IndexUnusable."""
         if not ids:
             return
         with self._database.writing() as connection:
@@ -86,14 +92,14 @@ class Writer:
             self._written.pop(name, None)
 
     def clear(self) -> None:
-        """Deletes all rows except those that list removed jobs. raises: IndexUnusable"""
+        """Deletes all rows except those that list removed jobs. Raises IndexUnusable."""
         with self._database.writing() as connection:
             for table in (*OF_A_JOB, JOBS, JOB_DOCUMENTS, NODES):
                 connection.execute(delete(table))
         self._written.clear()
 
     def put_nodes(self, rows: Sequence[NodeRow]) -> None:
-        """Replaces all node rows. `rows` are in list order. raises: IndexUnusable"""
+        """Replaces all node rows. `rows` are in list order. Raises IndexUnusable."""
         with self._database.writing() as connection:
             connection.execute(delete(NODES))
             if rows:

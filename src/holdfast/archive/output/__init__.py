@@ -1,1 +1,1 @@
-"""Reads pages of a job's output from files of any size, by place, time, rank and pattern."""
+"""Reads pages of a job's output from files of any size: by position, time, rank and pattern."""

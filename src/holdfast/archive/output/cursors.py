@@ -1,4 +1,7 @@
-"""Encodes and decodes cursors: the offsets in several files at which a page ends and the next begins. Pure."""
+"""Encodes and decodes cursors: the offsets in several files at which a page ends and the next begins.
+
+Pure.
+"""
 
 import base64
 import binascii
@@ -10,7 +13,7 @@ CURSOR_CHARS_MAX = 16_384
 
 
 class BadCursor(ValueError):
-    """The text is not a valid cursor. The message states why."""
+    """Error: the text is not a valid cursor. The message says why."""
 
 
 class Places(Struct, frozen=True, array_like=True):
@@ -24,7 +27,7 @@ def written(places: dict[str, int]) -> str:
 
 
 def read(cursor: str) -> dict[str, int]:
-    """Returns the offsets in a cursor. raises: BadCursor"""
+    """Decodes a cursor and returns the offset in each file. Raises BadCursor."""
     if len(cursor) > CURSOR_CHARS_MAX:
         raise BadCursor(f"the cursor has {len(cursor)} characters, at most {CURSOR_CHARS_MAX} are allowed")
     try:

@@ -19,8 +19,8 @@ WORKER_DIR = re.compile(r"worker-(\d{1,6})")
 class LogFile(Struct, frozen=True, kw_only=True):
     """One output file of a worker.
 
-    `name`: relative to the job's folder, as in `OutputFile.file`. `ahead_s`: the clock of its times minus the job's
-    clock.
+    `name`: relative to the job's folder, as in `OutputFile.file`. `ahead_s`: the clock of its times minus the
+    job's clock.
     """
 
     path: Path
@@ -31,7 +31,7 @@ class LogFile(Struct, frozen=True, kw_only=True):
     ahead_s: float = 0.0
 
     def size_bytes(self) -> int:
-        """The size; 0 if the file is missing or unreadable."""
+        """Returns the size in bytes; 0 if the file is missing or unreadable."""
         try:
             return self.path.stat().st_size
         except OSError:
@@ -53,7 +53,10 @@ class LogFile(Struct, frozen=True, kw_only=True):
 
 
 class Selection(Struct, frozen=True, kw_only=True):
-    """Selects files; None: all. `ranks`: files of these ranks only, without files that ranks share."""
+    """Selection of output files; None selects all.
+
+    `ranks`: only files of these ranks, without files that ranks share.
+    """
 
     file: str | None = None
     attempt: int | None = None
@@ -65,7 +68,7 @@ EVERYTHING = Selection()
 
 
 def log_files(job: JobDir, selection: Selection = EVERYTHING) -> list[LogFile]:
-    """Returns the selected files by attempt, worker and name. An unreadable folder has none.
+    """Returns the selected output files, ordered by attempt, worker and name. An unreadable folder has none.
 
     Names come from the folder and never from the request, so no path leaves the job's folder.
     """
@@ -73,7 +76,7 @@ def log_files(job: JobDir, selection: Selection = EVERYTHING) -> list[LogFile]:
 
 
 def _order(log: LogFile) -> tuple[int, int, int, str]:
-    """Returns the sort key. Files that no single rank writes come first."""
+    """Returns the sort key of a file. Files that no single rank writes come first."""
     return log.attempt, log.worker, -1 if log.rank is None else log.rank, log.name
 
 

@@ -1,6 +1,6 @@
-"""Builds pages of a job's output: lines of one or more files on one time axis, before or after a position.
+"""Builds pages of a job's output: lines of one or more files in order of time, before or after a position.
 
-A page reads a bounded number of bytes in bounded time. Its cursors continue from there.
+A page reads a limited number of bytes. Its cursors continue from there.
 """
 
 import heapq
@@ -29,13 +29,14 @@ Direction: TypeAlias = Literal["before", "after", "around"]
 
 
 class TooManyFiles(ValueError):
-    """The selection has more files than one page merges. The message states how to reduce it."""
+    """Error: the selection has more files than one page merges. The message says how to reduce it."""
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """The start of a page. The first of these that is set applies: `cursor`, `offset` (of a single file), `at_s`.
+    """The start of a page: the first of `cursor`, `offset` (in a single file) and `at_s` that is given.
 
-    Default: the end of the files for "before", their beginning for "after". "around": the position is mid-page.
+    By default, the end of the files for "before" and their beginning for "after". "around": the position is
+    in the middle.
     """
 
     direction: Direction = "before"
@@ -54,11 +55,9 @@ def page(
     monotonic: Callable[[], float] = time.monotonic,
     scan_bytes: int = SCAN_BYTES,
 ) -> OutputPage:
-    """Returns a page of lines.
+    """Returns a page of output lines. Raises TooManyFiles and cursors.BadCursor.
 
-    `marked`: offsets of first errors by file. `pattern`: only matching lines; searches forwards only.
-
-    raises: TooManyFiles; cursors.BadCursor
+    `marked`: offsets of first errors by file. `pattern`: only matching lines; it searches forwards only.
     """
     if len(logs) > FILES_MAX:
         raise TooManyFiles(
@@ -108,7 +107,7 @@ Found: TypeAlias = list[tuple[LogFile, RawLine]]
 
 
 def _after(files: list[TimedLines], places: Mapping[str, int], limit: int) -> tuple[Found, dict[str, int]]:
-    """Returns the next lines, and the offset after them in each file."""
+    """Returns the next lines in order of time, and the offset after them in each file."""
     ends = dict(places)
     found: Found = []
     if not limit:
@@ -128,7 +127,7 @@ def _after(files: list[TimedLines], places: Mapping[str, int], limit: int) -> tu
 
 
 def _before(files: list[TimedLines], places: Mapping[str, int], limit: int) -> tuple[Found, dict[str, int]]:
-    """Returns the previous lines by time, and the offset before them in each file."""
+    """Returns the previous lines in order of time, and the offset before them in each file."""
     begins = dict(places)
     found: Found = []
     if not limit:
@@ -153,7 +152,7 @@ def _before(files: list[TimedLines], places: Mapping[str, int], limit: int) -> t
 def _keyed(
     file: TimedLines, number: int, lines: Iterable[RawLine], *, back: bool = False
 ) -> Iterator[tuple[float, int, int, RawLine]]:
-    """Yields lines with their merge key: time, file, offset. Times within a file never decrease."""
+    """Yields lines with their sort key: time, file, offset. Times within a file never decrease."""
     last_s = float("inf") if back else float("-inf")
     for line in lines:
         last_s = min(last_s, line.at_s) if back else max(last_s, line.at_s)
@@ -161,7 +160,7 @@ def _keyed(
 
 
 class _Search:
-    """Searches several files by time: always the file whose position is the earliest."""
+    """A search through several files in order of time: it always continues in the file that is earliest."""
 
     def __init__(
         self,
@@ -182,7 +181,7 @@ class _Search:
         self._matches: list[tuple[float, int, int, RawLine]] = []
 
     def lines(self, limit: int) -> tuple[Found, dict[str, int]]:
-        """Returns matching lines by time, and the offsets from which to continue."""
+        """Returns matching lines in order of time, and the offsets from which to continue."""
         found: Found = []
         while len(found) < limit:
             number = self._earliest()

@@ -1,7 +1,7 @@
-"""Finds lines that match a pattern from a user, in time linear in the size of the block.
+"""Finds lines that match a user's pattern, in time linear in the size of the text.
 
-Hyperscan evaluates patterns. It never backtracks, so no pattern can block the server. It supports PCRE without
-lookarounds and back references. Without its wheel, a pattern is plain text.
+Hyperscan evaluates patterns. It never backtracks, so no pattern can block the server. It supports PCRE
+without lookarounds and back references. If it is not installed, a pattern is plain text.
 """
 
 import re
@@ -19,10 +19,12 @@ _END = re.compile(rb"\r\n|\r|\n")
 
 
 class BadPattern(ValueError):
-    """The pattern cannot be used. The message states why."""
+    """Error: the pattern cannot be used. The message says why."""
 
 
 class Pattern(Protocol):
+    """Interface of a compiled search pattern."""
+
     ends_max: int
 
     def ends(self, block: bytes) -> list[int]:
@@ -69,7 +71,7 @@ class _Plain:
 
 
 def compiled(text: str, ends_max: int = ENDS_MAX) -> Pattern:
-    """Compiles a pattern. raises: BadPattern"""
+    """Compiles a pattern. Raises BadPattern."""
     if not text or len(text) > PATTERN_CHARS_MAX:
         raise BadPattern(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, not {len(text)}")
     return _Fast(text, ends_max) if hyperscan is not None else _Plain(text, ends_max)

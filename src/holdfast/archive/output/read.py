@@ -14,9 +14,9 @@ def read_files(job: JobDir) -> tuple[OutputFile, ...]:
 
 
 def read_output(job: JobDir, wanted: OutputWanted, marked: Mapping[str, int] | None = None) -> OutputPage:
-    """Returns a page of output. `marked`: offsets of first errors by file.
+    """Returns a page of a job's output. `marked`: offsets of first errors by file.
 
-    raises: BadPattern, BadCursor, TooManyFiles; all are ValueError with a message for users
+    Raises BadPattern, BadCursor and TooManyFiles; all are ValueErrors with a message for users.
     """
     logs = log_files(
         job,

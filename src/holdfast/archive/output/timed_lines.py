@@ -1,7 +1,7 @@
 """Reads lines of one output file with their times, forwards or backwards from an offset.
 
-A line ends with a newline, a carriage return, or both. A position is the byte offset of a line's start, so it stays
-valid while the file grows. Times come from the index beside the file (observe/logs/index.py).
+A line ends with a newline, a carriage return, or both. A position is the byte offset of a line's start, so it
+stays valid while the file grows. Times come from the index beside the file (observe/logs/index.py).
 """
 
 import os
@@ -20,7 +20,7 @@ _RETURN, _NEWLINE = b"\r", b"\n"
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """Sizes in bytes. `block_bytes`: per read. `shown_bytes`: per line; the rest counts as cut.
+    """Limits in bytes. `block_bytes`: for each read. `shown_bytes`: shown of a line; the rest counts as cut.
 
     `piece_bytes`: a longer line is split into several.
     """
@@ -34,7 +34,12 @@ SIZES = Sizes()
 
 
 class RawLine(Struct, frozen=True):
-    """A line. `offset`, `end`: its start and the start of the next line. `text`: without line end, possibly cut."""
+    """A line of an output file. `offset`, `end`: its start and the start of the next line.
+
+    `text`: without line end.
+
+    `cut_bytes`: how many bytes of the line are missing in `text`. `exact`: whether `at_s` is exact.
+    """
 
     offset: int
     end: int
@@ -45,7 +50,10 @@ class RawLine(Struct, frozen=True):
 
 
 class Times:
-    """The times of offsets in one file. `exact` False: the file was not followed there; the time is its last change."""
+    """The times at which the bytes of one file were written.
+
+    They are inexact where the file was not followed; the time is then that of its last change.
+    """
 
     def __init__(self, log: LogFile) -> None:
         self._index = Index(log.path)
@@ -56,7 +64,7 @@ class Times:
         self._low, self._high, self._at_s = 0, -1, 0.0  # the range of the last answer
 
     def of(self, end: int) -> tuple[float, bool]:
-        """Returns when the bytes before `end` had been written, and whether the time is exact."""
+        """Returns when the bytes before `end` had been written, and whether that time is exact."""
         if self._low < end <= self._high:
             return self._at_s, True
         number = self._index.first_holding(end)
@@ -74,7 +82,7 @@ class Times:
 
 
 class TimedLines:
-    """One file open for reading; a context manager. An unreadable file has no lines."""
+    """One output file open for reading; a context manager. An unreadable file has no lines."""
 
     def __init__(self, log: LogFile, sizes: Sizes = SIZES) -> None:
         self.log = log
@@ -94,7 +102,7 @@ class TimedLines:
             self._descriptor = None
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Reads bytes, up to the size that the file had when it was opened."""
+        """Returns bytes of the file, up to the size that it had when it was opened."""
         size_bytes = min(size_bytes, self.size_bytes - offset)
         if self._descriptor is None or size_bytes <= 0 or offset < 0:
             return b""
@@ -143,7 +151,7 @@ class TimedLines:
             at += whole
 
     def backwards(self, offset: int) -> Iterator[RawLine]:
-        """Yields lines before a line start, the nearest first."""
+        """Yields lines before a line start, nearest first."""
         end = min(offset, self.size_bytes)
         while end > 0:
             start = self._block_start(end)
@@ -167,7 +175,9 @@ class TimedLines:
         return start + first if 0 <= first < end - start else self.line_start(end - 1)
 
     def _last_return(self, block: bytes, start: int) -> int:
-        """Returns the last carriage return of the block that ends a line, ignoring one before a newline."""
+        """Returns the offset of the last carriage return in the block that ends a line, without one before
+        a newline.
+        """
         found = block.rfind(_RETURN)
         if found == len(block) - 1 and found >= 0 and self.read(start + len(block), 1) == _NEWLINE:
             return block.rfind(_RETURN, 0, found)

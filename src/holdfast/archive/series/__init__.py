@@ -1,1 +1,1 @@
-"""Reads the data of charts: step times of a job, and one value per rank over time."""
+"""Reads the data of charts: step times of a job, and one value for each rank over time."""

@@ -1,4 +1,4 @@
-"""Reads one value per rank over time from the samples of a job's current attempt, for a heat map."""
+"""Reads one value for each rank over time, from the samples of a job's current attempt, for a heat map."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,10 +17,12 @@ UNITS = {"utilisation": "%", "sm": "%", "memory": "%", "power": "W", "cpu": "cor
 
 
 class NoSamples(LookupError):
-    """There are no samples of this metric. The message states why."""
+    """Error: there are no samples of this metric. The message says why."""
 
 
 class _Value(Struct, frozen=True, gc=False):
+    """A value of one rank at one time."""
+
     at_s: float
     rank: int
     value: float
@@ -36,7 +38,7 @@ def heat_map(
     columns: int,
     incidents: tuple[Mark, ...] = (),
 ) -> HeatMap:
-    """Returns the mean per rank and column. `metric`: a key of UNITS. raises: NoSamples"""
+    """Returns the mean value for each rank and column. `metric`: a key of UNITS. Raises NoSamples."""
     read = METRICS.get(metric)
     if read is None:
         raise NoSamples(f"there is no metric {metric!r}: use one of {', '.join(METRICS)}")
@@ -82,7 +84,7 @@ def _map(values: list[_Value], metric: str, columns: int, incidents: tuple[Mark,
 
 
 def _cpu(folder: Path, since_s: float) -> Iterator[_Value]:
-    """Yields the cores that a rank and its child processes used between two samples."""
+    """Yields the number of cores that a rank and its child processes used between two samples."""
     before: dict[int, tuple[int, float, float]] = {}
     for moment in read_samples(folder, since_s):
         for rank in moment.ranks:
@@ -102,7 +104,7 @@ def _step(folder: Path, since_s: float) -> Iterator[_Value]:
 
 
 def _behind(values: list[_Value]) -> Iterator[_Value]:
-    """Yields the number of steps that each rank is behind the leading rank."""
+    """Yields how many steps each rank is behind the leading rank."""
     best: dict[float, float] = {}
     for one in values:
         best[one.at_s] = max(one.value, best.get(one.at_s, 0.0))
@@ -111,9 +113,9 @@ def _behind(values: list[_Value]) -> Iterator[_Value]:
 
 
 def _device(value_of: Callable[[Moment, int], float | None]) -> Callable[[Path, float], Iterator[_Value]]:
-    """Returns a reader of one device value per rank.
+    """Returns a reader of one device metric for each rank.
 
-    The n-th device of a node belongs to its n-th rank if their numbers are equal.
+    The n-th device of a node is taken for that of its n-th rank if their numbers are equal.
     """
 
     def read(folder: Path, since_s: float) -> Iterator[_Value]:

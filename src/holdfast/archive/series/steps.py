@@ -1,4 +1,4 @@
-"""Reads step times of a job from its journal and caches them. Each read costs only the new entries."""
+"""Reads the step times of jobs from their journals, and caches them. Each read costs only the new entries."""
 
 import threading
 from collections import OrderedDict
@@ -25,14 +25,14 @@ _reached = msgspec.json.Decoder(_Reached)
 
 
 class StepTimes:
-    """A cache of the most recently requested jobs. Thread-safe."""
+    """A cache of step times of the most recently requested jobs. Thread-safe."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, job: JobDir) -> Steps:
-        """Returns the steps of a job. The caller must not change them. raises: JournalUnusable"""
+        """Returns the steps of a job, which the caller must not change. Raises JournalUnusable."""
         with self._lock:
             key = str(job.path)
             known = self._jobs.pop(key, None) or _Job()
@@ -49,7 +49,7 @@ class _Job:
         self._tail = Tail()
 
     def read_on(self, job: JobDir) -> None:
-        """Reads new entries. raises: JournalUnusable"""
+        """Reads new entries. Raises JournalUnusable."""
         reader = open_reader(job.journal_path)
         try:
             if not reader.holds(self._tail):  # the journal was replaced

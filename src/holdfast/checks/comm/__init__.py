@@ -1,1 +1,1 @@
-"""Checks of communication: on one machine, between pairs of nodes, over sizes."""
+"""Checks communication between ranks: on one node, between pairs of nodes, and over message sizes."""

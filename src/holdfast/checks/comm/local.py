@@ -1,4 +1,8 @@
-"""Starts ranks on this node with the Python of the run, and checks their rendezvous, sums of all-reduce and bandwidth."""
+"""Checks collective communication on this node: starts ranks with the run's Python, and tests rendezvous and
+all-reduce.
+
+Ranks report whether the sums of an all-reduce are right, and its bandwidth.
+"""
 
 import os
 from collections.abc import Iterator
@@ -47,7 +51,7 @@ def all_reduce_gpu(scene: Scene) -> Iterator[Seen]:
 
 
 def _ranks(scene: Scene, backend: str, sizes: tuple[int, ...]) -> tuple[dict[str, Any], Finding | None]:
-    """What the ranks said, and why there is nothing to judge."""
+    """Starts the ranks and returns their results, with a finding instead if they could not run."""
     asked = scene.ranks or run_of(scene).asked.ranks
     ranks = (
         max(min(asked or _devices(scene), _devices(scene), GPU_RANKS_MAX), 1)
@@ -58,7 +62,7 @@ def _ranks(scene: Scene, backend: str, sizes: tuple[int, ...]) -> tuple[dict[str
 
 
 def _devices(scene: Scene) -> int:
-    """GPUs that a rank of this run may take."""
+    """Returns the number of GPUs that a rank of this run may use, which CUDA_VISIBLE_DEVICES may limit."""
     count = gpu_count(scene.root)
     visible = run_of(scene).prepared.env.get("CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES"))
     if visible is None or not count:
@@ -68,7 +72,10 @@ def _devices(scene: Scene) -> int:
 
 @lru_cache(maxsize=1)
 def _model(root: str) -> str:
-    """source: /proc/driver/nvidia/gpus/ADDRESS/information"""
+    """Returns the model name of the first NVIDIA GPU; empty if there is none.
+
+    source: /proc/driver/nvidia/gpus/ADDRESS/information
+    """
     for path in sorted(Path(root).glob("proc/driver/nvidia/gpus/*/information")):
         try:
             for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -89,8 +96,8 @@ def _spec(name: str, en: str, zh: str, cost: str, needs: tuple[str, ...]) -> Spe
         timeout_s=WITHIN_S + 20.0,
         needs=needs,
         hang_advice=Words(
-            en="Check the Python of the run and the folders it reads.",
-            zh="请检查运行所用 Python 及其读取的目录。",
+            en="Check the Python environment of the training, and whether the folders it reads respond.",
+            zh="请检查训练所用的 Python 环境，以及其读取的目录是否可正常访问。",
         ),
     )
 
@@ -99,7 +106,7 @@ CHECKS = (
     Check(
         _spec(
             "comm-rendezvous",
-            "ranks of this node meet (gloo)",
+            "ranks of this node complete a rendezvous (gloo)",
             "本节点 rank 可汇合（gloo）",
             LIGHT,
             ("torch",),
@@ -109,7 +116,7 @@ CHECKS = (
     Check(
         _spec(
             "comm-allreduce",
-            "sums of an all-reduce on this node (gloo)",
+            "result and bandwidth of an all-reduce on this node (gloo)",
             "本节点 all-reduce 结果与带宽（gloo）",
             LIGHT,
             ("torch",),
@@ -119,7 +126,7 @@ CHECKS = (
     Check(
         _spec(
             "comm-allreduce-gpu",
-            "sums of an all-reduce of the GPUs (NCCL)",
+            "result and bandwidth of an all-reduce over the GPUs (NCCL)",
             "GPU all-reduce 结果与带宽（NCCL）",
             DEVICE,
             ("torch", "gpu"),

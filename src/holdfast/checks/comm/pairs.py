@@ -1,4 +1,7 @@
-"""Declares the check of pairs of nodes. A coordinator runs it, because it needs several nodes: see pair_run."""
+"""Declares the check of network speed between pairs of nodes.
+
+It needs several nodes, so `pair_run` carries it out.
+"""
 
 from collections.abc import Iterator
 
@@ -9,7 +12,7 @@ from holdfast.model.signatures import Words
 
 
 def of_one_node(scene: Scene) -> Iterator[Seen]:
-    yield Finding(status=SKIP, why="it needs several nodes: holdfast check --nodes A,B,C")
+    yield Finding(status=SKIP, why="this check needs several nodes: holdfast check --nodes A,B,C")
 
 
 CHECKS = (
@@ -18,7 +21,10 @@ CHECKS = (
             name=CHECK,
             area=AREA,
             what=Words(
-                en="rounds of pairs of nodes: which node or link is slow, in computing or in communication",
+                en=(
+                    "pairwise tests between nodes: which node computes slowly, which node or link "
+                    "communicates slowly"
+                ),
                 zh="节点两两配对分轮测试：找出计算或通信慢的节点或链路",
             ),
             contexts=(ON_FAILURE, MANUAL),

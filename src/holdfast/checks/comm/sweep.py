@@ -1,4 +1,7 @@
-"""Measures all-reduce over message sizes among real ranks of this node; prints the table of nccl-tests."""
+"""Measures the bandwidth of all-reduce for a range of message sizes among ranks of this node.
+
+The result has the columns of the tool nccl-tests.
+"""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +23,9 @@ FACTOR = 4
 
 
 def sizes(largest: int) -> tuple[int, ...]:
-    """Sizes in bytes, each four times the previous one, up to the largest."""
+    """Returns the message sizes to measure, in bytes: each is four times the previous one, and the last is
+    `largest`.
+    """
     found = [SIZE_MIN]
     while found[-1] * FACTOR <= largest:
         found.append(found[-1] * FACTOR)
@@ -28,7 +33,10 @@ def sizes(largest: int) -> tuple[int, ...]:
 
 
 def sweep(scene: Scene) -> Iterator[Seen]:
-    """Measures all-reduce over sizes. Options: `comm-sweep.ranks`, `comm-sweep.max-bytes`."""
+    """Measures all-reduce at each message size, and yields findings.
+
+    Options of the check: `comm-sweep.ranks` (number of ranks) and `comm-sweep.max-bytes` (largest message).
+    """
     gpus = gpu_count(scene.root)
     backend = NCCL if gpus > 1 else GLOO
     ranks = _whole(
@@ -51,7 +59,9 @@ def _whole(scene: Scene, key: str, default: int) -> int:
 
 
 def _model() -> str:
-    """Nodes are compared with those that have as many processors."""
+    """Returns the hardware class of this node, its number of processors, with which baselines are
+    compared.
+    """
     return f"{os.cpu_count() or 1} processors"
 
 
@@ -61,7 +71,10 @@ CHECKS = (
             name=NAME,
             area="comm",
             what=Words(
-                en="all-reduce over message sizes among ranks of this node, as nccl-tests prints it",
+                en=(
+                    "bandwidth of all-reduce by message size among ranks of this node, as a table like "
+                    "that of nccl-tests"
+                ),
                 zh="本节点各 rank 间 all-reduce 随消息大小的带宽表（同 nccl-tests）",
             ),
             contexts=(MANUAL,),
@@ -70,8 +83,11 @@ CHECKS = (
             needs=("torch",),
             bench=True,
             hang_advice=Words(
-                en="Check the Python of the run and what its ranks wait for; the node should be idle.",
-                zh="请检查运行所用的 Python 及各 rank 在等待什么；测试时节点应空闲。",
+                en=(
+                    "Check the Python of the training and what the ranks wait for; run this benchmark on "
+                    "an idle node."
+                ),
+                zh="请检查训练所用的 Python 及各 rank 在等待什么；请在空闲节点上运行该测试。",
             ),
         ),
         sweep,

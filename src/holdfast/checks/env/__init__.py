@@ -1,1 +1,3 @@
-"""Checks of the environment of a run."""
+"""Checks the environment that a training runs in: shell, Python, packages, variables, ports and
+checkpoints.
+"""

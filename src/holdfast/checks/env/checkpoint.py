@@ -1,4 +1,4 @@
-"""Checks whether the run can write its checkpoints and resume from the newest."""
+"""Checks whether the training can write its checkpoints and resume from the newest one."""
 
 import errno
 import os
@@ -61,7 +61,10 @@ def checkpoint(scene: Scene) -> Iterator[Seen]:
     folder = scene.folders.get("checkpoint") or _full(asked.checkpoint, scene)
     resume = _full(asked.resume, scene)
     if not folder and not resume:
-        why = "the command names no folder of checkpoints on this node: holdfast check --checkpoint DIR"
+        why = (
+            "the command names no checkpoint folder on this node; give it with: holdfast check "
+            "--checkpoint DIR"
+        )
         yield Finding(status=SKIP, why=why)
         return
     if folder:
@@ -83,17 +86,22 @@ def _written_to(folder: str, resume: str) -> Iterator[Seen]:
         yield of_unwritable(folder, text, category, is_sure=error.errno in _SURE)
         return
     if is_new:
-        yield Finding(status=PASS, measured=f"{folder} can be made", expected="writable", whence=ASKED)
+        yield Finding(status=PASS, measured=f"{folder} can be created", expected="writable", whence=ASKED)
         return
     yield _of_folder(folder, is_loaded=os.path.normpath(resume or "/") == os.path.normpath(folder))
 
 
 def _try_to_write(folder: str) -> bool:
-    """True: it is not there, and can be made. raises: OSError"""
+    """Writes a test file in the folder, or in its nearest existing parent.
+
+    Returns True if the folder does not exist yet.
+
+    Raises OSError if the test file cannot be written.
+    """
     if not os.path.lexists(folder):
         parent = next((path for path in Path(folder).parents if path.exists()), Path("/"))
         if not parent.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{parent} is no folder")
+            raise NotADirectoryError(errno.ENOTDIR, f"{parent} is not a folder")
         _write_in(str(parent))
         return True
     if not os.path.isdir(folder):
@@ -103,7 +111,7 @@ def _try_to_write(folder: str) -> bool:
 
 
 def _write_in(folder: str) -> None:
-    """raises: OSError"""
+    """Writes and removes a test file in a folder. Raises OSError."""
     probe = os.path.join(folder, f".holdfast-{os.getpid()}")
     descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
@@ -116,7 +124,10 @@ def _write_in(folder: str) -> None:
 
 
 def _loaded(resume: str, written: str) -> Iterator[Seen]:
-    """The checkpoint to resume from, if it is another place. A name of a hub is no path."""
+    """Checks the checkpoint that the command resumes from, unless it is in the folder for new checkpoints.
+
+    The name of a model on a hub is not a path, and is not checked.
+    """
     if os.path.isdir(resume):
         yield _of_folder(resume, is_loaded=True)
     elif os.path.isfile(resume):
@@ -127,11 +138,11 @@ def _loaded(resume: str, written: str) -> Iterator[Seen]:
             status=WARN,
             device=resume,
             measured="not found",
-            expected="the checkpoint that the command names",
+            expected="the checkpoint to resume from",
             whence=ASKED,
-            why=f"the run is to resume from {resume}, which does not exist",
+            why=f"the command resumes from {resume}, which does not exist",
             advice=Words(
-                en="Correct the path, or start without it; it must exist on each node.",
+                en="Correct the path, or start without this argument; the path must exist on every node.",
                 zh="请修正路径或去掉该参数；每个节点都须可见该路径。",
             ),
             category="checkpoint_load_error",
@@ -182,7 +193,7 @@ def _of_newest(folder: str, newest: Newest) -> str:
 
 
 def _files(path: str) -> list[str]:
-    """Those that hold tensors, in the folder and one below it, as many as are quickly looked at."""
+    """Returns the paths of tensor files in the folder and its subfolders, at most FILES_MAX."""
     found = []
     for top, folders, names in os.walk(path):
         if top.count(os.sep) > path.count(os.sep):
@@ -194,7 +205,10 @@ def _files(path: str) -> list[str]:
 
 
 def _of_file(path: str) -> str:
-    """raises: OSError"""
+    """Returns what is wrong with a checkpoint file, such as truncation; empty if nothing is.
+
+    Raises OSError.
+    """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         head = file.read(HEAD_BYTES)
@@ -217,7 +231,7 @@ CHECKS = (
             name="env-checkpoint",
             area="env",
             what=Words(
-                en="checkpoints can be written, and the newest is complete",
+                en="checkpoints can be written, and the newest checkpoint is complete",
                 zh="检查点目录可写，且最新检查点完整",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
@@ -225,7 +239,7 @@ CHECKS = (
             timeout_s=10.0,
             quick=True,
             hang_advice=Words(
-                en="The file system of the checkpoints does not answer: check its mount and servers.",
+                en="The file system of the checkpoints does not respond: check its mount and servers.",
                 zh="检查点所在文件系统无响应，请检查挂载与存储服务。",
             ),
         ),

@@ -1,4 +1,6 @@
-"""Checks nvcc and its tools for a run with DeepSpeed, which compiles kernels when they are first used."""
+"""Checks the CUDA compiler nvcc and its tools for a training with DeepSpeed, which compiles kernels at
+their first use.
+"""
 
 import os
 from collections.abc import Iterator
@@ -23,16 +25,20 @@ def nvcc(scene: Scene) -> Iterator[Seen]:
         yield Finding(status=SKIP, why=answer_of(scene).why_not)
         return
     if run.asked.framework != "deepspeed" and "deepspeed" not in said["imported"]:
-        yield Finding(status=SKIP, why="nothing in the command compiles kernels")
+        yield Finding(status=SKIP, why="the command does not use DeepSpeed")
         return
     if not said["builds_kernels"]:
         yield Finding(
-            status=SKIP, why="the DeepSpeed of the run is not installed, or was built with its kernels"
+            status=SKIP,
+            why=(
+                "DeepSpeed is not installed in the Python of the training, or its kernels are already "
+                "compiled"
+            ),
         )
         return
     cuda = str(said["torch"].get("cuda", ""))
     if not cuda:
-        yield Finding(status=SKIP, why="the torch of the run is built without CUDA")
+        yield Finding(status=SKIP, why="the torch of the training is built without CUDA")
         return
     env, folder = run.prepared.env, run.prepared.folder
     path = _nvcc(env, folder, scene.root)
@@ -40,7 +46,9 @@ def nvcc(scene: Scene) -> Iterator[Seen]:
     if path:
         ran = run_within([path, "--version"], env, folder, NVCC_S)
         version = nvcc_version(ran.out.decode(errors="replace"))
-        says = "no answer" if ran.code is None else " ".join(ran.errors.split())[:200] or "it reports nothing"
+        says = (
+            "no answer" if ran.code is None else " ".join(ran.errors.split())[:200] or "it printed no version"
+        )
     if version:
         yield Fact(name="nvcc", value=version, same=True)
     beside = {**env, "PATH": f"{said['python']['prefix']}/bin:{env.get('PATH', os.defpath)}"}
@@ -53,7 +61,9 @@ def nvcc(scene: Scene) -> Iterator[Seen]:
 
 
 def _nvcc(env: dict[str, str], folder: str, root: str) -> str:
-    """As torch looks for it: CUDA_HOME, CUDA_PATH, PATH, the usual place."""
+    """Returns the path of nvcc, searched in the order that torch uses: CUDA_HOME, CUDA_PATH, PATH,
+    /usr/local/cuda.
+    """
     for home in (env.get("CUDA_HOME"), env.get("CUDA_PATH")):
         if home:
             return which(os.path.join(home, "bin/nvcc"), env, folder)
@@ -65,7 +75,7 @@ CHECKS = (
         Spec(
             name="env-nvcc",
             area="env",
-            what=Words(en="nvcc, where DeepSpeed needs it", zh="DeepSpeed 所需的 nvcc"),
+            what=Words(en="the CUDA compiler nvcc, if DeepSpeed needs it", zh="DeepSpeed 所需的 nvcc"),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             cost=LIGHT,
             timeout_s=18.0,

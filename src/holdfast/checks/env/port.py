@@ -1,4 +1,4 @@
-"""Checks whether the rendezvous port is free, on the node that listens on it."""
+"""Checks whether the rendezvous port is free on the node that will listen on it."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ def port(scene: Scene) -> Iterator[Seen]:
     if meeting is not None and (wrong := of_address(meeting, nodes)) is not None:
         yield wrong
     if meeting is not None and meeting.usual and nodes == 1 and _takes_a_free_port(scene):
-        yield Finding(status=SKIP, why="the launcher chooses a free port")
+        yield Finding(status=SKIP, why="the launcher chooses a free port itself")
         return
     why = not_here(meeting, nodes, _is_here(meeting.host, scene.host) if meeting is not None else None)
     if why or meeting is None:
@@ -52,7 +52,7 @@ def _takes_a_free_port(scene: Scene) -> bool:
 
 
 def _is_here(host: str, own: str) -> bool | None:
-    """Whether a name or address is of this node; None: it cannot be resolved."""
+    """Returns whether a host name or address belongs to this node; None if it cannot be resolved."""
     if not host or host in ("localhost", "::1", own, own.partition(".")[0]) or host.startswith("127."):
         return True
     if not is_known(host):
@@ -68,7 +68,10 @@ def _is_here(host: str, own: str) -> bool | None:
 
 
 def bind_error(port: int) -> str:
-    """Why the port cannot be bound; empty if it can. Binds as torch's store does: on all addresses, IPv4 and IPv6."""
+    """Returns why a TCP port cannot be bound, or an empty string if it can.
+
+    Binds as the TCPStore of torch does: on all addresses of IPv4 and IPv6.
+    """
     try:
         with socket.socket(socket.AF_INET6) as listener:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -76,7 +79,7 @@ def bind_error(port: int) -> str:
             listener.bind(("::", port))
             return ""
     except OverflowError:
-        return f"{port} is no port"
+        return f"{port} is not a valid port number"
     except OSError as error:
         if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             return _said(error)
@@ -117,7 +120,7 @@ CHECKS = (
         Spec(
             name="env-port",
             area="env",
-            what=Words(en="the port where the workers meet is free", zh="汇合端口空闲"),
+            what=Words(en="the rendezvous port is free", zh="汇合端口空闲"),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             cost=LIGHT,
             timeout_s=18.0,

@@ -1,4 +1,7 @@
-"""Checks the Python that the command will run, its versions, its script and the script's imports. Runs none of it."""
+"""Checks the Python interpreter that the command will use, its packages, the script and the script's imports.
+
+Nothing of the script is executed.
+"""
 
 import os
 import re
@@ -46,9 +49,15 @@ def python(scene: Scene) -> Iterator[Seen]:
             measured=f"{interpreter.absent}: not found",
             expected="an existing program",
             whence=ASKED,
-            why=f"{interpreter.absent} is in no folder of PATH, seen from {run.prepared.folder}{beside}",
+            why=(
+                f"{interpreter.absent} is in no folder of PATH (working folder: "
+                f"{run.prepared.folder}){beside}"
+            ),
             advice=Words(
-                en=f"Activate the environment that has {interpreter.absent} in the same shell, or give its whole path.",
+                en=(
+                    f"Activate the environment that contains {interpreter.absent} in the same shell, or use "
+                    "its absolute path."
+                ),
                 zh=f"请在同一 shell 中激活包含 {interpreter.absent} 的环境，或使用其完整路径。",
             ),
             fault=ENVIRONMENT_FAULT,
@@ -67,7 +76,9 @@ def python(scene: Scene) -> Iterator[Seen]:
 
 
 def _resolved(said: dict[str, Any], env: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """With whole paths, for one folder may have several names."""
+    """Replaces symbolic links in the paths of environments, so that one folder has one name in all
+    comparisons.
+    """
     python = {**said["python"], "prefix": os.path.realpath(said["python"]["prefix"])}
     active = {name: os.path.realpath(env[name]) for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)}
     return {**said, "python": python}, {**env, **active}
@@ -77,7 +88,7 @@ def _silent(error: str, python: str) -> Finding:
     return Finding(
         status=FAIL,
         measured=error,
-        expected="a Python that starts",
+        expected="a Python interpreter that starts",
         whence=ASKED,
         why=f"{python} does not start: {error}",
         advice=Words(
@@ -117,7 +128,9 @@ def versions(scene: Scene) -> Iterator[Seen]:
 
 
 def driver_version(root: str) -> str:
-    """Version of the loaded NVIDIA driver; empty if there is none. source: /proc/driver/nvidia/version"""
+    """Returns the version of the loaded NVIDIA driver; empty if none is loaded. source:
+    /proc/driver/nvidia/version
+    """
     try:
         text = (Path(root) / "proc/driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -127,7 +140,7 @@ def driver_version(root: str) -> str:
 
 
 def gpu_count(root: str) -> int:
-    """Number of NVIDIA devices that this node or container may open."""
+    """Returns the number of NVIDIA device files (/dev/nvidia0, ...) that this node or container has."""
     try:
         names = [path.name for path in (Path(root) / "dev").iterdir()]
     except OSError:
@@ -148,7 +161,7 @@ def _has_compat(root: str, library_path: str) -> bool:
 
 
 def script(scene: Scene) -> Iterator[Seen]:
-    """Checks that the script exists and compiles in the Python of the run."""
+    """Checks that the training script exists and compiles in the Python that will run it. Yields findings."""
     said = _of_script(scene)
     if isinstance(said, Finding):
         yield said
@@ -158,25 +171,25 @@ def script(scene: Scene) -> Iterator[Seen]:
 
 
 def _of_script(scene: Scene) -> dict[str, Any] | Finding:
-    """What the Python of the run said, the script with it; or why there is nothing to say of one."""
+    """Returns what the run's Python reports of the script, or a finding if it cannot be queried."""
     launch = run_of(scene).launch
     name = launch.script or launch.module
     if not scene.command or not name or not is_known(name):
         return _skip(NO_COMMAND if not scene.command else _unnamed(name, launch.unclear))
     answer = answer_of(scene)
     if answer.said is None or "script" not in answer.said:
-        return _skip(answer.why_not or "the Python of the run reported nothing about the script")
+        return _skip(answer.why_not or "the Python of the training reported nothing about the script")
     return answer.said
 
 
 def _unnamed(name: str, unclear: str) -> str:
-    return unclear or (
-        f"{name} is only known at run time" if name else "the command names no script of Python"
-    )
+    return unclear or (f"{name} is only known at run time" if name else "the command names no Python script")
 
 
 def imports(scene: Scene) -> Iterator[Seen]:
-    """Checks that the script's imports exist, and that no file beside it shadows a module."""
+    """Checks that the modules imported by the script exist, and that no file beside the script shadows one
+    of them.
+    """
     said = _of_script(scene)
     if isinstance(said, Finding):
         yield said
@@ -191,7 +204,7 @@ def imports(scene: Scene) -> Iterator[Seen]:
 
 _CONTEXTS = (BOOT, PROLOG, ON_FAILURE, MANUAL)
 _HANGS = Words(
-    en="The folders of the Python or of the script answer slowly: check their mounts.",
+    en="The folders of the Python interpreter or of the script respond slowly: check their mounts.",
     zh="Python 或脚本所在目录响应过慢，请检查其挂载。",
 )
 
@@ -212,9 +225,13 @@ def _spec(name: str, en: str, zh: str) -> Spec:
 CHECKS = (
     Check(_spec("env-python", "the Python that the command runs", "命令所用的 Python"), python),
     Check(
-        _spec("env-versions", "torch, CUDA, cuDNN, NCCL and driver", "torch、CUDA、cuDNN、NCCL 与驱动版本"),
+        _spec(
+            "env-versions",
+            "versions of torch, CUDA, cuDNN, NCCL and the driver",
+            "torch、CUDA、cuDNN、NCCL 与驱动版本",
+        ),
         versions,
     ),
     Check(_spec("env-script", "the script exists and compiles", "训练脚本存在且可编译"), script),
-    Check(_spec("env-imports", "the script's imports exist", "脚本的导入均可解析"), imports),
+    Check(_spec("env-imports", "the modules that the script imports exist", "脚本的导入均可解析"), imports),
 )

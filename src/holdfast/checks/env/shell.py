@@ -1,4 +1,6 @@
-"""Checks whether the command's shell can prepare its environment: conda activate, module load, source."""
+"""Checks whether the shell of the command can prepare the environment: `conda activate`, `module load`,
+`source`.
+"""
 
 from collections.abc import Iterator
 
@@ -34,7 +36,9 @@ def shell(scene: Scene) -> Iterator[Seen]:
 
 
 def _other_kind(scene: Scene, own: Shell) -> str:
-    """Another way to start the shell, in which it works; empty if none of those that were tried works."""
+    """Returns another way to start the shell (login or interactive) in which the preparation works; empty
+    if none does.
+    """
     for login, interactive in ((True, False), (False, True)):
         tried: Prepared = in_shell(
             structs.replace(own, login=login, interactive=interactive),

@@ -1,4 +1,4 @@
-"""Checks the environment variables of the run against this node."""
+"""Checks the environment variables of the training against the hardware and files of this node."""
 
 import os
 import re
@@ -34,7 +34,7 @@ def variables(scene: Scene) -> Iterator[Seen]:
 
 
 def without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables with secrets masked."""
+    """Returns a copy of environment variables in which values that look like secrets are masked."""
     return {name: masked(f"{name}={value}")[len(name) + 1 :] for name, value in env.items()}
 
 
@@ -61,7 +61,7 @@ def _place(scene: Scene, env: Mapping[str, str], from_files: Mapping[str, str], 
 
 
 def _names(folder: Path, absent: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
-    """None if unknown."""
+    """Returns the sorted names in a folder; `absent` if it does not exist, None if it cannot be read."""
     try:
         return tuple(sorted(path.name for path in folder.iterdir()))
     except FileNotFoundError:
@@ -71,14 +71,19 @@ def _names(folder: Path, absent: tuple[str, ...] | None = None) -> tuple[str, ..
 
 
 def _models(root: Path) -> tuple[str, ...]:
-    """source: /proc/driver/nvidia/gpus/ADDRESS/information"""
+    """Returns the model name of each NVIDIA GPU.
+
+    source: /proc/driver/nvidia/gpus/ADDRESS/information
+    """
     texts = [_text(path) for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
     found = [re.search(r"^Model:\s*(.+)$", text, re.MULTILINE) for text in texts]
     return tuple(one[1].strip() for one in found if one)
 
 
 def _cores(root: Path) -> float:
-    """That a run here may use: those online, those it may run on, and those its control group pays for."""
+    """Returns the number of CPUs that processes here may use: the least of CPUs online, CPU affinity and
+    cgroup quota.
+    """
     online = _count_of(_text(root / "sys/devices/system/cpu/online"))
     ours = float(len(os.sched_getaffinity(0))) if root == Path("/") else 0.0
     quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
@@ -87,7 +92,7 @@ def _cores(root: Path) -> float:
 
 
 def _count_of(text: str) -> float:
-    """`0-3,8` -> 5"""
+    """Returns the number of CPUs in a CPU list: 5 for `0-3,8`. 0 if the text is not such a list."""
     total = 0
     for part in text.strip().split(","):
         first, dash, last = part.partition("-")
@@ -108,7 +113,9 @@ def _absent(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _stubs(library_path: str) -> tuple[str, ...]:
-    """The first folder that has a libcuda.so.1, if it is one of stubs."""
+    """Returns the first folder of LD_LIBRARY_PATH with a libcuda.so.1, if it is a folder of CUDA stubs;
+    else nothing.
+    """
     for place in filter(None, library_path.split(":")):
         if os.path.exists(os.path.join(place, "libcuda.so.1")):
             return (place,) if "stubs" in place.rstrip("/").split("/") else ()
@@ -116,7 +123,10 @@ def _stubs(library_path: str) -> tuple[str, ...]:
 
 
 def _from_files(root: str, env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """What NCCL reads from files: value and file. source: NCCL, Environment Variables, nccl.conf"""
+    """Returns the variables that NCCL reads from its configuration files: name -> (value, file).
+
+    source: NCCL, Environment Variables, nccl.conf
+    """
     own = env.get("NCCL_CONF_FILE") or (os.path.join(env["HOME"], ".nccl.conf") if env.get("HOME") else "")
     found: dict[str, tuple[str, str]] = {}
     for path in (str(Path(root) / "etc/nccl.conf"), own):
@@ -140,8 +150,8 @@ CHECKS = (
             name="env-variables",
             area="env",
             what=Words(
-                en="preset variables of NCCL, CUDA, OpenMP, Gloo, UCX, and proxies",
-                zh="预置的 NCCL、CUDA、OpenMP、Gloo、UCX 与代理变量",
+                en="environment variables of NCCL, CUDA, OpenMP, Gloo, UCX, and proxies",
+                zh="NCCL、CUDA、OpenMP、Gloo、UCX 与代理的环境变量",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             cost=LIGHT,

@@ -1,1 +1,1 @@
-"""Checks of GPUs."""
+"""Checks NVIDIA and AMD GPUs: presence, driver, memory, links, clocks, use, Xid errors, benchmarks."""

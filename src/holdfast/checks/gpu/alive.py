@@ -1,4 +1,4 @@
-"""Checks that the GPU driver answers and stays loaded, and that all GPUs are present."""
+"""Checks that the GPU driver responds and stays loaded, and that all GPUs are present."""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def count(scene: Scene) -> Iterator[Seen]:
             yield Finding(status=SKIP, why=f"{told.why} (see gpu-driver)")
         return
     if told.why_not_counted:
-        yield Finding(status=SKIP, why=f"the GPUs cannot be counted: {told.why_not_counted}")
+        yield Finding(status=SKIP, why=f"the GPUs cannot be listed: {told.why_not_counted}")
         return
     seen = Presence(
         gpus=tuple(device.gpu for device in told.devices),
@@ -103,7 +103,9 @@ def _away(scene: Scene, told: NotOpen) -> Away:
 
 
 def _loaded_module(root: Path) -> str:
-    """`NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri ...` -> 550.90.07; empty if not loaded.
+    """Returns the version of the loaded NVIDIA kernel module; empty if it is not loaded.
+
+        NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri ...     -> 550.90.07
 
     source: NVIDIA driver README, "The /proc interface"
     """
@@ -119,7 +121,9 @@ def _memory(told: Nvml) -> dict[str, int]:
 
 
 def _is_kept_loaded(scene: Scene) -> bool:
-    """Whether a daemon holds the GPUs attached."""
+    """Returns whether the NVIDIA persistence daemon runs, which keeps the driver state of idle GPUs
+    loaded.
+    """
     root = Path(scene.root)
     return any((root / place / "nvidia-persistenced/socket").exists() for place in ("run", "var/run"))
 
@@ -138,14 +142,14 @@ CHECKS = (
     Check(
         nvml_spec(
             "gpu-driver",
-            "the GPU driver answers, and matches its library",
+            "the GPU driver responds, and its version matches that of its library",
             "GPU 驱动有应答且版本一致",
             quick=True,
         ),
         driver,
     ),
     Check(
-        nvml_spec("gpu-persistence", "GPUs stay attached between starts", "persistence mode 已启用"),
+        nvml_spec("gpu-persistence", "persistence mode of GPUs is on", "persistence mode 已启用"),
         persistence,
     ),
 )

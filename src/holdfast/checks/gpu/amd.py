@@ -1,4 +1,4 @@
-"""Checks AMD GPUs with `amd-smi`."""
+"""Checks AMD GPUs with the vendor tool `amd-smi`."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def amd(scene: Scene) -> Iterator[Seen]:
     on_bus = _on_bus(Path(scene.root))
     if place is None:
         why = (
-            f"{on_bus} AMD GPUs on the bus, and amd-smi is not installed"
+            f"{on_bus} AMD GPUs on the PCI bus, but amd-smi is not installed"
             if on_bus
             else "no AMD GPU (no amd-smi)"
         )
@@ -38,7 +38,9 @@ def amd(scene: Scene) -> Iterator[Seen]:
 
 
 def _on_bus(root: Path) -> int | None:
-    """GPUs that AMD's driver has; None where the bus is not to be seen."""
+    """Returns the number of GPUs on the PCI bus that the driver amdgpu has claimed; None if the bus is not
+    visible.
+    """
     try:
         folders = list((root / "sys/bus/pci/devices").iterdir())
     except OSError:
@@ -58,7 +60,9 @@ CHECKS = (
         Spec(
             name="gpu-amd",
             area="gpu",
-            what=Words(en="count, errors, heat and links of AMD GPUs", zh="AMD GPU 数量、错误、温度与链路"),
+            what=Words(
+                en="number, errors, temperature and links of AMD GPUs", zh="AMD GPU 数量、错误、温度与链路"
+            ),
             contexts=(BOOT, PROLOG, EPILOG, ON_FAILURE, MANUAL),
             cost=LIGHT,
             timeout_s=2 * WITHIN_S + 2.0,

@@ -1,7 +1,8 @@
-"""Benchmarks GPUs: a burn that compares bits, memory bandwidth, copies to and from the host, a small training.
+"""Benchmarks GPUs: matrix products compared bit by bit, memory bandwidth, copies from and to the host, a
+small training.
 
-Each GPU is measured by its own process of the training's Python with its torch, so a failure names its GPU. A GPU in
-use by others is skipped.
+Each GPU is measured in a process of its own with the torch of the training's Python, so that a failure names
+its GPU. A GPU that other processes use is skipped.
 """
 
 import re
@@ -42,7 +43,10 @@ DEVICE_SHAPE = {"layers": 4, "width": 1024, "length": 512, "batch": 8}
 
 
 class Target(NamedTuple):
-    """A GPU as torch names it, and its permanent identity. `nvml`: None if NVML does not list it."""
+    """A GPU to benchmark: its device name in torch, and a key that does not change between boots.
+
+    `nvml`: the same GPU in NVML; None if NVML does not list it.
+    """
 
     device: str
     key: str
@@ -53,7 +57,7 @@ class Target(NamedTuple):
 
 
 class Bed(NamedTuple):
-    """What to measure, and with which Python."""
+    """The GPUs to benchmark, and the Python interpreter that runs the benchmark."""
 
     python: str
     targets: tuple[Target, ...]
@@ -64,7 +68,7 @@ class Bed(NamedTuple):
 
 
 def _bed(scene: Scene, check: str) -> Bed | str:
-    """The GPUs that are free, or why none can be measured."""
+    """Returns the GPUs to benchmark, or a text that says why none can be."""
     if not any((Path(scene.root) / name).exists() for name in FILES):
         return "there is no GPU here (no /dev/nvidia*, /dev/kfd)"
     python, why = python_with(scene, check, "torch")
@@ -80,9 +84,10 @@ def _bed(scene: Scene, check: str) -> Bed | str:
 
 
 def target_of(one: Mapping[str, Any], devices: Sequence[Device]) -> Target:
-    """The NVML device of a torch device: by UUID, or by PCI address for a torch without UUIDs. Pure.
+    """Returns the benchmark target for a GPU that torch lists, with its NVML device. Pure.
 
-    A MIG instance has a UUID of its own and the address of its GPU.
+    The two are matched by UUID, or by PCI address if torch reports no UUID. A MIG instance has a UUID of its
+    own, and the PCI address of its GPU.
     """
     uuid, address = str(one["uuid"]).removeprefix("GPU-").lower(), str(one["address"])
     found = None
@@ -97,7 +102,7 @@ def target_of(one: Mapping[str, Any], devices: Sequence[Device]) -> Target:
 
 
 def _free(bed: Bed, scene: Scene, check: str) -> tuple[list[Target], list[Finding]]:
-    """Unused GPUs; for the others the reason."""
+    """Returns the GPUs that no other process uses, and a finding for each of the others."""
     if bed.nvml is None or scene.options.get(f"{check}.busy") == "yes":
         return list(bed.targets), []
     free, left = [], []
@@ -122,7 +127,7 @@ def _users(nvml: Nvml, target: Target) -> list[int]:
 
 
 class _Watch:
-    """What NVML says of the GPUs while they work."""
+    """Clocks, temperature and power of the GPUs, sampled through NVML while a benchmark runs."""
 
     def __init__(self, nvml: Nvml | None, targets: Sequence[Target]) -> None:
         self._nvml = nvml
@@ -162,7 +167,10 @@ def _run(
     *,
     one_by_one: bool = False,
 ) -> tuple[list[Finding], list[Ran]]:
-    """The work on each GPU that is free."""
+    """Runs one benchmark on each unused GPU.
+
+    Returns findings of GPUs that were not measured, and the measurements.
+    """
     bed = _bed(scene, check)
     if isinstance(bed, str):
         return [Finding(status=SKIP, why=bed)], []
@@ -267,7 +275,7 @@ def gpu_training_step(scene: Scene) -> Iterator[Seen]:
 
 
 def near_cpus(scene: Scene, address: str) -> list[int]:
-    """CPUs near the GPU; empty if the kernel does not report them."""
+    """Returns the CPUs on the same NUMA node as a GPU; empty if the kernel does not report them."""
     if not address:
         return []
     try:
@@ -306,7 +314,10 @@ def _check(name: str, en: str, zh: str, look: Callable[[Scene], Iterator[Seen]])
 CHECKS = (
     _check(
         "gpu-burn",
-        "matrix products on all GPUs at once, bits compared between repeats, GPUs and exact arithmetic",
+        (
+            "matrix products on all GPUs at once, compared bit by bit between repeats, between GPUs and "
+            "with exact results"
+        ),
         "所有 GPU 同时进行矩阵乘法，比对重复运算、各 GPU 及精确算术结果的每一位",
         gpu_burn,
     ),
@@ -316,10 +327,15 @@ CHECKS = (
         "GPU 显存带宽（triad）",
         gpu_memory_bandwidth,
     ),
-    _check("gpu-copy", "copies between host and GPU, both ways", "主机与 GPU 之间的双向拷贝", gpu_copy),
+    _check(
+        "gpu-copy",
+        "copy bandwidth between host and GPU, both directions",
+        "主机与 GPU 之间的双向拷贝",
+        gpu_copy,
+    ),
     _check(
         "gpu-training-step",
-        "steps of a small training on each GPU",
+        "step time of a small training on each GPU",
         "各 GPU 上小型训练的单步耗时",
         gpu_training_step,
     ),

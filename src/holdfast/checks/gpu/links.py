@@ -1,4 +1,4 @@
-"""Checks the links of GPUs: NVLink, PCIe, the NVSwitch fabric, direct access between peers."""
+"""Checks the connections of GPUs: NVLink, PCIe, the NVSwitch fabric, and peer-to-peer access."""
 
 import time
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def nvlink(scene: Scene) -> Iterator[Seen]:
 
 
 def _states(told: Nvml, handle: Any) -> tuple[bool, ...] | str:
-    """Each link and its state; why it is unknown."""
+    """Returns whether each NVLink of a GPU is active, or the reason why it is unknown."""
     states: list[bool] = []
     for link in range(LINKS_MAX):
         answer = told.ask("DeviceGetNvLinkState", handle, link)
@@ -122,7 +122,7 @@ def _pcie(told: Nvml, device: Device, replays_before: Answer, began_s: float) ->
     if width.trouble:
         return Unread(gpu.where, width.why)
     if told.fields(handle, [_C2C_LINK_COUNT])[0].value:
-        return Unread(gpu.where, "it is joined to its processor by NVLink-C2C and uses no PCIe for data")
+        return Unread(gpu.where, "it is connected to its CPU by NVLink-C2C and transfers no data over PCIe")
     clock = told.ask("DeviceGetClockInfo", handle, 1).value
     highest = told.ask("DeviceGetMaxClockInfo", handle, 1).value
     rates = told.ask("DeviceGetUtilizationRates", handle).value
@@ -174,7 +174,9 @@ def _switches(root: Path) -> Switches:
 
 
 def _is_managed(proc: Path) -> bool | None:
-    """None where the processes of the host are not to be seen: process 2 is the kernel's there."""
+    """Returns whether the NVIDIA Fabric Manager runs; None if the processes of the host are not visible
+    from here.
+    """
     try:
         names = {read(folder / "comm").strip() for folder in proc.iterdir() if folder.name.isdecimal()}
     except OSError:
@@ -214,14 +216,18 @@ def peer(scene: Scene) -> Iterator[Seen]:
 
 CHECKS = (
     Check(
-        nvml_spec("gpu-nvlink", "NVLinks are up and without errors", "NVLink 状态与错误", quick=True), nvlink
+        nvml_spec("gpu-nvlink", "NVLinks are active and without errors", "NVLink 状态与错误", quick=True),
+        nvlink,
     ),
     Check(
-        nvml_spec("gpu-pcie", "width, generation and replays of PCIe", "PCIe 宽度、代数与重传", quick=True),
+        nvml_spec("gpu-pcie", "PCIe link width, generation and replays", "PCIe 宽度、代数与重传", quick=True),
         pcie,
     ),
     Check(
-        nvml_spec("gpu-fabric", "the NVSwitch fabric is set up", "NVSwitch fabric 已就绪", quick=True), fabric
+        nvml_spec("gpu-fabric", "the NVSwitch fabric is initialised", "NVSwitch fabric 已就绪", quick=True),
+        fabric,
     ),
-    Check(nvml_spec("gpu-peer", "GPUs reach each other directly", "GPU 间可直接访问(P2P)"), peer),
+    Check(
+        nvml_spec("gpu-peer", "GPUs can access each other's memory (P2P)", "GPU 间可直接访问（P2P）"), peer
+    ),
 )

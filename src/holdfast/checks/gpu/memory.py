@@ -1,4 +1,6 @@
-"""Checks GPU memory: errors, repairs, and the recovery action that the driver requests."""
+"""Checks the memory of GPUs: ECC errors, row remapping, retired pages, and the recovery action that the
+driver requests.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -93,7 +95,9 @@ def _repairs(told: Nvml, gpu: Gpu, handle: Any, rows: Answer, pages: int | None)
 
 
 def _retired(told: Nvml, handle: Any) -> int | None:
-    """Pages of both causes; None where it retires none."""
+    """Returns the number of retired memory pages of a GPU, of both causes; None if the GPU has no page
+    retirement.
+    """
     counts = [told.ask("DeviceGetRetiredPages", handle, cause) for cause in (MULTIPLE_SINGLE_BIT, DOUBLE_BIT)]
     told_of = [len(one.value) for one in counts if not one.trouble]
     return sum(told_of) if told_of else None
@@ -112,19 +116,23 @@ def recovery(scene: Scene) -> Iterator[Seen]:
 
 
 def _recovery(told: Nvml, handle: Any) -> Answer:
-    """Drivers before R565 do not have it."""
+    """Returns the recovery action that the driver requests for a GPU.
+
+    Drivers before R565 do not report it.
+    """
     return told.fields(handle, [told.constant("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", RECOVERY_ACTION)])[0]
 
 
 CHECKS = (
     Check(
-        nvml_spec("gpu-ecc", "uncorrected memory errors of GPUs", "GPU 不可纠正内存错误", quick=True), errors
+        nvml_spec("gpu-ecc", "uncorrectable memory errors of GPUs", "GPU 显存不可纠正错误", quick=True),
+        errors,
     ),
     Check(
         nvml_spec(
             "gpu-memory-repair",
-            "repairs of GPU memory that failed or wait for a reset",
-            "GPU 内存修复:失败或待重置",
+            "GPU memory repairs (row remapping) that failed or wait for a reset",
+            "GPU 显存修复（行重映射）失败或待重置",
             quick=True,
         ),
         repairs,

@@ -1,4 +1,4 @@
-"""Checks what slows GPUs down: reduced clocks, power limits, heat."""
+"""Checks what slows GPUs down: reduced clocks, power limits and high temperature."""
 
 import time
 from collections.abc import Iterator
@@ -90,11 +90,19 @@ def temperature(scene: Scene) -> Iterator[Seen]:
 
 
 def _signed(value: int) -> int:
-    """Some drivers give the offset, which is below zero, as an unsigned number."""
+    """Converts an unsigned 32-bit number to a signed one; some drivers report negative temperature offsets
+    as unsigned.
+    """
     return value - (1 << 32) if 1 << 31 <= value < 1 << 32 else value
 
 
 CHECKS = (
-    Check(nvml_spec("gpu-clocks", "no GPU is slowed down for long", "GPU 无持续降频", quick=True), clocks),
-    Check(nvml_spec("gpu-temperature", "GPUs are cool enough", "GPU 温度余量", quick=True), temperature),
+    Check(
+        nvml_spec("gpu-clocks", "no GPU runs at reduced clocks for long", "GPU 无持续降频", quick=True),
+        clocks,
+    ),
+    Check(
+        nvml_spec("gpu-temperature", "GPU temperatures are below their limits", "GPU 温度余量", quick=True),
+        temperature,
+    ),
 )

@@ -1,4 +1,4 @@
-"""Checks who uses the GPUs, and whether MIG divides them."""
+"""Checks which processes use the GPUs, and whether MIG divides them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,5 +89,5 @@ CHECKS = (
     Check(
         nvml_spec("gpu-foreign", "no other process uses the GPUs", "GPU 未被他人占用", quick=True), foreign
     ),
-    Check(nvml_spec("gpu-mig", "whole GPUs, or parts, as the run needs", "MIG 模式与任务相符"), mig),
+    Check(nvml_spec("gpu-mig", "MIG mode of the GPUs fits the training", "MIG 模式与任务相符"), mig),
 )

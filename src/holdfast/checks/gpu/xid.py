@@ -1,4 +1,4 @@
-"""Checks the kernel log for Xids."""
+"""Checks the kernel log for Xid errors, the error codes of the NVIDIA driver."""
 
 import os
 import re
@@ -36,7 +36,9 @@ def xid(scene: Scene) -> Iterator[Seen]:
 
 
 def _others(root: Path) -> frozenset[str]:
-    """GPUs in the kernel log that are not ours: a container sees the log of the whole node."""
+    """Returns PCI addresses of GPUs that this container may not use, though its kernel log shows their
+    errors.
+    """
     cards = pci_gpus(root) or ()
     known = [card for card in cards if card.is_known]
     if not known:
@@ -49,18 +51,18 @@ def _has_nvidia(root: Path) -> bool:
 
 
 def _kernel_lines(root: Path) -> list[Line] | str:
-    """Those that may name an Xid; or why the log cannot be read."""
+    """Returns kernel log lines that may contain an Xid, or the reason why the log cannot be read."""
     path = root / "dev/kmsg"
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return f"the kernel's log cannot be read: {path}: {error.strerror}"
+        return f"the kernel log cannot be read: {path}: {error.strerror}"
     try:
         records, why = read_records(file)
     finally:
         os.close(file)
     if why and not records:
-        return f"the kernel's log cannot be read: {path}: {why}"
+        return f"the kernel log cannot be read: {path}: {why}"
     booted = _BOOTED.search(read(root / "proc/stat", 1 << 20))
     at_boot_s = float(booted[1]) if booted else None
     return [
@@ -78,9 +80,9 @@ CHECKS = (
         Spec(
             name="gpu-xid",
             area="gpu",
-            what=Words(en="errors that the driver reported to the kernel's log", zh="内核日志中的 Xid 错误"),
+            what=Words(en="GPU errors (Xid) in the kernel log", zh="内核日志中的 Xid 错误"),
             contexts=EVERYWHERE,
-            needs=("the kernel's log",),
+            needs=("the kernel log",),
             quick=True,
         ),
         xid,

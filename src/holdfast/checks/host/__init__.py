@@ -1,1 +1,1 @@
-"""Checks of the machine: clock, kernel, processes, resources, services."""
+"""Checks the host of a node: clock, kernel, processes, CPUs, memory and system services."""

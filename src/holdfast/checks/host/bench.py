@@ -1,4 +1,6 @@
-"""Benchmarks of the processors and their memory: a burn that compares bits, bandwidth, a small training."""
+"""Benchmarks the CPUs and host memory: matrix products compared bit by bit, memory bandwidth, a small
+training.
+"""
 
 import os
 import platform
@@ -70,8 +72,9 @@ def host_burn(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_cores(scene: Scene, answer: Mapping[str, Any], fastest_khz: Mapping[int, int]) -> Iterator[Seen]:
-    """Findings from the result of `burn.cores`. `fastest_khz`: highest clock of each core, if the kernel reports it.
-    Pure.
+    """Yields findings from the result of the CPU benchmark `burn.cores`: wrong products and slow cores. Pure.
+
+    `fastest_khz`: the highest clock rate of each core in kHz; empty if the kernel does not report it.
     """
     ran = [core for core in answer["cores"] if "rates" in core]
     broken = [finding for core in answer["cores"] if (finding := _broken_core(core)) is not None]
@@ -124,7 +127,7 @@ def _broken_core(core: Mapping[str, Any]) -> Finding | None:
         measured=told,
         expected="the product",
         whence=RULE,
-        why=f"{where}: {told} in a multiplication that the other cores can do",
+        why=f"{where}: {told} in a matrix product that the other cores compute correctly",
         advice=Words(
             en="Keep the node out of training and check for machine check errors in the kernel log (dmesg, rasdaemon).",
             zh="请隔离该节点，并在内核日志（dmesg、rasdaemon）中查找 machine check 错误。",
@@ -135,7 +138,9 @@ def _broken_core(core: Mapping[str, Any]) -> Finding | None:
 
 
 def slow_cores(ran: Sequence[Mapping[str, Any]], fastest_khz: Mapping[int, int]) -> Iterator[Finding]:
-    """Cores slower than half of the median of cores with the same highest clock."""
+    """Yields a finding for each core slower than half the median of the cores with the same highest clock
+    rate.
+    """
     for core in ran:
         like = sorted(
             float(one["rates"][1])
@@ -183,7 +188,7 @@ def host_memory_bandwidth(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_triad(scene: Scene, answer: Mapping[str, Any]) -> Iterator[Seen]:
-    """Findings from `burn.triad` on host memory. Pure."""
+    """Yields findings from the result of the memory bandwidth benchmark `burn.triad` on host memory. Pure."""
     if answer["wrong_elements"]:
         why = f"{answer['wrong_elements']} elements of the sum of two arrays are wrong"
         yield wrong_always("", why, others_are_right=True, category="mce_edac")
@@ -223,7 +228,7 @@ def host_training_step(scene: Scene) -> Iterator[Seen]:
 def judged_training(
     scene: Scene, answer: Mapping[str, Any], key: str, model: str, shape: str
 ) -> Iterator[Seen]:
-    """Judges the result of the training benchmark (`burn.train`) and returns the findings. Pure."""
+    """Yields findings from the result of the training benchmark `burn.train`. Pure."""
     yield from no_number(answer, "")
     yield from judged(
         [
@@ -249,7 +254,7 @@ def training_words(answer: Mapping[str, Any]) -> str:
 
 
 def no_number(answer: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    """A finding for a loss that is NaN or infinite."""
+    """Yields a finding if the loss of the training benchmark is NaN or infinite."""
     if not answer["is_finite"]:
         yield Finding(
             status=WARN,
@@ -267,7 +272,9 @@ def no_number(answer: Mapping[str, Any], where: str) -> Iterator[Finding]:
 
 
 def _trouble(one: Burnt) -> Finding | None:
-    """Why there is no answer: of the host's own library, which is no sign of broken hardware."""
+    """Returns a skip if the benchmark could not run, because a missing library is no sign of broken
+    hardware.
+    """
     if not (one.unable or one.error):
         return None
     return Finding(status=SKIP, why=one.unable or one.error)
@@ -277,7 +284,9 @@ def _trouble(one: Burnt) -> Finding | None:
 
 
 def cpu_model(scene: Scene, count: int) -> str:
-    """`AMD EPYC 9654 96-Core Processor x192`, with as many as were used."""
+    """Returns the CPU model and the number of processors used, such as `AMD EPYC 9654 96-Core Processor
+    x192`.
+    """
     found = re.search(r"^model name\s*:\s*(.+)$", _text(scene, "proc/cpuinfo"), re.MULTILINE)
     return f"{' '.join(found[1].split()) if found else platform.machine()} x{count}"
 
@@ -292,7 +301,7 @@ def _fastest(scene: Scene) -> dict[int, int]:
 
 
 def _cache_bytes(scene: Scene) -> int:
-    """All last caches together; each is listed by every core that shares it."""
+    """Returns the total size of all L3 caches in bytes; a cache shared by several cores counts once."""
     caches: dict[str, int] = {}
     root = Path(scene.root) / "sys/devices/system/cpu"
     for folder in root.glob("cpu[0-9]*/cache/index3"):
@@ -304,7 +313,11 @@ def _cache_bytes(scene: Scene) -> int:
 
 
 def array_bytes(cache_bytes: int, free_bytes: int) -> int:
-    """Size of each of three arrays: four times the caches, at most a tenth of the free memory; 0: too little memory."""
+    """Returns the size in bytes of each of the three arrays of a bandwidth benchmark; 0 if there is too
+    little free memory.
+
+    It is four times the size of the caches, and at most a tenth of the free memory.
+    """
     most = min(free_bytes // 10, ARRAY_BYTES_MAX)
     wanted = max(4 * cache_bytes, ARRAY_BYTES_MIN)
     if most < max(cache_bytes, ARRAY_BYTES_MIN):
@@ -313,7 +326,7 @@ def array_bytes(cache_bytes: int, free_bytes: int) -> int:
 
 
 def _free_bytes(scene: Scene) -> int:
-    """Of the machine, or of our control group where that is less."""
+    """Returns the free memory of the node in bytes, or of this process's cgroup if that is less."""
     found = re.search(r"^MemAvailable:\s*(\d+) kB", _text(scene, "proc/meminfo"), re.MULTILINE)
     free = int(found[1]) << 10 if found else 0
     limit = _text(scene, "sys/fs/cgroup/memory.max").strip()
@@ -347,7 +360,7 @@ CHECKS = (
     Check(
         _spec(
             "host-burn",
-            "matrix products on every core, bits compared between repeats and cores",
+            "matrix products on every core, compared bit by bit between repeats and cores",
             "各核心矩阵乘法，比对重复运算与各核心结果的每一位",
         ),
         host_burn,
@@ -356,9 +369,7 @@ CHECKS = (
         _spec("host-memory-bandwidth", "memory bandwidth (triad)", "内存带宽（triad）"), host_memory_bandwidth
     ),
     Check(
-        _spec(
-            "host-training-step", "steps of a small training on the processors", "CPU 上小型训练的单步耗时"
-        ),
+        _spec("host-training-step", "step time of a small training on the CPUs", "CPU 上小型训练的单步耗时"),
         host_training_step,
     ),
 )

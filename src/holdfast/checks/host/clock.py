@@ -1,4 +1,4 @@
-"""Checks whether the clock is synchronised and, where known, its offset.
+"""Checks whether the system clock is synchronised, and by how much it is off if a time service reports it.
 
 source: adjtimex(2); chronyc(1)
 """
@@ -48,7 +48,9 @@ def look_at_clock(scene: Scene) -> Iterator[Seen]:
 
 
 def _of_kernel() -> tuple[bool | None, float | None]:
-    """Only asks (modes 0)."""
+    """Returns from the kernel whether the clock is synchronised, and its estimated error in seconds; None
+    where unknown.
+    """
     timex = _Timex()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
@@ -61,7 +63,7 @@ def _of_kernel() -> tuple[bool | None, float | None]:
 
 
 def _of_chrony() -> float | None:
-    """How far the clock is off, by the service that keeps it; None where there is none."""
+    """Returns the clock offset in seconds as chrony reports it; None if chrony does not run here."""
     program = shutil.which(CHRONY[0])
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""Checks the kernel version and the NUMA layout."""
+"""Checks the kernel version and the NUMA nodes."""
 
 import platform
 import re
@@ -35,7 +35,7 @@ def kernel_version(scene: Scene) -> Iterator[Seen]:
     release = platform.release()
     found = _VERSION.match(release)
     if found is None:
-        yield Finding(status=SKIP, why=f"the kernel's version {release!r} cannot be read")
+        yield Finding(status=SKIP, why=f"the kernel version {release!r} cannot be parsed")
         return
     is_new = (int(found[1]), int(found[2])) >= KERNEL_MIN
     yield Fact(name="kernel", value=release, same=True)
@@ -50,8 +50,9 @@ def kernel_version(scene: Scene) -> Iterator[Seen]:
 
 
 def memory_nodes(scene: Scene) -> Iterator[Seen]:
-    """Reports NUMA nodes. Automatic balancing is the default and no fault; a node that differs from its peers is
-    found by the comparison.
+    """Records the NUMA nodes and whether automatic NUMA balancing is on, which a comparison of nodes uses.
+
+    Balancing is on by default and no fault, so it yields no finding by itself.
     """
     files = NodeFiles(scene)
     nodes = tuple(_memory_nodes(files))
@@ -66,7 +67,10 @@ def memory_nodes(scene: Scene) -> Iterator[Seen]:
 
 
 def _memory_nodes(files: NodeFiles) -> Iterator[NumaNode]:
-    """`Node 0 MemTotal:       131072 kB`"""
+    """Yields the NUMA nodes with their CPUs and memory sizes.
+
+    Node 0 MemTotal:       131072 kB
+    """
     for name in files.entries(NODES):
         number = name.removeprefix("node")
         if number.isdigit():
@@ -80,7 +84,7 @@ CHECKS = (
         Spec(
             name="host-kernel",
             area="host",
-            what=Words(en="version of the kernel", zh="内核版本"),
+            what=Words(en="kernel version", zh="内核版本"),
             contexts=(BOOT, PROLOG, CONTINUOUS, ON_FAILURE, MANUAL),
             quick=True,
         ),
@@ -90,7 +94,7 @@ CHECKS = (
         Spec(
             name="host-numa",
             area="host",
-            what=Words(en="nodes of memory (NUMA)", zh="NUMA 内存节点"),
+            what=Words(en="NUMA nodes", zh="NUMA 节点"),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             quick=True,
         ),

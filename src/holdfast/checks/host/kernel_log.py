@@ -1,4 +1,6 @@
-"""Checks the kernel log for faults since boot, or since a run last made progress here."""
+"""Checks the kernel log for hardware and system faults since boot, or since a training last made progress
+on this node.
+"""
 
 import time
 from collections.abc import Iterator
@@ -31,7 +33,7 @@ def look_at_log(scene: Scene) -> Iterator[Seen]:
     found = incidents(search, known, tables, booted_s)
     # gpu-xid reports codes of GPUs; it reads the same device.
     told = judge_incidents(found, now_s, scene.good_s, without_xids=read.source == "kmsg")
-    yield from told or [passed(f"nothing bad in {counted(len(lines), 'line')} ({read.source})")]
+    yield from told or [passed(f"no known fault in {counted(len(lines), 'line')} ({read.source})")]
 
 
 CHECKS = (
@@ -39,10 +41,10 @@ CHECKS = (
         Spec(
             name="host-kernel-log",
             area="host",
-            what=Words(en="known faults in the kernel's log", zh="内核日志中的已知故障"),
+            what=Words(en="known faults in the kernel log", zh="内核日志中的已知故障"),
             contexts=(BOOT, PROLOG, EPILOG, ON_FAILURE, MANUAL),
             timeout_s=8.0,
-            needs=("the kernel's log",),
+            needs=("the kernel log",),
             quick=True,
         ),
         look_at_log,

@@ -1,4 +1,4 @@
-"""Checks processes: zombies, those blocked in the kernel, and leftovers of earlier jobs."""
+"""Checks processes of the node: zombies, processes blocked in the kernel, and leftovers of earlier jobs."""
 
 import time
 from collections import Counter
@@ -40,7 +40,9 @@ FIRST_PID_NAMESPACE, FIRST_IPC_NAMESPACE = "pid:[4026531836]", "ipc:[4026531839]
 
 
 def look_at_processes(scene: Scene) -> Iterator[Seen]:
-    """Reports zombies at once; blocked processes only if there are some seconds to watch them."""
+    """Yields findings about zombie processes, and about blocked ones if the check has a few seconds to
+    observe them.
+    """
     files = NodeFiles(scene)
     found = processes(files)
     if not found:
@@ -74,7 +76,9 @@ def _is_user(one: Process) -> bool:
 
 
 def _turns(files: NodeFiles, pid: int) -> tuple[str, ...]:
-    """How often it has given the processor up: unchanged, it has not run."""
+    """Returns the context switch counters of a process; if they do not change, the process has not run in
+    between.
+    """
     return tuple(line for line in files.text(f"/proc/{pid}/status").splitlines() if "ctxt_switches" in line)
 
 
@@ -91,7 +95,7 @@ def look_at_leftovers(scene: Scene) -> Iterator[Seen]:
         return
     left = judge_left_processes(left_processes(found, own_pids(scene.own_pids)))
     left += _segments(files, scene)
-    yield from left or [passed("no leftovers of earlier jobs")]
+    yield from left or [passed("no processes or shared memory left by earlier jobs")]
 
 
 def _segments(files: NodeFiles, scene: Scene) -> list[Finding]:
@@ -112,7 +116,7 @@ def _in_shm(files: NodeFiles, now_s: float) -> Iterator[Segment]:
 
 
 def _sees_all(files: NodeFiles) -> bool:
-    """Whether every process that may use this shared memory can be seen from here."""
+    """Returns whether every process that may use the shared memory of this node is visible here."""
     if files.root != "/":
         return True
     own, shared = files.link("/proc/self/ns/pid"), files.link("/proc/self/ns/ipc")
@@ -120,7 +124,7 @@ def _sees_all(files: NodeFiles) -> bool:
 
 
 def _mapped(files: NodeFiles) -> Iterator[str]:
-    """Names in /dev/shm that some process has mapped or open."""
+    """Yields the names in /dev/shm that some process has mapped or open."""
     for pid in pids(files):
         maps = files.raw(f"/proc/{pid}/maps", MAPS_BYTES)
         if b"/dev/shm/" in maps:

@@ -1,4 +1,4 @@
-"""Checks CPUs and memory: how much exists, and how much the run may use."""
+"""Checks CPUs and memory: how much the node has, and how much the training may use."""
 
 import os
 import re
@@ -45,12 +45,12 @@ def _allowed(files: NodeFiles) -> tuple[float, str]:
     cores = count_of_list(found[1]) if found else 0
     cores, quota = cores or len(os.sched_getaffinity(0)), cpu_quota(files)
     if quota is not None and quota < cores:
-        return quota, "limit of the control group"
-    return cores, "processors that this process may run on"
+        return quota, "CPU limit of the cgroup"
+    return cores, "CPU affinity of this process"
 
 
 def count_of_list(text: str) -> int:
-    """`0-3,8` -> 5; 0 if the text is no list."""
+    """Returns the number of CPUs in a kernel CPU list: 5 for `0-3,8`. 0 if the text is not such a list."""
     count = 0
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -98,7 +98,7 @@ def look_at_memory(scene: Scene) -> Iterator[Seen]:
 
 
 def _idle_huge(files: NodeFiles) -> int:
-    """Of all sizes: `hugepages-2048kB/free_hugepages`."""
+    """Returns the bytes of free huge pages, over all page sizes."""
     folder = "/sys/kernel/mm/hugepages"
     idle = 0
     for name in files.entries(folder):
@@ -114,7 +114,8 @@ CHECKS = (
             name="host-cpu",
             area="host",
             what=Words(
-                en="processors that the run may use, and their governor", zh="训练可用的处理器及其调频策略"
+                en="CPUs that the training may use, and their frequency governor",
+                zh="训练可用的 CPU 核心及其调频策略",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             quick=True,
@@ -125,7 +126,7 @@ CHECKS = (
         Spec(
             name="host-memory",
             area="host",
-            what=Words(en="free memory, limits, swap, huge pages", zh="可用内存、限额、交换与大页"),
+            what=Words(en="free memory, memory limits, swap, huge pages", zh="可用内存、限额、交换与大页"),
             contexts=(BOOT, PROLOG, CONTINUOUS, ON_FAILURE, MANUAL),
             quick=True,
         ),

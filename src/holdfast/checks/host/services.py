@@ -1,4 +1,6 @@
-"""Checks for failed systemd services that a training needs: RDMA, time, mounts, the scheduler's own."""
+"""Checks for failed systemd services that a training needs: RDMA, time synchronisation, mounts, the
+cluster scheduler.
+"""
 
 import re
 import shutil
@@ -21,7 +23,11 @@ WANTED = re.compile(
 
 
 def failed_units(text: str) -> list[str]:
-    """`openibd.service loaded failed failed openibd - configure Mellanox devices` -> names that matter here."""
+    """Returns the names of failed services that matter to a training, from the output of `systemctl
+    list-units`.
+
+        openibd.service loaded failed failed openibd - configure Mellanox devices     -> openibd.service
+    """
     names = [line.split()[0] for line in text.splitlines() if line.strip()]
     return [name for name in names if WANTED.fullmatch(name)]
 
@@ -40,7 +46,7 @@ def look_at_services(scene: Scene) -> Iterator[Seen]:
         time.sleep(0.01)
     if run.killed or run.errors():
         yield skipped(
-            "systemctl gave no answer: " + (run.errors().strip()[:200] or f"none in {WITHIN_S:g} s")
+            "systemctl did not respond: " + (run.errors().strip()[:200] or f"none in {WITHIN_S:g} s")
         )
         return
     failed = failed_units(run.output().decode("utf-8", "replace"))
@@ -51,8 +57,11 @@ def look_at_services(scene: Scene) -> Iterator[Seen]:
             RULE,
             device=name,
             why=f"systemd could not keep {name} running",
-            en=f"`systemctl status {name}` and `journalctl -u {name}` say why; then `systemctl restart {name}`.",
-            zh=f"用 `systemctl status {name}` 与 `journalctl -u {name}` 查看原因,然后 `systemctl restart {name}`。",
+            en=(
+                f"Find the reason with `systemctl status {name}` and `journalctl -u {name}`; then run "
+                f"`systemctl restart {name}`."
+            ),
+            zh=f"用 `systemctl status {name}` 与 `journalctl -u {name}` 查看原因，然后执行 `systemctl restart {name}`。",
         )
     if not failed:
         yield passed("no service that a training needs has failed")
@@ -63,7 +72,7 @@ CHECKS = (
         Spec(
             name="host-failed-services",
             area="host",
-            what=Words(en="services that have failed", zh="失败的系统服务"),
+            what=Words(en="failed system services", zh="失败的系统服务"),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             cost=LIGHT,
             timeout_s=4.0,

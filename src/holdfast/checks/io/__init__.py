@@ -1,1 +1,1 @@
-"""Checks of folders, limits and disks."""
+"""Checks folders, mounts, disks, shared memory and process limits."""

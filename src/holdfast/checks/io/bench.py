@@ -1,4 +1,4 @@
-"""Benchmark of the file systems that a training writes to: its working folder and that of its checkpoints."""
+"""Benchmarks the file systems that a training writes to: its working folder and its checkpoint folder."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ MEBI = float(1 << 20)
 
 
 class Mount(tuple[str, str, str]):
-    """Mount point, file system type, source."""
+    """One mounted file system: mount point, file system type, source."""
 
 
 def io_disk_speed(scene: Scene) -> Iterator[Seen]:
@@ -54,7 +54,7 @@ def io_disk_speed(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_content(folder: str, speed: DiskSpeed) -> Iterator[Finding]:
-    """A finding if data read back differs from data written. Pure."""
+    """Yields a finding if data read back from the disk differs from the data written. Pure."""
     if speed.wrong_chunks:
         yield Finding(
             status=FAIL,
@@ -62,9 +62,12 @@ def judged_content(folder: str, speed: DiskSpeed) -> Iterator[Finding]:
             measured=f"{speed.wrong_chunks} pieces of 4 MiB differ",
             expected="what was written",
             whence=RULE,
-            why=f"{folder} returned different bytes than were written, in {speed.wrong_chunks} pieces of 4 MiB",
+            why=f"{folder} returned other data than was written, in {speed.wrong_chunks} pieces of 4 MiB",
             advice=Words(
-                en="Write no checkpoints here; check the disk (smartctl, kernel log) or tell who runs the file system.",
+                en=(
+                    "Do not write checkpoints here; check the disk (smartctl, kernel log) or contact the "
+                    "administrator of the file system."
+                ),
                 zh="请勿在此写入检查点；检查磁盘（smartctl、内核日志）或联系文件系统管理员。",
             ),
             category="storage_io",
@@ -72,7 +75,10 @@ def judged_content(folder: str, speed: DiskSpeed) -> Iterator[Finding]:
 
 
 def bench_of(folder: str, speed: DiskSpeed, mount: Mount, disk: str) -> Bench:
-    """Benchmark facts. `disk`: model of a local disk; else empty. Pure."""
+    """Returns the measurements of a file system as a benchmark result. Pure.
+
+    `disk`: model of the local disk, or empty.
+    """
     point, kind, source = mount
     size = f"{speed.file_bytes >> 20} MiB"
     around = "" if speed.is_direct else ", through the page cache"
@@ -89,7 +95,7 @@ def bench_of(folder: str, speed: DiskSpeed, mount: Mount, disk: str) -> Bench:
 
 
 def _measure(name: str, rates: Sequence[float], unit: str, per: float) -> Measure:
-    """The middle one of the parts; they are few, so all of them count for the spread."""
+    """Returns one measurement: the median of a few rates, and their spread."""
     ordered = sorted(rates)
     middle = ordered[len(ordered) // 2]
     spread = (ordered[-1] - ordered[0]) / middle if middle > 0 else 0.0
@@ -105,7 +111,7 @@ def _broken(kind: str, folder: str, error: OSError) -> Finding:
         whence=RULE,
         why=f"a file in {folder} could not be written and read: {error.strerror or error}",
         advice=Words(
-            en="Look at space, quota and the kernel log of that file system; `holdfast check --only io` looks closer.",
+            en="Check free space, quota and the kernel log; run `holdfast check --only io` for details.",
             zh="请检查该文件系统的空间、配额与内核日志；`holdfast check --only io` 可进一步检查。",
         ),
         category="filesystem_error",
@@ -116,7 +122,7 @@ def _broken(kind: str, folder: str, error: OSError) -> Finding:
 
 
 def mounts_of(text: str) -> list[Mount]:
-    """Mounts in /proc/self/mountinfo; a space in a name is written \040 there.
+    r"""Parses /proc/self/mountinfo and returns the mounts. A space in a path is written there as \040.
 
     source: proc_pid_mountinfo(5)
     """
@@ -130,7 +136,9 @@ def mounts_of(text: str) -> list[Mount]:
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
-    """The mount with the longest common path; of several on one place the last, which hides the others."""
+    """Returns the mount that a path lies on: the longest mount point above it, and the last of several on
+    one mount point.
+    """
     best = Mount(("/", "unknown", ""))
     length = 0
     for mount in mounts:
@@ -142,7 +150,7 @@ def mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
 
 
 def _disk(scene: Scene, device: int) -> str:
-    """Its model, of the disk or of that which the partition is on; empty for one without."""
+    """Returns the model of the disk behind a block device or partition; empty if the kernel names none."""
     folder = f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
     for place in (f"{folder}/device/model", f"{folder}/../device/model"):
         if text := " ".join(_text(scene, place).split()):
@@ -163,7 +171,7 @@ CHECKS = (
             name=NAME,
             area="io",
             what=Words(
-                en="speed of the working and checkpoint folders: in sequence, and in pieces of 4 KiB",
+                en="speed of the working and checkpoint folders: sequential and random 4 KiB access",
                 zh="工作目录与检查点目录的读写速度：顺序与 4 KiB 随机",
             ),
             contexts=(MANUAL,),
@@ -171,7 +179,7 @@ CHECKS = (
             timeout_s=3000.0,
             bench=True,
             hang_advice=Words(
-                en="The file system does not answer: check its server, its mount and the kernel log.",
+                en="The file system does not respond: check its server, its mount and the kernel log.",
                 zh="文件系统无响应：请检查其服务器、挂载与内核日志。",
             ),
         ),

@@ -1,6 +1,7 @@
-"""Checks the folders of a run: free space, writing and reading a file, mounts that answer.
+"""Checks the folders of a run: free space, writing and reading a file, mounts that respond.
 
-Every file system access runs in its own process with a deadline: a dead mount is named, and the others are judged.
+Each access to a file system runs in its own process with a deadline: a mount that does not respond is
+reported, and the other folders are still checked.
 """
 
 import errno
@@ -48,11 +49,13 @@ WRITTEN_WITHIN_S, WRITTEN_WITHIN_QUICK_S = 10.0, 1.5
 WRITTEN_BYTES = 256 << 10
 PARENTS_MAX = 64
 MOUNTS = "/proc/self/mountinfo"
-NO_FOLDER = "the run names no folder on this node"
+NO_FOLDER = "the training uses no known folder on this node"
 
 
 def folders_of(scene: Scene) -> dict[str, str]:
-    """Role -> path, each path once, without remote paths ("s3://...")."""
+    """Returns the local folders of a run by role ("checkpoint", "work", ...): each path once, remote paths
+    (`s3://`) left out.
+    """
     kept: dict[str, str] = {}
     for role in sorted(scene.folders, key=lambda role: role != "checkpoint"):
         path = scene.folders[role]
@@ -66,7 +69,10 @@ def within_s(scene: Scene) -> float:
 
 
 def space_of(path: str) -> dict[str, float | int | str]:
-    """Free space of the folder, or of its nearest existing parent: the run often creates a checkpoint folder."""
+    """Returns the free space of the file system of a folder, or of its nearest existing parent.
+
+    The parent is used because many trainings create their checkpoint folder themselves.
+    """
     for _ in range(PARENTS_MAX):
         try:
             told = os.statvfs(path)
@@ -81,7 +87,7 @@ def space_of(path: str) -> dict[str, float | int | str]:
             "inodes": told.f_files,
             "free_inodes": inodes,
         }
-    raise OSError(errno.ENOENT, "none of its parent folders exists")
+    raise OSError(errno.ENOENT, "neither the folder nor any parent folder exists")
 
 
 def look_at_space(scene: Scene) -> Iterator[Seen]:
@@ -102,14 +108,16 @@ def _spaces(scene: Scene) -> Iterator[tuple[str, str, Space | Finding]]:
     answers = ask_all(questions, within_s(scene))
     for (role, path), answer in zip(folders.items(), answers, strict=True):
         if answer.hangs or answer.error:
-            why = "it does not answer" if answer.hangs else errno.errorcode.get(answer.error, "it fails")
+            why = "it does not respond" if answer.hangs else errno.errorcode.get(answer.error, "it fails")
             yield role, path, skipped(f"the free space under {path} is unknown: {why}", path)
         else:
             yield role, path, Space(**{name: int(value) for name, value in answer.value.items()})
 
 
 def write_and_read(path: str, sync: bool) -> dict[str, float | int | str]:
-    """Writes and reads an unnamed file, which cannot stay behind; where the file system has none, a file that is
+    """Writes a test file in a folder, reads it back, and returns whether the content is the same.
+
+    The file has no name (O_TMPFILE), so it cannot remain; where the file system does not support this, it is
     deleted.
     """
     while not os.path.lexists(path) and path != "/":
@@ -135,7 +143,7 @@ def write_and_read(path: str, sync: bool) -> dict[str, float | int | str]:
 
 
 def _new_file(folder: str) -> tuple[int, str]:
-    """Its descriptor, and its name where it has one."""
+    """Returns the descriptor of a new test file, and its name; the name is empty for an unnamed file."""
     flags = os.O_RDWR | os.O_CLOEXEC
     try:
         return os.open(folder, flags | os.O_TMPFILE, 0o600), ""
@@ -147,7 +155,10 @@ def _new_file(folder: str) -> tuple[int, str]:
 
 
 def look_at_writing(scene: Scene) -> Iterator[Seen]:
-    """Checks writing. The quick check does not wait for the disk, because a busy disk takes seconds."""
+    """Checks that files can be written in the folders of a run, and how long it takes. Yields findings.
+
+    The boot check does not flush to disk, because that takes seconds on a busy disk.
+    """
     folders = folders_of(scene)
     if not folders:
         yield skipped(NO_FOLDER)
@@ -176,7 +187,7 @@ def _is_local(path: str, mounts: tuple[Mount, ...]) -> bool:
 def look_at_mounts(scene: Scene) -> Iterator[Seen]:
     mounts = parse_mounts(NodeFiles(scene).text(MOUNTS))
     if not mounts:
-        yield skipped("the table of mounts cannot be read")
+        yield skipped("/proc/self/mountinfo cannot be read")
         return
     folders = folders_of(scene)
     asked = mounts_to_ask(mounts, folders)
@@ -199,7 +210,7 @@ def _answers(root: str, path: str) -> dict[str, float | int | str]:
 
 
 def _on(mount: Mount, mounts: tuple[Mount, ...], folders: Mapping[str, str]) -> list[str]:
-    """The roles of the folders that are on this mount, not on one below it."""
+    """Returns the roles of the folders that lie directly on a mount, not on another mount below it."""
     return [
         role
         for role, path in folders.items()
@@ -212,7 +223,7 @@ CHECKS = (
         Spec(
             name="io-mounts",
             area="io",
-            what=Words(en="mounts answer, none is stale", zh="挂载点是否应答、有无失效"),
+            what=Words(en="mounts respond, none is stale", zh="挂载点是否有响应、有无失效"),
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
             timeout_s=15.0,
             quick=True,
@@ -223,7 +234,7 @@ CHECKS = (
         Spec(
             name="io-space",
             area="io",
-            what=Words(en="free space of the run's folders", zh="训练所用目录的剩余空间"),
+            what=Words(en="free space in the folders of the training", zh="训练所用目录的剩余空间"),
             contexts=(BOOT, PROLOG, CONTINUOUS, ON_FAILURE, MANUAL),
             timeout_s=5.0,
             quick=True,
@@ -234,7 +245,7 @@ CHECKS = (
         Spec(
             name="io-inodes",
             area="io",
-            what=Words(en="free inodes of the run's folders", zh="训练所用目录的剩余 inode"),
+            what=Words(en="free inodes in the folders of the training", zh="训练所用目录的剩余 inode"),
             contexts=(BOOT, PROLOG, CONTINUOUS, ON_FAILURE, MANUAL),
             timeout_s=5.0,
             quick=True,
@@ -245,7 +256,7 @@ CHECKS = (
         Spec(
             name="io-write",
             area="io",
-            what=Words(en="a small file is written and read back", zh="写入并读回一个小文件"),
+            what=Words(en="a small file can be written and read back", zh="小文件可写入并读回"),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             cost=LIGHT,
             timeout_s=13.0,

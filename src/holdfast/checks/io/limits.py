@@ -1,4 +1,4 @@
-"""Checks shared memory and process limits against what the run will start."""
+"""Checks shared memory and process limits against what the training will start."""
 
 import os
 import resource
@@ -24,18 +24,18 @@ def look_at_shm(scene: Scene) -> Iterator[Seen]:
         told = os.statvfs(NodeFiles(scene).place(SHM))
     except FileNotFoundError:
         yield failed(
-            "there is none",
+            "it does not exist",
             "a tmpfs",
             ASKED,
             device=SHM,
-            why="there is no /dev/shm, which loader workers and NCCL need",
+            why="/dev/shm does not exist; data loader workers and NCCL need it",
             en="Mount it: `mount -t tmpfs -o size=50% tmpfs /dev/shm`.",
-            zh="请挂载:`mount -t tmpfs -o size=50% tmpfs /dev/shm`。",
+            zh="请挂载：`mount -t tmpfs -o size=50% tmpfs /dev/shm`。",
             category="shm_oom",
         )
         return
     except OSError as error:
-        yield skipped(f"{SHM} cannot be asked: {error.strerror}")
+        yield skipped(f"the size of {SHM} cannot be read: {error.strerror}")
         return
     size, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
     yield judge_shm(size, free, scene.ranks, scene.loader_workers)
@@ -62,13 +62,16 @@ def _soft(which: int) -> int:
 
 
 def is_root(files: NodeFiles) -> bool:
-    """`Uid:   0       0       0       0`: the second number is the effective uid."""
+    """Returns whether the effective user of this process is root.
+
+    Uid:   0       0       0       0     (the second number is the effective user id)
+    """
     lines = files.text("/proc/self/status").splitlines()
     return any(line.split()[2:3] == ["0"] for line in lines if line.startswith("Uid:"))
 
 
 def _rights(files: NodeFiles) -> int:
-    """Effective capabilities; none where they hold in a user namespace of its own only."""
+    """Returns the effective Linux capabilities as a bit set; 0 if they hold only inside a user namespace."""
     ids = files.word("/proc/self/uid_map").split()
     if ids and ids[2:] != [WHOLE_RANGE]:
         return 0
@@ -87,7 +90,8 @@ CHECKS = (
             name="io-shm",
             area="io",
             what=Words(
-                en="/dev/shm against ranks and loader workers", zh="/dev/shm 与 rank、数据加载进程是否匹配"
+                en="/dev/shm is large enough for the ranks and data loader workers",
+                zh="/dev/shm 容量满足各 rank 与数据加载进程",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             quick=True,

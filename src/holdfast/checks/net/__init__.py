@@ -1,1 +1,1 @@
-"""Checks of network interfaces and names."""
+"""Checks network interfaces, host names and ports."""

@@ -1,4 +1,6 @@
-"""Checks network interfaces: the one that a run would use, changes against the baseline, errors."""
+"""Checks network interfaces: the one that a training would use, changes against the baseline, error
+counters.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,7 +35,7 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 from holdfast.observe.host.node_counters import parse_paired_lines
 
-NONE = "no network interface can be seen"
+NONE = "no network interface is visible"
 
 
 def look_at_interfaces(scene: Scene) -> Iterator[Seen]:
@@ -52,7 +54,9 @@ def look_at_interfaces(scene: Scene) -> Iterator[Seen]:
         for finding in judge_interface(one, scene.baseline)
         if finding.device not in named
     ]
-    yield from told or [passed("only the loopback" if len(found) == 1 else "no interface has an address")]
+    yield from told or [
+        passed("only the loopback interface" if len(found) == 1 else "no interface has an address")
+    ]
     for one in _judged(found):
         yield from _facts(one)
     names = (gloo or nccl).names
@@ -60,11 +64,14 @@ def look_at_interfaces(scene: Scene) -> Iterator[Seen]:
         (one for one in found if one.name in names), key=lambda one: not (one.is_physical or one.members)
     )
     if chosen and chosen[0].mtu:
-        yield Fact(name="MTU of the interface of the run", value=chosen[0].mtu, same=True)
+        yield Fact(name="MTU of the interface that the training uses", value=chosen[0].mtu, same=True)
 
 
 def _judged(found: Sequence[Interface]) -> list[Interface]:
-    """Cards and bonds: what containers and bridges bring comes and goes."""
+    """Returns physical interfaces and bonds.
+
+    Others, such as bridges and virtual interfaces of containers, come and go.
+    """
     return [one for one in found if one.is_physical or one.members]
 
 
@@ -106,7 +113,7 @@ def _nothing_wrong(cards: Sequence[Interface], tcp: dict[str, int]) -> Finding:
     if not cards and not tcp:
         return skipped("no network counters can be read")
     again = tcp.get("RetransSegs", 0) / max(tcp.get("OutSegs", 0), 1)
-    return passed(f"{counted(len(cards), 'card')}; {again:.2%} of TCP sent again")
+    return passed(f"{counted(len(cards), 'card')}; {again:.2%} of TCP segments retransmitted")
 
 
 CHECKS = (
@@ -115,7 +122,8 @@ CHECKS = (
             name="net-interfaces",
             area="net",
             what=Words(
-                en="network interfaces, and which a run would use", zh="网口状态,以及训练会使用哪个网口"
+                en="network interfaces, and which one the training would use",
+                zh="网卡接口状态，以及训练会使用哪个接口",
             ),
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
             quick=True,
@@ -126,7 +134,10 @@ CHECKS = (
         Spec(
             name="net-errors",
             area="net",
-            what=Words(en="errors, drops and flaps of network cards", zh="网卡的错误、丢包与链路抖动"),
+            what=Words(
+                en="errors, dropped packets and link flaps of network interfaces",
+                zh="网卡的错误、丢包与链路抖动",
+            ),
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
             quick=True,
         ),

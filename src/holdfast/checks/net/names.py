@@ -1,4 +1,6 @@
-"""Checks names and ports that a run needs: this host, the first node, the rendezvous port."""
+"""Checks names and ports that a training needs: this host name, the first node's name, the rendezvous
+port.
+"""
 
 import errno
 import socket
@@ -36,7 +38,10 @@ def look_at_names(scene: Scene) -> Iterator[Seen]:
 
 
 def resolved(name: str) -> Resolved:
-    """Asks the system's resolver, which may wait for servers; the check has a deadline."""
+    """Resolves a host name with the system's resolver, and returns its addresses or the error.
+
+    It may wait for DNS servers.
+    """
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -46,7 +51,7 @@ def resolved(name: str) -> Resolved:
 
 
 def is_ours(address: str) -> bool:
-    """True if the address belongs to this node: it can be bound."""
+    """Returns True if an IP address belongs to this node, that is, if a socket can be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -57,17 +62,20 @@ def is_ours(address: str) -> bool:
 
 
 def look_at_port(scene: Scene) -> Iterator[Seen]:
-    """Checks the port named in the environment; env-port checks the port of the command."""
+    """Checks that the port in MASTER_PORT is free.
+
+    The check `env-port` tests a port that the command itself names.
+    """
     text = scene.env.get("MASTER_PORT", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     if scene.training:
-        yield skipped("a job trains here, and holds its port")
+        yield skipped("a training runs on this node and uses its port")
     elif scene.command:
-        yield skipped("env-port checks the port of a command")
+        yield skipped("the check env-port tests the port of a command")
     elif not 0 < port <= PORT_MAX:
-        yield skipped("MASTER_PORT names no port")
+        yield skipped("MASTER_PORT is not set or not a port number")
     elif not _is_first(scene):
-        yield skipped("the ranks do not meet on this node")
+        yield skipped("the rendezvous is on another node")
     else:
         yield _port(port, scene)
 
@@ -90,22 +98,22 @@ def _port(port: int, scene: Scene) -> Finding:
         return skipped(f"port {port} could not be tested: {errno.errorcode.get(number, number)}")
     holder = next(iter(listeners(NodeFiles(scene), port)), Listener())
     if holder.pid in scene.own_pids and holder.pid:
-        return passed(f"port {port} is held by this run itself")
+        return passed(f"port {port} is used by this training itself")
     who = f"pid {holder.pid} ({holder.name})" if holder.pid else "a process that is not visible here"
     return failed(
         who,
         "free",
         ASKED,
         device=f"port {port}",
-        why=f"port {port}, where the ranks are to meet, is held by {who}",
-        en="End it, or choose another port (MASTER_PORT).",
-        zh="结束该进程,或更换端口(MASTER_PORT)。",
+        why=f"the rendezvous port {port} is in use by {who}",
+        en="End that process, or choose another port (MASTER_PORT).",
+        zh="结束该进程，或更换端口（MASTER_PORT）。",
         category="port_in_use",
     )
 
 
 def _bind(port: int) -> int:
-    """As the store of PyTorch binds: the error's number, 0 where the port can be had."""
+    """Binds a TCP port as the TCPStore of torch does, and returns the error number; 0 if the port is free."""
     for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -125,14 +133,15 @@ CHECKS = (
             name="net-name",
             area="net",
             what=Words(
-                en="names of this node and of the first one resolve", zh="本节点与首节点的名称能否解析"
+                en="host names of this node and of the first node can be resolved",
+                zh="本节点与首节点的名称能否解析",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             timeout_s=4.0,
             quick=True,
             hang_advice=Words(
-                en="The name servers do not answer: check /etc/resolv.conf, or add the nodes to /etc/hosts.",
-                zh="域名服务器无应答:检查 /etc/resolv.conf,或将各节点写入 /etc/hosts。",
+                en="The DNS servers do not respond: check /etc/resolv.conf, or add the nodes to /etc/hosts.",
+                zh="DNS 服务器无响应：请检查 /etc/resolv.conf，或将各节点写入 /etc/hosts。",
             ),
         ),
         look_at_names,
@@ -141,7 +150,7 @@ CHECKS = (
         Spec(
             name="net-port",
             area="net",
-            what=Words(en="the port of MASTER_PORT is free", zh="各 rank 会合的端口是否空闲(MASTER_PORT)"),
+            what=Words(en="the port in MASTER_PORT is free", zh="汇合端口（MASTER_PORT）是否空闲"),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             cost=LIGHT,
             quick=True,

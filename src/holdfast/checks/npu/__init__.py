@@ -1,1 +1,1 @@
-"""Checks of Ascend NPUs."""
+"""Checks Huawei Ascend NPUs."""

@@ -1,4 +1,4 @@
-"""Checks Ascend NPUs with `npu-smi`."""
+"""Checks Huawei Ascend NPUs with the vendor tool `npu-smi`."""
 
 import os
 from collections.abc import Iterator
@@ -35,11 +35,11 @@ NPUS_ASKED_MAX = 16
 
 
 def _table(scene: Scene) -> tuple[NpuTable, str] | Finding:
-    """What `npu-smi info` shows, and where the program is; or why there is nothing to look at."""
+    """Returns the output table of `npu-smi info` and the path of the tool, or a finding if there is none."""
     place = tool_place(TOOL)
     if place is None:
         has = any((Path(scene.root) / "dev" / f"davinci{number}").exists() for number in range(16))
-        why = "there are NPUs here, and npu-smi is not installed" if has else "no NPU here (no npu-smi)"
+        why = "this node has NPUs, but npu-smi is not installed" if has else "no NPU here (no npu-smi)"
         return Finding(status=SKIP, why=why)
     told = tool_says(place, ("info",), TABLE_S)
     table = npu_table(told.text)
@@ -125,11 +125,11 @@ def _spec(name: str, en: str, zh: str, timeout_s: float, *, quick: bool = False)
 
 
 CHECKS = (
-    Check(_spec("npu-count", "all NPUs are there", "NPU 数量齐全", TABLE_S + 1, quick=True), count),
+    Check(_spec("npu-count", "all NPUs are present", "NPU 数量齐全", TABLE_S + 1, quick=True), count),
     Check(
         _spec(
             "npu-health",
-            "health of NPUs and their fault codes",
+            "health and fault codes of NPUs",
             "NPU 健康状态与故障码",
             TABLE_S + NPUS_ASKED_MAX * EACH_S + 1,
             quick=True,
@@ -139,7 +139,7 @@ CHECKS = (
     Check(
         _spec(
             "npu-ecc",
-            "uncorrected memory errors of NPUs",
+            "uncorrectable memory errors of NPUs",
             "NPU 不可纠正内存错误",
             TABLE_S + NPUS_ASKED_MAX * EACH_S + 1,
         ),

@@ -1,1 +1,1 @@
-"""Checks of InfiniBand and RoCE."""
+"""Checks RDMA network ports: InfiniBand and RoCE."""

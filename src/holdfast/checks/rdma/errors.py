@@ -1,4 +1,6 @@
-"""Checks error counters and flaps of RDMA ports: since boot, since the baseline, and between two readings."""
+"""Checks error counters and link flaps of RDMA ports: since boot, since the baseline, and between two
+readings.
+"""
 
 import time
 from collections.abc import Iterator
@@ -25,11 +27,14 @@ from holdfast.model.checks import (
 from holdfast.model.signatures import Words
 
 BETWEEN_S = 1.0
-NO_PORT = "there is no RDMA port that is up"
+NO_PORT = "no RDMA port is active"
 
 
 def look_at_errors(scene: Scene) -> Iterator[Seen]:
-    """Reads the counters twice only during troubleshooting, because a boot check must be quick."""
+    """Yields findings about error counters of RDMA ports that grow.
+
+    The counters are read twice only during troubleshooting, because a boot check must be quick.
+    """
     files = NodeFiles(scene)
     active = [port for port in ports(files) if port.is_active]
     if not active:
@@ -60,7 +65,9 @@ def _again(files: NodeFiles, active: list[Port]) -> dict[str, dict[str, int]]:
 def _counted(
     port: Port, first: dict[str, int], second: dict[str, int], uptime_s: float, scene: Scene
 ) -> list[Counted]:
-    """Between the two readings first, then since it was learned or since boot."""
+    """Returns the error counters of a port that grew: between two readings, else since the baseline or
+    boot.
+    """
     found = [
         Counted(name=name, more=value - first[name], over_s=BETWEEN_S, since="a second ago")
         for name, value in second.items()
@@ -83,7 +90,7 @@ CHECKS = (
         Spec(
             name="rdma-errors",
             area="rdma",
-            what=Words(en="error counters and flaps of RDMA ports", zh="RDMA 端口的错误计数与链路抖动"),
+            what=Words(en="error counters and link flaps of RDMA ports", zh="RDMA 端口的错误计数与链路抖动"),
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
             timeout_s=4.0,
             quick=True,

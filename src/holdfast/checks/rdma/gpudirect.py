@@ -1,4 +1,4 @@
-"""Checks GPUDirect RDMA: whether the network cards can access GPU memory directly."""
+"""Checks GPUDirect RDMA: whether network cards can access GPU memory directly."""
 
 import platform
 import re
@@ -20,10 +20,10 @@ def look_at_direct(scene: Scene) -> Iterator[Seen]:
     files = NodeFiles(scene)
     driver = files.text(f"{DRIVER}/version").partition("\n")[0]
     if not driver:
-        yield skipped("there is no NVIDIA driver")
+        yield skipped("no NVIDIA driver is loaded")
         return
     if not any(port.is_active and is_wanted(port, scene.env) for port in ports(files)):
-        yield skipped("there is no RDMA port that is up and that NCCL would use")
+        yield skipped("no RDMA port that NCCL would use is active")
         return
     direct = Direct(
         peermem=any(files.exists(f"/sys/module/{name}") for name in MODULES),
@@ -43,7 +43,10 @@ def _kernel(files: NodeFiles) -> tuple[int, int]:
 
 
 def _models(files: NodeFiles) -> Iterator[str]:
-    """`Model: \t\t NVIDIA H100 80GB HBM3` of each GPU."""
+    """Yields the model name of each NVIDIA GPU.
+
+    Model:                  NVIDIA H100 80GB HBM3
+    """
     for gpu in files.entries(f"{DRIVER}/gpus"):
         found = re.search(r"^Model:\s*(.+)$", files.text(f"{DRIVER}/gpus/{gpu}/information"), re.MULTILINE)
         if found:
@@ -56,7 +59,8 @@ CHECKS = (
             name="rdma-gpudirect",
             area="rdma",
             what=Words(
-                en="GPUDirect RDMA (nvidia_peermem or dmabuf)", zh="GPUDirect RDMA(nvidia_peermem 或 dmabuf)"
+                en="GPUDirect RDMA (nvidia_peermem or dmabuf)",
+                zh="GPUDirect RDMA（nvidia_peermem 或 dmabuf）",
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             quick=True,

@@ -1,4 +1,6 @@
-"""Checks RDMA ports: up, as fast as before, and with an address that NCCL can use."""
+"""Checks RDMA ports: that they are active, have the data rate of the baseline, and an address that NCCL
+can use.
+"""
 
 from collections.abc import Iterator
 
@@ -81,17 +83,22 @@ def _facts(port: Port, address: str) -> Iterator[Fact]:
 
 
 def _none_is_up(found: tuple[Port, ...], scene: Scene) -> Iterator[Finding]:
-    """Nothing was learned, a run over several nodes wants RDMA, and no InfiniBand port is up."""
+    """Yields a warning if a run over several nodes wants InfiniBand, no port is active, and no baseline
+    says what was.
+    """
     wanted = [port for port in found if port.layer == INFINIBAND and is_wanted(port, scene.env)]
     is_new = not any(scene.baseline.of(port.key, "rate") for port in found)
     if wanted and is_new and scene.nodes > 1 and not any(port.is_active for port in found):
         yield warned(
-            f"none of {len(wanted)} InfiniBand ports is up",
-            "one that is up",
+            f"none of {len(wanted)} InfiniBand ports is active",
+            "an active port",
             RULE,
-            why="no RDMA port is up, so a run over several nodes uses the slow network",
-            en="Look at cables and the subnet manager (`ibstat`); or set NCCL_IB_DISABLE=1 where that is meant.",
-            zh="检查线缆与子网管理器(`ibstat`);若本就不用 RDMA,请设置 NCCL_IB_DISABLE=1。",
+            why="no RDMA port is active, so a training over several nodes would use TCP, which is slower",
+            en=(
+                "Check cables and the subnet manager (`ibstat`); set NCCL_IB_DISABLE=1 if no RDMA is "
+                "intended."
+            ),
+            zh="请检查线缆与子网管理器（`ibstat`）；若本就不使用 RDMA，请设置 NCCL_IB_DISABLE=1。",
             category="nic_down",
         )
 
@@ -100,9 +107,7 @@ def look_at_addresses(scene: Scene) -> Iterator[Seen]:
     found = [port for port in ports(NodeFiles(scene), with_gids=True) if port.is_active]
     wanted = [port for port in found if is_wanted(port, scene.env)]
     if not wanted:
-        yield skipped(
-            "no RDMA port is up that NCCL would use" if found else "there is no RDMA port that is up"
-        )
+        yield skipped("no RDMA port that NCCL would use is active" if found else "no RDMA port is active")
         return
     index = scene.env.get("NCCL_IB_GID_INDEX", "")
     for port in wanted:
@@ -122,13 +127,17 @@ CHECKS = (
             name="rdma-ports",
             area="rdma",
             what=Words(
-                en="RDMA ports are up and as fast as learned", zh="RDMA 端口是否在线、速率是否与学习值一致"
+                en="RDMA ports are active and have the data rate of the baseline",
+                zh="RDMA 端口是否在线、速率是否与基线一致",
             ),
             contexts=(BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL),
             quick=True,
             hang_advice=Words(
-                en="A card that does not answer its driver is broken or resets: check the kernel log for mlx5 lines.",
-                zh="网卡不应答驱动,可能已损坏或正在复位:查看内核日志中的 mlx5 相关行。",
+                en=(
+                    "The network card does not respond to its driver: it is broken or resetting. Check the "
+                    "kernel log for lines of mlx5."
+                ),
+                zh="网卡对驱动无响应，可能已损坏或正在复位：请查看内核日志中的 mlx5 相关行。",
             ),
         ),
         look_at_ports,
@@ -138,7 +147,7 @@ CHECKS = (
             name="rdma-gid",
             area="rdma",
             what=Words(
-                en="addresses of RDMA ports (GID, RoCE version)", zh="RDMA 端口地址(GID 与 RoCE 版本)"
+                en="addresses of RDMA ports (GID and RoCE version)", zh="RDMA 端口地址（GID 与 RoCE 版本）"
             ),
             contexts=(BOOT, PROLOG, ON_FAILURE, MANUAL),
             quick=True,

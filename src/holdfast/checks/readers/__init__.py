@@ -1,1 +1,1 @@
-"""Readers for checks: files of the machine, NVML, vendor tools, the kernel log."""
+"""Reads what checks need from the node: kernel files, NVML, vendor tools, the kernel log."""

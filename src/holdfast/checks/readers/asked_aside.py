@@ -1,6 +1,6 @@
-"""Runs each operation that a dead mount may block forever in its own process, with a deadline.
+"""Runs operations that a dead mount may block forever, each in its own process with a deadline.
 
-A process that does not answer is killed, or abandoned if the kernel blocks it.
+A process that does not finish in time is killed, or abandoned if the kernel blocks it.
 """
 
 import os
@@ -21,9 +21,10 @@ ANSWER_BYTES_MAX = 1 << 20
 
 
 class Answer(Struct, frozen=True):
-    """One result. `error`: errno; 0: none. `hangs`: no answer in time.
+    """The result of one operation in a child process.
 
-    `where`: the system call that blocks; empty if unknown.
+    `error`: an errno, 0 if there was none. `hangs`: True if it did not finish in time; `where` is then the
+    system call that blocks it, or empty if unknown. `seconds`: the time it took.
     """
 
     value: dict[str, float | int | str] = {}
@@ -45,7 +46,11 @@ class _Asked(Struct):
 
 
 def ask_all(questions: Sequence[Question], within_s: float) -> list[Answer]:
-    """Runs all, some at once; each has `within_s` from its own start. Results are in the order of the requests."""
+    """Runs all operations in child processes, a few at once, and returns the results in the order of
+    `questions`.
+
+    `within_s`: the time limit of each operation, from its own start.
+    """
     waiting = list(enumerate(questions))
     answers: list[Answer] = [Answer(hangs=True)] * len(questions)
     running: dict[int, _Asked] = {}
@@ -86,7 +91,7 @@ def _begin(place: int, question: Question) -> _Asked:
 
 
 def _answer_in_child(question: Question, channel: int) -> None:
-    """Never returns."""
+    """Runs one operation in the child process, writes the result to a pipe and exits. Never returns."""
     try:
         answer = Answer(value=question())
     except OSError as error:
@@ -98,7 +103,7 @@ def _answer_in_child(question: Question, channel: int) -> None:
 
 
 def _read(asked: _Asked) -> bool:
-    """True: it has ended."""
+    """Reads the available output of a child process. Returns True once the child has closed its end."""
     with suppress(BlockingIOError):
         while part := os.read(asked.channel, ANSWER_BYTES_MAX):
             asked.text += part

@@ -1,6 +1,6 @@
-"""Measures a folder's file system: sequential speed past the page cache, and small files. Leaves nothing behind.
+"""Measures a file system: sequential speed without the page cache, random reads, and flushed writes.
 
-The file has no name, or its name is removed at once, so it disappears with the process.
+The test file has no name, or its name is removed at once, so it disappears with the process.
 """
 
 import errno
@@ -25,12 +25,16 @@ FILE_BYTES_MIN = 4 * CHUNK_BYTES
 
 
 class NoRoom(OSError):
-    """Too little space, or no permission to write; the message says which."""
+    """Error: a test file cannot be created, for lack of space or of permission. The message says which."""
 
 
 class DiskSpeed(Struct, frozen=True, kw_only=True):
-    """`write`, `read`: bytes a second for each part of the file, flush included. `reads`, `syncs`: operations of 4
-    KiB a second. None: it would have measured the page cache. `is_direct`: the page cache was bypassed.
+    """Measured speed of a file system.
+
+    `write`, `read`: bytes a second for each part of the file, including the flush. `reads`, `syncs`: random
+    reads and flushed writes of 4 KiB, per second. None: not measured, because it would have measured the page
+    cache. `is_direct`: True if the page cache was bypassed (O_DIRECT). `wrong_chunks`: chunks that read back
+    differently.
     """
 
     write: tuple[float, ...]
@@ -43,7 +47,7 @@ class DiskSpeed(Struct, frozen=True, kw_only=True):
 
 
 def room(folder: str, wanted_bytes: int) -> int:
-    """Bytes that a test file may have here. raises: NoRoom"""
+    """Returns how many bytes a test file in this folder may have. Raises NoRoom."""
     try:
         has = os.statvfs(folder)
     except OSError as error:
@@ -52,13 +56,16 @@ def room(folder: str, wanted_bytes: int) -> int:
     most = min(wanted_bytes, int(free * FREE_SHARE_MAX), free - LEFT_BYTES_MIN)
     if most < FILE_BYTES_MIN:
         raise NoRoom(
-            f"{folder}: {free >> 20} MiB are free, too few to write a file of {FILE_BYTES_MIN >> 20} MiB"
+            f"{folder}: {free >> 20} MiB are free, too little for a test file of {FILE_BYTES_MIN >> 20} MiB"
         )
     return most // (CHUNK_BYTES * PARTS) * CHUNK_BYTES * PARTS or FILE_BYTES_MIN
 
 
 def measured(folder: str, file_bytes: int, seconds: float) -> DiskSpeed:
-    """Measures; each of the four measurements stops after `seconds`. raises: NoRoom; OSError, of the disk"""
+    """Measures the file system of a folder. Each of the four measurements stops after `seconds`.
+
+    Raises NoRoom if the test file cannot be created, and OSError if the disk fails.
+    """
     if direct := getattr(os, "O_DIRECT", 0):
         try:
             return _measured(folder, direct, file_bytes, seconds)
@@ -96,7 +103,10 @@ def _measured(folder: str, direct: int, file_bytes: int, seconds: float) -> Disk
 
 
 def _nameless(folder: str, direct: int) -> int:
-    """A new file without a name. raises: NoRoom; OSError EINVAL, for a file system without O_DIRECT"""
+    """Creates a file without a name and returns its descriptor.
+
+    Raises NoRoom, and OSError with EINVAL if the file system does not support O_DIRECT.
+    """
     flags = os.O_RDWR | os.O_CLOEXEC | direct
     with suppress(OSError):
         return os.open(folder, flags | os.O_TMPFILE, 0o600)
@@ -115,7 +125,7 @@ def _nameless(folder: str, direct: int) -> int:
 def _write(
     descriptor: int, chunk: mmap.mmap, file_bytes: int, seconds: float
 ) -> tuple[int, tuple[float, ...]]:
-    """Bytes written, and bytes a second of each part."""
+    """Writes the test file. Returns the number of bytes written, and bytes a second of each part."""
     until_s = time.monotonic() + seconds
     part_bytes = max(CHUNK_BYTES, file_bytes // PARTS)
     written = 0
@@ -138,7 +148,10 @@ def _write(
 def _read(
     descriptor: int, chunk: mmap.mmap, file_bytes: int, seconds: float
 ) -> tuple[tuple[float, ...], int]:
-    """Bytes a second of each part, and how many chunks did not hold what was written."""
+    """Reads the test file.
+
+    Returns bytes a second of each part, and how many chunks differ from what was written.
+    """
     until_s = time.monotonic() + seconds
     part_bytes = max(CHUNK_BYTES, file_bytes // PARTS)
     at = wrong = 0
@@ -159,18 +172,18 @@ def _read(
 
 
 def _mark(chunk: mmap.mmap, place: int) -> None:
-    """Each chunk of the file differs from the others: one that lies in a wrong place is wrong."""
+    """Writes the chunk's number into its first bytes, so that a chunk stored at a wrong place is detected."""
     chunk[:8] = place.to_bytes(8, "little")
 
 
 def _whole(count: int) -> int:
     if count != CHUNK_BYTES:
-        raise OSError(errno.EIO, f"{count} of {CHUNK_BYTES} bytes were taken at once")
+        raise OSError(errno.EIO, f"{count} of {CHUNK_BYTES} bytes were written by one call")
     return count
 
 
 def _small_reads(descriptor: int, file_bytes: int, seconds: float) -> tuple[float, ...]:
-    """Random reads a second by several threads at once, in each of four stretches of time."""
+    """Returns random reads a second by several threads at once, for each of four intervals."""
     stretch_s = seconds / 4
     began_s = time.monotonic()
     counts = [[0] * 4 for _ in range(THREADS)]
@@ -194,7 +207,7 @@ def _small_reads(descriptor: int, file_bytes: int, seconds: float) -> tuple[floa
 
 
 def _syncs(descriptor: int, file_bytes: int, seconds: float) -> tuple[float, ...]:
-    """Writes of 4 KiB a second, each on the disk before the next: of each fourth of them."""
+    """Returns flushed writes of 4 KiB a second, one after another, for each quarter of them."""
     times_s: list[float] = []
     until_s = time.monotonic() + seconds
     dice = random.Random(SEED)

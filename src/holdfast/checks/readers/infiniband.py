@@ -1,4 +1,4 @@
-"""Reads RDMA devices and ports from /sys/class/infiniband, without any tool.
+"""Reads RDMA devices and their ports from /sys/class/infiniband, without any tool.
 
 source: Linux, Documentation/ABI/stable/sysfs-class-infiniband
 """
@@ -17,7 +17,7 @@ def ports(files: NodeFiles, *, with_gids: bool = False) -> tuple[Port, ...]:
 
 
 def counters(files: NodeFiles, device: str, number: int) -> dict[str, int]:
-    """The judged counters of one port, without those that the driver lacks."""
+    """Returns the error counters of one RDMA port by name. Counters that the driver lacks are left out."""
     found = {}
     for name in LIMITS:
         for folder in ("counters", "hw_counters"):
@@ -29,7 +29,7 @@ def counters(files: NodeFiles, device: str, number: int) -> dict[str, int]:
 
 
 def pci_address(files: NodeFiles, device: str) -> str:
-    """`../../../0000:3b:00.0` -> "0000:3b:00.0"; empty if the link names no PCI address."""
+    """Returns the PCI address of an RDMA device, such as "0000:3b:00.0"; empty if it is no PCI device."""
     name = files.link(f"{FOLDER}/{device}/device").rpartition("/")[2]
     return name if name.count(":") == 2 else ""
 
@@ -69,7 +69,7 @@ def _gids(files: NodeFiles, here: str) -> Iterator[Gid]:
 
 
 def _after_colon(text: str) -> str:
-    """`4: ACTIVE` -> "ACTIVE"."""
+    """Returns the text after the colon: "ACTIVE" for `4: ACTIVE`."""
     return text.rpartition(": ")[2]
 
 

@@ -58,9 +58,10 @@ def _members(files: NodeFiles, bond: str) -> Iterator[tuple[str, bool]]:
 
 
 def _with_address(files: NodeFiles) -> set[str]:
-    """By the routes and the IPv6 addresses of this network namespace.
+    r"""Returns the interfaces that have a route or an IPv6 address in this network namespace.
 
-    `eth0\\t0014A8C0\\t00000000\\t0001...` and `fe80...e0f0 02 40 20 80     eth0`
+    eth0\t0014A8C0\t00000000\t0001...
+    fe80...e0f0 02 40 20 80     eth0
     """
     routes = files.text("/proc/net/route").splitlines()[1:]
     addresses = files.text("/proc/net/if_inet6").splitlines()

@@ -1,6 +1,7 @@
-"""Reads the kernel log of this boot by any available way, and matches signatures in it.
+"""Reads the kernel log since boot, and searches it for known errors (signatures).
 
-/dev/kmsg, else what syslog wrote since the last boot, else journalctl. Each line gets its seconds since boot in front.
+Sources, in this order: /dev/kmsg, the file that syslog writes, journalctl. Each line gets its seconds since
+boot in front.
 """
 
 import os
@@ -39,7 +40,10 @@ KERNEL_LINE = re.compile(rb"\bkernel: ?|^\[")
 
 
 class KernelLines(Struct, frozen=True):
-    """`lines`: of this boot, with seconds since boot if known. `source`: empty if no log can be read."""
+    """Kernel log lines since boot, each with its seconds since boot if known.
+
+    `source`: the file or tool they come from; empty if no log can be read, for the reason `why_not`.
+    """
 
     lines: tuple[tuple[float | None, bytes], ...] = ()
     source: str = ""
@@ -58,7 +62,7 @@ def read_kernel_lines(files: NodeFiles) -> KernelLines:
         lines = _of_journal(program)
         if lines:
             return KernelLines(tuple(lines[-LINES_MAX:]), JOURNAL[0])
-    return KernelLines(why_not=f"the kernel's log cannot be read here: {why}")
+    return KernelLines(why_not=f"the kernel log cannot be read: {why}")
 
 
 def _of_kmsg(files: NodeFiles) -> tuple[list[tuple[float | None, bytes]], str]:
@@ -117,7 +121,9 @@ def _with_time(at_s: float, line: bytes) -> bytes:
 
 @cache
 def kernel_signatures() -> tuple[Signature, ...]:
-    """Signatures of kernel lines only: loading all would take longer than a boot check may."""
+    """Returns the signatures of kernel log lines only; loading all signatures takes longer than a boot
+    check may.
+    """
     folder = package_files("holdfast.signatures")
     names = sorted(file.name for file in folder.iterdir() if re.fullmatch(r"kernel_\w+\.toml", file.name))
     return tuple(one for name in names for one in parse((folder / name).read_text(encoding="utf-8"), name))
@@ -129,7 +135,7 @@ def _kernel_engine() -> Engine:
 
 
 def searched(lines: Sequence[bytes]) -> Search:
-    """Matches of kernel signatures in these lines."""
+    """Searches these log lines for kernel signatures, and returns the matches."""
     knowledge = Knowledge(kernel_signatures())
     sweep = Sweep(NAME, knowledge, _kernel_engine(), Caps(), Allowance(MEMORY_BYTES))
     offset = 0

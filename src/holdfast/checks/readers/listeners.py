@@ -1,6 +1,7 @@
-"""Finds the process that listens on a TCP port, from /proc/net/tcp and open sockets.
+"""Finds the process that listens on a TCP port, from /proc/net/tcp and the open sockets of processes.
 
-source: proc_net_tcp(5): `0: 0100007F:7337 00000000:0000 0A ... 0 12345`, state 0A listens, field 10 is the inode
+source: proc_net_tcp(5): `0: 0100007F:7337 00000000:0000 0A ... 0 12345`, state 0A listens, field 10 is the
+inode
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ PROCESSES_MAX = 1 << 15
 
 
 class Listener(Struct, frozen=True):
-    """`pid`: 0 if it is not visible."""
+    """A process that listens on a TCP port.
+
+    `pid` is 0 if the process is not visible, for instance to another user.
+    """
 
     pid: int = 0
     name: str = ""

@@ -1,4 +1,7 @@
-"""Reads small files of /proc, /sys and /etc below a root. Missing or unreadable files are empty, never an error."""
+"""Reads small files of /proc, /sys and /etc, below a root folder.
+
+A missing or unreadable file is empty, never an error.
+"""
 
 import os
 from pathlib import Path
@@ -10,7 +13,10 @@ DIGITS_MAX = 20
 
 
 class NodeFiles:
-    """`path`: "/sys/class/net/eth0/mtu", relative to the scene's root."""
+    """Reader of small kernel and configuration files.
+
+    Paths such as "/sys/class/net/eth0/mtu" are relative to its root.
+    """
 
     def __init__(self, scene: Scene) -> None:
         self.root = scene.root
@@ -22,7 +28,10 @@ class NodeFiles:
         return self.raw(path).decode("utf-8", "replace")
 
     def raw(self, path: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-        """The bytes of a file. Never waits: anything but a regular file is empty."""
+        """Returns the bytes of a file, at most `bytes_max`.
+
+        Never blocks: anything but a regular file is empty.
+        """
         try:
             descriptor = os.open(self.place(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
@@ -38,17 +47,20 @@ class NodeFiles:
         return whole
 
     def word(self, path: str) -> str:
-        """The text without surrounding white space."""
+        """Returns the text of a file without surrounding white space."""
         return self.text(path).strip()
 
     def number(self, path: str) -> int | None:
-        """The number in the file, which may be negative (speed -1: unknown)."""
+        """Returns the integer in a file, or None if there is none.
+
+        It may be negative: link speed -1 means unknown.
+        """
         word = self.word(path)
         digits = word.removeprefix("-")
         return int(word) if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX else None
 
     def uptime_s(self) -> float:
-        """Seconds since boot; 0 if unknown."""
+        """Returns the seconds since boot; 0 if unknown."""
         try:
             return max(0.0, float(self.text("/proc/uptime").split()[0]))
         except (ValueError, IndexError):
@@ -67,7 +79,7 @@ class NodeFiles:
             return False
 
     def link(self, path: str) -> str:
-        """The target of a symbolic link as written; empty if it is none."""
+        """Returns the target of a symbolic link as written; empty if the path is no link."""
         try:
             return os.readlink(self.place(path))
         except OSError:

@@ -1,7 +1,9 @@
-"""Queries NVML; each query returns a value or a reason, whatever the driver does. Never raises.
+"""Queries GPUs through NVML, NVIDIA's management library.
 
-Each failure is an `Answer` with its trouble: a function missing in the driver or in nvidia-ml-py, one that the device
-does not support, a missing permission, a lost GPU, a library that does not fit the driver, a driver that was reloaded
+Each query returns a value or a reason, and never raises.
+
+A query fails for many reasons: a function that the driver or nvidia-ml-py lacks, one that the device does not
+support, a missing permission, a lost GPU, a library that does not fit the driver, a driver that was reloaded
 between two calls. Opening the library can hang, so it runs in a thread with a time limit.
 
 source: NVML API reference; nvidia-ml-py (module pynvml)
@@ -63,14 +65,17 @@ _WHY = {
     ABSENT: "not supported by this GPU or driver",
     REFUSED: "no permission",
     LOST: "the GPU is lost (see gpu-count)",
-    RESET: "the GPU needs a reset before it answers (see gpu-count)",
+    RESET: "the GPU needs a reset before it responds (see gpu-count)",
     GONE: "the driver was unloaded or reloaded during the query",
 }
 _CLOSED = {9: NO_DRIVER, 18: MISMATCH, 12: NO_LIBRARY, 4: NO_RIGHT, 13: BROKEN}
 
 
 class Answer(NamedTuple):
-    """`trouble`: empty if `value` was read; `why`: the trouble in words."""
+    """The result of one NVML query.
+
+    `trouble`: the kind of error, empty if `value` was read; `why`: the error in words.
+    """
 
     value: Any = None
     trouble: str = ""
@@ -78,9 +83,10 @@ class Answer(NamedTuple):
 
 
 class NotOpen(Struct, frozen=True):
-    """NVML cannot be used. `kind`: NO_MODULE, NO_LIBRARY, NO_DRIVER, MISMATCH, NO_RIGHT, SLOW or BROKEN.
+    """The reason why NVML cannot be used.
 
-    `after_s`: of a slow driver, how long it has not answered.
+    `kind`: NO_MODULE, NO_LIBRARY, NO_DRIVER, MISMATCH, NO_RIGHT, SLOW or BROKEN. `after_s`: for SLOW, how
+    many seconds the driver has not responded.
     """
 
     kind: str
@@ -89,14 +95,14 @@ class NotOpen(Struct, frozen=True):
 
 
 class Device(NamedTuple):
-    """A GPU and its NVML handle; None if NVML has none."""
+    """A GPU with its NVML handle. The handle is None if NVML could not return one."""
 
     gpu: Gpu
     handle: Any
 
 
 class Nvml:
-    """The open library and its GPUs. `why_not_counted`: empty if they could be counted."""
+    """The open NVML library and its GPUs. `why_not_counted`: why the GPUs could not be listed, or empty."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -104,34 +110,41 @@ class Nvml:
         self.devices: tuple[Device, ...] = ()
 
     def constant(self, name: str, value: int) -> int:
-        """The constant of this name in this nvidia-ml-py, else `value`."""
+        """Returns the constant of this name in the installed nvidia-ml-py, or `value` if it has none."""
         return int(getattr(self._module, name, value))
 
     def ask(self, function: str, *given: Any) -> Answer:
-        """Calls `nvml{function}`."""
+        """Calls the NVML function `nvml{function}` with the given arguments, and returns its result or its
+        error.
+        """
         call = getattr(self._module, f"nvml{function}", None)
         if call is None:
-            return Answer(trouble=ABSENT, why="not known to this version of nvidia-ml-py")
+            return Answer(trouble=ABSENT, why="this version of nvidia-ml-py lacks the function")
         return self._told(call, *given)
 
     def filled(self, function: str, struct: str, *given: Any) -> Answer:
-        """Calls `nvml{function}` with a struct as its last argument and returns the struct."""
+        """Calls the NVML function `nvml{function}` with a struct as its last argument, and returns the
+        filled struct.
+        """
         make = getattr(self._module, struct, None)
         if make is None:
-            return Answer(trouble=ABSENT, why="not known to this version of nvidia-ml-py")
+            return Answer(trouble=ABSENT, why="this version of nvidia-ml-py lacks the function")
         blank = make()
         told = self.ask(function, *given, self._module_pointer(blank))
         return told if told.trouble else Answer(blank)
 
     def fields(self, handle: Any, fields: Sequence[int | tuple[int, int]]) -> tuple[Answer, ...]:
-        """Values of fields, each by its id, or by its id and scope (a link)."""
+        """Returns the values of NVML fields of a GPU.
+
+        A field is given by its id, or by id and scope (the number of a link).
+        """
         told = self.ask("DeviceGetFieldValues", handle, list(fields))
         if told.trouble:
             return tuple(told for _ in fields)
         return tuple(self._field(value) for value in told.value)
 
     def count(self) -> None:
-        """Lists the GPUs."""
+        """Lists the GPUs and stores them in `devices`."""
         told = self.ask("DeviceGetCount")
         self.why_not_counted = told.why
         found = [self._device(index) for index in range(min(told.value or 0, GPUS_MAX))]
@@ -141,7 +154,7 @@ class Nvml:
         )
 
     def readable(self) -> tuple[tuple[Device, ...], list[Unread]]:
-        """GPUs that can be queried, and why the others cannot."""
+        """Returns the GPUs that can be queried, and for each of the others the reason why not."""
         able = tuple(device for device in self.devices if not device.gpu.why_not)
         unread = [Unread(gpu.where, gpu.why_not) for gpu, _ in self.devices if gpu.why_not]
         if self.why_not_counted:
@@ -189,18 +202,18 @@ class Nvml:
         except self._module.NVMLError as error:
             return self._trouble(getattr(error, "value", 0), str(error))
         except (AttributeError, TypeError, ValueError, UnicodeDecodeError) as error:
-            return Answer(trouble=ABSENT, why=f"nvidia-ml-py and the driver do not fit here: {error}")
+            return Answer(trouble=ABSENT, why=f"nvidia-ml-py does not work with this driver: {error}")
 
     def _trouble(self, code: int, says: str) -> Answer:
         trouble = _TROUBLES.get(code, OTHER)
-        return Answer(trouble=trouble, why=_WHY.get(trouble) or f"NVML says {says or f'error {code}'}")
+        return Answer(trouble=trouble, why=_WHY.get(trouble) or f"NVML reports {says or f'error {code}'}")
 
     def _module_pointer(self, struct: Any) -> Any:
         return self._module.byref(struct)
 
 
 class _Opening:
-    """Opens NVML and counts its GPUs, in a thread of its own."""
+    """A thread that opens NVML and lists its GPUs, because this can hang."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
@@ -210,10 +223,14 @@ class _Opening:
         self._thread.start()
 
     def result(self, patience_s: float) -> Nvml | NotOpen:
-        """patience_s: since it began, which may be checks ago."""
+        """Returns the open NVML, or the reason why there is none.
+
+        `patience_s`: how many seconds after its start the thread may take; an earlier check may have started
+        it.
+        """
         if not self._done.wait(max(0.0, self._began_s + patience_s - time.monotonic())):
             after_s = time.monotonic() - self._began_s
-            return NotOpen(SLOW, f"the GPU driver has not answered for {after_s:.1f} s", after_s)
+            return NotOpen(SLOW, f"the GPU driver has not responded for {after_s:.1f} s", after_s)
         return self._result
 
     @property
@@ -231,7 +248,10 @@ _openings: list[_Opening] = []  # the one that has not come back: another would 
 
 
 def opened(patience_s: float = OPEN_S) -> Nvml | NotOpen:
-    """Opens NVML. It stays open for the next check of this process, because attaching GPUs can take seconds."""
+    """Opens NVML and returns it, or the reason why it cannot be used.
+
+    It stays open for later checks of this process, because attaching GPUs can take seconds.
+    """
     stuck = [one for one in _openings if not one.is_over]
     opening = stuck[0] if stuck else _Opening()
     _openings[:] = [opening]
@@ -242,7 +262,7 @@ def _open() -> Nvml | NotOpen:
     try:
         module = importlib.import_module(MODULE)
     except ImportError:
-        return NotOpen(NO_MODULE, "nvidia-ml-py is not installed here (pip install holdfast[gpu])")
+        return NotOpen(NO_MODULE, "nvidia-ml-py is not installed (pip install 'holdfast[gpu]')")
     closed = _initialised(module)
     if closed is not None:
         return closed
@@ -261,19 +281,19 @@ def _initialised(module: ModuleType) -> NotOpen | None:
         module.nvmlInit()
     except module.NVMLError as error:
         code = getattr(error, "value", 0)
-        return NotOpen(_CLOSED.get(code, BROKEN), f"NVML says: {error}")
+        return NotOpen(_CLOSED.get(code, BROKEN), f"NVML reports: {error}")
     return None
 
 
 def _shut(nvml: Nvml) -> None:
-    """It counts how often it was opened."""
+    """Closes NVML as often as it was opened, because the library counts."""
     for _ in range(SHUTDOWNS_MAX):
         if nvml.ask("Shutdown").trouble:
             return
 
 
 def _by_uuid(gpu: Gpu) -> Gpu:
-    """Two GPUs of one board share its serial number."""
+    """Returns the GPU with a key made of its UUID, because two GPUs on one board share a serial number."""
     return replace(gpu, key=key_of("", gpu.uuid, gpu.address))
 
 
@@ -284,5 +304,5 @@ def _text(value: Any) -> str:
 
 
 def first_trouble(answers: Iterable[Answer]) -> str:
-    """The error of the first failed answer; empty if all succeeded."""
+    """Returns the error text of the first failed NVML query; empty if all succeeded."""
     return next((answer.why for answer in answers if answer.trouble), "")

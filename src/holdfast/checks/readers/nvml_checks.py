@@ -1,4 +1,4 @@
-"""Declares and starts the checks that use NVML."""
+"""Defines what checks that use NVML share: their specification, and queries of all GPUs at once."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,10 @@ EVERYWHERE = (BOOT, PROLOG, EPILOG, CONTINUOUS, ON_FAILURE, MANUAL)
 
 
 def nvml_spec(name: str, en: str, zh: str, *, quick: bool = False, timeout_s: float = ASK_S) -> Spec:
-    """Declares a check that uses NVML: a call that never returns is a device fault."""
+    """Returns the specification of a check that uses NVML.
+
+    A timeout of such a check counts as a device fault.
+    """
     return Spec(
         name=name,
         area="gpu",
@@ -46,13 +49,16 @@ def nvml_spec(name: str, en: str, zh: str, *, quick: bool = False, timeout_s: fl
 
 
 def opened() -> Nvml | Finding:
-    """The open NVML, or the outcome that a check reports if NVML cannot be used."""
+    """Returns the open NVML, or the finding that a check reports if NVML cannot be used."""
     told = nvml.opened()
     return Finding(status=SKIP, why=told.why) if isinstance(told, NotOpen) else told
 
 
 def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device, Answer]], list[Unread]]:
-    """Asks each GPU the same question: the answers, and why others failed."""
+    """Calls an NVML function for each GPU.
+
+    Returns the results of GPUs that responded, and errors of the others.
+    """
     devices, unread = told.readable()
     answers = [(device, told.ask(function, device.handle, *given)) for device in devices]
     unread += [Unread(device.gpu.where, answer.why) for device, answer in answers if answer.trouble]
@@ -60,7 +66,7 @@ def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device,
 
 
 def read(path: Path, bytes_max: int = 1 << 16) -> str:
-    """The text of a small file; empty if it cannot be read."""
+    """Returns the text of a small file; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(bytes_max).decode("utf-8", "replace")
@@ -69,7 +75,9 @@ def read(path: Path, bytes_max: int = 1 << 16) -> str:
 
 
 def option_s(scene: Scene, name: str, none: float) -> float:
-    """A check's option in seconds ("gpu-clocks.between_s"); `none` if it is missing or no number."""
+    """Returns an option of a check in seconds (such as "gpu-clocks.between_s"), or `none` if it is missing
+    or no number.
+    """
     try:
         return min(max(float(scene.options.get(name, none)), 0.0), OPTION_S_MAX)
     except ValueError:
@@ -77,7 +85,7 @@ def option_s(scene: Scene, name: str, none: float) -> float:
 
 
 def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
-    """True if the process or one of its parents is ours."""
+    """Returns True if a process or one of its ancestors is in `own`, the processes of this job."""
     for _ in range(ANCESTORS_MAX):
         if pid in own:
             return True
@@ -89,6 +97,6 @@ def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
 
 
 def is_divided(told: Nvml, handle: Any) -> bool:
-    """True if MIG is on. GPUs without MIG report it as not supported."""
+    """Returns True if a GPU is in MIG mode. GPUs without MIG report it as not supported."""
     mode = told.ask("DeviceGetMigMode", handle).value
     return bool(mode and mode[0])

@@ -1,4 +1,7 @@
-"""Reads the cgroup limits of this process: CPUs, memory, processes; versions 1 and 2, all levels.
+"""Reads the cgroup limits of this process for CPU time, memory and number of processes; cgroup versions 1 and
+2.
+
+All levels of the hierarchy are read, because a limit of a parent holds too.
 
 source: Linux, Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/
 """
@@ -15,14 +18,16 @@ LEVELS_MAX = 32
 
 
 class MemoryLimit(Struct, frozen=True):
-    """`used_bytes`: without reclaimable file cache."""
+    """A cgroup memory limit and the current usage, in bytes; `used_bytes` leaves out reclaimable file
+    cache.
+    """
 
     limit_bytes: int
     used_bytes: int
 
 
 def cpu_quota(files: NodeFiles) -> float | None:
-    """The CPU limit in processors; None if there is none."""
+    """Returns the CPU quota of this process's cgroup as a number of CPUs; None if there is no quota."""
     found = []
     for here in _levels(files, "cpu"):
         quota, _, period = files.word(f"{here}/cpu.max").partition(" ")
@@ -34,7 +39,9 @@ def cpu_quota(files: NodeFiles) -> float | None:
 
 
 def memory_limit(files: NodeFiles) -> MemoryLimit | None:
-    """The level with the least memory left; None if there is no limit."""
+    """Returns the memory limit of the cgroup level with the least memory left; None if no level has a
+    limit.
+    """
     found = []
     for here in _levels(files, "memory"):
         limit = files.word(f"{here}/memory.max") or files.word(f"{here}/memory.limit_in_bytes")
@@ -59,7 +66,10 @@ def pids_left(files: NodeFiles) -> int | None:
 
 
 def _levels(files: NodeFiles, controller: str) -> Iterator[str]:
-    """The folder of this process's group and those above it. In a container the path may be the host's: the root too."""
+    """Yields the folder of this process's cgroup and those of its parents.
+
+    In a container the path may be valid only on the host, so the root of the hierarchy is included.
+    """
     for line in files.text("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

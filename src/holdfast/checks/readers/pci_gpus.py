@@ -1,4 +1,4 @@
-"""Lists NVIDIA GPUs on the PCI bus and whether they may be opened, from kernel files only."""
+"""Lists NVIDIA GPUs on the PCI bus, and whether they may be opened, from kernel files only."""
 
 import os
 import re
@@ -13,7 +13,9 @@ _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 
 def pci_gpus(root: Path) -> tuple[PciGpu, ...] | None:
-    """NVIDIA GPUs among the PCI devices; None if there is no such list, or an empty one as in some VMs."""
+    """Returns the NVIDIA GPUs on the PCI bus; None if the kernel lists no PCI device, as in some virtual
+    machines.
+    """
     try:
         folders = sorted((root / "sys/bus/pci/devices").iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads all processes of a node from /proc, without those that end meanwhile or may not be read.
+"""Reads all processes of a node from /proc. Processes that end meanwhile or may not be read are left out.
 
 source: proc_pid_stat(5), proc_pid_environ(5)
 """
@@ -24,8 +24,9 @@ def processes(files: NodeFiles, *, with_env: bool = False) -> dict[int, Process]
 
 
 def process(files: NodeFiles, pid: int, *, with_env: bool = False) -> Process | None:
-    """Parses `8421 (python3 (train)) S 8400 ...`: the name may contain blanks and brackets, so the last bracket
-    counts.
+    """Returns one process; None if it has ended. `with_env`: also read its command line and environment.
+
+    8421 (python3 (train)) S 8400 ...     the name may contain blanks and brackets, so the last bracket counts
     """
     head, bracket, rest = files.text(f"/proc/{pid}/stat").rpartition(")")
     fields = rest.split()
@@ -54,6 +55,6 @@ def _wanted(raw: bytes) -> Iterator[tuple[str, str]]:
 
 
 def own_pids(given: tuple[int, ...]) -> set[int]:
-    """Processes of the run, and this process with all its parents except init."""
+    """Returns the given process ids, this process and its parent, without init."""
     found = {pid for pid in given if pid > 1} | {os.getpid(), os.getppid()}
     return found - {0, 1}

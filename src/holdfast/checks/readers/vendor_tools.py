@@ -1,4 +1,7 @@
-"""Runs vendor tools (`npu-smi`, `amd-smi`), each with a time limit. Never raises."""
+"""Runs command line tools of hardware vendors (`npu-smi`, `amd-smi`), each with a time limit.
+
+Never raises.
+"""
 
 import os
 import shutil
@@ -20,19 +23,19 @@ WORDS_MAX = 200
 
 
 class Told(Struct, frozen=True):
-    """Output of a tool. `why_not`: why it is unusable; empty if it is usable."""
+    """The output of a vendor tool. `why_not`: why there is no usable output, or empty."""
 
     text: str = ""
     why_not: str = ""
 
 
 def tool_place(name: str) -> str | None:
-    """Path of the program; None if it is not installed."""
+    """Returns the path of a program; None if it is not installed."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES)))
 
 
 def tool_says(place: str, arguments: Sequence[str], within_s: float) -> Told:
-    """Its output if it ended with code 0 in time."""
+    """Runs a vendor tool and returns its output, or an error text if it fails or exceeds the time limit."""
     words = [place, *arguments]
     shown = " ".join((os.path.basename(place), *arguments))
     until_s = time.monotonic() + within_s
@@ -44,8 +47,8 @@ def tool_says(place: str, arguments: Sequence[str], within_s: float) -> Told:
         time.sleep(LOOK_S)
     text = run.output().decode("utf-8", "replace")
     if run.killed:
-        return Told(why_not=f"`{shown}` has not answered within {within_s:g} s")
+        return Told(why_not=f"`{shown}` did not finish within {within_s:g} s")
     if not text.strip():
         said = (run.errors().strip() or "nothing")[:WORDS_MAX]
-        return Told(why_not=f"`{shown}` gave no answer: {said}")
+        return Told(why_not=f"`{shown}` failed: {said}")
     return Told(text)

@@ -1,1 +1,3 @@
-"""Runs code in the Python of the training: environment queries, collectives, load, pairs of nodes."""
+"""Runs measurements and queries in the Python of the training: environment, collectives, load, pairs of
+nodes.
+"""

@@ -1,6 +1,7 @@
-"""Runs burn/ with the training's Python, one process for each device, with a deadline.
+"""Runs the benchmarks of `burn/` with the training's Python: one process for each device, each with a time
+limit.
 
-Processes stay in our session, so they end with the check.
+The processes stay in the session of the check, so they end with it.
 """
 
 import os
@@ -31,7 +32,11 @@ _NOT_OURS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTH
 
 
 class Burnt(Struct, frozen=True, kw_only=True):
-    """One result. `unable`: why nothing could be measured; `error`: what failed during the measurement."""
+    """The result of one benchmark process.
+
+    `unable`: why the benchmark could not start; `error`: what failed while it ran; both are empty if `answer`
+    is valid.
+    """
 
     answer: dict[str, Any] = {}
     unable: str = ""
@@ -40,6 +45,8 @@ class Burnt(Struct, frozen=True, kw_only=True):
 
 
 class _Run:
+    """A running benchmark process."""
+
     def __init__(self, words: Sequence[str], env: Mapping[str, str], until_s: float) -> None:
         self.until_s = until_s
         self.out = os.memfd_create("out", os.MFD_CLOEXEC)
@@ -67,7 +74,11 @@ def burnt(
     more_env: Mapping[str, str] | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> list[Burnt]:
-    """Results in the order of `asks`. `within_s`: for each. `meanwhile`: called a few times a second."""
+    """Runs benchmark processes, and returns their results in the order of `asks`.
+
+    `within_s`: time limit of each. `one_by_one`: one at a time instead of all at once. `meanwhile`: called a
+    few times a second.
+    """
     env = {name: value for name, value in (scene.env or os.environ).items() if name not in _NOT_OURS}
     env |= {"PYTHONDONTWRITEBYTECODE": "1", **(more_env or {})}
     waiting = list(enumerate(asks))
@@ -104,7 +115,7 @@ def _over(run: _Run, within_s: float) -> Burnt | None:
         run.process.kill()
         part_with(run.process, REAP_S)
         run.close()
-        return Burnt(error=f"no answer within {within_s:.0f} s", is_late=True)
+        return Burnt(error=f"no result within {within_s:.0f} s", is_late=True)
     text = os.pread(run.out, 1 << 20, 0)
     said = os.pread(run.errors, 1 << 20, 0).decode(errors="replace")
     run.close()
@@ -112,7 +123,9 @@ def _over(run: _Run, within_s: float) -> Burnt | None:
         answer = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError:
         last = " ".join(said.split())[-ERROR_CHARS_MAX:]
-        return Burnt(error=f"its process ended with {run.process.returncode}" + (f": {last}" if last else ""))
+        return Burnt(
+            error=f"its process ended with exit code {run.process.returncode}" + (f": {last}" if last else "")
+        )
     return Burnt(
         answer=answer,
         unable=str(answer.get("unable", "")),
@@ -121,9 +134,11 @@ def _over(run: _Run, within_s: float) -> Burnt | None:
 
 
 def python_with(scene: Scene, check: str, *wanted: str) -> tuple[str, str]:
-    """A Python that has one of these modules, the first preferred: that of the run, of its environment, or ours.
+    """Returns the path of a Python interpreter that has one of these modules (the first is preferred), and
+    "".
 
-    Returns its path and "", or "" and the reason. `--option CHECK.python=PATH` names one.
+    If there is none, returns "" and the reason. Candidates: the run's own interpreter, those of its
+    environment, and the one of Holdfast; the option `CHECK.python=PATH` names another.
     """
     seen: list[tuple[str, set[str]]] = []
     for path in _pythons(scene, check):
@@ -155,7 +170,9 @@ def _pythons(scene: Scene, check: str) -> Iterator[str]:
 
 
 def _of_command(scene: Scene) -> Iterator[str]:
-    """The one interpreter that the run will have; none where `conda run` or the like is to find it."""
+    """Yields the Python interpreter that the command uses, unless a program such as `conda run` chooses
+    it.
+    """
     words = run_of(scene).interpreter.words if scene.command else ()
     if len(words) == 1:
         yield words[0]

@@ -1,8 +1,10 @@
-"""Runs in the Python of the run and reports what that Python finds. Executes nothing of the run's code.
+"""Inspects the Python environment of a training from inside: versions, the script, its imports.
 
-It is started by its path, so it imports nothing of Holdfast, and what it imports comes from the standard library,
-whatever lies beside the script under the same name. Reads one JSON object from its first argument, `script`, `module`,
-`names` and `packages`; writes one line, `MARK` and a JSON object. For Python 3.7 and newer.
+Runs no code of it.
+
+It is started by its path, imports nothing of Holdfast, and imports only the standard library, even if a file
+beside the script has the same name. Its first argument is a JSON object with `script`, `module`, `names` and
+`packages`; it prints one line, `MARK` and a JSON object. For Python 3.7 and newer.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__))
 
 
 def run_path(script_folder: str) -> list[str]:
-    """`sys.path` as the script will have it."""
+    """Returns the `sys.path` that the script will have."""
     path = list(sys.path)
     own = os.path.dirname(os.path.abspath(__file__))
     if path and os.path.abspath(path[0]) == own:
@@ -73,14 +75,17 @@ _OWN_PATHS = re.compile(r"__path__|sys\.modules|extend_path|__getattr__|declare_
 
 
 class Import:
-    """An unconditional import at the top of a file: if it fails, the run fails."""
+    """An unconditional import at the top of a file: if it fails, the script fails."""
 
     def __init__(self, module: str, names: list[str], level: int, line: int) -> None:
         self.module, self.names, self.level, self.line = module, names, level, line
 
 
 def top_imports(tree: ast.Module) -> list[Import]:
-    """Top-level imports, without those in a try, an if, a with or a function, which may be meant to fail."""
+    """Returns the top-level imports of a module.
+
+    Those inside try, if, with or a function are left out: they may be optional.
+    """
     found = []
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -102,7 +107,7 @@ def _ends(value: ast.expr) -> bool:
 
 
 class Walk:
-    """Follows the imports of a script through the files beside it."""
+    """Search for missing modules that follows the imports of a script through the files beside it."""
 
     def __init__(self) -> None:
         self.missing: list[dict[str, object]] = []
@@ -164,7 +169,7 @@ class Walk:
         return files
 
     def spec(self, name: str) -> object:
-        """The location of a module, without importing it or its package. None if not found."""
+        """Returns the location of a module without importing it or its package; None if it is not found."""
         if name not in self._specs:
             self._specs[name] = self._find(name)
         return self._specs[name]
@@ -194,7 +199,9 @@ class Walk:
         return [(origin, name if _is_package(spec) else name.rpartition(".")[0], False)]
 
     def _is_ours(self, package: object) -> bool:
-        """A package beside the script that does nothing unusual, so what is not in its folder is nowhere."""
+        """Returns True if a package beside the script extends no search path, so that its modules are in
+        its folder or missing.
+        """
         if not _is_package(package):
             return False
         if _is_namespace(package):
@@ -215,7 +222,7 @@ def _is_namespace(spec: object) -> bool:
 
 
 def _is_local(path: str) -> bool:
-    """Neither installed nor of the standard library."""
+    """Returns True if a path is neither in the standard library nor among installed packages."""
     full = os.path.abspath(path)
     return not full.startswith(_STANDARD + os.sep) and not any(
         os.sep + site + os.sep in full + os.sep for site in SITES
@@ -250,7 +257,10 @@ def of_python() -> dict[str, object]:
 
 
 def of_script(path: str) -> dict[str, object]:
-    """Facts on the script. `problem`: "absent", "folder", "denied", "syntax" or "" with its `line` and `text`."""
+    """Returns facts about the script.
+
+    `problem` is "absent", "folder", "denied", "syntax" (with `line` and `text`) or "".
+    """
     said: dict[str, object] = {"path": path, "problem": ""}
     if not os.path.exists(path):
         near = _listing(os.path.dirname(os.path.abspath(path)))
@@ -285,7 +295,9 @@ def _listing(folder: str) -> list[str]:
 
 
 def of_torch(walk: Walk) -> dict[str, object]:
-    """torch's version and build, from its version.py, because importing it takes seconds."""
+    """Returns the version and build of torch, read from its version.py, because importing torch takes
+    seconds.
+    """
     versions = {}
     for name in DISTRIBUTIONS:
         try:
@@ -308,7 +320,7 @@ def of_torch(walk: Walk) -> dict[str, object]:
 
 
 def builds_kernels(walk: Walk) -> bool:
-    """True if the installed DeepSpeed compiles its kernels at first use."""
+    """Returns True if the installed DeepSpeed compiles its kernels at first use."""
     origin = str(getattr(walk.spec("deepspeed"), "origin", "") or "")
     text = (
         _parsed(os.path.join(os.path.dirname(origin), "git_version_info_installed.py"))[1] if origin else ""
@@ -324,7 +336,9 @@ def _has_native(folder: str) -> bool:
 
 
 def _nccl(folder: str, versions: dict[str, str]) -> str:
-    """Of the wheel; else by the full name of the library that is found first."""
+    """Returns the NCCL version: that of the installed package, else from the file name of the first
+    library found.
+    """
     installed = next((value for name, value in versions.items() if "nccl" in name), "")
     places = [os.path.join(folder, "lib"), os.path.join(sys.prefix, "lib")]
     places += os.environ.get("LD_LIBRARY_PATH", "").split(":")
@@ -338,7 +352,7 @@ def _nccl(folder: str, versions: dict[str, str]) -> str:
 
 
 def shadows(names: list[str], packages: list[str]) -> list[dict[str, str]]:
-    """Files that shadow a module of the standard library or of installed packages."""
+    """Returns files that shadow a module of the standard library or of an installed package."""
     found = []
     early = []
     for entry in RUN_PATH:

@@ -1,11 +1,12 @@
-"""Measures on one node, for a coordinator, how fast it computes and how fast it exchanges data with one partner.
+"""Measures compute speed on one node, and network speed to a partner node, as a coordinator requests.
 
-Runs in the Python of the training (`python -m holdfast.checks.training_python.pair_worker`). Reads asks from stdin, a line of JSON
-each, and writes answers to stdout. While it measures, a thread goes on reading: it answers whether anybody is there,
-and ends the process when stdin does, so nothing is left behind. What libraries print goes to stderr.
+Runs in the Python of the training (`python -m holdfast.checks.training_python.pair_worker`). Reads requests
+from stdin and writes answers to stdout, one line of JSON each. A second thread reads on during a measurement:
+it answers pings, and ends the process at the end of stdin, so nothing is left behind. What libraries print
+goes to stderr.
 
-A pair meets over a plain connection first: that finds the addresses by which the two reach each other. The collective
-library is then told to use that interface, unless the environment already names one.
+Two partners first connect over TCP, which finds the addresses by which they reach each other. The collective
+library is then configured for that interface, unless the environment already names one.
 """
 
 import fcntl
@@ -41,15 +42,19 @@ GO, STOP = b"g", b"s"
 
 
 class Ask(Struct, tag_field="ask", forbid_unknown_fields=True):
-    """What the coordinator asks for."""
+    """Base class of the requests that the coordinator sends to a worker."""
 
 
 class Ping(Ask, tag="ping"):
-    """Asks whether the worker answers."""
+    """Request: reply with `Pong`, to show that the worker responds."""
 
 
 class Measure(Ask, tag="measure"):
-    """Compute; then, with rank 0, wait for a partner; with rank 1, wait for `Meet`; alone if `rank` is None."""
+    """Request: measure compute speed, then the network speed to a partner.
+
+    `rank` 0 listens for the partner, 1 waits for a `Meet` with the partner's address, None measures compute
+    speed only. `sizes`: message sizes in bytes.
+    """
 
     number: int
     rank: int | None
@@ -59,7 +64,7 @@ class Measure(Ask, tag="measure"):
 
 
 class Meet(Ask, tag="meet"):
-    """The partner's addresses, any of which may work."""
+    """Request: connect to the partner at one of these addresses; not every one may be reachable."""
 
     number: int
     addresses: tuple[str, ...]
@@ -67,17 +72,20 @@ class Meet(Ask, tag="meet"):
 
 
 class Abandon(Ask, tag="abandon"):
-    """The partner does not come."""
+    """Request: stop measurement `number`, because the partner does not come."""
 
     number: int
 
 
 class Answer(Struct, tag_field="answer"):
-    """What the worker says."""
+    """Base class of the answers that a worker sends to the coordinator."""
 
 
 class Hello(Answer, tag="hello"):
-    """`error`: why it cannot measure. `addresses`: of this node, the likeliest first."""
+    """First answer of a worker. `error`: why it cannot measure, or empty.
+
+    `addresses`: of this node, the likeliest first.
+    """
 
     host: str = ""
     addresses: tuple[str, ...] = ()
@@ -88,11 +96,14 @@ class Hello(Answer, tag="hello"):
 
 
 class Pong(Answer, tag="pong"):
-    """The reply to Ping."""
+    """Reply to `Ping`."""
 
 
 class Computed(Answer, tag="computed"):
-    """GFLOP/s by device. `wrong`: the device whose result differed between runs."""
+    """Answer: compute speed of each device in GFLOP/s.
+
+    `wrong`: a device whose results differ between runs, or empty.
+    """
 
     number: int
     speeds: dict[str, float]
@@ -106,7 +117,10 @@ class Listening(Answer, tag="listening"):
 
 
 class Exchanged(Answer, tag="exchanged"):
-    """Bus bandwidth in GB/s by size in bytes. `interface`: that reached the partner."""
+    """Answer: bus bandwidth in GB/s by message size in bytes.
+
+    `interface`: the network interface to the partner.
+    """
 
     number: int
     speeds: dict[int, float] = {}
@@ -119,11 +133,14 @@ AnyAnswer = Hello | Pong | Computed | Listening | Exchanged
 
 
 class CannotExchange(Exception):
-    """The two nodes could not measure; the message says why."""
+    """Error: the network speed between the two nodes could not be measured. The message says why."""
 
 
 class Link:
-    """Requests arrive in a thread, answers leave from both threads; the lock keeps lines whole."""
+    """Connection to the coordinator over stdin and stdout.
+
+    Two threads write answers; a lock keeps lines whole.
+    """
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
@@ -137,7 +154,9 @@ class Link:
                 data = data[os.write(self._answers, data) :]
 
     def listen(self) -> None:
-        """The thread's loop: reads until stdin ends, then ends the process even if a driver or a collective hangs."""
+        """Reads requests until the end of stdin, then ends the process, even if a driver or a collective
+        hangs.
+        """
         decoder = msgspec.json.Decoder(AnyAsk)
         for line in sys.stdin.buffer:
             ask = decoder.decode(line)
@@ -148,7 +167,7 @@ class Link:
         os._exit(0)
 
     def next(self, within_s: float | None = None) -> AnyAsk:
-        """raises: queue.Empty"""
+        """Returns the next request. Raises queue.Empty after `within_s` seconds; None waits without limit."""
         return self._asks.get(timeout=within_s)
 
 
@@ -182,7 +201,7 @@ def _hello(torch: Any) -> Hello:
 
 
 def _measure(torch: Any, link: Link, ask: Measure) -> None:
-    """Answers with `Computed`; where there is a partner, with `Exchanged`, too."""
+    """Carries out one `Measure` request: sends `Computed` and, if there is a partner, `Exchanged`."""
     until_s = time.monotonic() + ask.within_s
     link.say(_computed(torch, ask.number))
     if ask.rank is None:
@@ -213,7 +232,9 @@ def _computed(torch: Any, number: int) -> Computed:
 
 
 def _multiplied(torch: Any, device: str) -> tuple[float, bool]:
-    """GFLOP/s of the best of a few multiplications, and whether all of them gave the same bits."""
+    """Returns the speed of the fastest of a few matrix products in GFLOP/s, and whether all had the same
+    bits.
+    """
     on_gpu = device != "cpu"
     side = GPU_MATRIX if on_gpu else CPU_MATRIX
     generator = torch.Generator().manual_seed(7)
@@ -242,7 +263,7 @@ def _settled(torch: Any, on_gpu: bool) -> None:
 
 
 def _wait_for_partner(link: Link, ask: Measure, until_s: float) -> socket.socket:
-    """raises: CannotExchange, if no partner with the token connects."""
+    """Listens until a partner with the right token connects. Raises CannotExchange."""
     try:
         listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
     except (OSError, ValueError):
@@ -260,7 +281,7 @@ def _wait_for_partner(link: Link, ask: Measure, until_s: float) -> socket.socket
                 continue
             except OSError as error:
                 raise CannotExchange(_words("waiting for the partner", error)) from error
-    raise CannotExchange("the partner did not come")
+    raise CannotExchange("the partner did not connect")
 
 
 def _is_abandoned(link: Link, number: int) -> bool:
@@ -272,15 +293,15 @@ def _is_abandoned(link: Link, number: int) -> bool:
 
 
 def _go_to(link: Link, ask: Measure, until_s: float) -> socket.socket:
-    """raises: CannotExchange"""
+    """Connects to the partner. Raises CannotExchange."""
     while True:
         try:
             meet = link.next(max(0.01, until_s - time.monotonic()))
         except queue.Empty as error:
-            raise CannotExchange("the partner did not say where it waits") from error
+            raise CannotExchange("the address of the partner did not arrive") from error
         if isinstance(meet, Meet) and meet.number == ask.number:
             break
-    why = "the partner has no address"
+    why = "the partner reported no address"
     for address in meet.addresses:
         try:
             connection = socket.create_connection((address, meet.port), CONNECT_S)
@@ -292,7 +313,7 @@ def _go_to(link: Link, ask: Measure, until_s: float) -> socket.socket:
 
 
 def _line(connection: socket.socket) -> str:
-    """raises: OSError"""
+    """Reads one line from a connection. Raises OSError."""
     text = b""
     while not text.endswith(b"\n") and len(text) < 256:
         piece = connection.recv(1)
@@ -306,7 +327,7 @@ def _line(connection: socket.socket) -> str:
 
 
 def _exchanged(torch: Any, ask: Measure, connection: socket.socket, until_s: float) -> Exchanged:
-    """All-reduces of each size over the way by which the two met."""
+    """Measures all-reduce of each message size over the interface by which the two nodes connected."""
     distributed = torch.distributed
     speeds: dict[int, float] = {}
     interface = ""
@@ -355,7 +376,10 @@ def _unuse() -> None:
 
 
 def _store(distributed: Any, is_first: bool, own: str, connection: socket.socket, until_s: float) -> Any:
-    """Of two ranks; the second gets the port over the connection. raises: OSError, RuntimeError"""
+    """Returns a torch TCPStore for two ranks; the second rank receives its port over `connection`.
+
+    Raises OSError and RuntimeError.
+    """
     within = timedelta(seconds=max(1.0, until_s - time.monotonic()))
     if is_first:
         store = distributed.TCPStore(own, 0, 2, True, within, wait_for_workers=False)
@@ -364,16 +388,17 @@ def _store(distributed: Any, is_first: bool, own: str, connection: socket.socket
     host = connection.getpeername()[0].removeprefix("::ffff:")
     port = _line(connection)
     if not port.isdigit():
-        raise CannotExchange("the partner ended before the first exchange")
+        raise CannotExchange("the partner ended before the first all-reduce")
     return distributed.TCPStore(host, int(port), 2, False, within)
 
 
 def _all_reduced(
     torch: Any, ask: Measure, connection: socket.socket, device: str, until_s: float
 ) -> Iterator[tuple[int, float]]:
-    """Size in bytes, bus bandwidth in GB/s: 2(n-1)/n of size by time, which is once that for two ranks.
+    """Yields message size in bytes and bus bandwidth in GB/s: 2(n-1)/n of the size by time, which is the size
+    for two ranks.
 
-    raises: RuntimeError, OSError; CannotExchange, where the sum is wrong.
+    Raises RuntimeError and OSError, and CannotExchange if a sum is wrong.
     """
     on_gpu = device != "cpu"
     for size in ask.sizes:
@@ -397,7 +422,10 @@ def _all_reduced(
 
 
 def _goes_on(decides: bool, connection: socket.socket, took_s: Sequence[float], until_s: float) -> bool:
-    """Both do the same number of repeats: the first rank says so each time. raises: OSError"""
+    """Returns whether to repeat the measurement; the first rank decides and tells the second.
+
+    Raises OSError.
+    """
     if not decides:
         return connection.recv(1) == GO
     left_s = until_s - time.monotonic()
@@ -412,7 +440,9 @@ def _goes_on(decides: bool, connection: socket.socket, took_s: Sequence[float], 
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """IPv4 addresses by interface, those of the named interface first; none of the loopback."""
+    """Returns (interface, IPv4 address) of this node without the loopback, interfaces named in the
+    environment first.
+    """
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -429,7 +459,7 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def _processor() -> str:
-    """`AMD EPYC 9354 x 64`"""
+    """Returns the CPU model and the number of CPUs, such as `AMD EPYC 9354 x 64`."""
     count = len(os.sched_getaffinity(0))
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")

@@ -1,8 +1,8 @@
-"""Runs rounds of pairs on real nodes: one worker on each, started by the command that reaches the node.
+"""Runs rounds of pair measurements on several nodes, with one worker process on each node.
 
-Every wait has a limit, and no node waits for another node's fault longer than one round. A worker stuck in a
-collective differs from a lost node: its reader thread still answers. Workers end with this process, because they read
-from its pipe.
+Every wait has a limit, and a fault of one node delays the others by one round at most. A worker stuck in a
+collective differs from a lost node: its reader thread still answers pings. Workers end with this process,
+whose pipe they read.
 """
 
 import os
@@ -53,7 +53,13 @@ GPU_SIZES = (1 << 10, 1 << 28)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """`python`: that of the training, on the nodes. `sizes`: in bytes; empty: chosen by the nodes' devices."""
+    """Settings of a pair measurement. `via`: template of the command that reaches a node.
+
+    `env`: of the workers.
+
+    `python`: interpreter of the training on the nodes. `sizes`: message sizes in bytes; empty: chosen by the
+    devices.
+    """
 
     via: str
     python: str
@@ -65,7 +71,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """Measurements. `why_not`: node -> why its worker never answered. `late`: time ran out."""
+    """Result of a pair measurement. `why_not`: reason by node whose worker never answered.
+
+    `late`: time ran out.
+    """
 
     measured: Measured
     hellos: dict[str, Hello]
@@ -74,7 +83,7 @@ class Done(Struct, frozen=True, kw_only=True):
 
 
 def what_of(size: int) -> str:
-    """`all-reduce 8 MiB`"""
+    """Returns the name of an all-reduce measurement by its size in bytes, such as `all-reduce 8 MiB`."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"all-reduce {size / unit:g} {name}"
@@ -82,9 +91,9 @@ def what_of(size: int) -> str:
 
 
 class PairRun:
-    """One run over `nodes`, with `spares` that are known to be good.
+    """One run of pair measurements over `nodes`. `spares`: nodes known to be good, to test suspects against.
 
-    `usual`: learned values in GB/s, by kind of nodes and measurement. raises: BadVia
+    `usual`: expected values in GB/s from the baseline, by kind of node and measurement. Raises BadVia.
     """
 
     def __init__(
@@ -108,7 +117,10 @@ class PairRun:
         self._number = 0
 
     def run(self, told: Callable[[int, Round], None] | None = None) -> Done:
-        """Runs all rounds. `told`: called before each. Leaves no process behind, here or there."""
+        """Runs all rounds and returns the measurements; all workers have ended then.
+
+        `told`: called before each round.
+        """
         late = False
         longest_s = 0.0
         try:
@@ -138,7 +150,9 @@ class PairRun:
     # Starting and ending
 
     def _start(self, nodes: Sequence[str]) -> None:
-        """Until all of them have said hello, or have ended, or the time for it is over."""
+        """Starts workers on the nodes; waits until each has sent `Hello`, has ended, or the time limit
+        passes.
+        """
         waiting = [self._workers[node] for node in nodes if not self._workers[node].is_there]
         begun: list[_Worker] = []
         while waiting or any(worker.is_starting for worker in begun):
@@ -188,7 +202,9 @@ class PairRun:
         self._number += 1
 
     def _wait(self, chosen: Round, partner: Mapping[str, str], until_s: float) -> None:
-        """Until all have answered, or their time is over. Tells each second of a pair where the first waits."""
+        """Waits for the workers of a round, at most until `until_s`; tells the second of each pair the
+        first's port.
+        """
         unmet, waited_for = set(partner), set(partner)
         while time.monotonic() < until_s:
             for a in list(unmet):
@@ -213,7 +229,7 @@ class PairRun:
             self._read(waiting, min(LOOK_S, max(0.0, until_s - time.monotonic())))
 
     def _who_is_stuck(self, chosen: Round) -> set[str]:
-        """Those that are there and have not answered. Whoever answers nothing at all is ended as gone."""
+        """Returns nodes whose workers reply to a ping but did not finish the round. The others are killed."""
         late = [
             worker
             for node in (*chosen.alone, *(node for pair in chosen.pairs for node in pair))
@@ -227,7 +243,7 @@ class PairRun:
             self._read([worker for worker in late if worker.is_there and not worker.pong])
         for worker in late:
             if worker.is_there:
-                worker.kill("" if worker.pong else f"no answer within {PONG_S:g} s of being asked")
+                worker.kill("" if worker.pong else f"the worker did not reply to a ping within {PONG_S:g} s")
         return {worker.node for worker in late if worker.pong}
 
     def _note(self, chosen: Round, stuck: set[str]) -> None:
@@ -244,7 +260,7 @@ class PairRun:
         )
 
     def _pair(self, round_: int, a: str, b: str) -> PairSample:
-        """What both measured; where they differ, the slower."""
+        """Returns the speeds of one pair; where the two nodes measured differently, the slower value."""
         told = [
             self._workers[node].exchanged for node in (b, a)
         ]  # the second knows best why they did not meet
@@ -252,7 +268,7 @@ class PairRun:
         error = ""
         for exchanged in told:
             if exchanged is None:
-                error = error or f"no answer from the collective within {self._settings.round_s:g} s"
+                error = error or f"the collective did not finish within {self._settings.round_s:g} s"
                 continue
             error = error or exchanged.error
             for size, speed in exchanged.speeds.items():
@@ -262,7 +278,7 @@ class PairRun:
         return PairSample(round=round_, a=a, b=b, speeds=speeds, error=error)
 
     def _addresses(self, node: str) -> tuple[str, ...]:
-        """Its name first, as we know it, where that is one; then what it says of itself."""
+        """Returns the addresses by which a partner may reach a node: those it reported, and its name."""
         hello = self._workers[node].hello
         return tuple(dict.fromkeys((*(hello.addresses if hello else ()), node)))
 
@@ -281,7 +297,7 @@ class PairRun:
 
 
 class _Worker:
-    """The process on one node, or what is left of it. `why`: it is not there."""
+    """The worker process on one node. `why`: the reason if there is no running worker."""
 
     def __init__(self, node: str, words: Sequence[str], env: Mapping[str, str] | None) -> None:
         self.node = node
@@ -363,7 +379,7 @@ class _Worker:
             self._gone()
 
     def read(self) -> None:
-        """Whatever it has said. One that ended is gone."""
+        """Reads the available answers of the worker, and marks a worker that has ended as gone."""
         ended = False
         with suppress(BlockingIOError):
             while piece := os.read(self.answers, READ_BYTES):
@@ -399,14 +415,16 @@ class _Worker:
 
     def give_up_start(self) -> None:
         if self.is_starting and time.monotonic() > self._start_until_s:
-            self.kill("its worker did not start in time")
+            self.kill("the worker did not start in time")
 
     def single(self, round_: int, is_stuck: bool) -> NodeSample:
         model = self.hello.model if self.hello else ""
         if self._computed is None and not is_stuck:
             return NodeSample(round=round_, node=self.node, error=self.why or "no answer")
         if self._computed is None:
-            return NodeSample(round=round_, node=self.node, error="it runs, but computes nothing")
+            return NodeSample(
+                round=round_, node=self.node, error="the worker process runs, but does not compute"
+            )
         if not self.is_there and not is_stuck and self.exchanged is None and self.why:
             return NodeSample(round=round_, node=self.node, error=self.why)
         return NodeSample(
@@ -420,7 +438,7 @@ class _Worker:
     # Ending
 
     def close(self) -> None:
-        """Tells it to end."""
+        """Closes the worker's stdin, at which the worker ends."""
         if self._process is not None and self._process.stdin is not None:
             with suppress(OSError):
                 self._process.stdin.close()
@@ -441,7 +459,9 @@ class _Worker:
         said = ""
         if self._errors >= 0:
             said = " ".join(os.pread(self._errors, READ_BYTES, 0).decode(errors="replace").split())
-        how = f"its worker ended with {code}" if code is not None else "its worker closed its output"
+        how = (
+            f"the worker ended with exit code {code}" if code is not None else "the worker closed its output"
+        )
         self.why = f"{how}: {said[-WORDS_MAX:]}" if said else how
         self._forget_errors()
 
@@ -476,7 +496,9 @@ class _Worker:
 
 
 def _allow_files(nodes: int) -> None:
-    """Three pipes or files for each node: the soft limit is often 1,024."""
+    """Raises the soft limit of open files: each node needs three pipes or files, and the limit is often
+    1,024.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 256 + 4 * nodes
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""Starts real ranks on this node in the Python of the run (`run_ranks`), and reads their answers."""
+"""Starts ranks on this node in the Python of the training (`ranks.py`), and reads their results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,16 +25,17 @@ _OF_A_RUN = (
 def asked_of_ranks(
     scene: Scene, backend: str, ranks: int, sizes: Sequence[int], *, meet_s: float, within_s: float
 ) -> tuple[dict[str, Any], Finding | None]:
-    """The ranks' answers when they are done; or, if empty, why there is nothing to judge.
+    """Returns the results of the ranks when they are done; or an empty dict and a finding that says why there
+    are none.
 
-    `sizes`: of sums, in bytes. `meet_s`: time for the rendezvous; `within_s`: for everything, including the import of
-    torch.
+    `sizes`: sizes of all-reduce messages in bytes. `meet_s`: time limit of the rendezvous. `within_s`: time
+    limit of everything, including the import of torch.
     """
     run, answer = run_of(scene), answer_of(scene)
     if answer.said is None:
         return {}, Finding(status=SKIP, why=answer.why_not)
     if not answer.said["torch"].get("found"):
-        return {}, Finding(status=SKIP, why="torch is not installed in the Python of the run")
+        return {}, Finding(status=SKIP, why="torch is not installed in the Python of the training")
     question = {"ranks": ranks, "backend": backend, "sizes": sizes, "timeout_s": meet_s}
     words = [*run.interpreter.words, run_ranks.__file__, msgspec.json.encode(question).decode()]
     ran = run_within(words, _plain(run.prepared.env), "/", within_s)
@@ -47,7 +48,7 @@ def asked_of_ranks(
 
 
 def _plain(env: Mapping[str, str]) -> dict[str, str]:
-    """The run's environment, without what says which rank of which run this is."""
+    """Returns the environment of the run without variables that make a process a certain rank of it."""
     kept = {
         name: value
         for name, value in env.items()

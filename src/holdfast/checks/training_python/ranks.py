@@ -1,8 +1,9 @@
-"""Runs real ranks on this node in the Python of the run: rendezvous, sums of known numbers, and their speed.
+"""Runs ranks on this node in the Python of the training: rendezvous, all-reduce of known numbers, and
+bandwidth.
 
-Started by its path, so it imports nothing of Holdfast. torch is imported once and the ranks are forked from it. Reads
-one JSON object from its first argument: `ranks`, `backend`, `sizes` in bytes, `timeout_s`; writes lines, `MARK` and a
-JSON object: that torch is ready, then what became of it. Ends with whoever started it.
+Started by its path, so it imports nothing of Holdfast. Imports torch once and forks the ranks. Its first
+argument is a JSON object: `ranks`, `backend`, `sizes` in bytes, `timeout_s`. It prints lines of `MARK` and a
+JSON object: first that torch is imported, then the results. It ends when its parent process does.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main() -> None:
 
 
 def run(torch: Any, dist: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """The answer of each rank. Rank 0 is this process."""
+    """Runs all ranks and returns the result of each. Rank 0 is this process, the others are forks of it."""
     children = []
     for rank in range(1, asked["ranks"]):
         port_end, port_from = os.pipe()
@@ -75,7 +76,7 @@ def run(torch: Any, dist: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
 def one(
     torch: Any, dist: Any, asked: dict[str, Any], rank: int, port: int, tell: list[int] | None
 ) -> dict[str, Any]:
-    """Runs one rank. A failure becomes its answer."""
+    """Runs one rank and returns its result; an exception becomes an error in the result."""
     began_s = time.monotonic()
     timeout = timedelta(seconds=asked["timeout_s"])
     answer: dict[str, Any] = {"rank": rank}
@@ -100,7 +101,11 @@ def one(
 
 
 def summed(torch: Any, dist: Any, asked: dict[str, Any], rank: int, size: int) -> dict[str, Any]:
-    """An all-reduce of integers, whose sum is exact in float32; the best time of some rounds, in seconds."""
+    """Runs an all-reduce of integers several times; returns the shortest time in seconds and the number of
+    wrong elements.
+
+    The sums are exact in float32.
+    """
     on_gpu = asked["backend"] == "nccl"
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     places = torch.arange(max(size // 4, 1), device=device) % 1021

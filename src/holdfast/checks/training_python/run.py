@@ -1,7 +1,8 @@
-"""Finds the Python of the run, and asks it about itself, the script and the script's imports.
+"""Finds the Python interpreter of the training, and queries it about itself, the script and the script's
+imports.
 
-Finds it as the run will: in the run's environment, folder and shell, after the shell's preparations. Executes none of
-the run's own code, and waits for nothing longer than its deadline.
+The interpreter is found as the training finds it: with its environment, working folder, shell and shell
+preparations. No code of the training is executed, and every wait has a deadline.
 """
 
 import os
@@ -44,7 +45,7 @@ _SIMPLE_OPTION = re.compile(r"-[IsEPS]+")
 
 
 class Ran(Struct, frozen=True):
-    """Result of a program. `code`: None: it was cut off at its deadline."""
+    """Result of a program. `code`: its exit code; None if it was killed at its deadline."""
 
     code: int | None
     out: bytes = b""
@@ -52,9 +53,10 @@ class Ran(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """The run's world. `results`: exit code and output of each preparation.
+    """The environment in which the training starts, after the shell preparations that precede it.
 
-    `found`: program -> its path; no entry: not found. `why_not`: why it is unknown.
+    `results`: exit code and output of each preparation. `found`: path of each program; a program that was not
+    found is missing. `why_not`: why the environment is unknown, or empty.
     """
 
     env: dict[str, str] = {}
@@ -65,7 +67,11 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 class Interpreter(Struct, frozen=True, kw_only=True):
-    """`words`: the command that starts it. `absent`: the program that does not exist. `why_not`: why it is unknown."""
+    """The Python interpreter of the training.
+
+    `words`: the command that starts it. `absent`: the program that does not exist. `why_not`: why it is
+    unknown.
+    """
 
     words: tuple[str, ...] = ()
     program: str = ""
@@ -74,8 +80,10 @@ class Interpreter(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`said`: output of inside.py; None if there is none, for the reason in `why_not`. `broken`: the Python exists and
-    does not start.
+    """What the Python of the training reported of itself (`inside.py`).
+
+    `said`: the output; None if there is none, for the reason in `why_not`. `broken`: the error of a Python
+    that exists and does not start.
     """
 
     said: dict[str, Any] | None = None
@@ -84,6 +92,8 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class Run(Struct, frozen=True, kw_only=True):
+    """The training's command as parsed, with its environment and Python interpreter."""
+
     launch: Launch
     asked: Asked
     prepared: Prepared
@@ -91,17 +101,19 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 def run_of(scene: Scene) -> Run:
-    """What the command of this scene will find. Never raises."""
+    """Returns the parsed command of a scene with its environment and interpreter. Never raises."""
     return _run_of(msgspec.json.encode(scene))
 
 
 def answer_of(scene: Scene) -> Answer:
-    """The answer of the run's Python; asked once for all checks."""
+    """Returns what the Python of the training reports; it is queried once for all checks of a scene."""
     return _answer_of(msgspec.json.encode(scene))
 
 
 def launch_for(command: Sequence[str], env: Mapping[str, str], folder: str) -> Launch:
-    """The launch, with the text of each shell script that it reads."""
+    """Parses the command, reading each shell script that it starts, and returns how the training is
+    launched.
+    """
     texts: dict[str, str] = {}
     launch = launch_of(command, env, texts)
     while launch.reads and launch.reads not in texts and len(texts) < READS_MAX:
@@ -111,7 +123,7 @@ def launch_for(command: Sequence[str], env: Mapping[str, str], folder: str) -> L
 
 
 def _text(path: Path) -> str:
-    """Empty where it cannot be read, or is no text."""
+    """Returns the text of a file; empty if it cannot be read or is binary."""
     try:
         if not path.is_file():
             return ""
@@ -152,7 +164,7 @@ def _prepared(launch: Launch, env: Mapping[str, str], cwd: str, within_s: float)
     unknown = next((one for one in shell.preparations if one.kind == "unknown"), None) if shell else None
     if unknown is not None:
         return Prepared(
-            env={**env, **launch.env}, folder=folder, why_not=f"`{unknown.raw}` is not run for a check"
+            env={**env, **launch.env}, folder=folder, why_not=f"`{unknown.raw}` cannot be run by a check"
         )
     if shell is None or not _needs_shell(shell, env):
         full = {**env, **launch.env}
@@ -168,7 +180,7 @@ def _needs_shell(shell: Shell, env: Mapping[str, str]) -> bool:
 
 
 def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
-    """Empty: unknown."""
+    """Returns the absolute path of a folder in the command; empty if it is only known at run time."""
     if not is_known(folder):
         return ""
     if folder.startswith("~"):
@@ -181,12 +193,14 @@ def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
 def in_shell(
     shell: Shell, env: Mapping[str, str], cwd: str, programs: Sequence[str], within_s: float
 ) -> Prepared:
-    """Starts the shell as the run does, runs its preparations, and reads the resulting environment."""
+    """Starts the shell that the command uses, runs its preparations, and returns the resulting
+    environment.
+    """
     if name_of(shell.program) not in SHELLS:
         return Prepared(why_not=f"{shell.program} is an unsupported shell")
     program = _which(shell.program, env, cwd)
     if not program:
-        return Prepared(why_not=f"the shell {shell.program} is not there")
+        return Prepared(why_not=f"the shell {shell.program} does not exist")
     lines = [
         f"eval {shlex.quote(one.raw)} >&2; printf '\\n{_CODE}%s:%s\\n' {place} $?"
         for place, one in enumerate(shell.preparations)
@@ -199,7 +213,9 @@ def in_shell(
         return Prepared(why_not=f"{shell.program} was not ready within {within_s:g} s")
     head, mark, tail = ran.out.rpartition(f"\n{_ENV}\n".encode())
     if not mark:
-        return Prepared(why_not=f"{shell.program} ended before it could be asked: {_last(ran.errors)}")
+        return Prepared(
+            why_not=f"{shell.program} ended before it reported its environment: {_last(ran.errors)}"
+        )
     said = head.decode(errors="replace").splitlines()
     codes = dict(line[len(_CODE) :].split(":", 1) for line in said if line.startswith(_CODE))
     paths = [line[len(_HAS) :] for line in said if line.startswith(_HAS)]
@@ -234,7 +250,9 @@ def _interpreter(launch: Launch, prepared: Prepared) -> Interpreter:
     if prepared.why_not:
         return Interpreter(why_not=prepared.why_not)
     if not launch.launcher:
-        return Interpreter(why_not=f"{name_of(launch.program) or 'the command'} is no known Python")
+        return Interpreter(
+            why_not=f"{name_of(launch.program) or 'the command'} is not a known Python interpreter"
+        )
     if not is_known(launch.program):
         return Interpreter(why_not=f"{launch.program} is only known at run time")
     if launch.prefix:
@@ -243,7 +261,7 @@ def _interpreter(launch: Launch, prepared: Prepared) -> Interpreter:
     if not path.startswith("/"):
         full = os.path.normpath(os.path.join(prepared.folder, path)) if "/" in path else ""
         if path and not full:
-            return Interpreter(why_not=f"{launch.program} is {path!r} of the shell, no program")
+            return Interpreter(why_not=f"{launch.program} is {path!r} of the shell, not a program")
         path = full
     if not path:
         return Interpreter(absent=launch.program)
@@ -252,12 +270,12 @@ def _interpreter(launch: Launch, prepared: Prepared) -> Interpreter:
     own = prepared.env.get("PYTHON_EXEC", "") if launch.launcher == "torchrun" else ""
     python = own or shebang_python(path, prepared.env, prepared.folder)
     if not python:
-        return Interpreter(program=path, why_not=f"which Python {path} runs in cannot be told")
+        return Interpreter(program=path, why_not=f"it is unknown which Python runs {path}")
     return Interpreter(words=(python,), program=path)
 
 
 def _by_prefix(launch: Launch, prepared: Prepared) -> Interpreter:
-    """`conda run -n NAME`: it finds its own `python`."""
+    """Returns the interpreter of a command such as `conda run -n NAME`, which chooses the Python itself."""
     if not _which(launch.prefix[0], prepared.env, prepared.folder):
         return Interpreter(absent=launch.prefix[0])
     is_python = re.match(r"(?:python|pypy)", name_of(launch.program))
@@ -267,7 +285,8 @@ def _by_prefix(launch: Launch, prepared: Prepared) -> Interpreter:
 
 
 def shebang_python(path: str, env: Mapping[str, str], folder: str) -> str:
-    """The Python named in the first lines of a script such as torchrun; empty if it does not exist.
+    """Returns the Python interpreter in the first lines of a script such as torchrun; empty if it does not
+    exist.
 
     source: pip writes a long path as `#!/bin/sh` and `'''exec' "/long/path/python" "$0" "$@"`
     """
@@ -296,7 +315,7 @@ def _answer_of(scene_json: bytes) -> Answer:
     run = _run_of(scene_json)
     interpreter, launch = run.interpreter, run.launch
     if not interpreter.words:
-        return Answer(why_not=interpreter.why_not or f"{interpreter.absent} is not there")
+        return Answer(why_not=interpreter.why_not or f"{interpreter.absent} does not exist")
     script = "" if not is_known(launch.script) else os.path.expanduser(launch.script)
     question = msgspec.json.encode(
         {
@@ -316,7 +335,7 @@ def _answer_of(scene_json: bytes) -> Answer:
 def _answered(ran: Ran, words: Sequence[str], within_s: float) -> Answer:
     python = " ".join(words)
     if ran.code is None:
-        return Answer(why_not=f"{python} gave no answer within {within_s:g} s")
+        return Answer(why_not=f"{python} did not finish within {within_s:g} s")
     line = next((line for line in ran.out.splitlines()[::-1] if line.startswith(MARK)), None)
     if line is None:
         if "SyntaxError" in ran.errors and "inside.py" in ran.errors:
@@ -325,16 +344,18 @@ def _answered(ran: Ran, words: Sequence[str], within_s: float) -> Answer:
     try:
         return Answer(said=msgspec.json.decode(line[len(MARK) :]))
     except msgspec.MsgspecError as error:
-        return Answer(why_not=f"the answer of {python} cannot be read: {error}")
+        return Answer(why_not=f"the output of {python} cannot be read: {error}")
 
 
 def _last(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines[-1] if lines else "it said nothing")[:ERROR_CHARS_MAX]
+    return (lines[-1] if lines else "it printed nothing")[:ERROR_CHARS_MAX]
 
 
 def _which(word: str, env: Mapping[str, str], folder: str) -> str:
-    """As a shell looks it up, relative places seen from `folder`; empty if it is found nowhere."""
+    """Returns the path of a program as a shell finds it, relative paths from `folder`; empty if it does
+    not exist.
+    """
     if "/" in word:
         places = [os.path.join(folder, os.path.expanduser(word))]
     else:
@@ -351,7 +372,7 @@ def which(word: str, env: Mapping[str, str], folder: str) -> str:
 
 
 def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within_s: float) -> Ran:
-    """Runs a program until it ends or its deadline, at which it is killed with all its children.
+    """Runs a program, and kills it with all its children if it has not ended at the deadline.
 
     It stays in our process group, so it ends with us if we are killed.
     """
@@ -387,7 +408,7 @@ def _wait(process: subprocess.Popen[bytes], within_s: float) -> int | None:
 
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kills the process and its children. Processes blocked in the kernel are abandoned."""
+    """Kills a process and its children. Processes that the kernel blocks are abandoned."""
     family: list[psutil.Process] = []
     with suppress(psutil.Error):
         root = psutil.Process(process.pid)

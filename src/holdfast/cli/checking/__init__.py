@@ -1,1 +1,1 @@
-"""What `holdfast check` does besides reporting: runs nodes, stores results, tests pairs."""
+"""Runs what `holdfast check` does besides reporting: checks on nodes, stored results, pair measurements."""

@@ -1,4 +1,4 @@
-"""Runs `holdfast check` on this node or on others, and stores what is learned."""
+"""Runs the checks of `holdfast check` on this node or on others, and stores new baseline values."""
 
 import importlib
 import os
@@ -29,7 +29,10 @@ _CONTEXT_OF = {"boot": BOOT, "troubleshoot": ON_FAILURE}
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What to check, and where. `nodes`: empty: this node. `options`: of single checks, by name."""
+    """What to check, and where. `nodes`: empty means this node.
+
+    `options`: options of single checks, by name.
+    """
 
     specs: tuple[Spec, ...]
     suite: str
@@ -48,7 +51,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 def answers_to(question: Question) -> tuple[NodeChecks, ...]:
-    """Answers in the order of the nodes. raises: BadParameter"""
+    """Runs the checks, and returns the results in the order of the nodes. Raises BadParameter."""
     try:
         return _elsewhere(question) if question.nodes else (_here(question),)
     except BadVia as error:
@@ -59,7 +62,9 @@ def answers_to(question: Question) -> tuple[NodeChecks, ...]:
 
 
 def known_of(state: Path) -> Baseline:
-    """The stored baseline of this node; a file that cannot be read is reported and counts as empty."""
+    """Returns the stored baseline of this node; a file that cannot be read is reported and counts as
+    empty.
+    """
     try:
         return read_baseline(_store(state))
     except BaselineUnusable as error:
@@ -68,7 +73,7 @@ def known_of(state: Path) -> Baseline:
 
 
 def _elsewhere(question: Question) -> tuple[NodeChecks, ...]:
-    """raises: BadVia, BadParameter"""
+    """Runs the checks on other nodes. Raises BadVia and BadParameter."""
     pairs_of = importlib.import_module(
         PAIRS
     )  # a tenth of the memory, which a look at this node alone does not need
@@ -136,15 +141,15 @@ def _store(state: Path) -> Path:
 
 
 def _learn(state: Path, node: NodeChecks) -> None:
-    """A state folder that cannot be written costs the memory, not the answer."""
+    """Adds new values to the stored baseline; a folder that cannot be written is only reported."""
     try:
         change_baseline(_store(state), lambda before: learned(before, node.outcomes, node.at_s))
     except OSError as error:
-        say(f"the baseline cannot be stored: {error}")
+        say(f"the baseline cannot be written: {error}")
 
 
 def _words(question: Question) -> list[str]:
-    """The same question, for another node."""
+    """Returns the command line that runs the same checks on another node."""
     words = ["holdfast", "check", "--as-node", "--suite", question.suite]
     words += ["--timeout", f"{question.limit_s:g}s"]
     words += ["--quick"] * question.quick + ["--training"] * question.training
@@ -163,7 +168,7 @@ def _words(question: Question) -> list[str]:
 
 
 class _Progress:
-    """One line on a terminal, from the second second on."""
+    """A progress line on the terminal, shown after a second."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()

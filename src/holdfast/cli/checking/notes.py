@@ -1,4 +1,4 @@
-"""Records results of `holdfast check` in the node book; a passed check can release a node."""
+"""Records results of `holdfast check` in the node book; a passed check can release an isolated node."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +17,9 @@ BY_HAND = "manual"
 
 
 def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole: bool) -> None:
-    """Stores results. Never raises, and creates no book. Nodes without a result are not stored.
+    """Stores results of checks in the node book. Never raises, and creates no node book.
 
-    `whole`: a suite ran, not single checks; single checks can fail a node but not clear it.
+    `whole`: True if a whole suite ran; single checks can fail a node but not clear it.
     """
     if not (fleet / FILE).exists():
         return
@@ -33,7 +33,7 @@ def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole:
     try:
         book.note(lines)
     except NodeBookUnusable as error:
-        say(f"the results are not in the node book: {error}")
+        say(f"the results could not be written to the node book: {error}")
     finally:
         book.close()
 

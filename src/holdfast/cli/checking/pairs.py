@@ -1,4 +1,4 @@
-"""The part of `holdfast check --nodes A,B,C` that measures pairs of nodes."""
+"""Measures pairs of nodes for `holdfast check --nodes A,B,C`."""
 
 import sys
 import time
@@ -22,16 +22,16 @@ _KEYS = ("python", "spares", "rounds", "sizes", "round-timeout")
 
 
 class BadOption(ValueError):
-    """One of `--option comm-pairs.KEY=VALUE` cannot be used; the text says which and why."""
+    """Error: an option `comm-pairs.KEY=VALUE` is invalid. The message says which and why."""
 
 
 def wants_pairs(specs: Sequence[Spec]) -> bool:
-    """True if the suite includes rounds of pairs."""
+    """Returns True if the checks include the measurement of node pairs."""
     return any(spec.name == CHECK for spec in specs)
 
 
 def wants_only_pairs(only: Sequence[str]) -> bool:
-    """True if the suite consists of rounds of pairs only."""
+    """Returns True if the measurement of node pairs is the only check selected with --only."""
     return set(only) == {CHECK}
 
 
@@ -43,13 +43,15 @@ def check_pairs(
     known: Baseline | None = None,
     told: Callable[[NodeChecks], None] | None = None,
 ) -> tuple[NodeChecks, ...]:
-    """Measures pairs; results in the order of `nodes`. `options`: of single checks; this reads its own.
+    """Measures pairs of nodes, and returns the results in the order of `nodes`. Raises BadVia and BadOption.
 
-    raises: BadVia, BadOption
+    `options`: options of all checks, of which this one reads its own.
     """
     settings, spares = _settings(via, within_s, options)
     if len(nodes) + len(spares) > NODES_MAX:
-        raise BadOption(f"rounds of pairs take at most {NODES_MAX} nodes, not {len(nodes) + len(spares)}")
+        raise BadOption(
+            f"pair measurements support at most {NODES_MAX} nodes, not {len(nodes) + len(spares)}"
+        )
     began_s = time.monotonic()
     run = PairRun(nodes, settings, spares, _usual(known))
 
@@ -63,7 +65,7 @@ def check_pairs(
 
 
 def answers_of(done: Done, found: Verdict, took_s: float) -> tuple[NodeChecks, ...]:
-    """Answers of each node in question, and of each spare that is at fault."""
+    """Returns the results of each measured node, and of each spare that is at fault."""
     blamed = {node for blame in found.blames for node in blame.nodes}
     nodes = (*done.measured.nodes, *(node for node in done.measured.spares if node in blamed))
     measured = msgspec.structs.replace(done.measured, nodes=tuple(dict.fromkeys(nodes)))
@@ -71,7 +73,7 @@ def answers_of(done: Done, found: Verdict, took_s: float) -> tuple[NodeChecks, .
 
 
 def with_pairs(answers: Sequence[NodeChecks], pairs: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
-    """The nodes' answers with the pair outcome in place of their own."""
+    """Returns the nodes' check results with the pair measurement added."""
     by_node = {one.node: one for one in pairs}
     joined = [
         msgspec.structs.replace(
@@ -87,7 +89,7 @@ def with_pairs(answers: Sequence[NodeChecks], pairs: Sequence[NodeChecks]) -> tu
 
 
 def _usual(known: Baseline | None) -> dict[str, dict[str, float]]:
-    """By what kind of nodes it was learned."""
+    """Returns the expected values of the baseline by kind of nodes; empty without a baseline."""
     if known is None:
         return {}
     return {
@@ -108,7 +110,7 @@ def _settings(via: str, within_s: float, options: Mapping[str, str]) -> tuple[Se
     }
     for key in own:
         if key not in _KEYS:
-            raise BadOption(f"{CHECK}.{key} is not known; there are {', '.join(_KEYS)}")
+            raise BadOption(f"{CHECK}.{key} is not an option; options are {', '.join(_KEYS)}")
     limits = Limits()
     if "rounds" in own:
         rounds = _whole(own["rounds"], "rounds", ROUNDS_MAX)
@@ -128,7 +130,7 @@ def _settings(via: str, within_s: float, options: Mapping[str, str]) -> tuple[Se
 def _whole(text: str, key: str, most: int) -> int:
     if text.isascii() and text.isdigit() and 0 < int(text) <= most:
         return int(text)
-    raise BadOption(f"{CHECK}.{key}={text}: a whole number from 1 to {most} is needed")
+    raise BadOption(f"{CHECK}.{key}={text}: it must be a whole number from 1 to {most}")
 
 
 def _time(text: str) -> float:
@@ -139,13 +141,13 @@ def _time(text: str) -> float:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    """`1KiB,8MiB` -> (1024, 8388608), from small to large."""
+    """Parses message sizes, ascending: (1024, 8388608) for `1KiB,8MiB`. Raises BadOption."""
     found = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         unit = next((name for name in _UNITS if word.endswith(name)), "")
         number = word.removesuffix(unit)
         is_whole = bool(unit) and number.isascii() and number.isdigit() and len(number) < 12
         if not is_whole or not SIZE_MIN <= int(number) * _UNITS[unit] <= SIZE_MAX:
-            raise BadOption(f"{CHECK}.sizes: {word!r} is no size from 4B to 8GiB, such as 8MiB")
+            raise BadOption(f"{CHECK}.sizes: {word!r} is not a size from 4B to 8GiB, such as 8MiB")
         found.append(int(number) * _UNITS[unit])
     return tuple(sorted(set(found)))

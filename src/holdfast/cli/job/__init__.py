@@ -1,1 +1,1 @@
-"""Commands on a job that runs or has run: status, logs, stacks, commands on its workers."""
+"""Implements the commands about one job: status, logs, stacks, reports, commands on its workers."""

@@ -1,4 +1,8 @@
-"""`holdfast cost`: says what the time of a job, or of all jobs, went to, in GPU-hours and money. Only reads."""
+"""Implements `holdfast cost`: reports what the time of one job or all jobs was spent on, in GPU-hours and
+money.
+
+Only reads.
+"""
 
 import os
 import time
@@ -30,15 +34,18 @@ def cost(
     fleet: Annotated[bool, Option("--fleet", help="All jobs of the state folder.")] = False,
     since: Annotated[
         str | None,
-        Option("--since", metavar="30d", help="Only the time since then; without JOB: of all jobs."),
+        Option(
+            "--since", metavar="30d", help="Only the time since then (30d, 12h); without JOB: of all jobs."
+        ),
     ] = None,
     price: Annotated[
-        str | None, Option("--price", metavar="2.5/h", help="Of one GPU for one hour: also money.")
+        str | None,
+        Option("--price", metavar="2.5/h", help="Price of one GPU for one hour, to show costs in money."),
     ] = None,
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Divides a job's wall clock into classes, and says which settings cost most."""
+    """Divides a job's time by cause, and says which settings cost most."""
     asked = _price(price)
     since_s = _since(since)
     if job is not None and fleet:
@@ -50,10 +57,12 @@ def cost(
     rows = merged(row for one in found.jobs for row in one.settings)
     title = counted(len(costs), "job") if whole else f"job {costs[0].job}" if costs else "job"
     notes = [f"{one.job}: {note}" if whole else note for one in costs for note in one.notes]
-    notes += [f"GPUs of {one.job} are counted from its {one.gpus_from}" for one in costs if not whole]
+    notes += [
+        f"the number of GPUs of {one.job} is taken from its {one.gpus_from}" for one in costs if not whole
+    ]
     notes += found.unread
     if found.left_out:
-        notes.append(f"{counted(found.left_out, 'job')} had no time since then")
+        notes.append(f"{counted(found.left_out, 'job')} ended before then")
     if json:
         put_json(document(made, rows, costs, notes))
         return
@@ -70,7 +79,10 @@ def _job(job: str | None, state_dir: str | None, since_s: float | None) -> Fleet
     if not found.cost.wall_s:
         when = "since then" if since_s is not None else "yet"
         say(
-            f"job {found.cost.job} has no time {when}: {'; '.join(found.cost.notes) or 'nothing is recorded'}"
+            (
+                f"job {found.cost.job} has no recorded time {when}: "
+                f"{'; '.join(found.cost.notes) or 'nothing is recorded'}"
+            )
         )
         raise Exit(FAILED)
     return FleetRead(jobs=(found,))
@@ -87,7 +99,7 @@ def _fleet(state_dir: str | None, since_s: float | None) -> FleetRead:
             say(text)
         raise Exit(FAILED)
     if not found.jobs:
-        say(f"there is no job in {root}" + (" with time since then" if since_s is not None else " yet"))
+        say(f"there is no job in {root}" + (" that ran since then" if since_s is not None else " yet"))
         raise Exit(FAILED)
     return found
 

@@ -1,4 +1,6 @@
-"""`holdfast exec`: runs a command on some or all workers of a running job, and groups equal answers."""
+"""Implements `holdfast exec`: runs a command on some or all workers of a running job, and groups equal
+results.
+"""
 
 import os
 import signal
@@ -39,33 +41,36 @@ def exec_(
     command: Annotated[list[str] | None, Argument("-- COMMAND...")] = None,
     workers: Annotated[
         str | None,
-        Option("--workers", metavar="N[,N-M]", help="Only on these workers.", show_default=False),
+        Option("--workers", metavar="N[,N-M]", help="Run only on these workers.", show_default=False),
     ] = None,
     nodes: Annotated[
         str | None,
-        Option("--nodes", metavar="A,B", help="On these nodes, spares too.", show_default=False),
+        Option("--nodes", metavar="A,B", help="Run on these nodes, which may be spares.", show_default=False),
     ] = None,
     timeout: Annotated[str, Option("--timeout", metavar="TIME", help="Time limit of the command.")] = length(
         LIMIT_S_DEFAULT
     ),
     loose: Annotated[
         bool,
-        Option("--loose", help="Answers that differ only in numbers and names of nodes are one."),
+        Option("--loose", help="Group outputs that differ only in numbers and node names."),
     ] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Dry run: only print what would run where.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print what would run where.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     lang: Lang = None,
     json: Json = False,
     state_dir: StateFolder = None,
 ) -> None:
-    """Runs a command on all or some workers of a running job and groups equal answers, the rarest first."""
+    """Runs a command on all or some workers of a running job, and groups equal results, the rarest first."""
     chosen = numbers(workers, "--workers", "workers")
     named = _names(nodes)
     limit_s = _limit(timeout)
     language = chosen_language(lang, os.environ, json=json)
     if not command:
         raise BadParameter(
-            f"the job or the command is missing, there is only {job!r}: holdfast exec JOB -- COMMAND",
+            (
+                f"the job or the command is missing; only one word was given: {job!r}: holdfast exec JOB -- "
+                "COMMAND"
+            ),
             param_hint="COMMAND",
         )
     try:
@@ -90,26 +95,31 @@ def exec_(
 
 
 class Gathered(NamedTuple):
+    """The results of the command, and whether the user interrupted it."""
+
     answers: list[Answer]
     is_interrupted: bool
 
 
 def _gathered(line: JobLine, asked: Asked) -> Gathered:
-    """Executes the call; answers until an interrupt count. raises: CallNotMade, NoLine"""
+    """Runs the command, and returns its results, those until Ctrl-C if it was interrupted.
+
+    Raises CallNotMade and NoLine.
+    """
     chosen = asked.places.places
     what = Program(
         command=asked.command, limit_s=asked.limit_s, output_bytes_max=output_bytes_max(len(chosen))
     )
     gathering = Gathering(line, chosen, what, who())
     interrupts: list[int] = []
-    why_not = "it did not answer"
+    why_not = "it did not respond"
     progress = _Progress(gathering, len(chosen))
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
         until_s = time.monotonic() + asked.limit_s + ANSWER_S
         gathering.gather(until_s, go_on=lambda: progress.shown() and not interrupts)
         if interrupts:
-            why_not = "it had not answered yet"
+            why_not = "it had not responded yet"
             gathering.cancel()
             until_s = time.monotonic() + CANCEL_S
             gathering.gather(until_s, go_on=lambda: progress.shown() and len(interrupts) == 1)
@@ -124,7 +134,7 @@ def _gathered(line: JobLine, asked: Asked) -> Gathered:
 
 
 class _Progress:
-    """Shows pending nodes on a terminal, after a moment."""
+    """A line on the terminal that lists pending nodes, shown after a moment."""
 
     def __init__(self, gathering: Gathering, count: int) -> None:
         self._gathering, self._count = gathering, count
@@ -133,13 +143,14 @@ class _Progress:
         self._is_watched = sys.stderr.isatty()
 
     def shown(self) -> bool:
-        """Always true."""
+        """Updates the line. Always returns True."""
         waiting = self._gathering.waiting
         if self._is_watched and waiting and time.monotonic() - self._since_s >= PROGRESS_S:
             names = ranges(place.worker for place in waiting if place.worker is not None)
             names = names or ", ".join(place.node for place in waiting)
             line = cut(
-                shown(f"{self._count - len(waiting)} of {self._count} have answered; waiting for {names}"), 79
+                shown(f"{self._count - len(waiting)} of {self._count} have responded; waiting for {names}"),
+                79,
             )
             if line != self._line:
                 sys.stderr.write(f"\r\x1b[K{line}")
@@ -155,7 +166,7 @@ class _Progress:
 
 
 def _show(asked: Asked, answers: Sequence[Answer], language: Language, *, json: bool) -> int:
-    """What to exit with."""
+    """Prints the results and returns the exit code."""
     groups = answer_groups(answers, loose=asked.loose)
     if json:
         put_json(document(asked, groups))
@@ -170,7 +181,7 @@ def _show(asked: Asked, answers: Sequence[Answer], language: Language, *, json: 
 
 
 def _show_alone(answer: Answer) -> None:
-    """As if it had been run here: for pipes."""
+    """Prints the output of a single worker unchanged, so that it can be piped."""
     sys.stdout.flush()
     sys.stdout.buffer.write(answer.output)
     sys.stdout.buffer.flush()
@@ -185,12 +196,15 @@ def _say_plan(asked: Asked, language: Language, *, json: bool) -> None:
 
 
 def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
-    """Asks for confirmation before running on several nodes. raises: Exit, Abort"""
+    """Asks for confirmation before running on several nodes. Raises Exit and Abort."""
     if yes or len(asked.places.places) == 1:
         return
     if not sys.stdin.isatty():
         say(
-            f"this would run on {_many(asked.places)}: without a terminal confirm with --yes, or check first with --dry-run"
+            (
+                f"this would run on {_many(asked.places)}: without a terminal, confirm with --yes, or try "
+                "--dry-run first"
+            )
         )
         raise Exit(REFUSED)
     for text in plan(asked, language):
@@ -198,7 +212,7 @@ def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
     sys.stderr.write("run it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        say("nothing was run")
+        say("cancelled: no command was run")
         raise Exit(FAILED)
 
 
@@ -207,7 +221,7 @@ def _many(found: CallPlaces) -> str:
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    """raises: BadParameter"""
+    """Parses a list of nodes. Raises BadParameter."""
     if text is None:
         return None
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
@@ -217,7 +231,7 @@ def _names(text: str | None) -> tuple[str, ...] | None:
 
 
 def _limit(text: str) -> float:
-    """raises: BadParameter"""
+    """Parses a time limit into seconds. Raises BadParameter."""
     try:
         limit_s = seconds(text)
     except NotATime as error:

@@ -1,5 +1,6 @@
-"""`holdfast log`: prints what happened to a job, from its journal. Only reads; works while the job runs and after a
-crash.
+"""Implements `holdfast log`: prints what happened to a job, from its journal.
+
+Only reads; works while the job runs and after a crash.
 """
 
 from typing import Annotated
@@ -55,7 +56,7 @@ def header(summary: Summary, policy: Policy) -> list[str]:
 
 
 def _follow(record: Record, *, json: bool) -> None:
-    """The header as it is when the command starts would be old at once: only lines, as they come."""
+    """Prints the log's lines as they come, without the header, which would soon be outdated."""
     say_notes(record)
 
     def goes_on() -> bool:

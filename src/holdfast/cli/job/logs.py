@@ -1,6 +1,6 @@
-"""`holdfast logs`: prints the training's output of all workers and attempts, in order of time.
+"""Implements `holdfast logs`: prints the training's output of all workers and attempts, in order of time.
 
-Only reads. A `~` marks a line without a recorded time: its time is an upper bound.
+Only reads. A `~` marks a line without a recorded time; the time shown is then an upper bound.
 """
 
 import os
@@ -35,10 +35,18 @@ def logs(
     ] = None,
     rank: Annotated[int | None, Option("--rank", help="Only lines of this rank.", min=0)] = None,
     attempt: Annotated[int | None, Option("--attempt", help="Only this attempt.", min=1)] = None,
-    since: Annotated[str | None, Option("--since", metavar="TIME", help=f"From then on: {MOMENTS}.")] = None,
-    until: Annotated[str | None, Option("--until", metavar="TIME", help="End time.")] = None,
-    grep: Annotated[str | None, Option("--grep", metavar="RE", help="Only lines that match.")] = None,
-    prefix: Annotated[bool, Option("--prefix/--no-prefix", help="Time, attempt, worker, rank.")] = True,
+    since: Annotated[
+        str | None, Option("--since", metavar="TIME", help=f"Only lines from this time on: {MOMENTS}.")
+    ] = None,
+    until: Annotated[
+        str | None, Option("--until", metavar="TIME", help="Only lines up to this time.")
+    ] = None,
+    grep: Annotated[
+        str | None, Option("--grep", metavar="RE", help="Only lines that match this regular expression.")
+    ] = None,
+    prefix: Annotated[
+        bool, Option("--prefix/--no-prefix", help="Print time, attempt, worker and rank before each line.")
+    ] = True,
     follow: Annotated[bool, Option("--follow", "-f", help="Follow the job as it runs.")] = False,
     json: Annotated[bool, Option("--json", help="One JSON document a line instead.")] = False,
     state_dir: StateFolder = None,
@@ -61,7 +69,7 @@ def logs(
 
 
 class Wanted:
-    """Which lines to print."""
+    """The filters that select which lines to print."""
 
     def __init__(
         self,
@@ -76,7 +84,7 @@ class Wanted:
         self.since_s, self._until_s, self._grep = since_s, until_s, grep
 
     def lines(self, job: JobDir, since_s: float | None = None) -> Iterator[LogLine]:
-        """The lines. `since_s`: earlier lines may be skipped."""
+        """Yields the selected lines. `since_s`: earlier lines may be skipped."""
         return read_lines(
             list(self.folders(job)),
             since_s=since_s if since_s is not None else self.since_s,
@@ -91,7 +99,9 @@ class Wanted:
         return all(one is None for one in chosen)
 
     def why_none(self, job: JobDir) -> str:
-        """Lists existing workers and attempts, if one that does not exist was requested."""
+        """Returns why no line was found: for instance which workers and attempts exist, if others were
+        requested.
+        """
         there = [(attempt, worker) for attempt, worker, _ in Wanted().folders(job)]
         attempts, workers = {one for one, _ in there}, {one for _, one in there}
         if there and self._workers is not None and not any(one in self._workers for one in workers):
@@ -100,7 +110,7 @@ class Wanted:
             return f"job {job.name} has output of attempts {ranges(attempts)} only"
         if self._is_everything:
             return f"job {job.name} has printed nothing"
-        return f"job {job.name} has no line of output that these filters select"
+        return f"job {job.name} has no output line that matches these filters"
 
     def folders(self, job: JobDir) -> Iterator[tuple[int, int, Path]]:
         for path in job.path.glob("attempt-*/worker-*"):
@@ -121,7 +131,7 @@ class Seen:
         self._passed: dict[tuple[int, int, str], tuple[float, int]] = {}
 
     def begin(self) -> None:
-        """Starts a new reading from the start."""
+        """Begins another reading of the files from their start."""
         self._passed.clear()
 
     def is_new(self, line: LogLine) -> bool:
@@ -137,9 +147,9 @@ class Seen:
 
 
 def _followed(folder: JobDir, wanted: Wanted) -> Iterator[LogLine]:
-    """All lines, and those to come for as long as a Holdfast supervises the job.
+    """Yields all lines, and new ones as long as the job has a supervisor.
 
-    While one does, a line waits until its time is noted; what is never noted comes at the end.
+    A line waits until the supervisor has recorded its time; lines without a recorded time come at the end.
     """
     seen = Seen()
     facts = _facts(folder)

@@ -1,4 +1,7 @@
-"""Opens the record of the job that a command names, and prints its problems. Shared by commands on a job."""
+"""Opens the journal of the job that a command names, and prints its problems.
+
+Shared by the commands about one job.
+"""
 
 import time
 from typing import Annotated
@@ -32,14 +35,14 @@ def say_notes(record: Record) -> None:
 
 
 def unsupervised(record: Record) -> str:
-    """A warning if no supervisor runs this unfinished job; else empty."""
+    """Returns a warning if an unfinished job has no supervisor; empty otherwise."""
     if record.story.ended or supervisor(record.job, record.facts):
         return ""
-    return f"this job has no supervisor now; holdfast attach {record.job.name}"
+    return f"this job has no supervisor now; reattach with: holdfast attach {record.job.name}"
 
 
 def looked_at(record: Record) -> tuple[Summary, Truth]:
-    """The job by its journal, with the state that is true now."""
+    """Returns the job's summary from its journal, and its actual state."""
     summary = record.story.summary()
     truth = true_state(record.job, record.facts, summary, time.time)
     return with_true_words(summary, truth.state, is_being_ended=truth.is_being_ended), truth

@@ -1,4 +1,7 @@
-"""`holdfast replay`: decides a job, or all jobs, again under other settings. Only reads."""
+"""Implements `holdfast replay`: repeats the decisions of one job or all jobs with other settings.
+
+Only reads.
+"""
 
 import os
 from typing import Annotated
@@ -27,17 +30,19 @@ def replay(
     job: Annotated[str | None, Argument("[JOB]", help="Name of the job; default: the newest.")] = None,
     policy: Annotated[
         str | None,
-        Option("--policy", metavar="NAME", help="As of holdfast run, such as holdfast or aimaster."),
+        Option("--policy", metavar="NAME", help="Policy as for holdfast run, such as holdfast or aimaster."),
     ] = None,
     set_: Annotated[
         list[str] | None,
         Option("--set", metavar="KEY=VALUE", help="One setting, such as hang-timeout=10min."),
     ] = None,
-    fleet: Annotated[bool, Option("--fleet", help="All jobs of the state folder: a scorecard.")] = False,
+    fleet: Annotated[
+        bool, Option("--fleet", help="Replay all jobs of the state folder, and print totals.")
+    ] = False,
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Says what other settings would have decided, when, and what they would have saved or cost."""
+    """Shows what other settings would have decided, when, and what they would have saved or cost."""
     if job is not None and fleet:
         raise BadParameter("give a JOB or --fleet, not both", param_hint="--fleet")
     found = _replayed(_jobs(job, state_dir, fleet=fleet), policy or "", set_ or [])
@@ -45,7 +50,7 @@ def replay(
         for text in found.unread[:SAID_MAX] or ("there is no job yet",):
             say(text)
         raise Exit(FAILED)
-    named = " ".join(filter(None, (policy, *(set_ or [])))) or "its own policy"
+    named = " ".join(filter(None, (policy, *(set_ or [])))) or "the job's own policy"
     whole = card(found.scores)
     if json:
         put_json(document(whole, found.scores, named, found.unread))

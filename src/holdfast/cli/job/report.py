@@ -1,4 +1,4 @@
-"""`holdfast report`: saves the page of a job or an incident as one file, for a ticket."""
+"""Implements `holdfast report`: saves the page of a job or an incident as one HTML file, for a ticket."""
 
 import os
 import time
@@ -61,7 +61,7 @@ def _html(found: Gathered, language: Language) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes the file atomically. raises: OSError"""
+    """Writes the file atomically. Raises OSError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)

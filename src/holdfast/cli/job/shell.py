@@ -1,4 +1,4 @@
-"""`holdfast shell`: opens an interactive terminal on the node of one worker."""
+"""Implements `holdfast shell`: opens an interactive terminal on the node of one worker."""
 
 import os
 import select
@@ -48,16 +48,18 @@ def shell(
     job: RunningJob,
     command: Annotated[list[str] | None, Argument("[-- COMMAND...]")] = None,
     worker: Annotated[
-        int | None, Option("--worker", help="The worker; needed where there are several.", min=0)
+        int | None, Option("--worker", help="Number of the worker; required if there are several.", min=0)
     ] = None,
-    node: Annotated[str | None, Option("--node", help="A node instead, such as a spare.")] = None,
+    node: Annotated[str | None, Option("--node", help="A node instead of a worker, such as a spare.")] = None,
     state_dir: StateFolder = None,
 ) -> None:
-    """Opens a terminal beside the training of one worker, in its folder and environment; ~. on a new line leaves it."""
+    """Opens a terminal beside the training of one worker, in its folder and environment; ~. on a new line
+    leaves it.
+    """
     if worker is not None and node is not None:
         raise BadParameter("a terminal needs one node: give --worker or --node", param_hint="--node")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        say(f"a shell needs a terminal; for a command there is holdfast exec {job} -- COMMAND")
+        say(f"a shell needs a terminal; to run a command use holdfast exec {job} -- COMMAND")
         raise Exit(REFUSED)
     try:
         line = open_line(named_job(job, state_dir))
@@ -67,7 +69,7 @@ def shell(
     try:
         found = places(line, None if worker is None else {worker}, None if node is None else (node,))
         if len(found.places) > 1:
-            raise CallNotMade(f"job {found.job} has {len(found.places)} workers: name one with --worker")
+            raise CallNotMade(f"job {found.job} has {len(found.places)} workers: select one with --worker")
         raise Exit(Session(line, found.places[0], tuple(command or ())).run())
     except (CallNotMade, NoLine) as error:
         say(str(error))
@@ -77,14 +79,19 @@ def shell(
 
 
 class Escape:
-    """Detects `~.` at the start of a line, as in ssh: the exit from a node that does not answer."""
+    """Detector of the escape sequence `~.` at the start of a line, as in ssh: it leaves a node that does
+    not respond.
+    """
 
     def __init__(self) -> None:
         self._at_start, self._held = True, False
         self.is_found = False
 
     def passed_on(self, data: bytes) -> bytes:
-        """The part of the input to send. A `~` at the start of a line waits for the next character."""
+        """Returns the part of the input to send.
+
+        A `~` at the start of a line waits for the next character.
+        """
         out = bytearray()
         for byte in data:
             if self._held:
@@ -103,7 +110,7 @@ class Escape:
 
 
 class Session:
-    """This terminal while it is connected to the node."""
+    """The local terminal while it is connected to a shell on the node."""
 
     def __init__(self, line: JobLine, place: CallPlace, command: tuple[str, ...]) -> None:
         self._line, self._place = line, place
@@ -119,7 +126,7 @@ class Session:
         line.say(AskCall(call=self._call, what=what, by=who(), workers=workers, nodes=nodes))
 
     def run(self) -> int:
-        """Runs the session and returns the shell's exit code. raises: CallNotMade, NoLine"""
+        """Runs the session and returns the shell's exit code. Raises CallNotMade and NoLine."""
         where = f"worker {self._place.worker} on " if self._place.worker is not None else ""
         say(shown(f"{where}{self._place.node}; ~. on a new line leaves it"))
         with _raw(), _told_of_size(self._resized):
@@ -172,13 +179,13 @@ class Session:
     def _code(self, ended: CallEnded) -> int:
         answer = Answer(node=ended.node, worker=ended.worker, outcome=ended.outcome, code=ended.code)
         if ended.outcome != "exited" or ended.why:
-            say(shown(f"the shell on {ended.node} is over ({ended.outcome}) {ended.why}"))
+            say(shown(f"the shell on {ended.node} ended ({ended.outcome}) {ended.why}"))
         return shell_code(answer)
 
 
 @contextmanager
 def _raw() -> Iterator[None]:
-    """Every key goes to the other side, those that would interrupt this process too."""
+    """Puts the terminal into raw mode, so that every key goes to the remote shell, also Ctrl-C."""
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
     ends = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -201,12 +208,12 @@ def _told_of_size(resized: Callable[[], None]) -> Iterator[None]:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """So that the terminal is put in order first. raises: SystemExit"""
+    """Exits at a signal so that the terminal is restored first. Raises SystemExit."""
     sys.exit(128 + number)
 
 
 def _size() -> tuple[int, int]:
-    """Rows and columns."""
+    """Returns rows and columns of the terminal."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -219,7 +226,7 @@ def _is_readable(fd: int) -> bool:
 
 
 def _write(data: bytes) -> None:
-    """All of it; a terminal that is slow is waited for, and the other side with it."""
+    """Writes all data; a slow terminal blocks, and the remote side waits."""
     sys.stdout.flush()
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]

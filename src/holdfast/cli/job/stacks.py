@@ -1,8 +1,10 @@
-"""`holdfast stacks`: prints the stacks of a running job's ranks, equal stacks together. Only reads.
+"""Implements `holdfast stacks`: prints the stacks of a running job's ranks, equal stacks together.
 
-Works on healthy and hung jobs, from any terminal of the same user: ranks of this machine are read directly, those of
-a multi-node job by their agents. Only native frames pause a rank, for a second or two; they are read on request only,
-one rank of a node at a time.
+Only reads.
+
+Works on healthy and hung jobs, from any terminal of the same user: ranks of this node are read directly,
+those of other nodes by their agents. Only native frames pause a rank, for a second or two; they are read on
+request only, one rank of a node at a time.
 """
 
 import os
@@ -48,20 +50,24 @@ def stacks(
     native: Annotated[
         bool,
         Option(
-            "--native", help="Frames of C code too: of the ranks named, or of the first three groups' first."
+            "--native",
+            help=(
+                "Include frames of C code: for the selected ranks, or the first rank of the first three "
+                "groups."
+            ),
         ),
     ] = False,
     all_threads: Annotated[
-        bool, Option("--all-threads", help="Every thread, not only the main one.")
+        bool, Option("--all-threads", help="Show every thread, not only the main one.")
     ] = False,
     ignore_lines: Annotated[
-        bool, Option("--ignore-lines", help="Stacks that differ only in line numbers are one.")
+        bool, Option("--ignore-lines", help="Group stacks that differ only in line numbers.")
     ] = False,
     lang: Lang = None,
     json: Json = False,
     state_dir: StateFolder = None,
 ) -> None:
-    """Prints the current stacks of each rank, grouped; the rarest first."""
+    """Prints the current stacks of all ranks, grouped; the rarest first."""
     wanted = numbers(rank, "--rank", "ranks")
     wanted_workers = numbers(worker, "--worker", "workers")
     language = chosen_language(lang, os.environ, json=json)
@@ -97,7 +103,10 @@ def stacks(
 
 
 def _seen(folder: JobDir, looked: Callable[[RunningJob, Collect], Seen], *, all_threads: bool) -> Seen:
-    """raises: RecordUnreadable, NotRunning, NoLine, CallNotMade"""
+    """Collects the stacks and returns the result.
+
+    Raises RecordUnreadable, NotRunning, NoLine and CallNotMade.
+    """
     record = open_record(folder)
     try:
         running = running_job(record)
@@ -119,7 +128,9 @@ def _with_native(
     collected: Sequence[RankStacks],
     collect: Collect,
 ) -> list[RankStacks]:
-    """One rank of each of the first groups again, with native frames: a whole job is not paused for a look."""
+    """Collects native frames of one rank of each of the first groups, so that the job as a whole is not
+    paused.
+    """
     odd = {group.ranks[0] for group in groups[:NATIVE_RANKS_MAX]}
     again = {one.rank: one for one in collect([one for one in ranks if one.rank in odd], True)}
     return [again.get(one.rank, one) for one in collected]
@@ -131,7 +142,7 @@ def _missing(
     wanted_workers: set[int] | None,
     collected: Sequence[RankStacks],
 ) -> tuple[Missing, ...]:
-    """Ranks of which there is nothing to show, and of those shown what could not be had."""
+    """Returns the ranks whose stacks are missing or incomplete, with the reasons."""
     asked = {one.rank: one.pid for one in running.ranks}
     whys = {one.rank: one.why_not for one in collected if one.why_not}
     for rank, how in running.ended.items():

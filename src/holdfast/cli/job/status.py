@@ -1,5 +1,6 @@
-"""`holdfast status`: prints the state of a job, from its journal. Only reads; works while the job runs and after a
-crash.
+"""Implements `holdfast status`: prints the state of a job, from its journal.
+
+Only reads; works while the job runs and after a crash.
 """
 
 import time
@@ -105,7 +106,7 @@ def rows(record: Record, summary: Summary, truth: Truth) -> list[tuple[str, str]
 def _refuse_watch(json: bool) -> None:
     try:
         if json:
-            raise NoTerminal("--watch draws on a terminal, --json is one document: give one of them")
+            raise NoTerminal("--watch and --json cannot be used together")
         refuse_without_terminal()
     except NoTerminal as error:
         say(str(error))
@@ -151,7 +152,7 @@ def _open_incident(summary: Summary) -> str:
 
 def _took(last: IncidentStory) -> str:
     lost = "" if last.steps_lost is None else f", {counted(last.steps_lost, 'step')} lost"
-    return f"the last over after {length(round(last.took_s or 0.0, 1))}{lost}"
+    return f"the last one ended after {length(round(last.took_s or 0.0, 1))}{lost}"
 
 
 def _last_verdict(summary: Summary) -> str:
@@ -177,7 +178,7 @@ def _rank(rank: RankKnown, *, is_gone: bool) -> str:
 
 
 def _is_gone(rank: RankKnown, truth: Truth) -> bool:
-    """Nobody saw its end, and its process is not there."""
+    """Returns True if a rank's process does not exist any more, although no end was recorded."""
     return not rank.ended and truth.living is not None and rank.rank not in truth.living
 
 

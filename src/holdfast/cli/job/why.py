@@ -1,4 +1,7 @@
-"""`holdfast why`: explains in one sentence what happened to a job, with the proof. Read-only."""
+"""Implements `holdfast why`: explains in one sentence what happened to a job, with the evidence.
+
+Only reads.
+"""
 
 import os
 import shutil
@@ -26,12 +29,12 @@ def why(
         int | None, Option("--incident", help="Number of the incident; default: the last.")
     ] = None,
     json: Annotated[
-        bool, Option("--json", help="Print the document of the incident, or of the job.")
+        bool, Option("--json", help="Print the JSON document of the incident, or of the job.")
     ] = False,
     lang: Lang = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Explains in one sentence what happened to a job, with the proof, the cost and the advice."""
+    """Explains in one sentence what happened to a job, with the evidence, the cost and the advice."""
     language = chosen_language(lang, os.environ, json=json)
     reading = _read(job, state_dir)
     told = reading.incident(incident)
@@ -59,7 +62,9 @@ def _read(job: str | None, state_dir: str | None) -> Reading:
 def _no_such(reading: Reading, number: int) -> str:
     had = reading.summary.incidents
     if not had:
-        return f"job {reading.job.name} has had no incident: holdfast why {reading.job.name} shows its state"
+        return (
+            f"job {reading.job.name} has had no incident: see its state with holdfast why {reading.job.name}"
+        )
     return (
         f"job {reading.job.name} has no incident {number}: it has had {counted(len(had), 'incident')}, "
         f"numbered {had[0].number} to {had[-1].number}"

@@ -1,1 +1,1 @@
-"""The command line itself: flags, completion, languages, output."""
+"""Implements the command line: flags, completion, languages, output."""

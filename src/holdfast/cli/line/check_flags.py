@@ -1,4 +1,4 @@
-"""The flags of `holdfast check`."""
+"""Defines the flags of `holdfast check`."""
 
 from typing import Annotated
 
@@ -10,24 +10,34 @@ FORMATS = ("text", *EXITS)
 
 Command = Annotated[
     list[str] | None,
-    Argument("[-- COMMAND...]", help="Command of the training to check for."),
+    Argument("[-- COMMAND...]", help="Training command, whose environment is checked too."),
 ]
 Suite = Annotated[str, Option("--suite", metavar="boot|troubleshoot|bench|all", help="Which checks.")]
 Quick = Annotated[bool, Option("--quick", help="Only checks that take less than 5 s.")]
 Only = Annotated[
     list[str] | None,
-    Option("--only", metavar="NAME", help="Only this check or area; repeatable.", show_default=False),
+    Option(
+        "--only",
+        metavar="NAME",
+        help="Run only this check or area of checks; repeatable.",
+        show_default=False,
+    ),
 ]
 Nodes = Annotated[
     str | None,
-    Option("--nodes", metavar="A,B,...", help="Check these nodes instead of this one.", show_default=False),
+    Option(
+        "--nodes",
+        metavar="A,B,...",
+        help="Check these nodes (comma-separated) instead of this one.",
+        show_default=False,
+    ),
 ]
 Via = Annotated[
     str | None,
     Option(
         "--via",
         metavar="WORDS",
-        help="Command that starts a program on {node}; default: srun or ssh.",
+        help="Command that runs a program on {node}; default: srun or ssh.",
         show_default=False,
     ),
 ]
@@ -35,7 +45,8 @@ Checkpoint = Annotated[
     str | None, Option("--checkpoint", metavar="DIR", help="Checkpoint folder.", show_default=False)
 ]
 Ranks = Annotated[
-    int | None, Option("--ranks", help="Ranks on each node.", min=1, max=1 << 16, show_default=False)
+    int | None,
+    Option("--ranks", help="Number of ranks on each node.", min=1, max=1 << 16, show_default=False),
 ]
 OfCheck = Annotated[
     list[str] | None,
@@ -57,7 +68,7 @@ DrawnFrom = Annotated[
     Option(
         "--from",
         metavar="FILE.json",
-        help="Draw this output of --json with --plot and run nothing; repeatable.",
+        help="Draw the chart from this file (output of --json), without running checks; repeatable.",
         show_default=False,
     ),
 ]
@@ -66,10 +77,12 @@ Timeout = Annotated[
 ]
 Context = Annotated[
     str | None,
-    Option("--context", metavar="|".join(CONTEXTS), help="Context of the check.", show_default=False),
+    Option("--context", metavar="|".join(CONTEXTS), help="Occasion of the check.", show_default=False),
 ]
-Training = Annotated[bool, Option("--training", help="A job runs here: only passive checks.")]
-List = Annotated[bool, Option("--list", help="List all checks and run none.")]
+Training = Annotated[
+    bool, Option("--training", help="A training runs on this node: run only passive checks.")
+]
+List = Annotated[bool, Option("--list", help="List all checks without running any.")]
 BaselineFlag = Annotated[
     str | None,
     Option(
@@ -80,7 +93,8 @@ BaselineFlag = Annotated[
     ),
 ]
 Format = Annotated[
-    str, Option("--format", metavar="|".join(FORMATS), help="Output and exit code for another program.")
+    str,
+    Option("--format", metavar="|".join(FORMATS), help="Output format and exit codes of another program."),
 ]
 AsNode = Annotated[bool, Option("--as-node", hidden=True)]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]

@@ -1,4 +1,4 @@
-"""The command line of `holdfast`: finds the module of a command, runs it, and returns its exit code.
+"""Runs the command line of `holdfast`: finds the module of a command, runs it, and returns its exit code.
 
 Each command's module is imported only when the command is used, so that help is fast. Reads no settings.
 """
@@ -25,7 +25,7 @@ _COMPLETED_ENV = "COMP_WORDS"  # the line so far
 
 
 class Place(NamedTuple):
-    """Module of a command, and its one-line help."""
+    """The module of a command, and its one-line help."""
 
     module: str
     app: str
@@ -40,7 +40,7 @@ COMMANDS = {
         "holdfast.cli.job.report", "app", "Writes the page of a job as one HTML file, for a ticket."
     ),
     "why": Place(
-        "holdfast.cli.job.why", "app", "Says in one sentence what happened to a job, then the proof."
+        "holdfast.cli.job.why", "app", "Says in one sentence what happened to a job, then the evidence."
     ),
     "log": Place("holdfast.cli.job.log", "app", "Shows the fault-tolerance log of a job."),
     "logs": Place(
@@ -58,18 +58,20 @@ COMMANDS = {
         "holdfast.cli.compare", "app", "Says where runs of one training part, and what differs."
     ),
     "bisect": Place("holdfast.cli.bisect", "app", "Finds the commit, node or variable that makes a run bad."),
-    "cost": Place("holdfast.cli.job.cost", "app", "Says what a job's time went to, in GPU-hours and money."),
+    "cost": Place(
+        "holdfast.cli.job.cost", "app", "Reports what a job's time was spent on, in GPU-hours and money."
+    ),
     "advise": Place(
         "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to take out."
     ),
-    "replay": Place("holdfast.cli.job.replay", "app", "Decides a job again under other settings."),
-    "check": Place("holdfast.cli.check", "app", "Checks whether machines are fit for training."),
-    "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes over all jobs: isolated ones, lemons."),
-    "serve": Place("holdfast.cli.services.serve", "app", "Serves the page and the API of all jobs."),
-    "mcp": Place("holdfast.cli.services.mcp", "app", "Serves jobs to software agents, read-only (MCP)."),
+    "replay": Place("holdfast.cli.job.replay", "app", "Repeats the decisions of a job with other settings."),
+    "check": Place("holdfast.cli.check", "app", "Checks whether nodes can be used for training."),
+    "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes of all jobs, isolated nodes and lemons."),
+    "serve": Place("holdfast.cli.services.serve", "app", "Serves the web page and the API of all jobs."),
+    "mcp": Place("holdfast.cli.services.mcp", "app", "Serves jobs to AI agents, read-only (MCP)."),
     "rules": Place("holdfast.cli.services.rules", "app", "Alert rules and dashboards: list, write, lint."),
     "notify": Place(
-        "holdfast.cli.services.notify", "app", "Notices to people: list, test, explain the rules."
+        "holdfast.cli.services.notify", "app", "Notifications: list channels, test them, explain routing."
     ),
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
@@ -87,13 +89,13 @@ COMMANDS = {
 
 
 def exit_code_of(argv: Sequence[str]) -> int:
-    """Runs the command line, also where the caller closed the standard streams."""
+    """Runs a command line and returns its exit code, also if the caller closed the standard streams."""
     fill_standard_streams()
     return exit_code(list(argv))
 
 
 def exit_code(words: list[str]) -> int:
-    """Runs the command line; returns 2 if it cannot be parsed."""
+    """Runs a command line and returns its exit code; 2 if it cannot be parsed."""
     if len(words) == 1 and words[0] in ("--install-completion", "--show-completion"):
         words = [*words, ""]  # for the user's shell
     name = words[0] if words else "--help"
@@ -137,7 +139,9 @@ def _run_elsewhere(job: JobElsewhere, words: list[str]) -> int:
 
 
 def _forget_the_rest() -> None:
-    """Of the result: Python would complain once more when it flushes at the end."""
+    """Discards unflushed output after an error, about which Python would otherwise complain once more at
+    its exit.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -148,7 +152,9 @@ def _app(name: str) -> App:
 
 
 def _overview() -> App:
-    """All commands with their one-line help. When a shell completes a line, the one on it has its flags too."""
+    """Returns the app with all commands and their one-line help; during completion, one command has its
+    flags too.
+    """
     app = App(help="Keeps a distributed training run going and says why it stopped.")
     app.callback(invoke_without_command=True)(_overall)
     whole = _completed_command()
@@ -161,7 +167,7 @@ def _overview() -> App:
 
 
 def _completed_command() -> str:
-    """The command on the line that a shell wants completed; empty when it wants nothing."""
+    """Returns the command on the line that a shell wants completed; empty if it wants nothing."""
     if completion.ENV not in os.environ:
         return ""
     line = os.environ.get(_COMPLETED_ENV, "").split()
@@ -169,7 +175,7 @@ def _completed_command() -> str:
 
 
 def _overall(
-    version: Annotated[bool, Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False,
     install: Annotated[
         str | None,
         Option("--install-completion", metavar="[SHELL]", help="Install completion for your shell."),
@@ -185,7 +191,7 @@ def _overall(
     try:
         if install is not None:
             written = completion.install(install, os.environ, Path.home())
-            sys.stdout.write(f"written: {', '.join(map(str, written))}; a new shell completes lines\n")
+            sys.stdout.write(f"written: {', '.join(map(str, written))}; completion works in new shells\n")
             raise Exit()
         if show is not None:
             sys.stdout.write(completion.script(show, os.environ))
@@ -197,11 +203,11 @@ def _overall(
 
 
 def _nothing() -> None:
-    """Stands for a command in the overview; the command itself is in its own module."""
+    """Stands for a command in the list of commands; the command itself is in its own module."""
 
 
 def _one_line(error: Exception) -> str:
-    """The complaint in one line, with the nearest flag if there is one."""
+    """Returns an error of the command line in one line, with the nearest flag if there is one."""
     words = getattr(error, "format_message", error.__str__)()
     near = getattr(error, "possibilities", None)
     if near:

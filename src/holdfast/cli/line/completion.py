@@ -1,7 +1,7 @@
-"""Shell completion: the script, and its location for each shell.
+"""Provides the shell completion script, and its location for each shell.
 
-Installing writes only files with holdfast's own name into the home folder, and adds one line to the shell's settings
-if the shell cannot find scripts otherwise.
+Installing writes only files with Holdfast's own name into the home folder, and adds one line to the shell's
+settings if the shell cannot find scripts otherwise.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,14 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 class UnknownShell(Exception):
-    """No completion exists for this shell."""
+    """Error: there is no completion for this shell."""
 
 
 class _Home(NamedTuple):
-    """`script`: where it goes. `line`: what `settings` must say for it to be found."""
+    """Where a shell looks for its completion script.
+
+    `line`: what its `settings` file must contain for that.
+    """
 
     script: str
     settings: str = ""
@@ -35,7 +38,10 @@ _HOMES = {
 
 
 def script(shell: str, env: Mapping[str, str]) -> str:
-    """The completion script for `shell`; empty: the user's shell. raises: UnknownShell"""
+    """Returns the completion script for a shell; an empty name means the user's shell.
+
+    Raises UnknownShell.
+    """
     kind = get_completion_class(_known(shell, env))
     assert kind is not None
     # The commands are asked for only later, by the script.
@@ -43,7 +49,10 @@ def script(shell: str, env: Mapping[str, str]) -> str:
 
 
 def install(shell: str, env: Mapping[str, str], home: Path) -> tuple[Path, ...]:
-    """Installs the script for `shell`; returns the files written. raises: UnknownShell, OSError"""
+    """Installs the completion script for a shell, and returns the files written.
+
+    Raises UnknownShell and OSError.
+    """
     place = _HOMES[_known(shell, env)]
     path = home / place.script
     path.parent.mkdir(parents=True, exist_ok=True)

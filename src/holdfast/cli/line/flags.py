@@ -2,7 +2,7 @@
 
     def status(job: Annotated[str | None, Argument("[JOB]")] = None, json: Annotated[bool, Option("--json")] = False)
 
-Click alone parses the line: every `holdfast` on every node pays for this import.
+Click alone parses the line, because every `holdfast` process on every node pays for this import.
 """
 
 import inspect
@@ -24,7 +24,10 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 class Option:
-    """A flag. `metavar`: name of its value in help. `show_default`: help shows the default."""
+    """A flag of a command. `metavar`: name of its value in help.
+
+    `show_default`: whether help shows the default.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,10 @@ class Option:
         hidden: bool = False,
         without_value: str | None = None,
     ) -> None:
-        """`without_value`: what the flag stands for when no value follows; None: a value has to follow."""
+        """Creates a flag.
+
+        `without_value`: what the flag means without a value; None if a value is required.
+        """
         self.without_value = without_value
         self.names, self.help, self.metavar = names, help, metavar
         self.show_default, self.hidden = show_default, hidden
@@ -45,7 +51,10 @@ class Option:
 
 
 class Argument(NamedTuple):
-    """A positional argument, or all remaining words. `completed`: completions for a prefix."""
+    """A positional argument, or all remaining words.
+
+    `completed`: function that returns completions of a prefix.
+    """
 
     metavar: str
     help: str = ""
@@ -53,7 +62,7 @@ class Argument(NamedTuple):
 
 
 class _Declared(NamedTuple):
-    """A function that is a command, or what its group does before."""
+    """A function declared as a command, or to run before the commands of a group."""
 
     function: Callable[..., object]
     help: str
@@ -62,7 +71,7 @@ class _Declared(NamedTuple):
 
 
 class App:
-    """The commands of one module: one, or several below one name."""
+    """The commands of one module: a single one, or several as subcommands."""
 
     def __init__(self, help: str = "") -> None:
         self.help = help
@@ -78,7 +87,10 @@ class App:
         context_settings: Mapping[str, Any] | None = None,
         has_help: bool = True,
     ) -> Callable[[_Function], _Function]:
-        """Adds a command. `help`: replaces the docstring. `has_help`: whether it takes --help itself."""
+        """Returns a decorator that declares a function as a command.
+
+        `help`: replaces the docstring. `has_help`: whether the command has the flag --help.
+        """
 
         def declare(function: _Function) -> _Function:
             words = help or inspect.getdoc(function) or ""
@@ -89,7 +101,10 @@ class App:
         return declare
 
     def callback(self, *, invoke_without_command: bool = False) -> Callable[[_Function], _Function]:
-        """Sets a function that runs before a command of the group; with `invoke_without_command` also without one."""
+        """Returns a decorator for a function that runs before a command of the group.
+
+        `invoke_without_command`: it also runs if no command is given.
+        """
 
         def declare(function: _Function) -> _Function:
             self._first = _Declared(function, self.help or inspect.getdoc(function) or "", {})
@@ -103,7 +118,7 @@ class App:
         self._commands[name] = app
 
     def built(self, name: str) -> click.Command:
-        """The click command."""
+        """Returns the click command."""
         if self._first is None:
             only = next(iter(self._commands.values()))
             return only.built(name) if isinstance(only, App) else _command(name, only)
@@ -123,7 +138,7 @@ class App:
 
 class _Command(click.Command):
     def format_options(self, ctx: Context, formatter: click.HelpFormatter) -> None:
-        """Lists arguments first, which not every version of click does."""
+        """Lists arguments before options in help, which not every version of click does."""
         known = [each for each in self.params if isinstance(each, _Word) and each.words]
         if known:
             with formatter.section("Arguments"):
@@ -138,13 +153,13 @@ class _Command(click.Command):
 
 class _Group(click.Group):
     def list_commands(self, ctx: Context) -> list[str]:
-        """As declared: the most wanted first."""
+        """Returns the commands in the order of their declaration, not of the alphabet."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """With the nearest one, where there is none of that name."""
+        """Finds a subcommand; an unknown name is an error that suggests the nearest one."""
         name = str(args[0])
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(name, self.commands, n=1)
@@ -153,7 +168,7 @@ class _Group(click.Group):
 
 
 class _Word(click.Argument):
-    """An argument with words on it. `help` of click's own is younger than the oldest click we go with."""
+    """A positional argument with a help text, which old versions of click do not support."""
 
     words: str = ""
 
@@ -170,7 +185,9 @@ def _command(name: str, declared: _Declared) -> click.Command:
 
 
 def _called(function: Callable[..., object]) -> Callable[..., object]:
-    """Gives the function its values as its annotations say: a list, None for what is not given, the context."""
+    """Wraps a function so that click's values have the annotated types: lists, None for missing values,
+    the context.
+    """
     parameters = inspect.signature(function).parameters
 
     def call(**values: object) -> object:
@@ -202,7 +219,7 @@ def _parameters(function: Callable[..., object]) -> Iterable[click.Parameter]:
 
 
 def _kind(value: Any) -> tuple[Any, bool]:
-    """`list[str] | None` -> str and that there may be many."""
+    """Returns the type of an annotation, and whether it is a list: (str, True) for `list[str] | None`."""
     if get_origin(value) is UnionType:
         (value,) = (each for each in get_args(value) if each is not NoneType)
     if get_origin(value) is list:

@@ -1,4 +1,4 @@
-"""The language of a command's answer, and text for any terminal encoding."""
+"""Selects the language of a command's output, and prints text in any terminal encoding."""
 
 import sys
 from collections.abc import Mapping
@@ -10,12 +10,17 @@ from holdfast.views.languages import LANGUAGES, Language
 
 Lang = Annotated[
     str | None,
-    Option("--lang", metavar="en|zh", help="Language; text by $LANG when absent, JSON en."),
+    Option(
+        "--lang", metavar="en|zh", help="Language of the output; default: that of $LANG, English for JSON."
+    ),
 ]
 
 
 def chosen_language(flag: str | None, environ: Mapping[str, str], *, json: bool) -> Language:
-    """The language of the flag; else, for people, of the locale; else English. raises: BadParameter"""
+    """Returns the output language: that of the flag, else (except for JSON) of the locale, else English.
+
+    Raises BadParameter.
+    """
     if flag is not None:
         if flag not in LANGUAGES:
             raise BadParameter(f"{flag!r} is not one of {', '.join(LANGUAGES)}", param_hint="--lang")

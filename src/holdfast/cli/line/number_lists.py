@@ -1,4 +1,4 @@
-"""Parses lists of numbers: `0,4-6`."""
+"""Parses lists of numbers such as `0,4-6`."""
 
 import re
 
@@ -9,7 +9,10 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 
 
 def numbers(text: str | None, flag: str, of: str) -> set[int] | None:
-    """`0,4-6` -> {0, 4, 5, 6}; None stays None. `of`: the name of the numbers, "ranks". raises: BadParameter"""
+    """Parses a list of numbers: {0, 4, 5, 6} for `0,4-6`; None for None. Raises BadParameter.
+
+    `of`: what the numbers are, for messages, such as "ranks".
+    """
     if text is None:
         return None
     found: set[int] = set()

@@ -1,4 +1,7 @@
-"""Output of commands: results to stdout, messages to stderr. Light, since every command imports it."""
+"""Prints results of commands to stdout and messages to stderr.
+
+Imports little, since every command imports it.
+"""
 
 import sys
 
@@ -13,7 +16,7 @@ def say(text: str) -> None:
 
 
 def put(text: str, *, now: bool = False) -> None:
-    """Prints a line of the result to stdout. `now`: flush at once. raises: NotWritten, BrokenPipeError"""
+    """Prints a line of the result to stdout. `now`: flush at once. Raises NotWritten and BrokenPipeError."""
     try:
         sys.stdout.write(f"{text}\n")
     except BrokenPipeError:
@@ -25,10 +28,10 @@ def put(text: str, *, now: bool = False) -> None:
 
 
 def put_json(value: object) -> None:
-    """Prints one JSON document."""
+    """Prints a JSON document, indented."""
     put(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def put_json_line(value: object, *, now: bool = False) -> None:
-    """Prints one JSON document on one line."""
+    """Prints a JSON document on one line."""
     put(msgspec.json.encode(value).decode(), now=now)

@@ -6,11 +6,13 @@ import sys
 
 
 class NotWritten(Exception):
-    """The result cannot be written, usually because a disk is full."""
+    """Error: the result cannot be written, usually because a disk is full."""
 
 
 def fill_standard_streams() -> None:
-    """Opens missing descriptors 0, 1 and 2, because the next opened file would take their numbers."""
+    """Opens missing descriptors 0, 1 and 2, because the next opened file would otherwise get their
+    numbers.
+    """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
     os.close(number)
@@ -25,7 +27,7 @@ def fill_standard_streams() -> None:
 
 
 def flush() -> None:
-    """Flushes the result. raises: NotWritten, BrokenPipeError"""
+    """Flushes stdout. Raises NotWritten and BrokenPipeError."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

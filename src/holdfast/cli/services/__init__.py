@@ -1,1 +1,1 @@
-"""Commands of services beside the jobs: server, messages, alert rules, software agents."""
+"""Implements the commands of services beside jobs: server, notifications, alert rules, MCP."""

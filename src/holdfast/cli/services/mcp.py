@@ -1,4 +1,4 @@
-"""`holdfast mcp`: runs an MCP server for software agents over stdin and stdout. Read-only."""
+"""Implements `holdfast mcp`: runs an MCP server for AI agents over stdin and stdout. Only reads."""
 
 import importlib
 import os
@@ -10,7 +10,7 @@ from holdfast.journal.jobdir import StateDir
 from holdfast.settings.read import SettingsRefused, state_root
 
 REFUSED = 2
-EXTRA = "this command needs the extra for software agents: pip install 'holdfast[mcp]'"
+EXTRA = "this command needs an optional dependency: pip install 'holdfast[mcp]'"
 
 app = App()
 
@@ -19,7 +19,7 @@ app = App()
 def mcp(
     state_dir: Annotated[str | None, Option("--state-dir", metavar="DIR", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Runs an MCP server (stdio) for software agents: why, evidence, compare, what-if."""
+    """Runs an MCP server (stdio) for AI agents: why, evidence, compare, what-if."""
     try:
         root = state_root(state_dir, os.environ)
     except SettingsRefused as error:

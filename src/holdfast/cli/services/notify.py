@@ -1,4 +1,6 @@
-"""`holdfast notify`: lists channels, sends them a sample, and says which channels a notice would go to."""
+"""Implements `holdfast notify`: lists channels, sends samples, and shows to which channels a notification
+would go.
+"""
 
 import os
 import time
@@ -31,12 +33,12 @@ File = Annotated[
     ),
 ]
 Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
-Only = Annotated[list[str] | None, Option("--channel", metavar="NAME", help="Only this one; again for more.")]
+Only = Annotated[list[str] | None, Option("--channel", metavar="NAME", help="Only this channel; repeatable.")]
 
 
 @app.callback()
 def notify() -> None:
-    """Notices to people: lists channels, tests them, explains the rules."""
+    """Notifications: lists channels, tests them, explains the routing rules."""
 
 
 @app.command("list")
@@ -56,7 +58,7 @@ def list_(file: File = None, json: Json = False) -> None:
 
 @app.command()
 def test(channel: Only = None, file: File = None, json: Json = False) -> None:
-    """Sends a sample to each channel. Exits with 1 where one does not take it."""
+    """Sends a sample to each channel. Exits with 1 if one fails."""
     config = _config(file)
     results = tried(_chosen(config, channel), sample(config.page, time.time()))
     if json:
@@ -79,12 +81,12 @@ def rules(
     job: Annotated[str, Option("--job", metavar="NAME", help="Name of the job.")] = "job",
     category: Annotated[str, Option("--category", metavar="NAME", help="Category of the verdict.")] = "",
     label: Annotated[
-        list[str] | None, Option("--label", metavar="KEY=VALUE", help="Of the job; again for more.")
+        list[str] | None, Option("--label", metavar="KEY=VALUE", help="Label of the job; repeatable.")
     ] = None,
     file: File = None,
     json: Json = False,
 ) -> None:
-    """Says which channels a notice would go to now. Without --event: each event."""
+    """Shows to which channels a notification would go now. Without --event: for each event."""
     config = _config(file)
     events = NOTICE_EVENTS if event is None else (_one_of(event, NOTICE_EVENTS, "--event"),)
     severities = SEVERITIES if severity is None else (_one_of(severity, SEVERITIES, "--severity"),)
@@ -99,7 +101,7 @@ def rules(
         put_json({"rules": rows})
         return
     for row in rows:
-        put(f"{row['event']:<17} {row['severity']:<9} {', '.join(row['channels']) or 'nobody'}")
+        put(f"{row['event']:<17} {row['severity']:<9} {', '.join(row['channels']) or 'no channel'}")
 
 
 def _channels(config: NotifyConfig, notice: Notice, at_s: float) -> tuple[str, ...]:
@@ -111,7 +113,7 @@ def _labels(config: NotifyConfig, given: list[str] | None) -> dict[str, str]:
     for one in given or ():
         key, equals, value = one.partition("=")
         if not key or not equals:
-            raise BadParameter(f"{one!r} is no KEY=VALUE", param_hint="--label")
+            raise BadParameter(f"{one!r} is not of the form KEY=VALUE", param_hint="--label")
         found[key] = value
     return found
 
@@ -123,12 +125,15 @@ def _one_of(value: str, allowed: tuple[Any, ...], flag: str) -> Any:
 
 
 def _config(flag: str | None) -> NotifyConfig:
-    """raises: Exit, with what is wrong"""
+    """Returns the configuration of notifications. Raises Exit after printing what is wrong."""
     try:
         path = notify_file(flag, os.environ)
         if path is None:
             say(
-                "there is no file of channels: write ~/.config/holdfast/notify.toml, or name one with --notify"
+                (
+                    "there is no file of channels: create ~/.config/holdfast/notify.toml, or give one with "
+                    "--notify"
+                )
             )
             raise Exit(REFUSED)
         config = read_config(Path(path), os.environ)

@@ -1,4 +1,6 @@
-"""`holdfast rules`: lists, writes and lints alert rules and dashboards for Prometheus and Grafana."""
+"""Implements `holdfast rules`: lists, writes and lints alert rules and dashboards for Prometheus and
+Grafana.
+"""
 
 import time
 from pathlib import Path
@@ -110,13 +112,16 @@ def told(found: list[Judged], *, everything: bool) -> list[str]:
     dead = sum(not one.can_fire for one in found)
     unloaded = sum(any("not loaded" in note for note in one.notes) for one in found)
     lines.append(
-        f"{len(found)} rules: {len(found) - dead} can fire, {dead} cannot; {unloaded} are not loaded there"
+        (
+            f"{len(found)} rules: {len(found) - dead} can fire, {dead} cannot; {unloaded} are not loaded in "
+            "this Prometheus"
+        )
     )
     return lines
 
 
 def files_of(book: RuleBook) -> dict[str, str]:
-    """Returns the texts of all files by name relative to the folder."""
+    """Returns the texts of all rule and dashboard files, by name relative to the folder."""
     files = {f"holdfast-{group.name}.rules.yml": yaml_text(rule_file(group, book)) for group in book.groups}
     files[KNOWN_FILE] = yaml_text(known_file(book))
     files["kubernetes/prometheusrule.yaml"] = yaml_text(operator_form(book))

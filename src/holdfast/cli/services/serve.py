@@ -1,4 +1,4 @@
-"""`holdfast serve`: the server of the API and the page."""
+"""Implements `holdfast serve`: runs the server of the API and the web page."""
 
 import importlib
 import ipaddress
@@ -19,7 +19,7 @@ from holdfast.settings.read import SettingsRefused, fleet_root, state_root
 
 REFUSED = 2
 PORT = 8470
-EXTRA = "this needs the extra for servers: pip install 'holdfast[server]'"
+EXTRA = "the server needs optional dependencies: pip install 'holdfast[server]'"
 USER_ROLES = ("viewer", "operator", "admin")
 
 app = App()
@@ -27,15 +27,13 @@ app.add("token", serve_tokens.app)
 
 StateFolders = Annotated[
     list[str] | None,
-    Option(
-        "--state-dir", metavar="DIR", help="Folder of all jobs; again for more folders. [HOLDFAST_STATE_DIR]"
-    ),
+    Option("--state-dir", metavar="DIR", help="Folder of all jobs; repeatable. [HOLDFAST_STATE_DIR]"),
 ]
 FleetFolder = Annotated[
     str | None, Option("--fleet-dir", metavar="DIR", help="Folder of the node book. [HOLDFAST_FLEET_DIR]")
 ]
 Address = Annotated[
-    str, Option("--address", metavar="HOST:PORT", help="Where to listen; port 0: any free one.")
+    str, Option("--address", metavar="HOST:PORT", help="Address to listen on; port 0: any free port.")
 ]
 DatabaseUrl = Annotated[
     str,
@@ -49,45 +47,55 @@ DatabaseUrl = Annotated[
 RootPath = Annotated[
     str,
     Option(
-        "--root-path", metavar="/PATH", help="Path below which a proxy shows the server.", show_default=False
+        "--root-path", metavar="/PATH", help="Path prefix under which a proxy serves it.", show_default=False
     ),
 ]
 Certificate = Annotated[
     Path | None, Option("--tls-cert", metavar="FILE", help="Certificate (PEM) for HTTPS.")
 ]
-Key = Annotated[Path | None, Option("--tls-key", metavar="FILE", help="Its private key.")]
+Key = Annotated[
+    Path | None, Option("--tls-key", metavar="FILE", help="Private key of the certificate (PEM).")
+]
 TrustedProxies = Annotated[
     list[str] | None,
     Option(
-        "--trusted-proxy", metavar="ADDRESS", help="Proxy or network whose X-Forwarded headers are believed."
+        "--trusted-proxy", metavar="ADDRESS", help="Proxy or network whose X-Forwarded headers are trusted."
     ),
 ]
 HostNames = Annotated[
     list[str] | None,
-    Option("--host-name", metavar="NAME", help="Name under which browsers reach the server; again for more."),
+    Option("--host-name", metavar="NAME", help="Host name by which browsers reach the server; repeatable."),
 ]
 UserHeader = Annotated[
     str,
     Option(
         "--user-header",
         metavar="NAME",
-        help="Header in which a trusted proxy names the user.",
+        help="Header in which a trusted proxy gives the user name.",
         show_default=False,
     ),
 ]
 UserRole = Annotated[
-    str, Option("--user-role", metavar="ROLE", help="Role of users whom the proxy names and no token does.")
+    str,
+    Option("--user-role", metavar="ROLE", help="Role of users that the proxy names and that have no token."),
 ]
 ServedLang = Annotated[
-    str, Option("--lang", metavar="en|zh", help="Language; default: the browser's.", show_default=False)
+    str,
+    Option(
+        "--lang", metavar="en|zh", help="Language of the page; default: the browser's.", show_default=False
+    ),
 ]
 NotifyFile = Annotated[
     Path | None,
     Option(
-        "--notify", metavar="FILE", help="Notify people of all jobs by the channels and rules in this file."
+        "--notify",
+        metavar="FILE",
+        help="Send notifications about all jobs, by the channels and rules in this file.",
     ),
 ]
-Rate = Annotated[float, Option("--rate", metavar="N", help="Requests of one user in a second.", min=1)]
+Rate = Annotated[
+    float, Option("--rate", metavar="N", help="Maximum number of requests of one user a second.", min=1)
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -108,7 +116,10 @@ def serve(
     rate: Rate = 50.0,
     notify: NotifyFile = None,
 ) -> None:
-    """Serves the page and the API of all jobs of a state folder. Without tokens: only to you, on this machine."""
+    """Serves the web page and the API of all jobs in a state folder.
+
+    Without tokens: only to you, on this machine.
+    """
     if context.invoked_subcommand is not None:
         return
     host, port = host_and_port(address)
@@ -116,10 +127,11 @@ def serve(
     _check_proxies(trusted_proxy or ())
     if user_header and not trusted_proxy:
         raise BadParameter(
-            "a header of users is believed of a --trusted-proxy only", param_hint="--user-header"
+            "--user-header needs --trusted-proxy: other clients could forge the header",
+            param_hint="--user-header",
         )
     if tls_key is not None and tls_cert is None:
-        raise BadParameter("a key needs its --tls-cert", param_hint="--tls-key")
+        raise BadParameter("--tls-key needs --tls-cert", param_hint="--tls-key")
     module = server_module()
     settings = module.ServerSettings(
         state_dirs=_folders(state_dir),
@@ -147,30 +159,36 @@ def serve(
 
 
 def _say_folders(folders: Iterable[Path]) -> None:
-    """What is served, so that a wrong folder is noticed."""
+    """Prints the served folders with their number of jobs, so that a wrong folder is noticed."""
     for folder in folders:
         if folder.is_dir():
             say(f"state folder {folder}: {counted(StateDir(folder).count(), 'job')}")
         else:
             say(
-                f"state folder {folder} does not exist yet: it is empty until a job runs with --state-dir {folder}"
+                (
+                    f"state folder {folder} does not exist yet: it will be created by a job with "
+                    f"--state-dir {folder}"
+                )
             )
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """("127.0.0.1", 8470), of "127.0.0.1:8470", "[::1]:8470", ":8470", "8470" or "gpu-1". raises: BadParameter"""
+    """Parses an address such as "127.0.0.1:8470", "[::1]:8470", ":8470", "8470" or "gpu-1".
+
+    Raises BadParameter.
+    """
     host, colon, port = text.rpartition(":")
     if not colon and text.isdigit():
         host, port = "", text
     elif not colon or text.endswith("]"):
         host, port = text, str(PORT)
     if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise BadParameter(f"{text!r} is no address such as 127.0.0.1:{PORT}", param_hint="--address")
+        raise BadParameter(f"{text!r} is not an address such as 127.0.0.1:{PORT}", param_hint="--address")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def server_module() -> Any:
-    """By its name: it is in an extra. raises: Exit, with what to install"""
+    """Imports the server, which needs an extra. Raises Exit after printing what to install."""
     try:
         return importlib.import_module("holdfast.web.main")
     except ModuleNotFoundError as error:
@@ -181,9 +199,9 @@ def server_module() -> Any:
 
 
 def _check(root_path: str, user_role: str, lang: str) -> None:
-    """raises: BadParameter"""
+    """Raises BadParameter if a flag has an invalid value."""
     if root_path and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", root_path):
-        raise BadParameter(f"{root_path!r} is no path such as /holdfast", param_hint="--root-path")
+        raise BadParameter(f"{root_path!r} is not a path such as /holdfast", param_hint="--root-path")
     if user_role not in USER_ROLES:
         raise BadParameter(f"{user_role!r} is not one of {', '.join(USER_ROLES)}", param_hint="--user-role")
     if lang not in ("", "en", "zh"):
@@ -191,13 +209,13 @@ def _check(root_path: str, user_role: str, lang: str) -> None:
 
 
 def _check_proxies(given: Iterable[str]) -> None:
-    """raises: BadParameter"""
+    """Raises BadParameter if a trusted proxy is no address or network."""
     for one in given:
         try:
             ipaddress.ip_network(one, strict=False)
         except ValueError as error:
             raise BadParameter(
-                f"{one!r} is no address or network such as 10.0.0.0/8", param_hint="--trusted-proxy"
+                f"{one!r} is not an address or network such as 10.0.0.0/8", param_hint="--trusted-proxy"
             ) from error
 
 

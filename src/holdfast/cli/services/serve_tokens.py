@@ -1,4 +1,4 @@
-"""`holdfast serve token`: makes, lists and revokes the tokens of a server."""
+"""Implements `holdfast serve token`: creates, lists and revokes the access tokens of a server."""
 
 import importlib
 import os
@@ -26,14 +26,19 @@ Name = Annotated[str, Argument("NAME")]
 
 @app.callback()
 def tokens() -> None:
-    """Tokens: who may use the server, and for what."""
+    """Access tokens: who may use the server, and for what."""
 
 
 @app.command()
 def create(
     name: Name,
     role: Annotated[
-        str, Option("--role", metavar="ROLE", help="viewer, operator, admin, or reporter (for jobs).")
+        str,
+        Option(
+            "--role",
+            metavar="ROLE",
+            help="Role: viewer, operator, admin, or reporter (for jobs that stream to the server).",
+        ),
     ],
     expires: Annotated[
         str, Option("--expires", metavar="TIME", help="How long it is valid, such as 12h or 30d.")
@@ -41,7 +46,7 @@ def create(
     state_dir: StateFolder = None,
     json: Json = False,
 ) -> None:
-    """Makes a token and prints it. It is shown this once: only its hash is kept."""
+    """Creates a token and prints it once: the server stores only its hash."""
     if role not in ROLES:
         raise BadParameter(f"{role!r} is not one of {', '.join(ROLES)}", param_hint="--role")
     module, expires_s = _module(), _expires(expires)
@@ -60,7 +65,7 @@ def create(
 
 @app.command("list")
 def list_(state_dir: StateFolder = None, json: Json = False) -> None:
-    """Names, roles and ends of all tokens."""
+    """Lists name, role and expiry of all tokens."""
     module, now_s = _module(), time.time()
     try:
         found = module.TokenFile(_folder(state_dir)).tokens()
@@ -83,12 +88,12 @@ def list_(state_dir: StateFolder = None, json: Json = False) -> None:
         end = "expired" if now_s >= one.expires_at_s else f"until {stamp(one.expires_at_s)}"
         put(f"{one.name:<24} {one.role:<9} {end}")
     if not found:
-        say("there are no tokens: only you may use the server, on its own machine")
+        say("there are no tokens: only you can use the server, from this machine")
 
 
 @app.command()
 def revoke(name: Name, state_dir: StateFolder = None) -> None:
-    """Ends a token at once, in running servers too, with the sessions that it has begun."""
+    """Revokes a token at once, also in running servers, with the sessions started with it."""
     module = _module()
     try:
         module.TokenFile(_folder(state_dir)).revoke(name)
@@ -99,7 +104,7 @@ def revoke(name: Name, state_dir: StateFolder = None) -> None:
 
 
 def _module() -> Any:
-    """By its name: other commands need none of it."""
+    """Imports the module of tokens only when needed."""
     return importlib.import_module("holdfast.web.access.tokens")
 
 
@@ -112,12 +117,12 @@ def _folder(state_dir: str | None) -> Path:
 
 
 def _expires(text: str) -> float:
-    """raises: BadParameter"""
+    """Parses a period of validity into seconds. Raises BadParameter."""
     days = re.fullmatch(r"(\d{1,4})d", text)
     try:
         expires_s = int(days[1]) * DAY_S if days else seconds(text)
     except NotATime as error:
         raise BadParameter(str(error), param_hint="--expires") from error
     if not 0 < expires_s <= EXPIRES_S_MAX:
-        raise BadParameter(f"{text!r} is not within 1s and 366d", param_hint="--expires")
+        raise BadParameter(f"{text!r} is not between 1s and 366d", param_hint="--expires")
     return expires_s

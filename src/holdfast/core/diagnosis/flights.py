@@ -38,7 +38,7 @@ PROGRESS = Words(en="how far each rank is in this group", zh="各 rank 在该通
 TOLD = Words(en="evidence in the flight records", zh="flight record 所反映的情况")
 NOBODY = Words(
     en="the flight records of {ranks}: no rank blocks the others",
-    zh="{n} 个 rank 的 flight record:没有 rank 让其他 rank 等待",
+    zh="{n} 个 rank 的 flight record：没有 rank 让其他 rank 等待",
 )
 ODD_SIZE = Words(
     en="rank {odd} passed more bytes to the collective than rank {rank} and the others expect",

@@ -31,7 +31,7 @@ OTHERS_LEAST = 0.4
 MISSING = "\u2026"  # what a text says of the line, and a few words do not
 NEAR_TITLE = Words(
     en="these lines are not known; the nearest known ones are given",
-    zh="所给日志行未收录,列出最接近的已知问题",
+    zh="所给日志行未收录，列出最接近的已知问题",
 )
 FAR_TITLE = Words(en="these lines are not known", zh="所给日志行未收录")
 NEAR_EXPLANATION = Words(
@@ -168,16 +168,16 @@ def _named(
 def _how(best: Found) -> Words:
     if best.by == "code":
         return Words(
-            en=f"the line names a known code: {best.near.phrase}", zh=f"该行包含已知代码:{best.near.phrase}"
+            en=f"the line names a known code: {best.near.phrase}", zh=f"该行包含已知代码：{best.near.phrase}"
         )
     phrase = best.near.phrase[:120]
     if best.by == "concept":
         return Words(
-            en=f"a few pasted words, read loosely: {phrase}", zh=f"所给文字较少,按关键词判断:{phrase}"
+            en=f"a few pasted words, read loosely: {phrase}", zh=f"所给文字较少，按关键词判断：{phrase}"
         )
     return Words(
         en=f"a few pasted lines, read loosely: {min(1.0, best.score):.0%} like the known line '{phrase}'",
-        zh=f"所给日志行较少,按近似匹配:与已知日志行“{phrase}”相似度 {min(1.0, best.score):.0%}",
+        zh=f"所给日志行较少，按近似匹配：与已知日志行“{phrase}”相似度 {min(1.0, best.score):.0%}",
     )
 
 

@@ -14,11 +14,11 @@ ZONES_S = 1740.0
 
 TITLE = Words(
     en="the work was done, but the job did not end until it was ended",
-    zh="任务已完成,但作业没有退出,最终被外部结束",
+    zh="任务已完成，但作业没有退出，最终被外部结束",
 )
 EXPLANATION = Words(
     en="The log says that the work was done; minutes later the job still ran, without a step in between.",
-    zh="日志表明任务已完成;数分钟后作业仍在运行,且期间没有训练步。",
+    zh="日志表明任务已完成；数分钟后作业仍在运行，且期间没有训练步。",
 )
 
 

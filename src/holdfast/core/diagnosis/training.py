@@ -98,11 +98,11 @@ def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
         ),
         explanation=Words(
             en="Several ranks clean up the same folder: only the first one finds the files.",
-            zh="多个 rank 清理同一目录时会互相抢先:只有第一个能找到文件。",
+            zh="多个 rank 清理同一目录时会互相抢先：只有第一个能找到文件。",
         ),
         advice=Words(
             en="Let one rank per file system delete and rename while the others wait at a barrier; newer releases of most trainers do.",
-            zh="每个文件系统只由一个 rank 删除和重命名,其余 rank 在 barrier 处等待;多数训练框架的新版本已如此处理。",
+            zh="每个文件系统只由一个 rank 删除和重命名，其余 rank 在 barrier 处等待；多数训练框架的新版本已如此处理。",
         ),
         decided_by=_raised_in(function) if deletes else None,
     )
@@ -122,11 +122,11 @@ def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
         title=Words(en=f"the program {name} is not installed here", zh=f"此处未安装程序 {name}"),
         explanation=Words(
             en="Python tried to start it as a process, but it is not on PATH in this container or node.",
-            zh="Python 需要启动该程序,但此容器或节点的 PATH 中没有它。",
+            zh="Python 需要启动该程序，但此容器或节点的 PATH 中没有它。",
         ),
         advice=Words(
             en=f"Install {name} in the image, or put its folder on PATH of the job.",
-            zh=f"在镜像中安装 {name},或将其所在目录加入作业的 PATH。",
+            zh=f"在镜像中安装 {name}，或将其所在目录加入作业的 PATH。",
         ),
         decided_by=_raised_in("subprocess.Popen"),
     )
@@ -286,13 +286,13 @@ def _held_by_others(report: MemoryReport, others: float, named: str, known: Know
         action="restart",
         title=Words(
             en=f"{f'GPU {report.device}' if report.device else 'the GPU'} is full, but not by this process: others hold {held} of {total}",
-            zh=f"GPU{f' {report.device} ' if report.device else ' '}显存已满,但并非本进程所致:其他进程占用 {held}(共 {total})",
+            zh=f"GPU{f' {report.device} ' if report.device else ' '}显存已满，但并非本进程所致：其他进程占用 {held}（共 {total}）",
         ),
         explanation=Words(
             en="The sizes in the message do not add up without another process on the same GPU."
             + (f" By the message, process {named}." if named else ""),
             zh="报错中的数值表明同一 GPU 上还有其他进程占用显存。"
-            + (f"报错中的进程:{named}。" if named else ""),
+            + (f"报错中的进程：{named}。" if named else ""),
         ),
         advice=known.text("memory-held-by-others-advice"),
         decided_by=BY_SIZES,
@@ -307,11 +307,11 @@ def _fragmented(report: MemoryReport, unused: float, known: KnowledgeBase) -> Ru
         weight=0.97,
         title=Words(
             en=f"GPU memory is fragmented: {lay} reserved but unused, yet {tried} could not be allocated",
-            zh=f"显存碎片化:已保留未使用 {lay},却无法分配 {tried}",
+            zh=f"显存碎片化：已保留未使用 {lay}，却无法分配 {tried}",
         ),
         explanation=Words(
             en="The allocator's cache holds more free memory than was requested, but in pieces that are too small.",
-            zh="分配器缓存中的空闲显存多于请求量,但都是过小的碎片。",
+            zh="分配器缓存中的空闲显存多于请求量，但都是过小的碎片。",
         ),
         advice=known.text("memory-fragmented-advice"),
         decided_by=BY_SIZES,
@@ -344,7 +344,7 @@ def _function(frame: str) -> str:
 
 
 def _raised_in(function: str) -> Words:
-    return Words(en=f"the function it was raised in: {function}", zh=f"抛出异常的函数:{function}")
+    return Words(en=f"the function it was raised in: {function}", zh=f"抛出异常的函数：{function}")
 
 
 BY_SIZES = Words(en="the sizes in the message", zh="报错中的显存数值")

@@ -1,1 +1,1 @@
-"""Decides what follows from the states of a job's pods, nodes and owner on Kubernetes. Pure."""
+"""Decides how to react to the states of a job's pods, nodes and owner on Kubernetes. Pure."""

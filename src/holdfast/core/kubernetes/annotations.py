@@ -1,8 +1,10 @@
-"""Reads the annotations by which platforms configure fault tolerance on a job's object. Pure.
+"""Reads the annotations on a job's object by which platforms configure fault tolerance. Pure.
 
-The names are those of ModelArts, as its preset has them (`core/job/presets`); each is taken or refused by itself.
+The names are those of ModelArts, as in its preset (`core/job/presets`); each annotation is accepted or
+rejected by itself.
 
-source: https://support.huaweicloud.com/intl/en-us/usermanual-standard-modelarts/ (fault tolerance of training jobs)
+source: https://support.huaweicloud.com/intl/en-us/usermanual-standard-modelarts/ (fault tolerance of training
+jobs)
 """
 
 from collections.abc import Mapping
@@ -26,12 +28,12 @@ FIELDS = {
 
 
 def of_platform(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Those that configure fault tolerance."""
+    """Returns the annotations that configure fault tolerance."""
     return {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
 
 
 def applied(annotations: Mapping[str, str], policy: Policy) -> tuple[Policy, tuple[str, ...]]:
-    """The policy with what the annotations say, and a line for each that was taken or refused."""
+    """Returns the policy with the annotations applied, and a line for each that was accepted or rejected."""
     values, _, lines = _read(annotations)
     return replace(policy, **values), lines
 

@@ -1,10 +1,11 @@
-"""Collects proofs about pods whose agents are silent, so that no healthy pod is removed on one of them. Pure.
+"""Collects evidence that pods with silent agents are dead, so that no healthy pod is removed. Pure.
 
-The silence of the agent is the first proof. The second is a kubelet that does not answer a request for the pod's log,
-twice, at least `APART_S` apart, while the API server itself answers. A kubelet that answers clears the count.
+The silence of the agent is the first evidence. The second is a kubelet that does not respond to a request for
+the pod's log, twice, at least `APART_S` apart, while the API server itself responds. A kubelet that responds
+clears the count.
 
-source: https://kubernetes.io/docs/concepts/architecture/control-plane-node-communication/: the API server fetches logs
-from the kubelet of the pod's node
+source: https://kubernetes.io/docs/concepts/architecture/control-plane-node-communication/: the API server
+fetches logs from the kubelet of the pod's node
 """
 
 from msgspec import Struct
@@ -18,7 +19,10 @@ GIVE_UP_S = 180.0  # a lost pod whose kubelet answers all the time is no longer 
 
 
 class _Doubt(Struct):
-    """`lost_s`: since when the controller counts it as lost. `silences_s`: of its kubelet, since its last answer."""
+    """The evidence about one pod. `lost_s`: since when the controller counts it as lost.
+
+    `silences_s`: times at which its kubelet was silent, since its last response.
+    """
 
     lost_s: float | None = None
     probed_s: float = float("-inf")
@@ -26,6 +30,8 @@ class _Doubt(Struct):
 
 
 class Doubts:
+    """The evidence about all pods with silent agents."""
+
     def __init__(self) -> None:
         self._doubts: dict[str, _Doubt] = {}
 
@@ -42,7 +48,7 @@ class Doubts:
         self._doubts.pop(name, None)
 
     def may_probe(self, name: str, at_s: float) -> bool:
-        """Whether it is time for a probe; True counts as having begun one."""
+        """Returns True if it is time to test a pod's kubelet; the test then counts as started."""
         doubt = self._of(name)
         if doubt.lost_s is not None and at_s - doubt.lost_s > GIVE_UP_S:
             return False
@@ -60,7 +66,7 @@ class Doubts:
             doubt.silences_s = [*doubt.silences_s, at_s][-PROBES:]
 
     def is_proven(self, name: str, at_s: float) -> bool:
-        """Lost, and its kubelet was silent often enough, of late."""
+        """Returns True if a pod is lost, and its kubelet was silent often enough recently."""
         doubt = self._doubts.get(name)
         if doubt is None or doubt.lost_s is None or len(doubt.silences_s) < PROBES:
             return False

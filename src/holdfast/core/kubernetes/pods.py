@@ -1,23 +1,23 @@
-"""Turns what the cluster says of a job's pods into news for the controller, and decides what is written to it. Pure.
+"""Converts the states of a job's pods into news for the controller, and decides what to write to the cluster.
+
+Pure.
 
 A pod is a node of the job. The rules:
 
-| seen                                                      | consequence                                              |
-|-----------------------------------------------------------|----------------------------------------------------------|
-| a pod has a node, and that is not isolated                | NodeReady                                                |
-| its container or the pod has ended, or the pod is gone    | NodeDown at once                                         |
-| its removal was ordered                                   | NodeDown after `SETTLE_S`, unless all pods are removed   |
-| all pods are removed, or the owner is suspended, deleted  | EndAsked: the cluster ends the job; comes back if        |
-| or over                                                   | suspended                                                |
-| the controller counts a pod as lost that looks healthy    | its kubelet is asked; with a second proof (a silent       |
-|                                                           | kubelet twice, or its node not ready) it is removed by   |
-|                                                           | force; without, it may come back                          |
-| the controller has no contact with an agent, and the      | NodeDown, also while the API server is away; comes back  |
-| agent's port refuses connections (`knocks.py`)            | if the port accepts one again                            |
-| a node is to be isolated                                  | taint, if the right is there; the pod is evicted later,  |
-|                                                           | and pods that land there again are, `LANDED_MAX` times   |
+    | observed                                                  | consequence                                           |
+    |-----------------------------------------------------------|-------------------------------------------------------|
+    | a pod has a node, and that is not isolated                | NodeReady                                             |
+    | its container or the pod has ended, or the pod is gone    | NodeDown at once                                      |
+    | its deletion was requested                                | NodeDown after `SETTLE_S`, unless all pods are deleted|
+    | all pods are deleted, or the owner is suspended, deleted  | EndAsked: the cluster ends the job; it comes back if  |
+    | or complete                                               | suspended                                             |
+    | the controller counts a pod as lost that looks healthy    | its kubelet is tested; with a second proof (a silent  |
+    |                                                           | kubelet twice, or its node not ready) it is deleted   |
+    |                                                           | by force; without, it may come back                   |
+    | a node is to be isolated                                  | taint, if permitted; the pod is evicted later, and    |
+    |                                                           | pods that land there again are, `LANDED_MAX` times    |
 
-A server that does not answer is no proof of anything: only answers count.
+An API server that does not respond proves nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,8 +67,9 @@ FAILED = 1
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """`node_rights`: nodes may be tainted. `remakes_ended`: the owner makes another pod while the ended one is still there;
-    Volcano does not.
+    """What the cluster permits. `node_rights`: nodes may be tainted.
+
+    `remakes_ended`: the owner creates another pod while the ended one still exists; Volcano does not.
     """
 
     node_rights: bool = False
@@ -76,7 +77,10 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class _Pod(Struct):
-    """`announced`: the controller knows it. `down`: and knows that it is lost. `removed`: its removal was ordered here."""
+    """A pod. `announced`: the controller has been told of it. `down`: and that it is lost.
+
+    `removed`: its deletion was ordered.
+    """
 
     state: PodState
     announced: bool = False
@@ -89,7 +93,7 @@ class _Pod(Struct):
 
 
 class PodBook:
-    """All pods of one job, by name. Methods take facts; `turn` returns the consequences."""
+    """All pods of one job, by name. Methods process observations; `turn` returns the consequences."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -112,7 +116,7 @@ class PodBook:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The pods that the controller may use, oldest first."""
+        """Returns the pods that the controller may use, oldest first."""
         return tuple(
             name
             for name, pod in self._pods.items()
@@ -121,7 +125,7 @@ class PodBook:
 
     @property
     def isolated(self) -> tuple[str, ...]:
-        """Nodes of the cluster that this job does not use any more."""
+        """Returns the cluster's nodes that this job does not use any more."""
         return tuple(self._isolated)
 
     @property
@@ -129,14 +133,14 @@ class PodBook:
         return self._owner
 
     def remember_isolated(self, nodes: Iterable[str]) -> None:
-        """By a controller before this one."""
+        """Adds nodes that a previous controller isolated."""
         for node in nodes:
             self._isolated.setdefault(node, 0)
 
     # Facts ------------------------------------------------------------------------------------------------
 
     def listed(self, pods: Iterable[PodState], at_s: float) -> None:
-        """All pods that there are now."""
+        """Processes a complete list of the current pods."""
         there = {}
         for pod in pods:
             there[pod.name] = pod.uid
@@ -168,7 +172,7 @@ class PodBook:
             self._landed(known, at_s)
 
     def pod_left(self, last: PodState, at_s: float) -> None:
-        """The pod is gone; `last`: as it was."""
+        """Processes the deletion of a pod; `last`: its last state."""
         known = self._pods.get(last.name)
         if known is not None and known.state.uid == last.uid:
             known.state = last
@@ -195,7 +199,9 @@ class PodBook:
         self._noted_nodes[node.name] = fault
 
     def saw_event(self, event: ClusterEvent, at_s: float) -> None:
-        """Of the job's own pods, and of what makes them: why no pod comes."""
+        """Processes a Kubernetes event about the job's pods or their owner, which may say why no pod
+        comes.
+        """
         known = self._pods.get(event.about)
         is_owner = self._owner is not None and self._is_of_owner(event.about)
         if (
@@ -213,7 +219,7 @@ class PodBook:
             self._news.append(EngineNote(text=words.event_line(event)))
 
     def _is_of_owner(self, name: str) -> bool:
-        """The owner, or a Job that it made."""
+        """Returns True if a name is that of the owner, or of a Job that it created."""
         assert self._owner is not None
         return name == self._owner.name or name.startswith(f"{self._owner.name}-")
 
@@ -227,7 +233,9 @@ class PodBook:
             self._owner = OwnerState(kind=self._owner.kind, name=self._owner.name, deleting=True)
 
     def begin_anew(self) -> None:
-        """Removes all pods there are: their agents run a job whose record is lost, and know orders of the same names."""
+        """Deletes all existing pods, because their agents run a job whose journal is lost, with orders of
+        the same numbers.
+        """
         for known in self._pods.values():
             if not known.state.is_over:
                 known.announced, known.down = False, True
@@ -257,7 +265,7 @@ class PodBook:
                 self._news.append(NodeAlive(node=name))
 
     def probed(self, name: str, *, answered: bool, at_s: float) -> None:
-        """The kubelet of the pod answered, or was silent while the server itself answered."""
+        """Processes a test of a pod's kubelet: it responded, or was silent while the API server responded."""
         known = self._pods.get(name)
         if known is None or known.down:
             return
@@ -266,7 +274,7 @@ class PodBook:
             self._news.append(NodeAlive(node=name))
 
     def lost(self, name: str, reason: str, at_s: float) -> None:
-        """The controller counts it as lost and uses it no more, unless it comes back."""
+        """Records that the controller counts a pod as lost, and does not use it unless it comes back."""
         known = self._pods.get(name)
         if known is not None and not known.removed and not known.state.deleting:
             self._doubts.lost(name, at_s)
@@ -311,7 +319,7 @@ class PodBook:
                 self._remove(known, None)
 
     def wonder(self, at_s: float) -> None:
-        """Something of the job was told to end: does the cluster end all of it?"""
+        """Begins to check whether the cluster ends the whole job, because a part of it was told to end."""
         if self._wonders_s is None:
             self._wonders_s = at_s
 
@@ -370,14 +378,14 @@ class PodBook:
         self._lose(known, words.end_of(known.state))
 
     def _clear_ended(self, known: _Pod, at_s: float) -> None:
-        """Where the owner makes another pod only then."""
+        """Deletes an ended pod if its owner creates another one only then."""
         wanted = known.state.is_over and not (self.rules.remakes_ended or known.state.deleting or self._ended)
         if wanted and not known.removed and at_s >= known.again_s:
             known.removed = True
             self._acts.append(DeletePod(pod=known.state.name, uid=known.state.uid))
 
     def not_done(self, act: AnyClusterAct, why: str, at_s: float) -> None:
-        """The server refused it, perhaps for a while."""
+        """Processes the rejection of a request by the API server, which may be temporary."""
         if isinstance(act, RemakePods):
             self._remaking = None
             self._news.append(NotRemade(reason=why))
@@ -467,7 +475,7 @@ class PodBook:
             self._acts.append(Evict(pod=known.state.name, uid=known.state.uid, grace_s=grace_s))
 
     def _turn_wish(self) -> None:
-        """Says why pods are missing; the owner makes them, however long it takes."""
+        """Reports why pods are missing; the owner creates them, however long it takes."""
         if not self._wants:
             return
         if self._ended:
@@ -490,7 +498,9 @@ def _ends(pod: _Pod) -> bool:
 
 
 def _is_older(state: PodState, known: PodState) -> bool:
-    """Both of one server: versions are compared as numbers, as from Kubernetes 1.35 on they may be."""
+    """Returns True if a state is older than the known one; versions compare as numbers, as documented from
+    Kubernetes 1.35.
+    """
     if not (state.version.isdigit() and known.version.isdigit()):
         return False
     return int(state.version) < int(known.version)

@@ -1,8 +1,8 @@
-"""Says in one line what became of a pod, or why it waits, and what to do. Pure.
+"""Describes in one line why a pod has ended or waits, and what to do. Pure.
 
 source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions (reasons),
-https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/,
-https://kubernetes.io/docs/concepts/containers/images/, kubelet's pkg/kubelet/images/types.go (waiting reasons)
+    https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/,
+    https://kubernetes.io/docs/concepts/containers/images/, kubelet's pkg/kubelet/images/types.go (waiting reasons)
 """
 
 from holdfast.model.kubernetes import ClusterEvent, NodeState, PodState
@@ -56,7 +56,7 @@ def where(pod: PodState) -> str:
 
 
 def end_of(pod: PodState) -> str:
-    """Why this pod counts as lost: it has ended, or is being removed."""
+    """Returns in one line why a pod counts as lost: it has ended, or is being deleted."""
     why = _why(pod)
     if pod.is_over or pod.ended is not None:
         return f"{where(pod)} has ended: {why}"
@@ -104,7 +104,9 @@ def _container(pod: PodState) -> str:
 
 
 def wait_of(pod: PodState) -> str:
-    """Why this pod does not run yet, with what to do; empty: it runs, or nothing is wrong yet."""
+    """Returns in one line why a pod does not run yet, and what to do; empty if it runs, or nothing is
+    wrong yet.
+    """
     if pod.running or pod.is_over or pod.deleting:
         return ""
     if pod.unscheduled and not pod.node:
@@ -118,7 +120,7 @@ def wait_of(pod: PodState) -> str:
 
 
 def advice_of(event: ClusterEvent) -> str:
-    """What to do about it; empty: it is not worth a line."""
+    """Returns what to do about a Kubernetes event; empty if it needs no line in the log."""
     return EVENTS.get(event.reason, "")
 
 
@@ -127,7 +129,7 @@ def event_line(event: ClusterEvent) -> str:
 
 
 def fault_of(node: NodeState) -> str:
-    """What the cluster says is wrong with the node; empty: nothing."""
+    """Returns what the cluster reports as wrong with a node; empty if nothing."""
     if node.ready == "Unknown":
         return f"{node.name} is not heard by the cluster (Ready Unknown)"
     if node.ready != "True":

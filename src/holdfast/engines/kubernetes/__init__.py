@@ -1,1 +1,1 @@
-"""The engine `kubernetes`: pods are nodes."""
+"""Implements the engine `kubernetes`, whose nodes are pods."""

@@ -1,7 +1,8 @@
-"""Opens HTTP connections to the API server of a cluster, and makes single requests.
+"""Opens HTTP connections to the API server of a Kubernetes cluster, and makes single requests.
 
-lightkube reads the kubeconfig or the pod's service account, with certificates, rotated tokens and login programs. Requests
-are made here, because its watches have no time limit and do not resume where they ended, and its objects hold every field.
+lightkube reads the kubeconfig or the pod's service account, with certificates, rotated tokens and login
+programs. Requests are made here, because lightkube's watches have no time limit and do not resume where they
+ended, and its objects hold every field.
 """
 
 import ssl
@@ -26,15 +27,18 @@ AGAIN = (408, 429, 500, 502, 503, 504)  # the same request may succeed later
 
 
 class NoCluster(Exception):
-    """No cluster can be reached with what is configured; the message says what to do."""
+    """Error: no cluster can be reached with the current configuration. The message says what to do."""
 
 
 class ServerAway(Exception):
-    """The API server did not answer, or not to the end."""
+    """Error: the API server did not respond, or not completely."""
 
 
 class RequestFailed(Exception):
-    """The API server refused a request. `code`: of HTTP; `reason`: of its Status; `again_s`: when to ask again."""
+    """Error: the API server rejected a request. `code`: HTTP status; `reason`: of the Status object.
+
+    `again_s`: after how many seconds to retry; None if not stated.
+    """
 
     def __init__(self, code: int, reason: str, message: str, again_s: float | None = None) -> None:
         super().__init__(message or f"HTTP {code}")
@@ -50,7 +54,10 @@ class RequestFailed(Exception):
 
 
 class Connection:
-    """`namespace`: of the configuration, where the caller gives none. Safe to use from several threads."""
+    """Connection to an API server, for several threads.
+
+    `namespace`: the one of the configuration, used by default.
+    """
 
     def __init__(self, client: httpx2.Client, namespace: str, config: SingleConfig) -> None:
         self.client, self.namespace, self.config = client, namespace, config
@@ -65,7 +72,7 @@ class Connection:
         kind: str = "application/json",
         within_s: float = REQUEST_S,
     ) -> httpx2.Response:
-        """The whole answer. raises: ServerAway, RequestFailed"""
+        """Makes a request and returns the complete response. Raises ServerAway and RequestFailed."""
         headers = {"Content-Type": kind} if body is not None else {}
         timeout = httpx2.Timeout(within_s, connect=min(CONNECT_S, within_s))
         try:
@@ -83,7 +90,7 @@ class Connection:
 
 
 def failure(answer: httpx2.Response) -> RequestFailed:
-    """Of an answer that was read whole."""
+    """Returns the error for a response that was read completely."""
     status = status_body(answer.content)
     again_s = None
     with suppress(ValueError):
@@ -92,7 +99,7 @@ def failure(answer: httpx2.Response) -> RequestFailed:
 
 
 def connect(env: Mapping[str, str], context: str = "", namespace: str = "") -> Connection:
-    """Connects with $KUBECONFIG or ~/.kube/config, or with the pod's service account. raises: NoCluster"""
+    """Connects with $KUBECONFIG or ~/.kube/config, or with the pod's service account. Raises NoCluster."""
     try:
         found = _configuration(env, context)
         timeout = httpx2.Timeout(REQUEST_S, connect=CONNECT_S)
@@ -105,7 +112,9 @@ def connect(env: Mapping[str, str], context: str = "", namespace: str = "") -> C
 
 
 def _configuration(env: Mapping[str, str], context: str) -> SingleConfig:
-    """A kubeconfig that is named comes first: in a test or a shell of a pod it is what is meant."""
+    """Returns the configuration to use: a kubeconfig that is set explicitly takes precedence over a
+    service account.
+    """
     path = env.get("KUBECONFIG", "")
     if path:
         kube = KubeConfig.from_file(path.split(":")[0])

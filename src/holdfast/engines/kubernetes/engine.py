@@ -1,7 +1,9 @@
-"""The engine `kubernetes`: a job's nodes are its pods, each with an agent as its container's first process.
+"""Implements the engine `kubernetes`: a job's nodes are its pods, in which an agent is the container's first
+process.
 
-Threads watch pods, nodes and the owner of the pods, and make requests; `core/kubernetes` decides what follows. If the API
-server does not answer, nothing is concluded from that: the engine notes it, and what was to be written is written later.
+Threads watch pods, nodes and the owner of the pods, and make requests; `core/kubernetes` decides what to do.
+If the API server does not respond, nothing is concluded from that: the engine notes it, and pending writes
+are made later.
 """
 
 import os
@@ -46,8 +48,10 @@ _BETTER = (rights.WATCH_NODES, rights.PATCH_NODES, rights.LEASES)
 
 
 class Identity(NamedTuple):
-    """Of the job, and of the controller's pod. `owner`: name of the object that makes the pods. `container`: with the
-    agent."""
+    """Identity of the job and of the controller's pod. `owner`: name of the object that creates the pods.
+
+    `container`: name of the container with the agent.
+    """
 
     job: str
     namespace: str
@@ -71,7 +75,7 @@ def isolated_in(folder: Path) -> tuple[str, ...]:
 
 
 class KubernetesEngine:
-    """A NodeEngine. `has_no_record`: this controller begins the job. `remakes`: a reschedule makes all pods anew."""
+    """The NodeEngine for Kubernetes. `has_no_record`: True if this controller starts the job."""
 
     def __init__(
         self,
@@ -105,11 +109,11 @@ class KubernetesEngine:
 
     @property
     def writes(self) -> int:
-        """Requests so far that change something, without renewals of the Lease."""
+        """Returns the number of requests so far that change something, without renewals of the Lease."""
         return self._writing.writes
 
     def listen(self, folder: Path) -> Sequence[str]:
-        """The address of this pod. Waits for the Lease, and for the first list of pods."""
+        """Returns the address of this pod. Waits for the Lease, and for the first list of pods."""
         self._folder = folder
         self._isolated_path = folder / ISOLATED
         self._book.remember_isolated(isolated_in(folder))
@@ -161,7 +165,7 @@ class KubernetesEngine:
         return [self._awake]
 
     def agent_again(self, node: str) -> None:
-        """Nothing: the agent is its container's first process, and its end is the pod's."""
+        """Does nothing: the agent is its container's first process, so the pod ends with it."""
 
     def ask(self, node: str) -> None:
         self._book.ask(node, self._clock())
@@ -206,7 +210,9 @@ class KubernetesEngine:
         return True
 
     def agents_end_with(self, code: int) -> int:
-        """The owner of the pods makes others for any other code that is not 0."""
+        """Returns JOB_FAILED for a failed job, because the owner of the pods replaces pods with other exit
+        codes.
+        """
         return JOB_FAILED if code else 0
 
     def end(self, code: int) -> None:
@@ -219,7 +225,7 @@ class KubernetesEngine:
     # Start ------------------------------------------------------------------------------------------------
 
     def _learn_rights(self) -> None:
-        """raises: EngineRefused, ServerAway, RequestFailed"""
+        """Queries which requests this pod may make. Raises EngineRefused, ServerAway and RequestFailed."""
         found = rights.allowed(self._connection, self._identity.namespace, (*_ASKED, *_BETTER))
         missing = [right for right in rights.WATCH_PODS if not found[right]]
         if missing:
@@ -259,7 +265,7 @@ class KubernetesEngine:
     # What arrives -----------------------------------------------------------------------------------------
 
     def _put(self, one: tuple[Watching, Seen] | Done | Probed | Knocked) -> None:
-        """Called from any thread."""
+        """Queues something that a thread has received. May be called from any thread."""
         self._arrived.put(one)
         with suppress(BlockingIOError, OSError):
             os.write(self._wake, b"1")
@@ -303,7 +309,7 @@ class KubernetesEngine:
                 self._take_object(name, seen.kind, raw)
 
     def _read(self, name: str, seen: Seen) -> Sequence[bytes]:
-        """A whole list of pods is one fact; the other kinds are taken one by one."""
+        """Decodes received objects: a complete list of pods as one, other kinds one by one."""
         if seen.kind != "list" or name != PODS:
             return seen.objects
         pods = []
@@ -335,7 +341,7 @@ class KubernetesEngine:
             self._note("unreadable", str(error))
 
     def _note(self, key: str, text: str) -> None:
-        """Once, until it is over."""
+        """Adds a note, once until the condition has ended."""
         if key not in self._noted:
             self._noted.add(key)
             self._notes.append(EngineNote(text=text))
@@ -346,5 +352,5 @@ class KubernetesEngine:
             self._notes.append(EngineNote(text=text))
 
     def _step_down(self) -> None:
-        """Another controller decides for the job: this one must not order anything any more, and the training goes on."""
+        """Exits at once: another controller decides for the job, and the training continues."""
         os._exit(SUPERSEDED)

@@ -1,4 +1,4 @@
-"""Lists the kinds of objects that own a job's pods, and where the API has them."""
+"""Lists the kinds of objects that can own a job's pods, with their API paths."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,11 @@ from holdfast.engines.kubernetes.names import CONTAINER
 
 
 class OwnerKind(NamedTuple):
-    """`kind`: of the document. `remakes_ended`: it makes another pod while the ended one is still there. `suspends`: it has
-    spec.suspend. `container`: the name of the training's container.
+    """A kind of object that owns a job's pods.
+
+    `remakes_ended`: it creates another pod while the ended one still exists.
+
+    `suspends`: it has spec.suspend. `container`: name of the training's container.
     """
 
     kind: str

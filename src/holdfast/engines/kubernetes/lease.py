@@ -1,9 +1,10 @@
 """Holds the Lease of a job in a thread, so that no two controllers decide for it.
 
-The Lease is taken at the start, after the holder's time is over, and renewed while this process lives. A server that is away
-costs nothing: the Lease is lost only where another controller holds it.
+The Lease is taken at the start, after the previous holder's time has passed, and renewed while this process
+lives. An unreachable API server does not matter: the Lease is lost only if another controller holds it.
 
-source: https://kubernetes.io/docs/concepts/architecture/leases/; time is measured here, not compared with the server's clock
+source: https://kubernetes.io/docs/concepts/architecture/leases/; durations are measured here, not compared
+with the server's clock
 """
 
 import threading
@@ -17,11 +18,11 @@ DURATION_S, RENEW_S, LOOK_S = 15, 5.0, 1.0
 
 
 class LeaseTaken(Exception):
-    """Another controller of the job lives; the message names it."""
+    """Error: another controller of the job is running. The message names it."""
 
 
 class Lease:
-    """`holder`: this process, by the uid of its pod and its start."""
+    """The Lease of a job. `holder`: identifies this process, by the uid of its pod and its start time."""
 
     def __init__(self, connection: Connection, namespace: str, name: str, holder: str) -> None:
         self._connection, self._holder = connection, holder
@@ -34,7 +35,10 @@ class Lease:
         self._thread = threading.Thread(target=self._run, name="holdfast-lease", daemon=True)
 
     def take(self, within_s: float) -> bool:
-        """Waits until the Lease is free. False: another pod had it before. raises: LeaseTaken, ServerAway, RequestFailed"""
+        """Waits until the Lease is free and takes it. Returns False if another pod had it before.
+
+        Raises LeaseTaken, ServerAway and RequestFailed.
+        """
         until_s = time.monotonic() + within_s
         seen, since_s = "", time.monotonic()
         while True:
@@ -64,7 +68,10 @@ class Lease:
                 return  # it ends by itself
 
     def _try(self) -> tuple[str, str, float]:
-        """("", "", 0): it is ours. Else its holder, when that renewed it, and for how long that holds."""
+        """Tries to take the Lease.
+
+        Returns ("", "", 0) on success, otherwise holder, renewal time and duration in seconds.
+        """
         try:
             found = self._connection.request("GET", self._path).json()
         except RequestFailed as error:
@@ -87,7 +94,7 @@ class Lease:
         return other, str(spec.get("renewTime")), float(spec.get("leaseDurationSeconds") or DURATION_S)
 
     def _force(self, stamp: str) -> bool:
-        """Takes a Lease that was not renewed in time. False: it was, just now."""
+        """Takes a Lease that was not renewed in time. Returns False if it was renewed just now."""
         found = self._connection.request("GET", self._path).json()
         if str((found.get("spec") or {}).get("renewTime")) != stamp:
             return False
@@ -119,5 +126,5 @@ class Lease:
 
 
 def _pod_of(holder: str) -> str:
-    """A controller that was restarted in its pod is the same one's successor: the former process is gone."""
+    """Returns the pod of a holder; a controller restarted in its pod replaces the former process."""
     return holder.rpartition("/")[0]

@@ -1,7 +1,8 @@
-"""Writes the objects of a job on Kubernetes as documents: its pods' owner, its controller, its rights, its secret. Pure.
+"""Builds the Kubernetes objects of a job: owner of the pods, controller, access rights, secret. Pure.
 
-source: https://kubernetes.io/docs/reference/kubernetes-api/, https://kubernetes.io/docs/concepts/workloads/controllers/job/,
-https://kubernetes.io/docs/concepts/security/pod-security-standards/ (restricted)
+source: https://kubernetes.io/docs/reference/kubernetes-api/,
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/,
+    https://kubernetes.io/docs/concepts/security/pod-security-standards/ (restricted)
 """
 
 import base64
@@ -24,7 +25,10 @@ TOLERATED_S = 30  # of a node that is not ready; by then its worker runs elsewhe
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the job needs. `run`: the words of `holdfast` in the controller's pod. `gpus`: of each pod. `kind`: of KINDS."""
+    """What the job's objects are built from. `run`: arguments of `holdfast` in the controller's pod.
+
+    `gpus`: GPUs of each pod. `kind`: a key of KINDS.
+    """
 
     job: str
     namespace: str
@@ -44,7 +48,7 @@ def labels(job: str, role: str = "") -> dict[str, str]:
 
 
 def owned_by(made: Document) -> list[Document]:
-    """References that let the owner's removal remove the rest."""
+    """Returns owner references, by which the owner's deletion deletes all other objects."""
     meta = made["metadata"]
     return [
         {
@@ -57,7 +61,9 @@ def owned_by(made: Document) -> list[Document]:
 
 
 def owner(wanted: Wanted) -> Document:
-    """The object that makes all pods; suspended until the rest exists, where its kind can be."""
+    """Returns the object that creates all pods; suspended until the other objects exist, if its kind
+    supports that.
+    """
     kind = KINDS[wanted.kind]
     meta = {"name": wanted.job, "namespace": wanted.namespace, "labels": labels(wanted.job)}
     spec = {
@@ -71,13 +77,13 @@ def owner(wanted: Wanted) -> Document:
 
 
 def jobset_spec(wanted: Wanted) -> Document:
-    """One Indexed Job of all pods. Without a failurePolicy its failure is the JobSet's."""
+    """Returns the spec of a JobSet: one Indexed Job of all pods, whose failure is the JobSet's."""
     template = {"spec": worker_job_spec(wanted)}
     return {"replicatedJobs": [{"name": names.ROLE_WORKER, "replicas": 1, "template": template}]}
 
 
 def train_job_spec(wanted: Wanted) -> Document:
-    """Everything else is in the runtime, as Trainer v2 wants it."""
+    """Returns the spec of a TrainJob; everything else is in its runtime, as Trainer v2 requires."""
     reference = {
         "apiGroup": "trainer.kubeflow.org",
         "kind": "TrainingRuntime",
@@ -87,7 +93,7 @@ def train_job_spec(wanted: Wanted) -> Document:
 
 
 def training_runtime(wanted: Wanted) -> Document:
-    """The runtime of one TrainJob: a JobSet's template with the pods."""
+    """Returns the runtime of one TrainJob: a JobSet's template with the pods."""
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     template = {"metadata": {"labels": step}, "spec": worker_job_spec(wanted)}
     jobs = [{"name": "node", "replicas": 1, "template": template}]
@@ -98,7 +104,9 @@ def training_runtime(wanted: Wanted) -> Document:
 
 
 def volcano_spec(wanted: Wanted) -> Document:
-    """Done once one agent ended with 0; aborted once one said that the job has failed. Pods that end are Holdfast's matter."""
+    """Returns the spec of a Volcano job: complete once one agent ends with 0, aborted once one ends with
+    JOB_FAILED.
+    """
     return {
         "schedulerName": "volcano",
         "minAvailable": wanted.pods,
@@ -110,7 +118,11 @@ def volcano_spec(wanted: Wanted) -> Document:
 
 
 def worker_job_spec(wanted: Wanted) -> Document:
-    """Ends well once one agent ended with 0, which it does when the job has; fails once one said that the job has failed."""
+    """Returns the spec of an Indexed Job: complete once one agent ends with 0, failed once one ends with
+    JOB_FAILED.
+
+    Agents end so when the job has succeeded or failed.
+    """
     return {
         "completions": wanted.pods,
         "parallelism": wanted.pods,
@@ -138,7 +150,7 @@ def worker_job_spec(wanted: Wanted) -> Document:
 
 
 def worker_template(wanted: Wanted) -> Document:
-    """Equal pods, each on a node of its own, with the agent as first process."""
+    """Returns the template of the pods: all equal, each on its own node, with the agent as first process."""
     selector = {"matchLabels": labels(wanted.job, names.ROLE_WORKER)}
     resources = {"resources": {"limits": {wanted.gpu_resource: wanted.gpus}}} if wanted.gpus else {}
     container = {
@@ -178,7 +190,7 @@ def worker_template(wanted: Wanted) -> Document:
 
 
 def agent_environment(wanted: Wanted) -> list[Document]:
-    """By which an agent finds its controller. Its node's name is its pod's."""
+    """Returns the environment by which an agent finds its controller. The node's name is that of the pod."""
     service = f"{names.controller_name(wanted.job)}.{wanted.namespace}.svc"
     return [
         {"name": "HOLDFAST_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -193,7 +205,9 @@ def agent_environment(wanted: Wanted) -> list[Document]:
 
 
 def controller_job(wanted: Wanted) -> Document:
-    """One pod, whose container is started again in place, so that its emptyDir keeps the journal."""
+    """Returns the Job of the controller: one pod whose container is restarted in place, so its emptyDir
+    keeps the journal.
+    """
     container = {
         "name": names.ROLE_CONTROLLER,
         "image": wanted.image,
@@ -255,7 +269,7 @@ def controller_environment(wanted: Wanted) -> list[Document]:
 
 
 def service(wanted: Wanted) -> Document:
-    """Gives the controller's pod a name that agents can resolve, also before it is ready."""
+    """Returns the Service that gives the controller's pod a DNS name, also before it is ready."""
     name = names.controller_name(wanted.job)
     return {
         "apiVersion": "v1",
@@ -271,7 +285,7 @@ def service(wanted: Wanted) -> Document:
 
 
 def secret(wanted: Wanted) -> Document:
-    """By which agents and controller authenticate each other."""
+    """Returns the Secret by which agents and controller authenticate each other."""
     text = base64.b64encode(wanted.secret.encode()).decode()
     return {**_of(wanted, "v1", "Secret"), "type": "Opaque", "data": {"secret": text}}
 
@@ -304,7 +318,9 @@ def access(wanted: Wanted) -> list[Document]:
 
 
 def the_rest(wanted: Wanted, made: Document) -> Sequence[Document]:
-    """All objects besides the owner of the pods, which removes them with itself; the controller is the last."""
+    """Returns all objects besides the owner of the pods, which deletes them with itself; the controller
+    comes last.
+    """
     runtime = [training_runtime(wanted)] if wanted.kind == "trainjob" else []
     found = [secret(wanted), *runtime, *access(wanted), service(wanted), controller_job(wanted)]
     for one in found:

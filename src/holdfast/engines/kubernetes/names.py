@@ -1,4 +1,4 @@
-"""Names that Holdfast gives to objects, labels and variables on a cluster."""
+"""Defines the names of objects, labels and variables that Holdfast uses on a cluster."""
 
 LABEL_JOB = "holdfast.dev/job"
 LABEL_ROLE = "holdfast.dev/role"
@@ -34,7 +34,7 @@ def controller_name(job: str) -> str:
 
 
 def objects_name(job: str) -> str:
-    """Of the Secret, the Role, the Lease and what else belongs to the job."""
+    """Returns the name of the job's Secret, Role, Lease and other objects."""
     return f"{job}-holdfast"
 
 

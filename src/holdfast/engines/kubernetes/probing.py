@@ -1,7 +1,6 @@
-"""Asks kubelets and agents for signs of life, in threads.
+"""Tests whether kubelets respond, in threads, by requesting a byte of a pod's log.
 
-A kubelet: for a byte of a pod's log, which the API server fetches from the node, so only a living one answers. An agent: by
-a connection to its port, past the API server.
+The API server fetches it from the node, so only a running kubelet can respond.
 """
 
 import socket
@@ -18,7 +17,11 @@ BY_KUBELET = (500, 502, 503, 504)  # of the server about a kubelet that does not
 
 
 class Probed(NamedTuple):
-    """`answered`: False: the kubelet is silent while the server answers; None: nothing is proven."""
+    """The result of one test.
+
+    `answered`: True if the kubelet responded; False if it is silent while the API server responds; None if
+    nothing is proven.
+    """
 
     pod: str
     uid: str
@@ -35,6 +38,8 @@ class Knocked(NamedTuple):
 
 
 class Probing:
+    """Threads that test kubelets."""
+
     def __init__(
         self, connection: Connection, namespace: str, hear: Callable[[Probed | Knocked], None]
     ) -> None:
@@ -45,7 +50,7 @@ class Probing:
         self._open: set[str] = set()
 
     def probe(self, pod: str, uid: str, container: str) -> None:
-        """One at a time for a pod."""
+        """Starts a test, unless one for this pod is running."""
         if pod not in self._open:
             self._open.add(pod)
             self._threads.submit(self._run, pod, uid, container)

@@ -1,4 +1,4 @@
-"""Asks the API server what this process may do, before it is needed.
+"""Queries the API server for the access rights of this process, before they are needed.
 
 source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
@@ -10,7 +10,7 @@ from holdfast.engines.kubernetes.connection import Connection
 
 
 class Right(NamedTuple):
-    """`namespaced`: asked for the namespace of the job; else for the whole cluster."""
+    """An access right. `namespaced`: whether it is for the namespace of the job or for the whole cluster."""
 
     verb: str
     resource: str
@@ -29,7 +29,7 @@ LEASES = Right("update", "leases", "coordination.k8s.io")
 
 
 def allowed(connection: Connection, namespace: str, rights: Sequence[Right]) -> dict[Right, bool]:
-    """Of each right, whether it is there. raises: ServerAway, RequestFailed"""
+    """Returns whether each right is granted. Raises ServerAway and RequestFailed."""
     return {right: _is_allowed(connection, namespace, right) for right in rights}
 
 

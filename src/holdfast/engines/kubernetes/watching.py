@@ -1,7 +1,8 @@
-"""Watches objects of one kind in a thread: one list at the start, then a watch that resumes where it ended.
+"""Watches Kubernetes objects of one kind in a thread: one list at the start, then a watch that is resumed
+where it ended.
 
-A watch that ends, breaks or hangs is resumed with the last version seen; only `410 Gone` makes another list. Bookmarks keep
-that version fresh. What arrives is put into a queue, undecoded.
+A watch that ends, breaks or hangs is resumed with the last version seen; only `410 Gone` requires another
+list. Bookmarks keep that version fresh. What arrives is queued undecoded.
 
 source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -25,7 +26,11 @@ AGAIN_S, AGAIN_S_MAX = 0.2, 5.0
 
 
 class Seen(NamedTuple):
-    """`kind`: list: all objects; then single changes. away: the server does not answer, or refuses: `why`."""
+    """One message of a watch. `kind`: "list" with all objects, then "changed" and "gone" with single ones.
+
+    "away": the server does not respond, or rejects the request, for the reason `why`; "back": it responds
+    again.
+    """
 
     kind: Literal["list", "changed", "gone", "away", "back"]
     objects: tuple[bytes, ...] = ()
@@ -34,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Watching:
-    """Begins at once. `hear` is called from the thread. `params`: selectors."""
+    """A watch, which starts at once. `hear`: called from its thread. `params`: selectors."""
 
     def __init__(
         self,
@@ -58,7 +63,7 @@ class Watching:
         self._thread.start()
 
     def stop(self) -> None:
-        """Does not wait: the thread may sit in a read."""
+        """Stops the watch without waiting, because the thread may be blocked in a read."""
         self._over.set()
 
     def _run(self) -> None:

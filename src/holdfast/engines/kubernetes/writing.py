@@ -1,6 +1,6 @@
-"""Makes the engine's requests in a thread, in their order, until the server has answered each.
+"""Makes the engine's requests in a thread, in order, each until the API server has responded.
 
-A server that is away delays them; what it refuses is reported once. Every request may be made twice without harm.
+An unreachable server delays them; a rejection is reported once. Every request may be made twice without harm.
 """
 
 import queue
@@ -26,7 +26,10 @@ GONE = (404, 409)  # the pod is gone, or its name is another pod's
 
 
 class Done(NamedTuple):
-    """`why`: it failed for good; empty: it was done, or there was nothing left to do."""
+    """The result of a request.
+
+    `why`: why it failed for good; empty if it succeeded or nothing was left to do.
+    """
 
     act: AnyClusterAct
     why: str = ""
@@ -34,7 +37,10 @@ class Done(NamedTuple):
 
 
 class Writing:
-    """`hear` is called from the thread. `writes`: how many requests that change something were made."""
+    """The thread that makes requests. `hear`: called from it.
+
+    `writes`: number of requests made that change something.
+    """
 
     def __init__(
         self,
@@ -55,7 +61,7 @@ class Writing:
         self._thread.start()
 
     def put(self, act: AnyClusterAct) -> None:
-        """Never blocks: where thousands wait already, the server is away and the act is dropped with a report."""
+        """Queues a request. Never blocks: if thousands are waiting, it is dropped and reported."""
         try:
             self._acts.put_nowait(act)
         except queue.Full:
@@ -95,7 +101,9 @@ class Writing:
             wait_s = min(AGAIN_S_MAX, 2 * wait_s)
 
     def _is_gone(self, act: AnyClusterAct, error: RequestFailed) -> bool:
-        """The pod of this uid is not there any more: 404, or 409 where its name is another pod's."""
+        """Returns True if the pod of this uid no longer exists: 404, or 409 if its name belongs to another
+        pod.
+        """
         if error.code not in GONE or not isinstance(act, Evict | DeletePod):
             return False
         if error.code == 404:
@@ -109,7 +117,7 @@ class Writing:
         return bool(found["metadata"]["uid"] != act.uid)
 
     def _make(self, act: AnyClusterAct) -> None:
-        """raises: ServerAway, RequestFailed"""
+        """Makes a request. Raises ServerAway and RequestFailed."""
         match act:
             case Evict():
                 self._evict(act)
@@ -124,7 +132,9 @@ class Writing:
                 raise TypeError(f"{act} is no write")
 
     def _evict(self, act: Evict) -> None:
-        """By the eviction API, which marks the pod as disrupted: a Job can ignore that end, and makes another at once."""
+        """Evicts a pod through the eviction API, which marks it as disrupted: a Job can ignore that end
+        and replaces it at once.
+        """
         if not self._may_evict:
             self._delete(act.pod, act.uid, act.grace_s)
             return
@@ -155,7 +165,9 @@ class Writing:
         self._connection.request("DELETE", f"{self._pods}/{pod}", body)
 
     def _taint(self, node: str, key: str, value: str, effect: str) -> None:
-        """A list of taints has no merge by key and effect on every server, so it is read and tested first."""
+        """Adds a taint to a node: reads the list and replaces it, because not every server merges taints
+        by key.
+        """
         path = f"/api/v1/nodes/{node}"
         found = self._connection.request("GET", path).json()
         taints = list((found.get("spec") or {}).get("taints") or ())

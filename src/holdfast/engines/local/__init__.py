@@ -1,1 +1,1 @@
-"""Engines of this machine: its single node, or several simulated nodes."""
+"""Implements the engines of this machine: one with a single node, one with several simulated nodes."""

@@ -1,9 +1,11 @@
-"""Simulates nodes on one machine: as plain processes, or as namespaces with their own network, host name and processes.
+"""Simulates nodes on one machine: as plain processes, or as namespaces with their own network, host name and
+processes.
 
-A node is up while its *holder* lives, a process that does nothing. In the kind `netns` it is the first process of the
-node's namespaces, so killing it acts like a power cut: all other processes there end with it.
-The nodes connect to a bridge in a network namespace of its own. This machine has one veth pair to that bridge; nothing
-else of its network changes. Nodes outlive the process that started them, and are found again by their job's folder.
+A node is up while its *holder* process runs. In the kind `netns` the holder is the first process of the
+node's namespaces, so killing it acts like a power failure: all other processes of the node end with it. The
+nodes are connected to a bridge in a network namespace of its own. This machine has one veth pair to that
+bridge; nothing else of its network changes. Nodes outlive the process that started them, and are found again
+by their job's folder.
 
 source: namespaces(7), unshare(1), nsenter(1), ip-link(8), veth(4)
 """
@@ -65,7 +67,7 @@ exec "$python" -I -S -c "$hold" holdfast-node "$node" "$folder"
 
 
 class _Kept(Struct, frozen=True):
-    """What finds the nodes of a job again. `network`: the third number of their addresses."""
+    """What identifies the nodes of a job again. `network`: the third number of their IP addresses."""
 
     kind: str
     names: tuple[str, ...]
@@ -74,7 +76,10 @@ class _Kept(Struct, frozen=True):
 
 
 class Hosts:
-    """Simulated nodes: plain processes, each with a loopback address. A network partition cannot be simulated."""
+    """Simulated nodes as plain processes, each with a loopback address.
+
+    They cannot simulate a network partition.
+    """
 
     kind = "processes"
 
@@ -84,19 +89,24 @@ class Hosts:
         self._mine: list[subprocess.Popen[bytes]] = []
 
     def open(self) -> str:
-        """Creates what the nodes share, unless it exists. Returns the address at which nodes reach this machine.
+        """Creates what the nodes share, unless it exists.
 
-        raises: EngineRefused
+        Returns the address at which nodes reach this machine.
+
+        Raises EngineRefused.
         """
         self._keep(_Kept(self.kind, self.names))
         return "127.0.0.1"
 
     def address(self, node: str) -> str:
-        """Where other nodes reach this one."""
+        """Returns the IP address at which other nodes reach this one."""
         return f"127.0.0.{self.names.index(node) + 2}"
 
     def inside(self, node: str) -> list[str]:
-        """The prefix that runs a command on the node. raises: ProcessLookupError, if it is down"""
+        """Returns the command prefix that runs a command on the node.
+
+        Raises ProcessLookupError if the node is down.
+        """
         if self.holder(node) is None:
             raise ProcessLookupError(f"{node} is down")
         return []
@@ -105,20 +115,20 @@ class Hosts:
         return f"{node}@{self.folder}"
 
     def marks(self, node: str) -> dict[str, str]:
-        """Variables for the environment of each process on the node."""
+        """Returns environment variables that identify each process of the node."""
         return {MARK: self.mark(node)}
 
     def place(self, node: str) -> Path:
-        """The folder of the node's files on this machine."""
+        """Returns the folder of the node's files on this machine."""
         return self.folder / "nodes" / node
 
     def holder(self, node: str) -> int | None:
-        """The node's first process; None if the node is down."""
+        """Returns the pid of the node's holder process; None if the node is down."""
         pid = read_pid(self.place(node) / "holder")
         return pid if pid is not None and _words(HOLDER, node, str(self.folder)) in _command(pid) else None
 
     def boot(self, nodes: Iterable[str]) -> None:
-        """Brings up those of these nodes that are down. raises: EngineRefused"""
+        """Starts those of these nodes that are down. Raises EngineRefused."""
         begun = {node: self._begin(node) for node in nodes if self.holder(node) is None}
         for node, process in begun.items():
             _await_word(process, node)
@@ -126,29 +136,29 @@ class Hosts:
             self._plug(node, process.pid)
 
     def crash(self, node: str) -> None:
-        """Acts like a power failure: all of its processes end without notice."""
+        """Simulates a power failure: all processes of the node end without notice."""
         pid = self.holder(node)
         if pid is not None:
             _kill(pid)
         sweep(self.mark(node))
 
     def cut(self, node: str) -> None:
-        """Cuts its network link without notice. raises: EngineRefused"""
+        """Interrupts the node's network link without notice. Raises EngineRefused."""
         raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
 
     def join(self, node: str) -> None:
-        """Restores its network link. raises: EngineRefused"""
+        """Restores the node's network link. Raises EngineRefused."""
         raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
 
     def clear(self) -> None:
-        """Removes all processes, networks and files of the nodes, and waits for that."""
+        """Removes all processes, networks and files of the nodes, and waits until they are gone."""
         clear(self.folder)
         for process in self._mine:
             process.wait()
         self.collect()
 
     def collect(self) -> None:
-        """Reaps holders that have ended."""
+        """Reaps holder processes that have ended."""
         _STARTED[:] = [process for process in _STARTED if process.poll() is None]
 
     def _begin(self, node: str) -> subprocess.Popen[bytes]:
@@ -184,7 +194,7 @@ class Hosts:
 
 
 class NamespaceHosts(Hosts):
-    """Nodes with their own network, host name, processes and mounts. Only for root."""
+    """Simulated nodes with their own network, host name, processes and mounts. Only for root."""
 
     kind = "netns"
 
@@ -240,7 +250,7 @@ class NamespaceHosts(Hosts):
         return self._start([*around, "--", "sh", "-c", _SET_UP, HOLDER, *given], self.marks(node))
 
     def _plug(self, node: str, pid: int) -> None:
-        """`pid`: of unshare; the node's first process is its child."""
+        """Connects a new node to the bridge. `pid`: of unshare; the node's first process is its child."""
         holder = next(iter(children(pid)), None)
         if holder is None:
             raise EngineRefused(f"{node} went down while it was being brought up")
@@ -257,7 +267,10 @@ class NamespaceHosts(Hosts):
         write_pid(self.place(node) / "holder", holder)
 
     def _cable(self) -> int:
-        """Connects this machine to the bridge, in a network that is not in use here. Returns the network's number."""
+        """Connects this machine to the bridge, in a network that is not in use here.
+
+        Returns the network's number.
+        """
         self._in_switch("link set lo up\nlink add br0 type bridge\nlink set br0 up\n")
         used = _tool(("ip", "-o", "addr", "show")) + _tool(("ip", "route", "show", "table", "all"))
         for network in NETWORKS:
@@ -277,10 +290,11 @@ class NamespaceHosts(Hosts):
         raise EngineRefused("no network 10.213.N.0/24 is free for the nodes of --hosts netns")
 
     def _write_hosts(self) -> None:
-        """Writes the nodes' names, and a resolver that fails fast for all others.
+        """Writes a hosts file with the nodes' names, and a resolver configuration that fails quickly for all
+        others.
 
-        An unreachable name server would delay each lookup: torch's store looks up its peers, by addresses of the second
-        form.
+        An unreachable name server would delay each lookup; torch's store looks up its peers by addresses of
+        the second form.
         """
         lines = ["127.0.0.1 localhost", "::1 localhost"]
         for name in (*self.names, None):
@@ -309,12 +323,12 @@ class NamespaceHosts(Hosts):
 
 
 def hosts(kind: str, folder: Path, names: Sequence[str]) -> Hosts:
-    """Nodes of that kind ("processes", "netns"); starts nothing."""
+    """Returns the simulated nodes of a kind ("processes", "netns"); starts nothing."""
     return NamespaceHosts(folder, names) if kind == "netns" else Hosts(folder, names)
 
 
 def found(folder: Path) -> Hosts:
-    """The nodes of a running job, for another process. raises: EngineRefused, if it has none"""
+    """Returns the nodes of a running job, for another process. Raises EngineRefused if it has none."""
     kept = _kept(folder)
     if kept is None:
         raise EngineRefused(f"{folder} has no nodes on this machine")
@@ -325,7 +339,7 @@ def found(folder: Path) -> Hosts:
 
 
 def refuse_namespaces() -> None:
-    """raises: EngineRefused, with the reason, if nodes cannot have namespaces"""
+    """Raises EngineRefused, with the reason, if namespaces cannot be created here."""
     if os.geteuid() != 0:
         raise EngineRefused(
             "--hosts netns creates network namespaces, which only root may do; --hosts processes needs no rights"
@@ -338,7 +352,7 @@ def refuse_namespaces() -> None:
 
 
 def folders() -> set[Path]:
-    """The folders of this user's jobs that have nodes on this machine."""
+    """Returns the folders of this user's jobs that have nodes on this machine."""
     return {Path(words[-1]) for _, words in _holders()}
 
 
@@ -363,7 +377,7 @@ def clear(folder: Path) -> None:
 
 
 def sweep(mark: str) -> set[int]:
-    """Kills every process whose mark ends so, in rounds until no new one appears. Returns their ids."""
+    """Kills every process with this mark in its environment, until no new one appears. Returns their pids."""
     wanted, seen = f"{MARK}=".encode(), set[int]()
     for _ in range(SWEEP_ROUNDS_MAX):
         here = {pid for pid in _pids() if any(one.endswith(mark.encode()) for one in _environ(pid, wanted))}
@@ -376,7 +390,7 @@ def sweep(mark: str) -> set[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The child processes of its first thread."""
+    """Returns the child processes of a process's first thread."""
     try:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -384,7 +398,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_marked(pid: int, mark: str) -> bool:
-    """Whether the process lives and has this mark."""
+    """Returns True if the process runs and has this mark."""
     return mark.encode() in _environ(pid, f"{MARK}=".encode())
 
 
@@ -409,7 +423,7 @@ def _holding(*words: str) -> list[str]:
 
 
 def _holders() -> Iterator[tuple[int, list[str]]]:
-    """Holders and switches of this user, each with its arguments after the program text."""
+    """Yields holder and bridge processes of this user, each with its arguments after the program text."""
     for pid in _pids():
         words = _command(pid).rstrip(b"\0").split(b"\0")
         if words[1:5] != [b"-I", b"-S", b"-c", _HOLD.encode()] or len(words) < 7:
@@ -423,7 +437,7 @@ def _words(*words: str) -> bytes:
 
 
 def _await_word(process: subprocess.Popen[bytes], what: str) -> None:
-    """Waits until the holder says that it is up. raises: EngineRefused, with its error output"""
+    """Waits until a holder reports that it is up. Raises EngineRefused with its error output."""
     assert process.stdout is not None and process.stderr is not None
     timer = time.monotonic() + BOOT_S
     os.set_blocking(process.stdout.fileno(), False)
@@ -443,7 +457,7 @@ def _await_word(process: subprocess.Popen[bytes], what: str) -> None:
 
 
 def _ip(batch: str, before: Sequence[str] = ()) -> None:
-    """Runs the lines of `batch` with `ip`. raises: EngineRefused"""
+    """Runs lines of commands with `ip -batch`. Raises EngineRefused."""
     _tool((*before, "ip", "-batch", "-"), batch)
 
 
@@ -474,7 +488,7 @@ def _pids() -> list[int]:
 
 
 def _command(pid: int) -> bytes:
-    """Its command line, a NUL after each word; empty if it is ending or gone."""
+    """Returns the command line of a process, with a NUL after each word; empty if it is ending or gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -482,7 +496,7 @@ def _command(pid: int) -> bytes:
 
 
 def _environ(pid: int, prefix: bytes) -> list[bytes]:
-    """The values of its environment entries that begin with this prefix."""
+    """Returns the values of environment entries that begin with this prefix."""
     try:
         found = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

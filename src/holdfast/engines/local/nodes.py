@@ -1,8 +1,8 @@
-"""Implements the engine `local` for several workers: simulates all nodes of the job on this machine, with an agent on
+"""Implements the engine `local` for several workers: simulates all nodes on this machine, with an agent on
 each.
 
-The nodes are those of `local_hosts`. They and their agents outlive this process: a later one with the same folder takes
-them over. The engine never checks a node over its network, so a node that is cut off counts as alive.
+Nodes and agents outlive this process; a later one with the same folder takes them over. The engine never
+tests a node over its network, so a node without network still counts as alive.
 """
 
 import os
@@ -48,7 +48,10 @@ END_S = 3.0  # for agents to end by themselves
 
 
 class _Agent(Struct):
-    """`process`: None if another process started it. `due_s`: when to start it again; None for never."""
+    """The agent of a node. `process`: None if another process started it.
+
+    `due_s`: when to start it again; None for never.
+    """
 
     pid: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -58,10 +61,10 @@ class _Agent(Struct):
 
 
 class LocalNodes:
-    """A NodeEngine. `kind`: of hosts, "processes" or "netns". `env`: of agents, and through them of ranks.
-    `agent`: the command that starts one.
+    """The NodeEngine of simulated nodes. Raises EngineRefused if this machine cannot simulate them.
 
-    raises: EngineRefused, if this machine cannot simulate such nodes
+    `kind`: "processes" or "netns". `env`: environment of agents and ranks. `agent`: the command that starts
+    an agent.
     """
 
     def __init__(
@@ -99,7 +102,10 @@ class LocalNodes:
         return (self._hosts.open(),)
 
     def begin(self, place: JobPlace) -> None:
-        """Brings the nodes up, in about half a second. A node that went down while no controller ran stays down."""
+        """Starts the nodes, in about half a second.
+
+        A node that went down while no controller ran stays down.
+        """
         self._place = place
         here = [name for name in self._names if self._hosts.holder(name) is not None]
         if not here:
@@ -147,10 +153,10 @@ class LocalNodes:
             self._lose(node, "it is down")
 
     def lost(self, node: str, reason: str) -> None:
-        """Nothing: there are no other nodes."""
+        """Does nothing: there are no other nodes."""
 
     def returned(self, node: str) -> None:
-        """Nothing, too."""
+        """Does nothing."""
 
     def isolate(self, node: str, reason: str) -> None:
         says = "it is a simulated node of this machine, which other jobs may still use"
@@ -173,7 +179,7 @@ class LocalNodes:
         return 0
 
     def end(self, code: int) -> None:
-        """Waits a few seconds at most."""
+        """Ends agents and nodes; waits a few seconds at most."""
         for name, agent in self._agents.items():
             if self._is_up(agent, name):
                 pid = (
@@ -232,7 +238,9 @@ class LocalNodes:
         return bool(agent.pid) and is_marked(agent.pid, self._hosts.mark(name))
 
     def _note_end(self, name: str, agent: _Agent) -> None:
-        """If the node goes down, its agent ends first: so this checks the node again."""
+        """Handles the end of an agent, and checks the node again, because the agent ends first when the
+        node goes down.
+        """
         code = UNKNOWN_CODE if agent.process is None else agent.process.returncode
         lived_s = self._clock() - agent.begun_s
         agent.wait_s = _longer(agent.wait_s) if agent.process is not None and lived_s < SOON_S else 0.0
@@ -257,7 +265,7 @@ class LocalNodes:
             self._news.append(NodeDown(node=name, reason=reason))
 
     def _look_for_return(self, name: str) -> None:
-        """A person may have brought the node up again."""
+        """Checks whether a user has started a node again."""
         if self._hosts.holder(name) is None:
             return
         self._down.discard(name)
@@ -266,7 +274,7 @@ class LocalNodes:
 
 
 def agent_of(nodes: Hosts, name: str) -> int | None:
-    """The process id, on this machine, of the agent on that node."""
+    """Returns the pid, on this machine, of the agent on a node; None if none runs."""
     pid = read_pid(nodes.place(name) / "agent")
     if pid is None or not is_marked(pid, nodes.mark(name)):
         return None

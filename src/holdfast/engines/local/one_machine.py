@@ -1,7 +1,7 @@
-"""Implements the engine of one machine, which has a single node.
+"""Implements the engine of a single node.
 
-"Reschedule" here means a new worker with a fresh working environment and fresh counters. If the only node is isolated,
-none is left and the job fails. The agent handles processes.
+"Reschedule" means here a new worker with a fresh working environment and fresh counters. If the only node is
+isolated, none is left and the job fails. The agent handles processes.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,10 @@ from holdfast.model.orders import HealDevice, IsolateNode, PlaceWorkers
 
 
 class LocalEngine:
-    """Answers every order at once through `emit`. `clock`: the job's."""
+    """The engine of a single node, which responds to every order at once through `emit`.
+
+    `clock`: the job's.
+    """
 
     def __init__(self, node: str, clock: Callable[[], float], emit: Callable[[AnyEvent], None]) -> None:
         self._node = node

@@ -1,7 +1,7 @@
-"""Starts the agent of each node as a Slurm step of its own, so that a crashed node affects no other.
+"""Starts the agent of each node in a Slurm step of its own, so that a crashed node affects no other.
 
-A step over all nodes ends as a whole if the connection to one of them breaks, even under --no-kill. The step runs a shell
-that restarts the agent if something kills it, so the step and its training live on.
+A step over all nodes would end as a whole if the connection to one of them breaks, even under --no-kill. The
+step runs a shell that restarts the agent if something kills it, so that the step and its training continue.
 """
 
 import os
@@ -33,10 +33,11 @@ done
 
 
 def keeper_words(node: str, name: str, words: Sequence[str], log: Path, *, binds: bool = True) -> list[str]:
-    """The srun command of a step of this name, which keeps the command `words` running and writes its output to `log`.
+    """Returns the srun command of a step that keeps the command `words` running and writes its output to
+    `log`.
 
-    The step may use all memory, cores and devices that the job has on the node. `binds`: the cluster binds tasks to cores,
-    which must be off for one task that spans the node.
+    The step may use all memory, cores and devices that the job has on the node. `binds`: the cluster binds
+    tasks to cores, which must be off for one task that spans the node.
     """
     flags = [
         "--overlap",
@@ -58,9 +59,11 @@ def keeper_words(node: str, name: str, words: Sequence[str], log: Path, *, binds
 
 
 class AgentStep:
-    """One srun. It outlives this process, and its step outlives it: srun only starts the step and reports its end.
+    """One srun process.
 
-    `log`: for srun's own output.
+    It outlives this process, and its step outlives it: srun only starts the step and reports its end.
+
+    `log`: file for srun's own output.
     """
 
     def __init__(self, node: str, words: Sequence[str], env: Mapping[str, str], log: Path) -> None:
@@ -76,17 +79,19 @@ class AgentStep:
             )
 
     def code(self) -> int | None:
-        """None while it runs; -N: srun itself was killed by signal N, which says nothing about the step."""
+        """Returns the exit code; None while it runs; -N if srun itself was killed by signal N, which says
+        nothing about the step.
+        """
         return self.process.poll()
 
     def end(self) -> None:
-        """Sends SIGTERM to srun; Slurm forwards it to all processes of the step."""
+        """Sends SIGTERM to srun, which Slurm forwards to all processes of the step."""
         with suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGTERM)
 
 
 def environment(env: Mapping[str, str], node: str, place: JobPlace) -> dict[str, str]:
-    """The agent's environment. `env`: already plain."""
+    """Returns the agent's environment. `env`: the environment without variables that srun reads as flags."""
     return {
         **env,
         "HOLDFAST_JOB_FOLDER": str(place.folder),

@@ -1,7 +1,8 @@
-"""The engine `slurm`: a job's nodes are those of the Slurm allocation that this process runs in.
+"""Implements the engine `slurm`: a job's nodes are those of the Slurm allocation in which this process runs.
 
-One step on each node runs its agent. The engine asks Slurm about nodes and the job at intervals, and when the controller
-needs it. If Slurm does not answer or refuses, the engine notes it and asks again; it never concludes a failure from that.
+One step on each node runs its agent. The engine queries Slurm about nodes and the job at intervals, and when
+the controller needs it. If Slurm does not respond or refuses, the engine notes it and queries again; it never
+concludes a failure from that.
 """
 
 import os
@@ -49,10 +50,12 @@ SRUN_LOG = "srun.log"  # beside the log of the agent
 
 
 class SlurmEngine:
-    """A NodeEngine. `env`: of this process; `agent`: the command that starts an agent.
+    """The NodeEngine for Slurm.
 
-    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False if unknown.
-    `standby`: the command of the standby controller. `lost_with`: the node of the previous controller, which died.
+    `env`: environment of this process; `agent`: the command that starts an agent.
+
+    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False if unknown. `standby`:
+    the command of the standby controller. `lost_with`: the node of the previous controller, which died.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class SlurmEngine:
         return self.allocation.nodes
 
     def listen(self, folder: Path) -> Sequence[str]:
-        """The address at which Slurm reaches this node. Waits a few seconds for scontrol."""
+        """Returns the address at which Slurm reaches this node. Waits a few seconds for scontrol."""
         node = self.allocation.node or socket.gethostname()
         answer = asked(node_words([node]), self._env, 5.0)
         address = next((one.address for one in nodes_in(answer) if one.address), node)
@@ -165,10 +168,10 @@ class SlurmEngine:
         self._look(node).wanted = True
 
     def lost(self, node: str, reason: str) -> None:
-        """Nothing: Slurm notices by itself."""
+        """Does nothing: Slurm detects a lost node by itself."""
 
     def returned(self, node: str) -> None:
-        """Nothing, too."""
+        """Does nothing."""
 
     def isolate(self, node: str, reason: str) -> None:
         self._rights.isolate(node, reason)
@@ -197,7 +200,9 @@ class SlurmEngine:
         return False
 
     def signalled(self, number: int) -> bool:
-        """Returns True if Slurm can say why the controller got the signal: then EndAsked follows within 3 s."""
+        """Returns True if Slurm can say why the controller got the signal; EndAsked then follows within 3
+        s.
+        """
         if self._move is not None and self._move.is_moved:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
@@ -207,9 +212,11 @@ class SlurmEngine:
         return 0
 
     def end(self, code: int) -> None:
-        """Ends the steps whose agents still run. Waits a few seconds at most; not at all if Slurm ends the job itself.
+        """Ends the steps whose agents still run.
 
-        Slurm restarts a job only once the last process of its batch script is gone.
+        Waits a few seconds at most; not at all if Slurm ends the job itself.
+
+        Slurm restarts a job only once the last process of its batch script has ended.
         """
         self._commands.drop()
         if self._standby is not None and self._standby.step is not None:
@@ -274,7 +281,7 @@ class SlurmEngine:
 
     @property
     def _binds(self) -> bool:
-        """The cluster binds tasks to cores."""
+        """Returns True if the cluster binds tasks to cores."""
         return self._settings.get("TaskPlugin", "") not in ("", "task/none", "(null)")
 
     def _turn_agent(self, name: str, agent: Agent, now_s: float) -> None:
@@ -338,7 +345,7 @@ class SlurmEngine:
                 self._probe(look, seen)
 
     def _look(self, name: str) -> Look:
-        """Asks Slurm and the node's slurmd at once."""
+        """Queries Slurm and the node's slurmd at once."""
         if name not in self._looks:
             look = self._looks[name] = Look()
             self._commands.ask(
@@ -402,10 +409,11 @@ class SlurmEngine:
             )
 
     def _make_sure(self, name: str, now_s: float) -> None:
-        """Starts one more agent where Slurm lists a step of the previous controller but no agent is heard.
+        """Starts one more agent where Slurm lists a step of the previous controller but no agent is
+        connected.
 
-        That controller's srun may have died during the launch. The new agent ends if it finds another one, by a lock:
-        standby controllers exist only where the disk has locks.
+        That controller's srun may have died during the launch. The new agent ends if it finds another one, by
+        a lock: standby controllers exist only where the disk supports locks.
         """
         agent = self._agents[name]
         may_be_gone = self._lost_with and agent.lives and agent.step is None
@@ -415,7 +423,7 @@ class SlurmEngine:
 
     @property
     def _is_ending(self) -> bool:
-        """Slurm is taking the job's nodes away: no step can be started on them."""
+        """Returns True if Slurm is taking the job's nodes away, so that no step can be started on them."""
         return self._watch.is_told or (self._move is not None and self._move.is_moved)
 
     def _lose(self, name: str, reason: str) -> None:
@@ -462,7 +470,9 @@ class SlurmEngine:
                 self._slurmd.heard(node, is_gone=node.name in self._gone)
 
     def _ask_config(self, then: Callable[[], None]) -> None:
-        """Calls `then` in any case: unknown settings keep their defaults."""
+        """Queries Slurm's configuration, then calls `then` in any case: unknown settings keep their
+        defaults.
+        """
 
         def heard(answer: Answer) -> None:
             if answer.is_good:
@@ -476,14 +486,16 @@ class SlurmEngine:
         self._commands.ask(["scontrol", "show", "config"], heard)
 
     def _slurmd_is_lost(self, name: str) -> None:
-        """Slurm is about to give the node up, and would then end the whole job."""
+        """Handles a node that Slurm is about to give up, which would end the whole job: removes it from
+        the job.
+        """
         self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
 
     def _note(self, text: str) -> None:
         self._news.append(EngineNote(text=text))
 
     def _tell(self, what: str, text: str) -> None:
-        """Reports it once, until it is over."""
+        """Reports a condition once, until it has ended."""
         if what not in self._told:
             self._told.add(what)
             self._note(text)

@@ -1,4 +1,4 @@
-"""Finds out why and when Slurm ends the job: at the controller's SIGTERM, and at intervals."""
+"""Finds out whether, when and why Slurm ends the job: at SIGTERM to the controller, and at intervals."""
 
 import signal
 import time
@@ -16,6 +16,8 @@ WARN_S = 600.0
 
 
 class JobWatch:
+    """Watcher of the Slurm job."""
+
     def __init__(
         self,
         allocation: Allocation,
@@ -40,7 +42,7 @@ class JobWatch:
         return news
 
     def look(self) -> None:
-        """Checks the job: Slurm may have requeued it, or be ending it, without a signal to this process."""
+        """Queries the job: Slurm may have requeued it, or be ending it, without a signal to this process."""
         self._commands.ask(job_words(self._allocation.target, self.version), self._heard, ANSWER_WITHIN_S)
 
     def told_to_end(self, number: int, kill_wait_s: float) -> None:
@@ -49,7 +51,7 @@ class JobWatch:
         self.look()
 
     def wonder(self) -> None:
-        """Asks Slurm why a process of the job got a signal to end on another node."""
+        """Queries Slurm why a process of the job got a signal to end on another node."""
         self._wonders = True
         self.look()
 

@@ -1,8 +1,9 @@
-"""Watches the connections between srun and its step: a node that crashes or shuts down closes them.
+"""Watches the TCP connections between srun and its step, which a node closes when it crashes or shuts down.
 
-A node that loses its power or its link closes nothing, so silence proves nothing.
+A node that loses its power or its network closes nothing, so silence proves nothing.
 
-source: proc_net_tcp(5): `0: 0100007F:7337 0200007F:1F90 01 ... 0 12345`, state 01 is established, field 10 is the inode
+source: proc_net_tcp(5): `0: 0100007F:7337 0200007F:1F90 01 ... 0 12345`, state 01 is established, field 10 is
+the inode
 """
 
 import os
@@ -16,7 +17,7 @@ EVERY_S, SOON_S = 0.5, 0.2  # the latter while some are not connected yet
 
 
 class Lines:
-    """Finds this process's sruns that have lost the connection to their step."""
+    """Watcher that finds this process's sruns that have lost the connection to their step."""
 
     def __init__(self) -> None:
         self._looked_s = float("-inf")
@@ -24,14 +25,14 @@ class Lines:
         self._of: dict[int, frozenset[str]] = {}  # by pid of srun: its sockets that were once connected
 
     def due(self, now_s: float) -> bool:
-        """Whether the next poll is due."""
+        """Returns True if the next check is due."""
         if now_s - self._looked_s < (SOON_S if self._is_new else EVERY_S):
             return False
         self._looked_s = now_s
         return True
 
     def cut(self, pids: Mapping[str, int]) -> set[str]:
-        """The names whose srun had a connection and has none now."""
+        """Returns the names of nodes whose srun had a connection and has none now."""
         self._is_new = False
         if not pids:
             return set()
@@ -47,18 +48,18 @@ class Lines:
         return {name for name, pid in over.items() if not standing & _sockets(pid)}
 
     def was_connected(self, pid: int) -> bool:
-        """Whether this srun was ever seen connected."""
+        """Returns True if this srun was ever seen connected."""
         return pid in self._of
 
 
 def has_none(pid: int) -> bool:
-    """Whether a running srun is not connected to its step now."""
+    """Returns True if a running srun is not connected to its step now."""
     sockets = _sockets(pid)
     return bool(sockets) and not sockets & _standing()
 
 
 def _standing() -> set[str]:
-    """The inodes of all established connections."""
+    """Returns the inodes of all established TCP connections."""
     found = set()
     for table in ("tcp", "tcp6"):
         with suppress(OSError):
@@ -70,7 +71,7 @@ def _standing() -> set[str]:
 
 
 def _sockets(pid: int) -> set[str]:
-    """The inodes of the sockets of a process and its children."""
+    """Returns the inodes of the sockets of a process and its children."""
     found = set()
     for one in (pid, *_children(pid)):
         with suppress(OSError):

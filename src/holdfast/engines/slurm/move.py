@@ -1,8 +1,9 @@
-"""Requeues the whole job on other nodes, without the two minutes that Slurm waits by default.
+"""Requeues the whole Slurm job on other nodes, without the two minutes that Slurm waits by default.
 
-Slurm sets the new start time when the last process of the job has ended, so nothing inside the job can request an
-earlier one. A tiny separate job does: it waits until the job is pending, tells Slurm which nodes to avoid and to start
-it now, and ends. A `holdfast run` that follows the job does the same sooner, and needs no core for it.
+Slurm sets the new start time when the last process of the job has ended, so nothing inside the job can
+request an earlier one. A tiny separate job does: it waits until the job is pending, tells Slurm which nodes
+to avoid and to start it now, and ends. A `holdfast run` that follows the job does the same sooner, and needs
+no core for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,14 +77,18 @@ class Plan(Struct, frozen=True, kw_only=True):
     least_tasks: str = ""
 
     def fewer_words(self) -> list[str]:
-        """The scontrol command for a job that waits for missing nodes; empty if it cannot do with fewer."""
+        """Returns the scontrol command for a job that waits for missing nodes; empty if it cannot run with
+        fewer.
+        """
         if not self.least_tasks:
             return []
         some = [f"NumNodes={self.least}", f"NumTasks={self.least_tasks}", "StartTime=now"]
         return ["scontrol", "update", f"JobId={self.job}", *some]
 
     def words(self) -> list[list[str]]:
-        """The scontrol commands for the pending job: all changes at once; then, if refused, one by one."""
+        """Returns the scontrol commands for the pending job: all changes at once, then one by one in case
+        that is rejected.
+        """
         each = [f"ExcNodeList={self.without}"] if self.without else []
         each += [f"NumNodes={self.nodes}"] if self.nodes else []
         each += [f"NumTasks={self.tasks}"] if self.tasks else []
@@ -94,27 +99,32 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def lacks_nodes(reason: str) -> bool:
-    """Whether this reason says that a pending job waits for nodes that Slurm does not have."""
+    """Returns True if this reason means that a pending job waits for nodes that Slurm does not have."""
     return reason == "BadConstraints" or "DOWN" in reason or reason.startswith("ReqNodeNotAvail")
 
 
 def plan_in(folder: Path) -> Plan | None:
-    """The last move of the job with this folder; None if there was none, or it cannot be read."""
+    """Returns the last move of the job with this folder; None if there was none, or it cannot be read."""
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((folder / PLAN_FILE).read_bytes(), type=Plan)
     return None
 
 
 class _Later(Struct, frozen=True):
+    """A command to be run at a later time."""
+
     due_s: float
     words: Sequence[str]
     heard: Callable[[Answer], None]
 
 
 class Move:
-    """One move. `workers`: minimum number of nodes. `is_over`: it has an outcome; `is_moved`: it succeeded.
+    """One move of a job. `workers`: minimum number of nodes.
 
-    `bad`: the nodes to avoid, called once Slurm answers. `is_told`: True if Slurm knows of every lost node.
+    `is_over`: it has an outcome; `is_moved`: it succeeded.
+
+    `bad`: returns the nodes to avoid, called once Slurm responds. `is_told`: returns True if Slurm knows of
+    every lost node.
     """
 
     def __init__(
@@ -151,7 +161,7 @@ class Move:
             self._requeue(self._requeued)
 
     def _ask(self, words: Sequence[str], heard: Callable[[Answer], None]) -> None:
-        """Repeats the call until Slurm answers, or `ASKED_S_MAX` is over."""
+        """Repeats a command until Slurm responds, or for `ASKED_S_MAX` seconds."""
 
         def answered(answer: Answer) -> None:
             now_s = self._clock()
@@ -188,9 +198,11 @@ class Move:
         self._ask(["sinfo", "-h", "-N", *partition, "-o", "%N|%T|%E"], heard)
 
     def _to_be_had(self, answer: Answer, avoided: Sequence[str]) -> int:
-        """How many nodes to request, for a job with a number of tasks per node: it gets all of them, or does not start.
+        """Returns how many nodes to request; a job with a number of tasks for each node gets all of them or
+        does not start.
 
-        Counts its own good nodes and idle ones, spares included, up to its present number; its workers at least.
+        Counts its own good nodes and idle ones, spares included, up to the current number, and at least its
+        workers.
         """
         own, most = set(self._allocation.nodes), len(self._allocation.nodes)
         if not answer.is_good:

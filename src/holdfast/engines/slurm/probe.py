@@ -1,4 +1,4 @@
-"""Tests whether a node's slurmd accepts connections, without blocking."""
+"""Tests whether a node's slurmd accepts TCP connections, without blocking."""
 
 import errno
 import select
@@ -11,8 +11,11 @@ TRIES_MAX = 4
 
 
 class Probe:
-    """A few attempts to connect. `answer`: None while they run; True: the machine answered, whether or not it accepted;
-    False: no answer. `refused`: the machine answered that no process listens on the port."""
+    """A test with a few attempts to connect.
+
+    `answer`: None while it runs; True if the machine responded, whether or not it accepted; False if it did
+    not respond. `refused`: the machine responded that no process listens on the port.
+    """
 
     def __init__(self, address: str, port: int, now_s: float, within_s: float) -> None:
         self.answer: bool | None = None

@@ -1,4 +1,4 @@
-"""Queries nodes and jobs: as JSON where scontrol supports it, else as one line each.
+"""Queries Slurm about nodes and jobs: as JSON if scontrol supports it, otherwise as one line each.
 
 `sinfo --json` and `squeue --json` of 22.05 always list the whole cluster, so they are not used.
 """
@@ -29,7 +29,7 @@ def job_words(job: str, version: tuple[int, int] = (0, 0)) -> list[str]:
 
 
 def nodes_in(answer: Answer) -> tuple[SlurmNode, ...]:
-    """The nodes of the answer; empty if Slurm did not answer, or the answer is not Slurm's format."""
+    """Returns the nodes in a result; none if Slurm did not respond, or the format is not Slurm's."""
     if not answer.is_good:
         return ()
     try:
@@ -39,7 +39,7 @@ def nodes_in(answer: Answer) -> tuple[SlurmNode, ...]:
 
 
 def job_in(answer: Answer, job: str) -> SlurmJob | None:
-    """The job in the answer; None if Slurm did not answer, or no longer knows the job."""
+    """Returns the job in a result; None if Slurm did not respond, or no longer knows the job."""
     if not answer.is_good:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Changes the state of Slurm's nodes, as far as permitted: drain, mark down, resume.
+"""Changes the state of nodes in Slurm, as far as permitted: drain, mark down, resume.
 
-A missing right is reported once, and worked around: a node that cannot be drained is excluded when the job moves; one
-that cannot be marked down is removed from the job, which every user may do with their own job.
+A missing right is reported once, and worked around: a node that cannot be drained is excluded when the job
+moves; one that cannot be marked down is removed from the job, which every user may do with their own job.
 """
 
 import os
@@ -26,7 +26,7 @@ KILL_S = 5.0
 
 
 class _Again(Struct):
-    """A request that Slurm did not answer. `failed_s`: when that was known."""
+    """A request to which Slurm did not respond. `failed_s`: when that was known."""
 
     do: Callable[[int], None]  # takes the number of tries so far
     tried: int
@@ -35,6 +35,8 @@ class _Again(Struct):
 
 
 class Rights:
+    """Requests to change nodes in Slurm."""
+
     def __init__(
         self,
         allocation: Allocation,
@@ -58,7 +60,7 @@ class Rights:
         return news
 
     def has_marked(self) -> bool:
-        """Whether no attempt to mark a lost node down is still under way."""
+        """Returns True if no attempt to mark a lost node down is in progress."""
         return not self._marking
 
     def turn(self, now_s: float) -> None:
@@ -119,7 +121,9 @@ class Rights:
     # A lost node ------------------------------------------------------------------------------------------------
 
     def crashed(self, node: str, reason: str, remaining: Sequence[str], *, no_kill: bool) -> None:
-        """Marks it down: Slurm would wait for SlurmdTimeout, then end a job that was not submitted with --no-kill."""
+        """Marks a crashed node down; Slurm would wait for SlurmdTimeout, then end a job submitted without
+        --no-kill.
+        """
         if not no_kill:
             self.give_back(node, remaining)
         if self._may_update_nodes is False:
@@ -156,7 +160,7 @@ class Rights:
             self._note(f"{node} could not be marked down in Slurm: {answer.why}")
 
     def give_back(self, node: str, remaining: Sequence[str]) -> None:
-        """Removes the node from the job, so that Slurm does not end the job with it."""
+        """Removes a node from the job, so that Slurm does not end the job with it."""
         if node in self._given_back or not remaining:
             return
         self._given_back.add(node)

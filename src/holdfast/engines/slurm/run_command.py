@@ -1,6 +1,6 @@
 """Runs Slurm's commands, each in a child process with a deadline, without blocking.
 
-Returns what a command answered, or that it did not; does not judge what that means for the job.
+It returns a command's result, or that it failed, and does not judge what that means for the job.
 """
 
 import os
@@ -48,7 +48,10 @@ _SHAPES = (
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """`code`: None if the command timed out or could not be started, NOT_FOUND if it does not exist. `why`: of a failure."""
+    """The result of a Slurm command. `why`: the reason of a failure.
+
+    `code`: None if the command timed out or could not be started, NOT_FOUND if it does not exist.
+    """
 
     words: tuple[str, ...]
     code: int | None
@@ -65,7 +68,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sick(self) -> bool:
-        """Slurm did not answer, as opposed to a refusal."""
+        """Returns True if Slurm did not respond, as opposed to a rejection."""
         sick = (
             "unable to contact",
             "timed out",
@@ -78,7 +81,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def is_refused(self) -> bool:
-        """Slurm answered that this user lacks the right."""
+        """Returns True if Slurm rejected the command because this user lacks the right."""
         no = ("invalid user id", "access/permission denied", "operation not permitted", "permission denied")
         return not self.is_good and any(word in self.why.lower() for word in no)
 
@@ -87,6 +90,8 @@ Heard = Callable[[Answer], None]
 
 
 class _Call:
+    """A running command."""
+
     def __init__(self, words: Sequence[str], env: Mapping[str, str], until_s: float, heard: Heard) -> None:
         self.words, self.until_s, self.heard = tuple(words), until_s, heard
         self._out = os.memfd_create("out", os.MFD_CLOEXEC)
@@ -129,7 +134,7 @@ class _Call:
 
 
 class Commands:
-    """Running and waiting calls. `env`: of all of them."""
+    """Running and waiting Slurm commands. `env`: their environment."""
 
     def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         self._env = env
@@ -142,7 +147,10 @@ class Commands:
     def ask(
         self, words: Sequence[str], heard: Heard, within_s: float = WITHIN_S, *, first: bool = False
     ) -> None:
-        """Queues the command; a later `turn` calls `heard`. `first`: ahead of the waiting ones."""
+        """Queues a command; a later `turn` calls `heard` with the result.
+
+        `first`: ahead of the waiting ones.
+        """
         one = (tuple(words), within_s, heard)
         self._waiting.appendleft(one) if first else self._waiting.append(one)
         self._start()
@@ -164,7 +172,7 @@ class Commands:
         return bool(self._running or self._waiting)
 
     def drop(self) -> None:
-        """Ends all calls without an answer."""
+        """Ends all commands without a result."""
         self._waiting.clear()
         for call in self._running:
             call.is_over(float("inf"))
@@ -180,7 +188,7 @@ class Commands:
 
 
 def asked(words: Sequence[str], env: Mapping[str, str], within_s: float = WITHIN_S) -> Answer:
-    """Runs one command and waits for it: only before a job begins, or after it."""
+    """Runs one command and waits for it; only for use before a job begins, or after it."""
     found: list[Answer] = []
     commands = Commands(env)
     commands.ask(words, found.append, within_s)
@@ -191,7 +199,9 @@ def asked(words: Sequence[str], env: Mapping[str, str], within_s: float = WITHIN
 
 
 def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` without the variables that sbatch and srun read as flags, and those that shaped the user's own steps."""
+    """Returns the environment without variables that sbatch and srun read as flags, and those of the
+    user's own steps.
+    """
     return {
         key: value
         for key, value in env.items()

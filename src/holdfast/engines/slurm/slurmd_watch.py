@@ -15,8 +15,10 @@ GIVE_UP_PART = 0.6  # of SlurmdTimeout; after all of it Slurm ends a job that wa
 
 
 class SlurmdWatch:
-    """`seen`: the engine's nodes by name, as Slurm described them last. `lost`: called when Slurm is about to give up the
-    node, and to end the whole job with it. `settings`: of Slurm, once they are known.
+    """Watcher of the slurmd of each node. `seen`: the engine's nodes by name, as Slurm last described them.
+
+    `lost`: called when Slurm is about to give up a node, and to end the whole job with it. `settings`: of
+    Slurm, once known.
     """
 
     def __init__(
@@ -37,13 +39,14 @@ class SlurmdWatch:
         self._next = 0
 
     def poll_s(self, now_s: float) -> float:
-        """How often to ask Slurm about its nodes."""
+        """Returns the interval of queries about nodes, in seconds."""
         is_new = any(now_s - since_s < SOON_FOR_S for since_s in self._silent_since.values())
         return POLL_SOON_S if is_new else POLL_S
 
     def heard(self, node: SlurmNode, *, is_gone: bool) -> None:
-        """Takes Slurm's own view. A slurmd may be gone while the training runs: later, Slurm treats its node as
-        dead.
+        """Processes Slurm's description of a node.
+
+        A slurmd may be gone while the training runs; later, Slurm gives up its node.
         """
         if node.is_down or is_gone:
             self._silent_since.pop(node.name, None)
@@ -51,7 +54,9 @@ class SlurmdWatch:
             self._is_silent(node.name)
 
     def begin_round(self, remaining: Sequence[str], now_s: float) -> None:
-        """Probes the next nodes, at most `ROUND_MAX`: Slurm itself notices late that a slurmd is gone."""
+        """Tests the next nodes, at most `ROUND_MAX`, because Slurm itself notices late that a slurmd is
+        gone.
+        """
         names = [name for name in remaining if name in self._seen and name not in self._probes]
         some = [names[(self._next + number) % len(names)] for number in range(min(len(names), ROUND_MAX))]
         self._next += len(some)
@@ -88,6 +93,6 @@ class SlurmdWatch:
 
 
 def port_of(node: SlurmNode, settings: Mapping[str, str]) -> int:
-    """The port on which the node's slurmd listens."""
+    """Returns the port on which the node's slurmd listens."""
     default = settings.get("SlurmdPort", "")
     return node.port or (int(default) if default.isdigit() else DEFAULT_PORT)

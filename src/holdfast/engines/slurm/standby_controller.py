@@ -14,7 +14,7 @@ AGAIN_S = 10.0
 
 
 class StandbyController:
-    """Keeps one running, on the last remaining node other than the controller's own."""
+    """Keeps a standby controller running, on the last remaining node other than the controller's own."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class StandbyController:
         self._due_s: float | None = None
 
     def heard(self, steps: Sequence[SlurmStep], now_s: float) -> None:
-        """Takes the job's steps as Slurm lists them."""
+        """Processes the job's steps as Slurm lists them."""
         if self._step is not None:
             return
         at = [node for step in steps if step.name == STANDBY_NAME for node in step.nodes]
@@ -39,7 +39,7 @@ class StandbyController:
             self._due_s = now_s
 
     def turn(self, now_s: float, gone: Collection[str]) -> None:
-        """raises: OSError, if srun cannot be started"""
+        """Starts the standby controller if none runs. Raises OSError if srun cannot be started."""
         over = self._step is not None and self._step.code() is not None
         if self._node and (over or self._node in gone):
             if self._step is not None and not over:

@@ -1,4 +1,4 @@
-"""Holds what the engine knows of each agent, and of each query about a node."""
+"""Defines what the engine records about each agent, and about each query of a node."""
 
 from msgspec import Struct
 
@@ -8,9 +8,11 @@ from holdfast.parsers.slurm import SlurmNode
 
 
 class Look(Struct):
-    """A query about a node. `wanted`: the controller asked for it. `code`: exit code of its step, which has ended.
+    """A query about a node. `wanted`: the controller requested it.
 
-    `heard`: Slurm has answered, or will not.
+    `code`: exit code of its step, which has ended.
+
+    `heard`: Slurm has responded, or will not.
     """
 
     wanted: bool = False
@@ -21,8 +23,12 @@ class Look(Struct):
 
 
 class Agent(Struct):
-    """`step`: None if another controller started it. `lives`: as far as is known. `sure_s`: when to verify that such an
-    agent lives."""
+    """The agent of a node. `step`: None if another controller started it.
+
+    `lives`: whether it runs, as far as known.
+
+    `sure_s`: when to verify that an agent of another controller runs.
+    """
 
     step: AgentStep | None = None
     lives: bool = False

@@ -1,1 +1,1 @@
-"""Senders: one module for each kind of receiver, from a notice to its own form."""
+"""Implements the senders of notifications: one module for each kind of receiver."""

@@ -1,6 +1,6 @@
-"""Sends notices to Alertmanager as alerts that resolve. Those that are open are sent again and again: it forgets them else.
+"""Sends notifications to Alertmanager as alerts that resolve. Open alerts are repeated, because they expire.
 
-An alert sent twice is one alert: its labels say which.
+Alertmanager identifies an alert by its labels, so sending it twice does not duplicate it.
 """
 
 import time
@@ -20,6 +20,8 @@ OPEN_MAX = 10_000
 
 
 class Alertmanager(Plain):
+    """Sender to Alertmanager."""
+
     can_update = True
     bounds_itself = True
     again_s: float | None = RESEND_S
@@ -34,7 +36,7 @@ class Alertmanager(Plain):
             self._open[notice.id] = (notice, notice.at_s)
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends the alert of a notification. Raises Rejected and TryLater."""
         notice = send.notice
         began_s = self._open.get(notice.id, (notice, notice.at_s))[1]
         self._post([self._alert(notice, began_s)])
@@ -47,7 +49,7 @@ class Alertmanager(Plain):
         return Sent(reference=notice.id)
 
     def again(self) -> None:
-        """raises: Rejected, TryLater"""
+        """Repeats all open alerts. Raises Rejected and TryLater."""
         self._resent_s = self._clock()
         if self._open:
             self._post([self._alert(notice, began_s) for notice, began_s in self._open.values()])
@@ -61,7 +63,10 @@ class Alertmanager(Plain):
             raise TryLater(str(error), error.retry_after_s) from error
 
     def _alert(self, notice: Notice, began_s: float) -> Alert:
-        """A failure has no end that anybody would see: it ends by itself, after as long as an alert lives."""
+        """Returns the alert of a notification.
+
+        A job's failure has no later end, so its alert expires by itself.
+        """
         one = shown(notice, self._language)
         annotations = {
             "summary": cut(f"{one.title}: {one.sentence}", WORDS_MAX),
@@ -88,5 +93,5 @@ class Alertmanager(Plain):
 
 
 def alertmanager(channel: ChannelConfig) -> Alertmanager:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return Alertmanager(channel.text("url").rstrip("/"), channel.language)

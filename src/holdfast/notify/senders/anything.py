@@ -1,7 +1,8 @@
-"""Sends to whatever the package Apprise has an address for: SMS gateways, ntfy, Telegram, and a hundred others.
+"""Sends notifications through the package Apprise, which supports SMS gateways, ntfy, Telegram and many
+others.
 
-It says neither why something failed nor whether trying again helps: every failure is tried again. Nothing can be changed
-afterwards. Needs the extra `notify`.
+Apprise reports neither why a delivery failed nor whether a retry helps, so every failure is retried. Messages
+cannot be updated. Needs the extra `notify`.
 
 source: https://appriseit.com/library/
 """
@@ -19,19 +20,21 @@ try:
 except ImportError:  # the extra is missing: said in `anything`
     apprise = None  # type: ignore[assignment]
 
-EXTRA = "needs the extra for it: pip install 'holdfast[notify]'"
+EXTRA = "needs an optional dependency: pip install 'holdfast[notify]'"
 KINDS = {"critical": "failure", "warning": "warning", "info": "info"}
 WORDS_MAX = 300
 
 
 class Anything(Plain):
+    """Sender through Apprise."""
+
     def __init__(self, receiver: Any, language: Tongue) -> None:
-        """`receiver`: an Apprise object."""
+        """Creates the sender. `receiver`: an Apprise object."""
         self._receiver, self._language = receiver, language
         self._log_capture: Any = apprise.LogCapture  # without types
 
     def send(self, send: Send) -> Sent:
-        """raises: TryLater"""
+        """Sends a message. Raises TryLater."""
         notice = send.notice
         one = shown(notice, self._language)
         body = "\n".join([*one.lines, *([one.link] if one.link else [])])
@@ -44,12 +47,12 @@ class Anything(Plain):
             )
             words = " ".join(said.getvalue().split())
         if not is_sent:
-            raise TryLater(f"Apprise could not send it: {words[-WORDS_MAX:] or 'it does not say why'}")
+            raise TryLater(f"Apprise could not send it: {words[-WORDS_MAX:] or 'no reason given'}")
         return Sent()
 
 
 def anything(channel: ChannelConfig) -> Anything:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     addresses = channel.texts("url")
     if apprise is None:
         raise ConfigRefused(f"channel {channel.name} of kind {channel.kind} {EXTRA}")
@@ -58,6 +61,6 @@ def anything(channel: ChannelConfig) -> Anything:
         if not receiver.add(address):
             scheme = address.partition(":")[0]
             raise ConfigRefused(
-                f"url of channel {channel.name}: Apprise does not understand an address that begins with {scheme[:20]}:"
+                f"url of channel {channel.name}: Apprise does not support URLs that begin with {scheme[:20]}:"
             )
     return Anything(receiver, channel.language)

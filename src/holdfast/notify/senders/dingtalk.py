@@ -1,6 +1,7 @@
-"""Sends to a custom robot of a DingTalk group: a card with a button, or markdown where there is no page to open.
+"""Sends notifications to a custom robot of a DingTalk group: a card with a button, or markdown if there is no
+page.
 
-It cannot change what it has sent, and takes 20 messages a minute.
+The robot cannot update messages, and accepts 20 messages a minute.
 
 source: https://open.dingtalk.com/document/orgapp/custom-robot-access,
     https://open.dingtalk.com/document/orgapp/customize-robot-security-settings (signature)
@@ -27,13 +28,15 @@ MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|>~-])")
 
 
 class DingTalk(Plain):
+    """Sender to a DingTalk robot."""
+
     def __init__(
         self, url: str, secret: str, language: Tongue, clock: Callable[[], float] = time.time
     ) -> None:
         self._url, self._secret, self._language, self._clock = url, secret, language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends a message. Raises Rejected and TryLater."""
         now_s = self._clock()
         url = self._url
         if self._secret:
@@ -62,10 +65,10 @@ def message(one: Shown) -> dict[str, Any]:
 
 
 def escaped(text: str) -> str:
-    """Text of a log is no markup, and mentions nobody."""
+    """Escapes log text, so that it has no markup and mentions no one."""
     return MARKUP.sub(r"\\\1", text.replace("<", "‹").replace("@", "@\u200b"))
 
 
 def dingtalk(channel: ChannelConfig) -> DingTalk:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return DingTalk(channel.text("url"), channel.text("secret", ""), channel.language)

@@ -1,4 +1,4 @@
-"""Sends an embed to a Discord webhook, and changes it in place.
+"""Sends notifications to a Discord webhook as an embed, which is updated in place.
 
 source: https://discord.com/developers/docs/resources/webhook#execute-webhook, #edit-webhook-message,
     https://discord.com/developers/docs/resources/message#embed-object-embed-limits
@@ -24,6 +24,8 @@ UNKNOWN_MESSAGE = 10008  # somebody has deleted it
 
 
 class Discord(Plain):
+    """Sender to a Discord webhook."""
+
     can_update = True
 
     def __init__(self, url: str, language: Tongue, clock: Callable[[], float] = time.time) -> None:
@@ -31,7 +33,7 @@ class Discord(Plain):
         self._language, self._clock = language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends or updates a message. Raises Rejected and TryLater."""
         now_s = self._clock()
         body = message(send.notice, self._language)
         if send.reference:
@@ -45,12 +47,12 @@ class Discord(Plain):
         query = "&".join(filter(None, (self._query, "wait=true")))
         answer = good(post_json(f"{self._url}?{query}", body, now_s=now_s))
         if "id" not in answer.body:
-            raise TryLater(f"it did not answer with the message: {answer.text[:100]}")
+            raise TryLater(f"the response is not a message: {answer.text[:100]}")
         return Sent(reference=str(answer.body["id"]))
 
 
 def message(notice: Notice, language: Tongue) -> dict[str, Any]:
-    """Nobody is mentioned, whatever a log has in its text."""
+    """Returns the message as JSON. It mentions no one, whatever the log text contains."""
     one = shown(notice, language)
     embed: dict[str, Any] = {
         "title": cut(one.title, TITLE_MAX),
@@ -69,5 +71,5 @@ def message(notice: Notice, language: Tongue) -> dict[str, Any]:
 
 
 def discord(channel: ChannelConfig) -> Discord:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return Discord(channel.text("url"), channel.language)

@@ -1,9 +1,10 @@
-"""Sends cards to Feishu and Lark (card JSON 2.0), as a custom bot of a group or as an app.
+"""Sends notifications to Feishu and Lark as cards (card JSON 2.0), through a custom bot of a group or an app.
 
-A custom bot (`url`, `secret`) cannot change what it has sent: each milestone is a card of its own. An app (`app_id`,
-`app_secret`, `chat`) changes its card in place for 14 days, and has an idempotency key (`uuid`, for one hour).
+A custom bot (`url`, `secret`) cannot update messages: each milestone is a card of its own. An app (`app_id`,
+`app_secret`, `chat`) updates its card in place for 14 days, and has an idempotency key (`uuid`, for one
+hour).
 
-The texts of logs stand in `plain_text` elements only: nothing in them is taken for markup or a mention.
+Log text is in `plain_text` elements only, so that nothing in it is read as markup or as a mention.
 
 source: https://open.feishu.cn/document/client-docs/bot-v3/add-custom-bot (custom bot, signature),
     https://open.feishu.cn/document/uAjLw4CM/ukzMukzMukzM/feishu-cards/card-json-v2-structure (card),
@@ -39,13 +40,15 @@ COLOURS = {"critical": "red", "warning": "orange", "info": "blue"}
 
 
 class CustomBot(Plain):
+    """Sender to a custom bot of a Feishu group."""
+
     def __init__(
         self, url: str, secret: str, language: Tongue, clock: Callable[[], float] = time.time
     ) -> None:
         self._url, self._secret, self._language, self._clock = url, secret, language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends a card. Raises Rejected and TryLater."""
         now_s = self._clock()
         body: dict[str, Any] = {"msg_type": "interactive", "card": card(send.notice, self._language)}
         if self._secret:
@@ -56,6 +59,8 @@ class CustomBot(Plain):
 
 
 class App(Plain):
+    """Sender through a Feishu app."""
+
     can_update = True
 
     def __init__(
@@ -66,13 +71,16 @@ class App(Plain):
         language: Tongue,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`credentials`: id and secret of the app. `chat`: the type of the receiver's id, and the id."""
+        """Creates the sender. `credentials`: id and secret of the app.
+
+        `chat`: the type of the receiver's id, and the id.
+        """
         self._base, self._credentials, self._chat = base, credentials, chat
         self._language, self._clock = language, clock
         self._token, self._token_until_s = "", 0.0
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends or updates a card. Raises Rejected and TryLater."""
         content = json.dumps(card(send.notice, self._language), ensure_ascii=False)
         if send.reference:
             answer = self._asked("PATCH", f"/im/v1/messages/{quote(send.reference)}", {"content": content})
@@ -94,7 +102,10 @@ class App(Plain):
         return Sent(reference=str(data.get("message_id", "")) if isinstance(data, dict) else "")
 
     def _asked(self, method: str, path: str, body: dict[str, str]) -> Answer:
-        """A token that was withdrawn is asked for anew by the next try. raises: Rejected, TryLater"""
+        """Calls the Feishu API. A revoked token is dropped, so that the next try requests a new one.
+
+        Raises Rejected and TryLater.
+        """
         headers = {"Authorization": f"Bearer {self._valid_token()}"}
         url = f"{self._base}/open-apis{path}"
         answer = post_json(url, body, headers=headers, method=method, now_s=self._clock())
@@ -103,7 +114,7 @@ class App(Plain):
         return answer
 
     def _valid_token(self) -> str:
-        """raises: Rejected, TryLater"""
+        """Returns a valid access token, requesting a new one if needed. Raises Rejected and TryLater."""
         now_s = self._clock()
         if self._token and now_s < self._token_until_s:
             return self._token
@@ -112,19 +123,26 @@ class App(Plain):
         answer = _judged(post_json(url, {"app_id": app_id, "app_secret": app_secret}, now_s=now_s))
         token, lives_s = answer.body.get("tenant_access_token"), answer.body.get("expire")
         if not isinstance(token, str) or not isinstance(lives_s, int | float):
-            raise TryLater(f"it did not answer with a token: {answer.text[:100]}")
+            raise TryLater(f"the response contains no token: {answer.text[:100]}")
         self._token, self._token_until_s = token, now_s + max(0.0, lives_s - EARLY_S)
         return token
 
 
 def signature(secret: str, timestamp: str) -> str:
-    """Of an empty text, with timestamp, line feed and secret as the key; the sample code of the source does so."""
+    """Returns the signature of a request: HMAC of an empty text with timestamp, line feed and secret as the
+    key.
+
+    This is what the sample code of the source does.
+    """
     key = f"{timestamp}\n{secret}".encode()
     return base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
 
 
 def card(notice: Notice, language: Tongue) -> dict[str, Any]:
-    """The card; in both languages the client shows the one that it is set to."""
+    """Returns the card of a notification as JSON.
+
+    It has both languages, of which the client shows the user's own.
+    """
     elements = [_line(notice.sentence.text, language)]
     colon = Words(en=": ", zh=":")
     elements += [
@@ -168,18 +186,18 @@ def _first(language: Tongue) -> Tongue:
 
 
 def _judged(answer: Answer) -> Answer:
-    """raises: Rejected, TryLater"""
+    """Returns the response if it means success. Raises Rejected and TryLater."""
     body = answer.body
     return judged(answer, body.get("code", body.get("StatusCode")), body.get("msg", ""), FEISHU)
 
 
 def feishu(channel: ChannelConfig) -> Sender:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     if "app_id" not in channel.options:
         return CustomBot(channel.text("url"), channel.text("secret", ""), channel.language)
     chat_type = channel.text("chat_type", "chat_id")
     if chat_type not in CHAT_TYPES:
-        raise ConfigRefused(f"chat_type of channel {channel.name} is one of {', '.join(CHAT_TYPES)}")
+        raise ConfigRefused(f"chat_type of channel {channel.name} must be one of {', '.join(CHAT_TYPES)}")
     return App(
         channel.text("base_url", BASES[channel.kind]).rstrip("/"),
         (channel.text("app_id"), channel.text("app_secret")),

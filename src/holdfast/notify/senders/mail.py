@@ -1,6 +1,7 @@
-"""Sends e-mail over SMTP, as text and HTML; all messages about one incident are one thread.
+"""Sends notifications by e-mail over SMTP, as text and HTML; all messages about one incident form one thread.
 
-The id of a message comes from its notice and version: sent twice it is the same message, which many servers drop.
+The id of a message is derived from the notification and its version, so many servers drop a message sent
+twice.
 
 source: RFC 5322, 3.6.4 (Message-ID, In-Reply-To, References); RFC 3834, 5 (Auto-Submitted)
 """
@@ -28,7 +29,10 @@ DOMAIN = "holdfast.invalid"  # never resolves. source: RFC 2606
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """`tls`: starttls, tls (from the first byte) or none. `user` empty: no login."""
+    """Settings of the SMTP server. `tls`: "starttls", "tls" (from the first byte) or "none".
+
+    `user`: empty means no login.
+    """
 
     host: str
     port: int
@@ -38,7 +42,7 @@ class Server(Struct, frozen=True, kw_only=True):
 
 
 class Mail(Plain):
-    """The connection is made anew for each message: minutes or days lie between them."""
+    """Sender by e-mail. Connects anew for each message, because minutes or days lie between them."""
 
     def __init__(
         self,
@@ -52,13 +56,13 @@ class Mail(Plain):
         self._language, self._context = language, context
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends a message. Raises Rejected and TryLater."""
         message = self._message(send)
         try:
             with self._connected() as connection:
                 connection.send_message(message)  # where only some receivers are refused, the others have it
         except smtplib.SMTPNotSupportedError as error:
-            raise Rejected(f"the server does not offer what is asked of it: {error}") from error
+            raise Rejected(f"the server does not support a requested feature: {error}") from error
         except smtplib.SMTPAuthenticationError as error:
             raise Rejected(f"user or password is wrong: {_words(error.smtp_error)}") from error
         except smtplib.SMTPRecipientsRefused as error:
@@ -72,7 +76,7 @@ class Mail(Plain):
         return Sent(reference=send.reference or str(message["Message-ID"]))
 
     def _connected(self) -> smtplib.SMTP:
-        """raises: OSError, SMTPException"""
+        """Connects to the SMTP server. Raises OSError and SMTPException."""
         server = self._server
         if server.tls == "tls":
             connection: smtplib.SMTP = smtplib.SMTP_SSL(
@@ -126,8 +130,8 @@ def _html(one: Shown) -> str:
 
 
 def _refusal(code: int, words: str) -> Rejected | TryLater:
-    """source: RFC 5321, 4.2.1: 4yz is for now, 5yz for good"""
-    why = f"it answered {code}: {words[:200]}"
+    """Returns the error for an SMTP reply: codes below 500 are temporary. source: RFC 5321, 4.2.1"""
+    why = f"it replied {code}: {words[:200]}"
     return TryLater(why) if code < 500 else Rejected(why)
 
 
@@ -136,13 +140,13 @@ def _words(raw: bytes | str) -> str:
 
 
 def mail(channel: ChannelConfig) -> Mail:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     tls = channel.text("tls", "starttls")
     if tls not in PORTS:
-        raise ConfigRefused(f"tls of channel {channel.name} is one of {', '.join(PORTS)}, not {tls!r}")
+        raise ConfigRefused(f"tls of channel {channel.name} must be one of {', '.join(PORTS)}, not {tls!r}")
     port = channel.options.get("port", PORTS[tls])
     if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 1 << 16:
-        raise ConfigRefused(f"port of channel {channel.name} is a number from 1 to 65535, not {port!r}")
+        raise ConfigRefused(f"port of channel {channel.name} must be a number from 1 to 65535, not {port!r}")
     server = Server(
         host=channel.text("host"),
         port=port,
@@ -152,5 +156,5 @@ def mail(channel: ChannelConfig) -> Mail:
     )
     receivers = channel.texts("to")
     if any("\n" in one or "\r" in one for one in (channel.text("from"), *receivers)):
-        raise ConfigRefused(f"an address of channel {channel.name} has a line break in it")
+        raise ConfigRefused(f"an address of channel {channel.name} contains a line break")
     return Mail(server, channel.text("from"), receivers, channel.language)

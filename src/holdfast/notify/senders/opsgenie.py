@@ -1,7 +1,8 @@
-"""Sends alerts to Opsgenie, or to the alerts of Jira Service Management, which has the same form: recovery closes them.
+"""Sends notifications to Opsgenie or Jira Service Management as alerts, which a recovery closes.
 
-All requests about a notice have the same `alias`: sent twice they are one alert. For accounts of the EU, and for Jira
-Service Management, `url` is another one: https://api.eu.opsgenie.com, https://api.atlassian.com/jsm/ops/integration.
+All requests about one notification have the same `alias`, so sending it twice does not duplicate the alert.
+For EU accounts and Jira Service Management set `url`: https://api.eu.opsgenie.com,
+https://api.atlassian.com/jsm/ops/integration.
 
 source: https://docs.opsgenie.com/docs/alert-api
 """
@@ -24,13 +25,15 @@ PRIORITIES = {"critical": "P1", "warning": "P3", "info": "P5"}
 
 
 class Opsgenie(Plain):
+    """Sender to Opsgenie."""
+
     can_update = True
 
     def __init__(self, url: str, key: str, language: Tongue, clock: Callable[[], float] = time.time) -> None:
         self._url, self._key, self._language, self._clock = url, key, language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Creates, updates or closes an alert. Raises Rejected and TryLater."""
         notice, now_s = send.notice, self._clock()
         mark = alias(notice.id)
         one = shown(notice, self._language)
@@ -59,5 +62,5 @@ def alias(notice: str) -> str:
 
 
 def opsgenie(channel: ChannelConfig) -> Opsgenie:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return Opsgenie(channel.text("url", URL).rstrip("/"), channel.text("key"), channel.language)

@@ -1,6 +1,7 @@
-"""Sends events to PagerDuty (Events API v2): an incident triggers one alert, which its recovery resolves.
+"""Sends notifications to PagerDuty (Events API v2): an incident triggers an alert, which its recovery
+resolves.
 
-All events of a notice have the same `dedup_key`: sent twice they are one alert.
+All events of one notification have the same `dedup_key`, so sending it twice does not duplicate the alert.
 
 source: https://developer.pagerduty.com/docs/send-alert-event
 """
@@ -23,13 +24,15 @@ KEY_MAX, SUMMARY_MAX = 255, 1_024
 
 
 class PagerDuty(Plain):
+    """Sender to PagerDuty."""
+
     can_update = True
 
     def __init__(self, url: str, key: str, language: Tongue, clock: Callable[[], float] = time.time) -> None:
         self._url, self._key, self._language, self._clock = url, key, language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Triggers or resolves an alert. Raises Rejected and TryLater."""
         mark = dedup_key(send.notice.id)
         if is_resolved(send.notice):
             event: dict[str, Any] = {"routing_key": self._key, "event_action": "resolve", "dedup_key": mark}
@@ -66,5 +69,5 @@ def dedup_key(notice: str) -> str:
 
 
 def pagerduty(channel: ChannelConfig) -> PagerDuty:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return PagerDuty(channel.text("url", URL), channel.text("key"), channel.language)

@@ -1,7 +1,7 @@
-"""Sends to Slack: by an incoming webhook, or as an app with a bot token.
+"""Sends notifications to Slack, through an incoming webhook or as an app with a bot token.
 
-A webhook (`url`) cannot change what it has sent. An app (`token`, `channel`) changes its message in place, and tells each
-milestone in the message's thread too, since nobody is told of a change.
+A webhook (`url`) cannot update messages. An app (`token`, `channel`) updates its message in place, and also
+posts each milestone in the message's thread, because Slack notifies no one of an update.
 
 source: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks,
     https://docs.slack.dev/reference/methods/chat.postMessage, …/chat.update,
@@ -24,11 +24,13 @@ HEADER_MAX, SECTION_MAX, BUTTON_MAX, URL_MAX = 150, 2_900, 75, 3_000
 
 
 class Webhook(Plain):
+    """Sender to a Slack webhook."""
+
     def __init__(self, url: str, language: Tongue, clock: Callable[[], float] = time.time) -> None:
         self._url, self._language, self._clock = url, language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends a message. Raises Rejected and TryLater."""
         body = message(shown(send.notice, self._language))
         answer = good(post_json(self._url, body, now_s=self._clock()))
         if answer.body.get("ok") is False:
@@ -37,6 +39,8 @@ class Webhook(Plain):
 
 
 class App(Plain):
+    """Sender through a Slack app."""
+
     can_update = True
 
     def __init__(
@@ -46,7 +50,7 @@ class App(Plain):
         self._language, self._clock = language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends or updates a message. Raises Rejected and TryLater."""
         one = shown(send.notice, self._language)
         channel, _, stamp = send.reference.partition(":")
         if stamp:
@@ -61,18 +65,18 @@ class App(Plain):
         return Sent(reference=f"{body.get('channel', self._channel)}:{body.get('ts', '')}")
 
     def _asked(self, method: str, body: dict[str, Any]) -> Answer:
-        """raises: Rejected, TryLater"""
+        """Calls a method of the Slack API. Raises Rejected and TryLater."""
         headers = {"Authorization": f"Bearer {self._token}"}
         return post_json(f"{self._base}/api/{method}", body, headers=headers, now_s=self._clock())
 
 
 def _judged(answer: Answer) -> Answer:
-    """raises: Rejected, TryLater"""
+    """Returns the response if it means success. Raises Rejected and TryLater."""
     return judged(answer, 0 if answer.body.get("ok") is True else answer.body.get("error"), "", SLACK)
 
 
 def message(one: Shown) -> dict[str, Any]:
-    """`text` is what a phone shows before the message is opened."""
+    """Returns the message as JSON. Its `text` is what a phone shows before the message is opened."""
     facts = "\n".join(f"*{escaped(name)}*{one.colon}{escaped(text)}" for name, text in one.facts)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": cut(one.title, HEADER_MAX)}},
@@ -90,12 +94,15 @@ def _section(text: str) -> dict[str, Any]:
 
 
 def escaped(text: str) -> str:
-    """Text of a log is no link and mentions nobody. source: https://docs.slack.dev/messaging/formatting-message-text"""
+    """Escapes log text, so that it has no links and mentions no one.
+
+    source: https://docs.slack.dev/messaging/formatting-message-text
+    """
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def slack(channel: ChannelConfig) -> Sender:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     if "token" not in channel.options:
         return Webhook(channel.text("url"), channel.language)
     base = channel.text("base_url", BASE).rstrip("/")

@@ -1,6 +1,6 @@
-"""Sends an adaptive card to a Teams workflow ("Post to a channel when a webhook request is received").
+"""Sends notifications to a Microsoft Teams workflow ("Post to a channel when a webhook request is received").
 
-It cannot change what it has sent. A card has at most 28 KB.
+It sends adaptive cards, which have at most 28 KB and cannot be updated.
 
 source: https://learn.microsoft.com/en-us/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using,
     https://adaptivecards.io/explorer/AdaptiveCard.html
@@ -26,15 +26,17 @@ MARKUP = re.compile(r"([\\*_\[\]()#])")
 
 
 class Teams(Plain):
+    """Sender to Microsoft Teams."""
+
     def __init__(self, url: str, language: Tongue, clock: Callable[[], float] = time.time) -> None:
         self._url, self._language, self._clock = url, language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends a card. Raises Rejected and TryLater."""
         answer = good(post_json(self._url, message(send.notice, self._language), now_s=self._clock()))
         failed = NOT_DELIVERED.search(answer.text)
         if failed is not None:
-            why = f"it answered: {answer.text[:200]}"
+            why = f"it returned: {answer.text[:200]}"
             raise TryLater(why) if failed[1] in ("429", "500", "502", "503", "504") else Rejected(why)
         return Sent()
 
@@ -69,10 +71,10 @@ def _text(text: str, **more: str) -> dict[str, Any]:
 
 
 def escaped(text: str) -> str:
-    """Text of a log is no markup."""
+    """Escapes markup in log text."""
     return MARKUP.sub(r"\\\1", cut(text, TEXT_MAX))
 
 
 def teams(channel: ChannelConfig) -> Teams:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return Teams(channel.text("url"), channel.language)

@@ -1,11 +1,12 @@
-"""Sends notices as documented JSON to any address, signed with HMAC-SHA256.
+"""Sends notifications as documented JSON to any URL, signed with HMAC-SHA256.
 
     X-Holdfast-Event: verdict
     X-Holdfast-Delivery: llama/incident-3/2/ops          the same for every try: an idempotency key
     X-Holdfast-Timestamp: 1767280798
     X-Holdfast-Signature: sha256=HEX                     of "TIMESTAMP.BODY", with the channel's secret
 
-The body is {"version": 1, "notice": …, "joined": […]}; the fields are those of model.documents.notices.Notice.
+The body is {"version": 1, "notice": …, "joined": […]}; the fields are those of
+model.documents.notices.Notice.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ VERSION = 1
 
 
 class Webhook(Plain):
-    """Each version is sent, also those that are no milestones: the receiver can do with them what it wants."""
+    """Sender to a URL. Sends every version of a notification, also those that are no milestones."""
 
     can_update = True
 
@@ -32,7 +33,7 @@ class Webhook(Plain):
         self._url, self._secret, self._clock = url, secret.encode(), clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends a notification. Raises Rejected and TryLater."""
         body = msgspec.json.encode({"version": VERSION, "notice": send.notice, "joined": send.joined})
         now_s = self._clock()
         headers = {
@@ -52,5 +53,5 @@ def signature(secret: bytes, timestamp: str, body: bytes) -> str:
 
 
 def webhook(channel: ChannelConfig) -> Webhook:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return Webhook(channel.text("url"), channel.text("secret", ""))

@@ -1,4 +1,6 @@
-"""Sends markdown to a robot of a WeCom group. It cannot change what it has sent, and takes 20 messages a minute.
+"""Sends notifications to a robot of a WeCom group as markdown.
+
+The robot cannot update messages, and accepts 20 messages a minute.
 
 source: https://developer.work.weixin.qq.com/document/path/91770
 """
@@ -22,11 +24,13 @@ COLOURS = {"critical": "warning", "warning": "warning", "info": "comment"}
 
 
 class WeCom(Plain):
+    """Sender to a WeCom robot."""
+
     def __init__(self, url: str, language: Tongue, clock: Callable[[], float] = time.time) -> None:
         self._url, self._language, self._clock = url, language, clock
 
     def send(self, send: Send) -> Sent:
-        """raises: Rejected, TryLater"""
+        """Sends a message. Raises Rejected and TryLater."""
         body = {"msgtype": "markdown", "markdown": {"content": content(send.notice, self._language)}}
         answer = post_json(self._url, body, now_s=self._clock())
         judged(answer, answer.body.get("errcode"), answer.body.get("errmsg", ""), WECOM)
@@ -43,10 +47,10 @@ def content(notice: Notice, language: Tongue) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text of a log is no markup, and mentions nobody: there is no way to escape, so signs are replaced or left out."""
+    """Removes or replaces markup in log text, because WeCom has no way to escape it."""
     return MARKUP.sub("", text.replace("<", "‹").replace(">", "›")).replace("\n", "\n> ")
 
 
 def wecom(channel: ChannelConfig) -> WeCom:
-    """raises: ConfigRefused"""
+    """Creates the sender of a channel. Raises ConfigRefused."""
     return WeCom(channel.text("url"), channel.language)

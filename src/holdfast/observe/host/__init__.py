@@ -1,1 +1,1 @@
-"""Reads a machine: kernel log, devices, counters, disk space."""
+"""Reads the state of a node: kernel log, devices, counters, cgroups, disk space."""

@@ -1,4 +1,6 @@
-"""Runs queries that may never return (a driver, a device, a service) in their own thread; keeps the last answer."""
+"""Runs queries that may never return (to a driver, device or service) in a thread, and keeps the last
+result.
+"""
 
 import threading
 import time
@@ -18,10 +20,10 @@ class Answer(NamedTuple, Generic[Value]):
 
 
 class Aside(Generic[Value]):
-    """Runs `read` in a thread, once for each `ask`, and never twice at the same time.
+    """A thread that runs the query `read` once for each `ask`, never twice at the same time.
 
-    The thread starts with the first `ask`. A `read` that hangs costs this thread only; OSError, RuntimeError and
-    ValueError are kept as `why_not`.
+    The thread starts at the first `ask`. A query that hangs blocks this thread only. OSError, RuntimeError
+    and ValueError of the query are stored as `why_not`.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class Aside(Generic[Value]):
         self._asked_s = 0.0
 
     def ask(self) -> bool:
-        """Starts a query and returns at once. False if the previous query has not returned yet."""
+        """Starts a query and returns at once. Returns False if the previous query has not returned yet."""
         if not self._idle.is_set() or self._over:
             return False
         if self._thread is None:
@@ -52,20 +54,23 @@ class Aside(Generic[Value]):
         return True
 
     def last(self) -> Answer[Value] | None:
-        """The newest answer; None if there is none yet."""
+        """Returns the newest result with its age; None if no query has returned yet."""
         last = self._last
         return Answer(last[0], max(0.0, self._clock() - last[1])) if last is not None else None
 
     def stuck_s(self) -> float:
-        """Seconds without an answer to the current query; 0 if none runs."""
+        """Returns how many seconds the current query has been running; 0 if none runs."""
         return 0.0 if self._idle.is_set() else self._clock() - self._asked_s
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the answer to the current query."""
+        """Waits until the current query returns, at most `timeout_s` seconds.
+
+        Returns False at the timeout.
+        """
         return self._idle.wait(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
-        """Ends the thread, or abandons it if it hangs."""
+        """Ends the thread, or abandons it if it does not end within `timeout_s` seconds."""
         self._over = True
         self._asked.set()
         if self._thread is not None:

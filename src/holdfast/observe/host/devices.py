@@ -1,9 +1,10 @@
-"""Reads GPU metrics by NVML: power, utilisation, SM activity, memory, temperature.
+"""Reads GPU metrics through NVML: power, utilisation, SM activity, memory, temperature.
 
-For a waiting NCCL collective the driver reports full utilisation, because its kernel spins: near-idle power and low
-SM activity distinguish it from work. NVML runs in its own thread, because a faulty driver may not return; and only
-once a rank has a GPU open, because loading it wakes sleeping devices. Needs nvidia-ml-py (the `gpu` extra); without
-it, or without a driver, there are no devices and `why_not` says so.
+During a waiting NCCL collective the driver reports full utilisation, because the NCCL kernel spins. Power
+near idle and low SM activity distinguish this from work. NVML runs in its own thread, because a faulty driver
+may not return, and is loaded only once a rank has a GPU open, because loading it wakes sleeping devices. It
+needs nvidia-ml-py (the `gpu` extra); without it, or without a driver, there are no devices and `why_not` says
+so.
 
 source: NVML API reference; GPM (SM activity) from Hopper on
 """
@@ -24,7 +25,10 @@ ADDRESS_DIGITS = 12  # 0000:5d:00.0; NVML writes the domain with 8 digits
 
 
 class Devices:
-    """The GPUs of this node. `open_nvml`: returns the initialised module; tests pass another one."""
+    """Reader of the metrics of this node's GPUs.
+
+    `open_nvml`: returns the initialised NVML module; tests pass another one.
+    """
 
     def __init__(
         self,
@@ -35,8 +39,11 @@ class Devices:
         self._aside: Aside[tuple[DeviceSample, ...]] = Aside(reader.read, "holdfast-nvml", clock)
 
     def ask(self) -> bool:
-        """Starts a reading and returns at once; call it only while a GPU is in use. False if the driver has not
-        answered yet.
+        """Starts a reading and returns at once.
+
+        Returns False if the driver has not responded to the previous one.
+
+        Call it only while a GPU is in use.
         """
         return self._aside.ask()
 
@@ -48,11 +55,11 @@ class Devices:
         return self._aside.why_not
 
     def stuck_s(self) -> float:
-        """Seconds without an answer of the driver."""
+        """Returns how many seconds the driver has not responded to the current reading; 0 if none runs."""
         return self._aside.stuck_s()
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the current reading."""
+        """Waits until the current reading ends, at most `timeout_s` seconds. Returns False at the timeout."""
         return self._aside.wait(timeout_s)
 
     def close(self) -> None:
@@ -60,26 +67,29 @@ class Devices:
 
 
 class NoDevices(OSError):
-    """NVML cannot be used; the message says why."""
+    """Error: NVML cannot be used. The message says why."""
 
 
 def load_nvml() -> ModuleType:
-    """Loads NVML. raises: NoDevices"""
+    """Imports nvidia-ml-py, initialises NVML and returns the module. Raises NoDevices."""
     try:
         nvml = importlib.import_module(MODULE)
     except ImportError as error:
         raise NoDevices(
-            "no GPU is read: nvidia-ml-py is not installed (pip install holdfast[gpu])"
+            "GPUs cannot be read: nvidia-ml-py is not installed (pip install 'holdfast[gpu]')"
         ) from error
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        raise NoDevices(f"no GPU is read: NVML says {error}") from error
+        raise NoDevices(f"GPUs cannot be read: NVML reports {error}") from error
     return nvml
 
 
 class NvmlReader:
-    """Reads all devices once. For one thread; keeps state between two readings."""
+    """Reader of metrics of all GPUs, for use by one thread.
+
+    It keeps the state from which SM activity is computed.
+    """
 
     def __init__(self, open_nvml: Callable[[], ModuleType]) -> None:
         self._open_nvml = open_nvml
@@ -90,13 +100,13 @@ class NvmlReader:
         self._activity: dict[int, Any] = {}  # the GPM sample before; None: the device has none
 
     def read(self) -> tuple[DeviceSample, ...]:
-        """One reading of all devices. raises: NoDevices"""
+        """Returns the current metrics of all GPUs. Raises NoDevices."""
         self._open()
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
             self._nvml = None
-            raise NoDevices(f"no GPU is read: NVML says {error}") from error
+            raise NoDevices(f"GPUs cannot be read: NVML reports {error}") from error
         return tuple(self._device(index) for index in range(min(count, DEVICES_MAX)))
 
     def _open(self) -> None:
@@ -137,28 +147,33 @@ class NvmlReader:
         )
 
     def _memory(self, handle: Any) -> Any:
-        """None where it has none of its own (Grace). raises: NVMLError, for a device that is lost"""
+        """Returns the memory use of a GPU; None for one without own memory (Grace).
+
+        Raises NVMLError if the GPU is lost.
+        """
         try:
             return self._nvml.nvmlDeviceGetMemoryInfo(handle)
         except self._nvml.NVMLError_NotSupported:
             return None
 
     def _told(self, ask: Callable[..., Any], *given: Any) -> Any:
-        """What the driver says; None where it cannot."""
+        """Calls an NVML function and returns its result; None if it fails."""
         try:
             return ask(*given)
         except self._nvml.NVMLError:
             return None
 
     def _name(self, index: int, handle: Any) -> tuple[str, str]:
-        """raises: NVMLError"""
+        """Returns the PCI address and the UUID of a GPU. Raises NVMLError."""
         if index not in self._names:
             address = _text(self._nvml.nvmlDeviceGetPciInfo(handle).busId).lower()[-ADDRESS_DIGITS:]
             self._names[index] = (address, _text(self._nvml.nvmlDeviceGetUUID(handle)))
         return self._names[index]
 
     def _sm_active(self, index: int, handle: Any) -> float | None:
-        """The share of SMs that were busy since the read before, by GPM; None before Hopper and in the first read."""
+        """Returns the share of SMs that were active since the previous reading (GPM); None before Hopper
+        and at first.
+        """
         nvml = self._nvml
         if index in self._activity and self._activity[index] is None:
             return None

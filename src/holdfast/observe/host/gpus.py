@@ -1,4 +1,7 @@
-"""Finds which GPUs a process has open: the driver numbers them, faults name PCI addresses. Only reads."""
+"""Finds which GPUs a process has open, as PCI addresses, which kernel log lines of GPU faults contain.
+
+Only reads.
+"""
 
 import os
 import re
@@ -11,7 +14,9 @@ MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 
 
 def gpus_of(pids: Iterable[int], proc: Path = PROC) -> frozenset[str]:
-    """PCI addresses as the driver writes them ("0000:5d:00.0"), without unknown ones.
+    """Returns PCI addresses of the GPUs that the processes have open, such as "0000:5d:00.0".
+
+    Unknown ones are left out.
 
     source: NVIDIA driver README, "The /proc interface": driver/nvidia/gpus/ADDRESS/information
     """

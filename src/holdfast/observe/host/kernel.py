@@ -1,6 +1,6 @@
-"""Finds out-of-memory kills: cgroup counters and the kernel log.
+"""Finds out-of-memory kills, in cgroup counters and in the kernel log.
 
-Only reads, and never waits. A missing or unreadable file is a result, not an error.
+It only reads, and never waits. A missing or unreadable file is a result, not an error.
 """
 
 import os
@@ -20,7 +20,10 @@ PRINTED_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 class KernelLog(Struct, frozen=True, kw_only=True):
-    """Lines of the kernel log, oldest first. `why_not`: why there are none, in words; empty if it was read."""
+    """Lines of the kernel log, oldest first.
+
+    `why_not`: why the log could not be read; empty if it was read.
+    """
 
     lines: tuple[bytes, ...] = ()
     why_not: str = ""
@@ -28,10 +31,10 @@ class KernelLog(Struct, frozen=True, kw_only=True):
 
 
 class OomWatch:
-    """Counts OOM kills in the cgroup of a process, from now on.
+    """Counter of OOM kills in the cgroup of a process, since its creation.
 
-    The cgroup is found once, while the process lives: after its end, nothing tells where it was.
-    A cgroup counts the kills among all its processes, so a kill is somebody's there, not surely this process's.
+    The cgroup is found while the process lives, because it cannot be found after its end. A cgroup counts the
+    kills of all its processes, so a kill may concern another process than this one.
     """
 
     def __init__(self, pid: int, *, proc: Path = PROC, cgroup_root: Path = CGROUP_ROOT) -> None:
@@ -39,7 +42,7 @@ class OomWatch:
         self._seen = self._count()
 
     def new_kills(self) -> int | None:
-        """Kills since the last call; None if the counter cannot be read."""
+        """Returns the number of OOM kills since the last call; None if the counter cannot be read."""
         count = self._count()
         if count is None:
             return None
@@ -58,7 +61,9 @@ class OomWatch:
 
 
 def _counter_file(pid: int, proc: Path, cgroup_root: Path) -> Path | None:
-    """memory.events of cgroup v2, else memory.oom_control of v1; None where there is neither (the root has none)."""
+    """Returns the cgroup file that counts OOM kills: memory.events (v2) or memory.oom_control (v1); None
+    for the root cgroup.
+    """
     try:
         lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -68,7 +73,12 @@ def _counter_file(pid: int, proc: Path, cgroup_root: Path) -> Path | None:
 
 
 def _candidates(line: str, cgroup_root: Path) -> list[Path]:
-    """`0::/job/a` (v2) or `4:memory:/job/a` (v1). In a container the path shown may be that of the host: try the root."""
+    """Returns paths at which the cgroup in a line of /proc/PID/cgroup may have its counter of OOM kills.
+
+        0::/job/a     (v2)     or     4:memory:/job/a     (v1)
+
+    In a container the path may be the host's, so the root of the hierarchy is included.
+    """
     number, _, rest = line.partition(":")
     controllers, _, path = rest.partition(":")
     below = path.strip("/")
@@ -89,7 +99,7 @@ def _is_file(path: Path) -> bool:
 
 
 def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: int = LINES_MAX) -> KernelLog:
-    """The current kernel log, from record `since_sequence` on; at most the last `lines_max` lines.
+    """Returns the kernel log from record `since_sequence` on, at most the last `lines_max` lines.
 
     source: Linux, Documentation/ABI/testing/dev-kmsg
     """
@@ -119,9 +129,11 @@ def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: in
 
 
 def read_records(file: int, records_max: int = LINES_MAX * 10) -> tuple[list[bytes], str]:
-    """All current records, and why reading ended early, if it did. One read of /dev/kmsg returns one record.
+    """Returns all current records of /dev/kmsg, and why reading ended early, or "".
 
-    records_max: a log written faster than it is read has no end.
+    One read returns one record.
+
+    `records_max`: limit, because a log that is written faster than it is read has no end.
     """
     records: list[bytes] = []
     for _ in range(records_max):

@@ -1,4 +1,4 @@
-"""Follows the kernel log: /dev/kmsg, else syslog's file, else journalctl.
+"""Follows the kernel log from now on: /dev/kmsg, else the file that syslog writes, else journalctl.
 
 Never blocks and never raises. If no kernel log is readable, it reports that once, and a diagnosis lists it as
 missing.
@@ -20,7 +20,10 @@ READ_BYTES = 64 << 10
 
 
 class KernelFollower:
-    """Starts after existing lines. `source`: what is read, "" if nothing can be; `why_not`: why."""
+    """Follower of the kernel log that returns only new lines.
+
+    `source`: "kmsg", a file or "journalctl"; empty if no log can be read, for the reason `why_not`.
+    """
 
     def __init__(
         self,
@@ -34,12 +37,12 @@ class KernelFollower:
         self._reader: subprocess.Popen[bytes] | None = None
         self._cutter = LineCutter()
         if not (self._open(kmsg) or any(self._open(path) for path in syslogs) or self._start(journal)):
-            self.why_not = f"the kernel's log cannot be read here: {self.why_not}"
+            self.why_not = f"the kernel log cannot be read: {self.why_not}"
         else:
             self.why_not = ""
 
     def poll(self) -> list[bytes]:
-        """The lines since the last poll, without kmsg's own head."""
+        """Returns the lines written since the last poll, without the prefix of /dev/kmsg records."""
         if self._fd < 0:
             return []
         if self.source == "kmsg":
@@ -55,7 +58,7 @@ class KernelFollower:
                 break
             if not block:
                 if self._reader is not None and self._reader.poll() is not None:
-                    self._lose("its reader ended")
+                    self._lose("the journalctl process ended")
                 break
             lines += self._cutter.feed(block)
         return lines
@@ -89,7 +92,10 @@ class KernelFollower:
         return True
 
     def _try(self, fd: int) -> None:
-        """Where only root may read, opening succeeds in some containers, and reading does not. raises: OSError"""
+        """Reads once, to find out whether this log may be read. Raises OSError.
+
+        In some containers /dev/kmsg can be opened, but not read.
+        """
         try:
             os.read(fd, RECORD_MAX_BYTES)
         except (BlockingIOError, BrokenPipeError):
@@ -118,7 +124,7 @@ class KernelFollower:
         return [unescaped(match["text"]) for record in records for match in RECORD.finditer(record)]
 
     def _lose(self, why: str) -> None:
-        self.why_not = f"the kernel's log ({self.source}) can no longer be read: {why}"
+        self.why_not = f"the kernel log ({self.source}) can no longer be read: {why}"
         self.close()
 
     def _note(self, path: Path, error: OSError) -> None:

@@ -1,9 +1,10 @@
-"""Reads counters of the node once a second: network interfaces, TCP, RDMA ports, disks, memory.
+"""Reads performance counters of the node once a second: network interfaces, TCP, RDMA ports, disks, memory.
 
-Only reads, never raises, and leaves out what is not there. Counters of RDMA ports are asked aside: each
-may be a question to the device's firmware, which a sick device answers late or never.
+It only reads, never raises, and leaves out what does not exist. RDMA ports are read in a thread, because each
+read may query the device's firmware, which a faulty device answers late or never.
 
-source: proc(5); Linux, Documentation/admin-guide/iostats.rst and Documentation/ABI/stable/sysfs-class-infiniband
+source: proc(5); Linux, Documentation/admin-guide/iostats.rst and
+Documentation/ABI/stable/sysfs-class-infiniband
 """
 
 import os
@@ -74,7 +75,10 @@ HARDWARE_ERRORS = (
 
 
 class NodeCounters:
-    """`root`: of proc and sys. `clock`: seconds, for the age of port counters."""
+    """Reader of the node's performance counters.
+
+    `root`: the folder that holds proc and sys. `clock`: returns seconds, for the age of RDMA counters.
+    """
 
     def __init__(self, root: Path = ROOT, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._sys = root / "proc", root / "sys"
@@ -86,7 +90,7 @@ class NodeCounters:
         self._ports: Aside[tuple[PortSample, ...]] = Aside(reader.read, "holdfast-ports", clock)
 
     def sample(self) -> NodeSample:
-        """The node's current counters, with the last ones of the ports."""
+        """Returns the current counters of the node; those of RDMA ports are the last ones read."""
         if self._samples % NAMES_EVERY == 0:
             self._disks = _whole_disks(self._sys / "block")
             self._has_ports = _has_entries(self._sys / "class/infiniband")
@@ -110,7 +114,10 @@ class NodeCounters:
         self._ports.close()
 
     def wait_for_ports(self, timeout_s: float) -> bool:
-        """Waits until the ports have answered the last sample's query."""
+        """Waits until the RDMA counters requested by the last `sample` are read.
+
+        Returns False at the timeout.
+        """
         return self._ports.wait(timeout_s)
 
     def _with_ports(self, sample: NodeSample) -> NodeSample:
@@ -131,7 +138,7 @@ class NodeCounters:
 
 
 class PortReader:
-    """Reads the RDMA ports below `folder` (/sys/class/infiniband). For one thread only."""
+    """Reader of the counters of RDMA ports in `folder` (/sys/class/infiniband), for use by one thread."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -162,9 +169,11 @@ class PortReader:
 
 
 def parse_net_dev(text: str) -> tuple[InterfaceSample, ...]:
-    """`  eth0: 954684947 27997 0 0 0 0 0 0 1663182 19184 0 0 0 0 0 0` -> interfaces that have moved anything.
+    """Parses /proc/net/dev and returns the interfaces with traffic.
 
-    Received: bytes packets errs drop fifo frame compressed multicast; then sent: the same, 8 numbers.
+        eth0: 954684947 27997 0 0 0 0 0 0 1663182 19184 0 0 0 0 0 0
+
+    Eight numbers received (bytes packets errs drop fifo frame compressed multicast), then eight sent.
     """
     found = []
     for line in text.splitlines()[2:]:
@@ -186,10 +195,12 @@ def parse_net_dev(text: str) -> tuple[InterfaceSample, ...]:
 
 
 def parse_diskstats(text: str, whole: frozenset[str] | None = None) -> tuple[DiskSample, ...]:
-    """` 254 0 vda 373152 40760 25968858 376981 278145 393138 178362792 982301 0 195668 1494516 ...` -> disks.
+    """Parses /proc/diskstats and returns the disks with reads or writes.
 
-    Fields behind the name: reads, merged, sectors read, ms, writes, merged, sectors written, ms, in flight, ms busy.
-    `whole`: names of whole disks, so that no partition is counted twice; None: all are given.
+        254 0 vda 373152 40760 25968858 376981 278145 393138 178362792 982301 0 195668 1494516 ...
+
+    Fields after the name: reads, merged, sectors read, ms, writes, merged, sectors written, ms, in flight, ms
+    busy. `whole`: names of whole disks, so that partitions are left out; None keeps all.
     """
     found = []
     for line in text.splitlines():
@@ -212,7 +223,10 @@ def parse_diskstats(text: str, whole: frozenset[str] | None = None) -> tuple[Dis
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """`Dirty:   1320 kB` -> {"Dirty": 1351680}, bytes; lines without a unit are left out."""
+    """Parses /proc/meminfo and returns bytes by name: {"Dirty": 1351680} for `Dirty:   1320 kB`.
+
+    Lines without a unit are left out.
+    """
     found = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
@@ -223,7 +237,11 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def parse_paired_lines(text: str) -> dict[str, dict[str, int]]:
-    """`Tcp: OutSegs RetransSegs` above `Tcp: 3325887 2132` -> {"Tcp": {"OutSegs": 3325887, "RetransSegs": 2132}}."""
+    """Parses a file of /proc/net with pairs of lines, names above values, into a dictionary.
+
+    Tcp: OutSegs RetransSegs
+    Tcp: 3325887 2132          -> {"Tcp": {"OutSegs": 3325887, "RetransSegs": 2132}}
+    """
     found: dict[str, dict[str, int]] = {}
     lines = text.splitlines()
     for names, values in zip(lines[::2], lines[1::2], strict=False):
@@ -263,7 +281,7 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _text(path: Path) -> str:
-    """ "" where it cannot be read."""
+    """Returns the text of a file; empty if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

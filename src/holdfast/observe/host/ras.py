@@ -1,7 +1,7 @@
-"""Queries NCCL's RAS socket (NCCL 2.24 and later) on this machine for the state of the job's communicators.
+"""Queries the RAS service of NCCL (2.24 and later) on this node for the state of the job's communicators.
 
-Queried only when a hang is suspected, never beside a running training, and never before its first step: a rank
-creates the answer, and several versions of NCCL (2.26 to 2.29) have crashed while communicators were created or
+It is queried only when a hang is suspected, never during normal training, and never before the first step: a
+rank computes the report, and NCCL 2.26 to 2.29 have crashed in it while communicators were created or
 destroyed. So only ranks that already make no progress are at risk.
 
 source: NCCL user guide, RAS; https://github.com/NVIDIA/nccl/issues/1669, 1718, 1762, 2346
@@ -29,11 +29,14 @@ READ_BYTES = 64 << 10
 
 
 class NoAnswer(OSError):
-    """RAS returned no report; the message says why."""
+    """Error: the RAS service returned no report. The message says why."""
 
 
 class RasWitness:
-    """`env`: of the ranks. Connects only in `ask`, and only after `allow`."""
+    """Client of NCCL's RAS service. `env`: environment of the ranks.
+
+    It connects only in `ask`, and only after `allow`.
+    """
 
     def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         address = env.get(ADDRESS_SETTING) or ADDRESS
@@ -42,11 +45,14 @@ class RasWitness:
         self._aside: Aside[RasReport] = Aside(lambda: ask_ras(address), "holdfast-ras", clock)
 
     def allow(self) -> None:
-        """Allows queries: the job has made its first step."""
+        """Allows queries, because the job has made its first step."""
         self._allowed = True
 
     def ask(self) -> bool:
-        """Starts a query and returns at once. False if not allowed yet, or a query is running."""
+        """Starts a query and returns at once.
+
+        Returns False if queries are not allowed yet, or one is running.
+        """
         return self._allowed and self.is_enabled and self._aside.ask()
 
     def last(self) -> Answer[RasReport] | None:
@@ -54,11 +60,11 @@ class RasWitness:
 
     @property
     def why_not(self) -> str:
-        """Why the last query had no answer; "" if it had one."""
+        """Returns why the last query failed; empty if it succeeded."""
         return self._aside.why_not
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits until the current query ends."""
+        """Waits until the current query ends, at most `timeout_s` seconds. Returns False at the timeout."""
         return self._aside.wait(timeout_s)
 
     def close(self) -> None:
@@ -66,9 +72,9 @@ class RasWitness:
 
 
 def ask_ras(address: str = ADDRESS, *, deadline_s: float = DEADLINE_S) -> RasReport:
-    """Queries one report. `address`: host:port or [IPv6]:port.
+    """Queries the RAS service once and returns its report. `address`: host:port or [IPv6]:port.
 
-    raises: NoAnswer
+    Raises NoAnswer.
     """
     host, port = split_address(address)
     until_s = time.monotonic() + deadline_s
@@ -79,22 +85,22 @@ def ask_ras(address: str = ADDRESS, *, deadline_s: float = DEADLINE_S) -> RasRep
             connection.sendall(b"VERBOSE STATUS\n")
             text, is_cut = _all(connection, until_s)
     except OSError as error:
-        raise NoAnswer(f"NCCL RAS at {address} gave no report: {error}") from error
+        raise NoAnswer(f"NCCL RAS at {address} returned no report: {error}") from error
     if not text:
         raise NoAnswer(f"NCCL RAS at {address} closed the connection without a report")
     return parse_report(text, is_cut=is_cut)
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Splits host:port. raises: NoAnswer, for another form"""
+    """Splits `host:port` into host and port number. Raises NoAnswer for another form."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise NoAnswer(f"{ADDRESS_SETTING}={address!r} is no address: host:port is wanted")
+        raise NoAnswer(f"{ADDRESS_SETTING}={address!r} is not an address: use host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _greeted(host: str, port: int, until_s: float) -> socket.socket:
-    """A connection to a process that answers. raises: OSError"""
+    """Returns a connection on which the RAS service has completed its handshake. Raises OSError."""
     why: OSError = NoAnswer("no time left")
     for _ in range(TRIES_MAX):
         if time.monotonic() >= until_s:
@@ -103,7 +109,7 @@ def _greeted(host: str, port: int, until_s: float) -> socket.socket:
         try:
             answer = _line(connection, f"CLIENT PROTOCOL {PROTOCOL}", time.monotonic() + GREETING_S)
             if not answer.upper().startswith(b"SERVER PROTOCOL"):
-                raise NoAnswer(f"not RAS: it says {answer[:40]!r}")
+                raise NoAnswer(f"not an NCCL RAS service: it replied {answer[:40]!r}")
             return connection
         except TimeoutError as error:
             connection.close()
@@ -115,7 +121,7 @@ def _greeted(host: str, port: int, until_s: float) -> socket.socket:
 
 
 def _line(connection: socket.socket, said: str, until_s: float) -> bytes:
-    """Says a line and gives the line of the answer. raises: OSError, TimeoutError"""
+    """Sends a line and returns the line of the reply. Raises OSError and TimeoutError."""
     connection.settimeout(_left(until_s))
     connection.sendall(f"{said}\n".encode())
     answer = b""
@@ -124,12 +130,14 @@ def _line(connection: socket.socket, said: str, until_s: float) -> bytes:
         part = connection.recv(LINE_BYTES_MAX - len(answer))
         answer += part
         if not part or len(answer) >= LINE_BYTES_MAX:
-            raise NoAnswer(f"it answered {said!r} with {answer[:40]!r}")
+            raise NoAnswer(f"it replied to {said!r} with {answer[:40]!r}")
     return answer
 
 
 def _all(connection: socket.socket, until_s: float) -> tuple[bytes, bool]:
-    """All that comes until the end, the deadline or the limit of size, and whether something is missing."""
+    """Reads until the end, the deadline or the size limit; returns the bytes, and whether they are
+    incomplete.
+    """
     text = bytearray()
     while len(text) < REPORT_BYTES_MAX:
         try:
@@ -144,7 +152,7 @@ def _all(connection: socket.socket, until_s: float) -> tuple[bytes, bool]:
 
 
 def _left(until_s: float) -> float:
-    """raises: TimeoutError"""
+    """Returns the seconds until the deadline. Raises TimeoutError if it has passed."""
     left_s = until_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError("timed out")

@@ -1,8 +1,9 @@
-"""Reserves space on the disk that the training writes to, because a full disk would end it at its next line.
+"""Keeps space free on the disk that the training writes its output to; on a full disk its next line would end
+it.
 
-When little space is left it frees the oldest output by punching holes: sizes and offsets stay, removed data reads as
-zeros. It changes only the given output files, keeps the newest part of each, and reports what it removed. Never waits
-for space and never raises.
+If little space is left, the oldest output is removed by punching holes in the files: sizes and offsets stay,
+removed data reads as zeros. Only the given output files change, the newest part of each is kept, and each
+removal is reported. It never waits for space and never raises.
 """
 
 import ctypes
@@ -26,7 +27,7 @@ _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 class SpaceGuard:
-    """The guard of one folder. `files`: output files that may be shortened, oldest first."""
+    """Guard of the free space of one folder. `files`: output files that may be shortened, oldest first."""
 
     def __init__(self, folder: Path, files: Callable[[], Iterable[Path]]) -> None:
         self._folder = folder
@@ -39,20 +40,25 @@ class SpaceGuard:
         self._refused = ""  # why the last file could not be shortened
 
     def is_full(self) -> bool:
-        """True if there is no room even for a traceback, now or at the last look."""
+        """Returns True if there is no room even for a traceback, now or at the last call of `look`."""
         with suppress(OSError):
             _size_bytes, free_bytes = self._room()
             self._was_full = self._was_full or free_bytes < FULL_BYTES
         return self._was_full
 
     def _room(self) -> tuple[int, int]:
-        """Bytes of the disk, and those that are free for us. raises: OSError"""
+        """Returns the size of the disk and its free space, in bytes. Raises OSError."""
         disk = os.statvfs(self._folder)
         free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
         return disk.f_frsize * disk.f_blocks, disk.f_frsize * free
 
     def look(self) -> str:
-        """Checks the disk. Call it after `next_look_s`. Returns a sentence if there is news, else nothing."""
+        """Checks the free space, and removes old output if it is low.
+
+        Returns a sentence to log, or an empty string.
+
+        To be called once the time `next_look_s` has come.
+        """
         try:
             size_bytes, free_bytes = self._room()
         except OSError:
@@ -77,7 +83,7 @@ class SpaceGuard:
         return given_up
 
     def _shorten(self, path: Path, wanted_bytes: int, kept_bytes: int) -> int:
-        """Frees up to so much of the oldest part of a file. Returns what that gave."""
+        """Frees up to `wanted_bytes` of the oldest part of a file, and returns the number of bytes freed."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
@@ -97,7 +103,9 @@ class SpaceGuard:
             os.close(fd)
 
     def _news(self, free_bytes: int, given_up: int) -> str:
-        """At the first sign, and each time that twice as much as was said has been given up."""
+        """Returns the sentence to log: at the first low space, and each time the removed bytes have
+        doubled.
+        """
         first = not self._is_low and not self._said_bytes
         self._is_low = True
         if not first and self.given_up_bytes < 2 * max(self._said_bytes, MIB):
@@ -105,10 +113,14 @@ class SpaceGuard:
         self._said_bytes = self.given_up_bytes
         text = f"the disk under {self._folder} is nearly full ({free_bytes // MIB} MiB left)"
         if self.given_up_bytes:
-            return f"{text}: {self.given_up_bytes / MIB:.0f} MiB of this job's oldest output were removed so that the training can continue to print; make room there"
+            return (
+                f"{text}: {self.given_up_bytes / MIB:.0f} MiB of this job's oldest output were removed so "
+                "that the training can continue to print; free some space there"
+            )
         why = f" ({self._refused})" if self._refused else ""
         return (
-            f"{text} and this job's output has nothing to remove{why}: make room there, or the training ends"
+            f"{text} and this job's output has nothing to remove{why}: free some space there, or the "
+            "training will end"
         )
 
 

@@ -1,11 +1,11 @@
-"""Reads how long CPU quotas have throttled a process's control groups.
+r"""Reads how long CPU quotas have throttled the cgroups of a process.
 
-Only reads, never raises; what cannot be read is left out. A quota stands on the process's own group or on one above
-it (a pod's); the time is the sum over all of them. A process may be moved to another group at any time: what was
-counted there before is not its own, so only growth that was seen counts.
+It only reads and never raises; what cannot be read is left out. A quota may be set on the process's own
+cgroup or on a parent (such as a pod's); the time is the sum over all levels. A process may be moved to
+another cgroup at any time, so only growth between two samples counts.
 
-    v2  cpu.stat  "nr_periods 31\\nnr_throttled 22\\nthrottled_usec 1318763\\n"     cpu.max "20000 100000", "max 100000"
-    v1  cpu.stat  "nr_periods 31\\nnr_throttled 22\\nthrottled_time 1318763147\\n"  cpu.cfs_quota_us, cpu.cfs_period_us
+    v2  cpu.stat  "nr_periods 31\nnr_throttled 22\nthrottled_usec 1318763\n"     cpu.max "20000 100000", "max 100000"
+    v1  cpu.stat  "nr_periods 31\nnr_throttled 22\nthrottled_time 1318763147\n"  cpu.cfs_quota_us, cpu.cfs_period_us
 
 source: Linux, Documentation/admin-guide/cgroup-v2.rst and Documentation/scheduler/sched-bwc.rst; cgroups(7)
 """
@@ -23,8 +23,9 @@ MOUNTS_EVERY = 60  # samples between two looks at where the groups are mounted
 
 
 class Throttling(Struct, frozen=True, kw_only=True):
-    """Counters since the first sample. `quota`: CPUs that it may use, the lowest of all limits; None if there is no
-    limit.
+    """CPU throttling of a process since the first sample.
+
+    `quota`: number of CPUs that the lowest limit allows; None if none.
     """
 
     throttled_s: float = 0.0
@@ -34,7 +35,7 @@ class Throttling(Struct, frozen=True, kw_only=True):
 
 
 class _Mount(NamedTuple):
-    """Where one hierarchy is to be seen: `root`, a path in it, is mounted at `point`."""
+    """A mounted cgroup hierarchy: the cgroup path `root` appears at the folder `point`."""
 
     is_v2: bool
     root: str
@@ -48,7 +49,7 @@ class _Counts(NamedTuple):
 
 
 class ThrottleReader:
-    """Samples one process repeatedly. `root`: of /proc and /sys, for tests."""
+    """Reader of the CPU throttling of one process. `root`: the folder that holds proc and sys, for tests."""
 
     def __init__(self, pid: int, root: Path = ROOT) -> None:
         self._root = root
@@ -59,7 +60,9 @@ class ThrottleReader:
         self._sum = _Counts(0.0, 0, 0)
 
     def sample(self) -> Throttling | None:
-        """None: the process is gone, or none of its groups can be read."""
+        """Returns the throttling since the first sample; None if the process has ended or its cgroups
+        cannot be read.
+        """
         if self._samples % MOUNTS_EVERY == 0:
             self._mounts = parse_mounts(_read(self._root / "proc/self/mountinfo"), self._root)
         self._samples += 1
@@ -86,7 +89,9 @@ class ThrottleReader:
         )
 
     def _add(self, before: _Counts, now: _Counts) -> None:
-        """A group that was made anew under the same name counts from nothing: that is no growth."""
+        """Adds the growth of the counters; a cgroup recreated under the same name counts from zero, which
+        is no growth.
+        """
         total = self._sum
         self._sum = _Counts(
             total.throttled_s + max(0.0, now.throttled_s - before.throttled_s),
@@ -95,7 +100,7 @@ class ThrottleReader:
         )
 
     def _folders(self) -> Iterator[tuple[bool, Path]]:
-        """The folder of each group it is in, and of those above, as far as they are to be seen."""
+        """Yields the folders of the process's cgroups and of their parents, as far as they are visible."""
         for is_v2, path in parse_groups(_read(self._groups)):
             for mount in self._mounts:
                 inside = _below(path, mount.root) if mount.is_v2 == is_v2 else None
@@ -107,7 +112,11 @@ class ThrottleReader:
 
 
 def parse_groups(text: str) -> list[tuple[bool, str]]:
-    """Parses `1:cpu,cpuacct:/slurm/job_7\n0::/user.slice\n` into groups with a CPU controller: (is v2, path)."""
+    """Parses /proc/PID/cgroup and returns the cgroups with a CPU controller, as pairs (is version 2, path).
+
+    1:cpu,cpuacct:/slurm/job_7
+    0::/user.slice
+    """
     found = []
     for line in text.splitlines():
         number, _, rest = line.partition(":")
@@ -122,8 +131,9 @@ def parse_groups(text: str) -> list[tuple[bool, str]]:
 
 
 def parse_mounts(text: str, root: Path = ROOT) -> list[_Mount]:
-    """Parses `34 25 0:30 /docker/4f1c /sys/fs/cgroup/cpu rw,nosuid - cgroup cgroup rw,cpu` into hierarchies with a
-    CPU controller.
+    """Parses /proc/self/mountinfo and returns the mounted cgroup hierarchies with a CPU controller.
+
+    34 25 0:30 /docker/4f1c /sys/fs/cgroup/cpu rw,nosuid - cgroup cgroup rw,cpu
     """
     found = []
     for line in text.splitlines():
@@ -139,7 +149,10 @@ def parse_mounts(text: str, root: Path = ROOT) -> list[_Mount]:
 
 
 def parse_stat(text: str) -> _Counts:
-    """Counters of cpu.stat, of both versions; a missing one is 0, because groups without a quota have none."""
+    """Parses cpu.stat of cgroup version 1 or 2.
+
+    A missing counter is 0, because cgroups without a quota have none.
+    """
     values: dict[str, int] = {}
     for line in text.splitlines():
         name, _, number = line.partition(" ")
@@ -150,7 +163,7 @@ def parse_stat(text: str) -> _Counts:
 
 
 def parse_max(text: str) -> float | None:
-    """`20000 100000` -> 0.2 CPUs; None for `max 100000` and other forms."""
+    """Parses cpu.max: 0.2 CPUs for `20000 100000`, None for `max 100000` and other forms."""
     quota, _, period = text.strip().partition(" ")
     if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:
         return None
@@ -163,7 +176,7 @@ def _quota_v1(folder: Path) -> float | None:
 
 
 def _below(path: str, root: str) -> PurePosixPath | None:
-    """`path` as seen from `root`; None where it lies outside, so that it is not to be seen here."""
+    """Returns `path` relative to `root`; None if it lies outside and is not visible here."""
     try:
         return PurePosixPath(path).relative_to(root)
     except ValueError:
@@ -171,7 +184,7 @@ def _below(path: str, root: str) -> PurePosixPath | None:
 
 
 def _unescaped(path: str) -> str:
-    """proc(5): blanks in paths are \\040 there."""
+    r"""Replaces the octal escapes of blanks in paths, such as \040. source: proc(5)"""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\134", "\\")):
         path = path.replace(code, character)
     return path

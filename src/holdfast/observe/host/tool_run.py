@@ -1,7 +1,7 @@
-"""Runs a small program to its end or its deadline, without waiting for it.
+"""Runs a small program until it ends or its deadline passes, without blocking the caller.
 
-Its output goes to memory, so no reader is needed. It runs in its own session, because a Ctrl-C for us must not kill
-it while it holds another process.
+Its output goes to memory, so no reader is needed. It runs in its own session, because Ctrl-C must not kill it
+while it has paused another process.
 """
 
 import os
@@ -15,7 +15,10 @@ REAP_S = 0.05  # after SIGKILL; a program that does not die of it is itself bloc
 
 
 class ToolRun:
-    """One run. `env`: all of its environment; None: a bare one. raises: OSError, when it cannot be started."""
+    """A running program. `env`: its whole environment; None means a minimal one.
+
+    Raises OSError if it cannot be started.
+    """
 
     def __init__(self, words: Sequence[str], until_s: float, env: Mapping[str, str] | None = None) -> None:
         self.killed = False
@@ -38,7 +41,7 @@ class ToolRun:
             raise
 
     def poll(self, now_s: float) -> bool:
-        """True if it has ended, by itself or at its deadline."""
+        """Returns True if the program has ended; at its deadline it is killed."""
         if self._process.poll() is None and now_s >= self._until_s:
             self.kill()
             return True
@@ -48,7 +51,7 @@ class ToolRun:
         return True
 
     def kill(self) -> None:
-        """Ends it now. Waits a moment, because processes that it traces are released when it is gone."""
+        """Kills the program and waits a moment, because processes that it traces are released at its end."""
         if self._process.poll() is None:
             self.killed = True
             self._process.send_signal(signal.SIGKILL)

@@ -1,1 +1,1 @@
-"""Reads logs: files, archives, streams, rotation, the index by rank and second, step logs."""
+"""Reads logs: plain and compressed files, archives, rotated parts, indexes by time, step logs."""

@@ -1,7 +1,7 @@
 """Reads the members of tar and zip archives as streams. Writes nothing: member names are only labels.
 
-Uses its own tar reader on top of the standard library's header parser, because that library loads any long name or
-extended header into memory, whatever its size.
+It has its own tar reader on top of the standard library's header parser, because that library loads any long
+name or extended header into memory, whatever its size.
 """
 
 import lzma
@@ -30,7 +30,10 @@ TORCH_MEMBERS = ("/data.pkl", "/.data/serialization_id")  # a file of torch.save
 
 
 class Member(Struct, frozen=True):
-    """One member, which must be read before the next. `why_not`: why it has no reader."""
+    """A member of an archive; it must be read before the next one.
+
+    `why_not`: why it cannot be read, if `reader` is None.
+    """
 
     name: str
     reader: Reader | None
@@ -38,14 +41,14 @@ class Member(Struct, frozen=True):
 
 
 class TarPart:
-    """The bytes of one member, read from the archive's stream."""
+    """Reader of the bytes of one member of a tar archive."""
 
     def __init__(self, reader: Reader, size_bytes: int) -> None:
         self._reader = reader
         self.left_bytes = size_bytes
 
     def read(self, size: int, /) -> bytes:
-        """Reads bytes. raises: Unreadable"""
+        """Returns up to `size` bytes. Raises Unreadable if the archive is truncated."""
         data = self._reader.read(min(size, self.left_bytes)) if self.left_bytes else b""
         if self.left_bytes and not data:
             self.left_bytes = 0
@@ -55,14 +58,14 @@ class TarPart:
 
 
 class ZipPart:
-    """The bytes of one member of a zip."""
+    """Reader of the bytes of one member of a zip archive."""
 
     def __init__(self, opened: IO[bytes], meter: Meter) -> None:
         self._opened = opened
         self._meter = meter
 
     def read(self, size: int, /) -> bytes:
-        """Reads bytes. raises: Unreadable"""
+        """Returns up to `size` bytes. Raises Unreadable if the archive is damaged."""
         try:
             data = self._opened.read(size)
         except DAMAGE as error:
@@ -72,7 +75,7 @@ class ZipPart:
 
 
 def tar_members(reader: Reader, meter: Meter) -> Iterator[Member]:
-    """The files in a tar, in order; folders and links are skipped. raises: Unreadable"""
+    """Yields the files in a tar archive in order; folders and links are skipped. Raises Unreadable."""
     named = ""
     known_size: int | None = None
     while True:
@@ -98,7 +101,14 @@ def tar_members(reader: Reader, meter: Meter) -> Iterator[Member]:
         part = TarPart(reader, size_bytes if _has_content(info) else 0)
         name = label(named or info.name)
         if info.type == tarfile.GNUTYPE_SPARSE:
-            yield Member(name, None, "it is stored with holes, which cannot be read here: unpack the archive")
+            yield Member(
+                name,
+                None,
+                (
+                    "it is stored as a sparse file, which Holdfast cannot read inside an archive: unpack the "
+                    "archive"
+                ),
+            )
         elif info.isreg():
             yield Member(name, part)
         while part.left_bytes:
@@ -108,14 +118,15 @@ def tar_members(reader: Reader, meter: Meter) -> Iterator[Member]:
 
 
 def is_tar(head: bytes) -> bool:
-    """True for a tar, by its first 512 bytes. source: POSIX ustar, "magic" at offset 257; GNU writes "ustar  "
-    there.
+    """Returns True if the first 512 bytes are those of a tar archive.
+
+    source: POSIX ustar, "magic" at offset 257; GNU writes "ustar  " there.
     """
     return head[257:262] == b"ustar"
 
 
 def zip_members(fd: int, size_bytes: int, meter: Meter) -> Iterator[Member]:
-    """The files in a zip. raises: Unreadable"""
+    """Yields the files in a zip archive. Raises Unreadable."""
     if _directory_bytes(fd, size_bytes) > DIRECTORY_BYTES_MAX:
         raise Unreadable("its list of members is too long: unpack it")
     meter.packed_bytes += size_bytes
@@ -127,7 +138,10 @@ def zip_members(fd: int, size_bytes: int, meter: Meter) -> Iterator[Member]:
 
 
 def label(name: str) -> str:
-    """A member's name for people: without a leading "./" or "/", never used as a path."""
+    """Returns the name of an archive member for display, without a leading "./" or "/".
+
+    It is never used as a path.
+    """
     clean = "".join(one if one.isprintable() else "?" for one in name)
     while clean.startswith(("./", "/")):
         clean = clean.removeprefix("./").removeprefix("/")
@@ -137,7 +151,7 @@ def label(name: str) -> str:
 def _zip_members(archive: zipfile.ZipFile, meter: Meter) -> Iterator[Member]:
     infos = archive.infolist()
     if any(info.filename.endswith(TORCH_MEMBERS) for info in infos):
-        raise Unreadable("it is a checkpoint of PyTorch, no log")
+        raise Unreadable("it is a checkpoint of PyTorch, not a log")
     for info in infos:
         meter.count_member()
         if info.is_dir():
@@ -156,7 +170,7 @@ def _zip_members(archive: zipfile.ZipFile, meter: Meter) -> Iterator[Member]:
 
 
 def _directory_bytes(fd: int, size_bytes: int) -> int:
-    """How long a zip's list of members says it is. source: PKWARE APPNOTE.TXT, 4.3.14 and 4.3.16"""
+    """Returns the length of a zip archive's list of members. source: PKWARE APPNOTE.TXT, 4.3.14 and 4.3.16"""
     start = max(0, size_bytes - END_BYTES)
     end = os.pread(fd, END_BYTES, start)
     at = end.rfind(b"PK\x05\x06")
@@ -194,7 +208,10 @@ def _small(reader: Reader, size_bytes: int) -> bytes:
 
 
 def _extended(text: bytes) -> dict[str, str]:
-    r"""b"22 path=worker-0/a.log\n" -> {"path": "worker-0/a.log"}. source: POSIX pax, extended header"""
+    r"""Parses an extended tar header: {"path": "worker-0/a.log"} for b"22 path=worker-0/a.log\n".
+
+    source: POSIX pax, extended header
+    """
     records = {}
     while text:
         length, _, rest = text.partition(b" ")

@@ -1,8 +1,8 @@
-"""Cuts a log into blocks of whole lines, in constant memory.
+"""Splits a log into blocks of whole lines, in constant memory.
 
-A block includes some text that follows it, so that records of several lines are complete. Colours are removed, a
-carriage return ends a line like a newline, lines cut by a terminal are joined, and lines that Docker or the journal
-wrapped in JSON are unwrapped; original offsets stay available.
+A block includes some text that follows it, so that records of several lines are complete. Colours are
+removed, a carriage return ends a line like a newline, lines wrapped by a terminal are joined, and lines that
+Docker or journald wrapped in JSON are unwrapped. Original offsets stay available.
 """
 
 import re
@@ -21,10 +21,11 @@ COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07
 
 
 class Block:
-    """Some lines of a log. `text[:size]`: their text; the rest belongs to later blocks.
+    """A block of whole lines of a log. Its lines are `text[:size]`; text behind belongs to later blocks.
 
-    `raw`: as in the log, from `offset` on; valid until the next block. `width`: of the terminal that cut its lines;
-    None: to be detected. `unwrap`: unwraps JSON lines, with `is_known`.
+    `raw`: the bytes as in the log, from `offset` on; valid until the next block. `width`: width of the
+    terminal that wrapped the lines; None means unknown. `unwrap`: function that unwraps JSON lines, with
+    `is_known`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Block:
             self._join_lines(bytes(self.text[: self.end]))
 
     def _unwrap(self, unwrap: Unwrap) -> None:
-        """Each line of the text stays the one of the same number."""
+        """Unwraps lines in JSON; each line keeps its number."""
         raw, ahead_raw = bytes(self.text[: self.size]), bytes(self.text[self.size : self.end])
         lines, ahead = unwrap(raw), unwrap(ahead_raw)
         if lines is raw and ahead is ahead_raw:
@@ -69,7 +70,7 @@ class Block:
         self.size, self.end = len(lines), len(self.text)
 
     def _clean(self) -> None:
-        """Without colours and carriage returns."""
+        """Removes colours and carriage returns from the text."""
         has_returns = self.text.find(b"\r", 0, self.end) >= 0
         has_colours = self.text.find(b"\x1b", 0, self.end) >= 0
         if has_returns or has_colours:
@@ -103,7 +104,7 @@ class Block:
         self._raw_ends = [end for number, end in enumerate(raw_ends) if number not in dropped]
 
     def offset_of(self, line_at: int) -> int:
-        """The offset in the log of the line that begins at `line_at` in the text."""
+        """Returns the offset in the log of the line that begins at `line_at` in the block's text."""
         if not self._is_shifted:
             return self.offset + line_at
         if self._ends is None:
@@ -114,9 +115,10 @@ class Block:
 
 
 def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
-    """The whole log; a hole in a sparse file separates two lines. `buffer`: from `new_buffer`, reused.
+    """Yields a log as blocks of whole lines. A hole in a sparse file separates two lines.
 
-    raises: Unreadable, behind the last block that could be read
+    `buffer`: from `new_buffer`, reused for each block. Raises Unreadable after the last block that could be
+    read.
     """
     view = memoryview(buffer)
     held = 0
@@ -147,7 +149,7 @@ def blocks(log: Log, buffer: bytearray) -> Iterator[Block]:
 
 
 def of_lines(lines: Sequence[bytes], offset: int) -> Block:
-    """Lines without line ends, as one block; the first begins at `offset`, and each end counts as one byte."""
+    """Returns lines as one block. The first begins at `offset`, and each line end counts as one byte."""
     raw = bytearray(b"\n".join((*lines, b"")))
     return Block(raw, len(raw), len(raw), offset, is_last=True)
 
@@ -157,7 +159,10 @@ def new_buffer() -> bytearray:
 
 
 def _fill(log: Log, view: memoryview) -> tuple[int, Unreadable | None]:
-    """Reads until the memory is full, the log is over, a hole comes, or it cannot be read on."""
+    """Reads until the buffer is full, the log ends, a hole comes or reading fails.
+
+    Returns the size and the error.
+    """
     filled = 0
     try:
         while filled < len(view):
@@ -176,7 +181,7 @@ def _fill(log: Log, view: memoryview) -> tuple[int, Unreadable | None]:
 
 
 def _cut(buffer: bytearray, limit: int) -> int:
-    """Behind the last line end before `limit`; there where no line ends nearby."""
+    """Returns the offset after the last line end before `limit`, or `limit` itself if no line ends nearby."""
     nearby = limit - LINE_BYTES_MAX
     return 1 + max(buffer.rfind(b"\n", nearby, limit), buffer.rfind(b"\r", nearby, limit)) or limit
 

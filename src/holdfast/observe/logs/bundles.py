@@ -1,7 +1,8 @@
-"""Writes evidence bundles: one .tar.zst with all evidence on an attempt's end, secrets masked.
+"""Writes and reads evidence bundles: one .tar.zst with all evidence about the end of an attempt, secrets
+masked.
 
-A bundle leaves the machine, so everything is masked first. It is written under a temporary name and renamed: an
-existing bundle is complete. `tree` reads a bundle like any archive.
+Everything is masked before it is written, because a bundle leaves the machine. The file is written under a
+temporary name and renamed, so an existing bundle is complete. `tree` reads a bundle like any archive.
 """
 
 import io
@@ -27,7 +28,10 @@ READ_BYTES = 1 << 20
 
 
 class Member(Struct, frozen=True):
-    """A file in a bundle. `name`: its path there. `content`: text as UTF-8, masked when it is written."""
+    """A file in a bundle. `name`: its path in the bundle.
+
+    `content`: UTF-8 text; secrets are masked when it is written.
+    """
 
     name: str
     content: bytes
@@ -37,9 +41,9 @@ class Member(Struct, frozen=True):
 def write_bundle(
     path: Path, members: Iterable[Member], at_s: float, *, bytes_max: int = BUNDLE_BYTES_MAX
 ) -> list[str]:
-    """Writes the bundle; returns the names of members left out because of the size limit.
+    """Writes a bundle, and returns the names of members that were left out because of the size limit.
 
-    raises: OSError, leaving nothing behind
+    Raises OSError; no incomplete file remains then.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     left_out: list[str] = []
@@ -66,7 +70,9 @@ def write_bundle(
 
 
 def read_member(path: Path, name: str, *, bytes_max: int = MEMBER_BYTES_MAX) -> bytes | None:
-    """One member of a bundle; None if this is no bundle, has no such member, or the member is too long."""
+    """Returns one member of a bundle; None if the file is no bundle, has no such member, or the member is
+    too long.
+    """
     try:
         with (
             path.open("rb") as file,
@@ -85,9 +91,10 @@ def read_member(path: Path, name: str, *, bytes_max: int = MEMBER_BYTES_MAX) -> 
 
 
 def excerpt(path: Path, offsets: Iterable[int] = ()) -> bytes:
-    """A log's beginning, its end, and the text around the offsets; a line states how much was left out between.
+    """Returns the beginning of a log, its end, and the text around the offsets; a line between parts states
+    what is left out.
 
-    Whole lines, unless one is longer than the limit. Empty if the file cannot be read.
+    Lines are whole unless one is longer than the limit. Empty if the file cannot be read.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,6 @@
-"""Extracts from a block what signatures do not cover: tracebacks, following lines, the last step, the last lines."""
+"""Extracts from a block what signatures do not cover: tracebacks, following lines, the last step, the last
+lines.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -49,9 +51,10 @@ IGNORED = b"Exception ignored in"
 
 
 class Exceptional(Struct, frozen=True):
-    """The line on which a traceback names its exception. `offset`: in the log. `frame`: the user's own, if any.
+    """An exception found in a traceback of a log: the line that names it, its type and its message.
 
-    `outermost`: its first frame, `innermost`: the frame that raised.
+    `offset`: of that line in the log. `frame`: the last frame in the user's own code, or empty. `outermost`:
+    the first frame; `innermost`: the frame that raised.
     """
 
     offset: int
@@ -64,7 +67,9 @@ class Exceptional(Struct, frozen=True):
 
 
 def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
-    """Exceptions whose tracebacks begin at `start` in the text or soon after; and where the last of them ends."""
+    """Returns the exceptions whose tracebacks begin at `start` or soon after, and the offset at which the
+    last one ends.
+    """
     stop = min(start + TRACEBACK_BYTES, block.end)
     lines = bytes(block.text[start:stop]).split(b"\n")[:TRACEBACK_LINES]
     begins = [start, *accumulate((len(line) + 1 for line in lines), initial=start)][1:]
@@ -91,7 +96,7 @@ def exceptions(block: Block, start: int) -> tuple[list[Exceptional], int]:
 
 
 def _is_ignored(traceback: Traceback, lines: list[bytes], block: Block, start: int) -> bool:
-    """Python says so itself, in the line above: what a destructor raises at the end ends nothing."""
+    """Returns True if Python printed that it ignores this exception, as for one raised in a destructor."""
     if traceback.first_line > 0:
         return IGNORED in lines[traceback.first_line - 1]
     return (
@@ -101,21 +106,21 @@ def _is_ignored(traceback: Traceback, lines: list[bytes], block: Block, start: i
 
 
 def following(block: Block, stop: int) -> tuple[str, ...]:
-    """The lines after the one that ends at `stop`, without empty ones."""
+    """Returns the lines after the one that ends at `stop`, without empty ones."""
     end = min(stop + RECORD_LINES * RECORD_LINE_MAX, block.end)
     lines = bytes(block.text[stop + 1 : end]).split(b"\n")
     return _texts(lines, RECORD_LINE_MAX)[:RECORD_LINES]
 
 
 def tail(block: Block) -> tuple[str, ...]:
-    """The last lines of the last block, without empty ones."""
+    """Returns the last lines of a block, without empty ones."""
     start = max(0, block.end - TAIL_BYTES)
     lines = bytes(block.text[start : block.end]).rsplit(b"\n", TAIL_CUTS)
     return _texts(lines if len(lines) <= TAIL_CUTS else lines[1:], TAIL_LINE_MAX)[-TAIL_LINES:]
 
 
 def counts_on(block: Block) -> int | None:
-    """Where in the log the last four lines begin that count up in an unknown form; None if there are none."""
+    """Returns the offset of the last lines that count steps in an unknown form; None if there are none."""
     start = max(0, block.size - COUNTING_BYTES)
     lines = bytes(block.text[start : block.size]).split(b"\n")
     begins = accumulate((len(line) + 1 for line in lines), initial=start)
@@ -125,10 +130,11 @@ def counts_on(block: Block) -> int | None:
 
 
 class Progress(Struct, frozen=True):
-    """A training's progress. `offset`: where its last progress line begins; `is_finished`: that is the final step.
+    """The progress of a training in its log.
 
-    `few_from`: where the last few such lines begin; None if there are fewer. `fewest_from`: the same for the last
-    three.
+    `offset`: where the last line with a step begins. `is_finished`: that step is the last one planned.
+    `few_from`, `fewest_from`: where the last few, and the last three, lines with steps begin; None if there
+    are fewer.
     """
 
     offset: int | None
@@ -138,9 +144,10 @@ class Progress(Struct, frozen=True):
 
 
 def progress(block: Block, end: int) -> Progress:
-    """Progress from the last progress lines shortly before `end`.
+    """Returns the progress of a training, from the last lines with steps before `end`.
 
-    Progress continues from an earlier line: a bar redrawn when its process ends is none.
+    A step must follow an earlier one: a progress bar that is drawn again when its process ends does not
+    count.
     """
     latest: dict[bool, tuple[int, Match]] = {}  # by whether its form is trusted
     last: dict[bool, int] = {}  # the last line of progress of such a form
@@ -177,7 +184,7 @@ def _goes_on(earlier: Match, later: Match) -> bool:
 
 
 def _step_like_lines(block: Block, end: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that may name a step, from the last one back, and where they begin."""
+    """Yields the lines that may contain a step, with their offsets, from the last one backwards."""
     text = block.text
     floor = max(0, end - STEP_LOOK_BYTES)
     start = end
@@ -196,7 +203,9 @@ def _step_like_lines(block: Block, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _exception_line(traceback: Traceback, lines: list[bytes]) -> int:
-    """A message may go on over several lines: the one that names the type."""
+    """Returns the number of the line that names the exception's type, because its message may have several
+    lines.
+    """
     name = traceback.type.encode()
     if 0 < traceback.error_line < len(lines) and name in lines[traceback.error_line]:
         return traceback.error_line

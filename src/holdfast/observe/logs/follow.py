@@ -1,7 +1,7 @@
-"""Follows the growing output files of one worker by polling. No threads, nothing that blocks.
+"""Follows the growing output files of one worker by polling, without threads or blocking calls.
 
-It never writes, locks or shortens an output file, and never delays one: a follower that falls far behind skips ahead,
-reports it, and leaves the rest in the file. Returns complete lines as bytes.
+It never writes, locks or shortens an output file. A follower that falls far behind skips ahead and reports
+it; the skipped lines stay in the file. Returns complete lines as bytes.
 """
 
 import os
@@ -28,7 +28,10 @@ NOTES_MAX = 100
 
 
 class Chunk(Struct, frozen=True):
-    """Lines of one file, without line ends. `offset`: in the file, at or just before the first line."""
+    """New lines of one file, without line ends.
+
+    `offset`: offset in the file at or just before the first line.
+    """
 
     source: str
     at_s: float
@@ -37,10 +40,11 @@ class Chunk(Struct, frozen=True):
 
 
 class Follower:
-    """Reads what was added to `stdout`, `stderr` and `rank-N.log` in a worker's folder since the last poll.
+    """Follower of the files `stdout`, `stderr` and `rank-N.log` in a worker's folder; each poll returns the
+    new lines.
 
-    `write_index`: keeps the time index beside each file. `from_end`: skips contents at the first poll. `notes`:
-    sentences for people, newest last; the reader empties it.
+    `write_index`: also write the time index beside each file. `from_end`: skip what exists at the first poll.
+    `notes`: sentences to log about problems, newest last; the caller empties it.
     """
 
     def __init__(self, folder: Path, *, write_index: bool = False, from_end: bool = False) -> None:
@@ -64,19 +68,20 @@ class Follower:
         self.close()
 
     def poll(self, at_s: float) -> list[Chunk]:
-        """What is new, at most POLL_BYTES_MAX of each file; the rest comes with the next poll."""
+        """Returns new lines, at most POLL_BYTES_MAX of each file; the rest comes with the next poll."""
         self._look_for_files(at_s)
         return self._read_all(at_s, POLL_BYTES_MAX, BEHIND_BYTES_MAX, still_s=STILL_S)
 
     def finish(self, at_s: float) -> list[Chunk]:
-        """The rest, including unfinished lines: the last FINISH_BYTES_MAX of each file. Call it when no process
-        writes.
+        """Returns the remaining lines, also unfinished ones: at most the last FINISH_BYTES_MAX of each file.
+
+        To be called when no process writes any more.
         """
         self._list(at_s)
         return self._read_all(at_s, FINISH_BYTES_MAX, FINISH_BYTES_MAX, still_s=float("-inf"))
 
     def sizes(self) -> dict[str, int]:
-        """The size of each file at the last poll, in bytes."""
+        """Returns the size in bytes of each file at the last poll."""
         return {source: file.size_bytes for source, file in self._files.items()}
 
     def close(self) -> None:
@@ -125,7 +130,7 @@ class Follower:
 
     def _begin(self, source: str, at_s: float) -> None:
         if len(self._files) >= FILES_MAX:
-            self._complain("", f"{self._folder} has more than {FILES_MAX} logs: the others are not watched")
+            self._complain("", f"{self._folder} has more than {FILES_MAX} logs: the others are not searched")
             return
         path = self._folder / source
         try:
@@ -154,7 +159,10 @@ class Follower:
 
 
 class _File:
-    """One file, kept open: a name may come to mean another file while this one still has lines to give."""
+    """One followed file.
+
+    It is kept open, because its name may come to mean another file before all lines are read.
+    """
 
     def __init__(
         self, path: Path, source: str, fd: int, at_s: float, notes: deque[str], index: IndexWriter | None
@@ -188,11 +196,11 @@ class _File:
 
     @property
     def line_at(self) -> int:
-        """Where the line begins that has not been given."""
+        """Returns the offset of the first line that has not been returned."""
         return self._at - self._cutter.held_bytes
 
     def begin_at(self, offset: int | None, *, is_other_file: bool) -> None:
-        """Goes to an offset; to the end for None."""
+        """Continues reading at `offset`; None means the end of the file."""
         size_bytes = os.fstat(self._fd).st_size
         self._at = size_bytes if offset is None else offset if offset <= size_bytes else 0
         if self._index and (is_other_file or self._index.size_bytes > size_bytes):
@@ -224,7 +232,7 @@ class _File:
     def _note_size(self, at_s: float, size_bytes: int) -> None:
         is_cut = size_bytes < self._at or size_bytes < self.size_bytes
         if is_cut or self._is_rewritten():
-            said = f"cut to {size_bytes} bytes" if is_cut else "emptied and written anew"
+            said = f"truncated to {size_bytes} bytes" if is_cut else "truncated and rewritten"
             self._notes.append(f"{self.path} was {said}: reading it from its start")
             self._at, self._tail, self._cutter = 0, b"", LineCutter()
             if self._index:
@@ -237,7 +245,10 @@ class _File:
             self._index.append(at_s, size_bytes)
 
     def _is_rewritten(self) -> bool:
-        """Whether it was emptied and is as long again as it was. Zeros are the hole of a writer that went on where it was."""
+        """Returns True if the file was truncated and rewritten up to the old size.
+
+        Zeros mean something else: a hole, left by a writer that continued at its old offset.
+        """
         now = os.pread(self._fd, len(self._tail), self._at - len(self._tail))
         return now != self._tail and bool(now.strip(b"\0"))
 
@@ -262,9 +273,9 @@ class _File:
 
 
 def _regular_files(folder: Path) -> dict[str, tuple[int, int]]:
-    """The logs in a folder, each with its device and inode. A link counts as what it points to.
+    """Returns the logs in a folder with their device and inode numbers; a link counts as its target.
 
-    raises: OSError, when they cannot be looked at; a missing folder or file is not there, and no error
+    Raises OSError if they cannot be listed; a missing folder or file is no error.
     """
     found = {}
     try:

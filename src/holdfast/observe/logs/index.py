@@ -1,11 +1,13 @@
-"""The time index of a followed log (which byte was written when), and reading in time order.
+"""Writes and reads the time index of a followed log (which byte was written when), and reads logs in order of
+time.
 
-Beside `stdout` lies `stdout.idx`: records of 16 bytes, each a time (milliseconds since the Unix epoch) and a size
-(bytes), both little-endian u64: at that time, the bytes before that offset had been written. It never changes a log,
-and a failure to write an index is only a note. Lines of a log without an index have the time of the file's last
-change, marked as a guess.
+Beside `stdout` lies `stdout.idx` with records of 16 bytes: a time (milliseconds since the Unix epoch) and a
+size (bytes), both little-endian u64. At that time, the bytes before that offset had been written. It never
+changes a log, and a failure to write an index is only noted. Lines of a log without an index get the time of
+the file's last change, marked as inexact.
 
-Where a worker's node has another clock than the controller, `clock.json` beside its logs says how far it is ahead.
+If a worker's node has another clock than the controller, `clock.json` beside its logs says how far it is
+ahead.
 """
 
 import heapq
@@ -35,9 +37,11 @@ GIVEN_UP = b"[output given up when the disk was full] "  # space.py: what was th
 
 
 class LogLine(Struct, frozen=True):
-    """One line, without its end. `at_s`: when it was complete, to within one poll of the follower.
+    """One line of a log, without its line end.
 
-    Not `exact`: the file was not followed; at_s is its last change, an upper bound.
+    `at_s`: when it was complete, accurate to the interval of polling.
+
+    `exact` is False if the file was not followed; `at_s` is then the file's last change, an upper bound.
     """
 
     at_s: float
@@ -50,15 +54,18 @@ class LogLine(Struct, frozen=True):
 
 
 class ClockNote(Struct, frozen=True):
-    """`ahead_s`: the clock that stamped the logs of a folder, minus the job's."""
+    """Content of `clock.json`.
+
+    `ahead_s`: the clock that stamped the logs in this folder, minus the job's clock, in seconds.
+    """
 
     ahead_s: float = 0.0
 
 
 class IndexWriter:
-    """Appends to one log's index. For one process at a time; never raises.
+    """Writer of the time index of one log, for use by one process. Never raises.
 
-    `say`: receives one sentence for each trouble.
+    `say`: receives a sentence for each error.
     """
 
     def __init__(self, log: Path, say: Callable[[str], None]) -> None:
@@ -74,11 +81,11 @@ class IndexWriter:
 
     @property
     def size_bytes(self) -> int:
-        """How much of the log the index covers."""
+        """Returns how many bytes of the log the index covers."""
         return self._last_size_bytes
 
     def append(self, at_s: float, size_bytes: int) -> None:
-        """Records that the log had `size_bytes` at `at_s`. Does nothing if it has not grown since."""
+        """Records that the log had `size_bytes` at the time `at_s`. Does nothing if the log has not grown."""
         try:
             if self._fd is None:
                 self._open()
@@ -89,7 +96,7 @@ class IndexWriter:
             self._complain(error)
 
     def reset(self) -> None:
-        """Clears the index: the log was restarted."""
+        """Clears the index, because the log was restarted."""
         try:
             if self._fd is None:
                 self._open()
@@ -104,7 +111,7 @@ class IndexWriter:
             self._fd = None
 
     def _open(self) -> None:
-        """Opens the index after its last whole record."""
+        """Opens the index for writing after its last complete record."""
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._end_bytes = os.fstat(self._fd).st_size // RECORD.size * RECORD.size
         last = os.pread(self._fd, RECORD.size, max(0, self._end_bytes - RECORD.size))
@@ -125,13 +132,16 @@ class IndexWriter:
     def _complain(self, error: OSError) -> None:
         if not self._is_in_trouble:
             self._say(
-                f"{self._path} cannot be written ({error}): lines of this log will be found by time only roughly"
+                f"{self._path} cannot be written ({error}): searches of this log by time will be inexact"
             )
         self._is_in_trouble = True
 
 
 class Index:
-    """One log's index, read. An incomplete last record does not count; a missing index has no records."""
+    """Reader of the time index of one log.
+
+    An incomplete last record does not count; a missing index has no records.
+    """
 
     def __init__(self, log: Path, block_bytes: int = BLOCK_BYTES) -> None:
         self._path = index_path(log)
@@ -142,7 +152,7 @@ class Index:
             self.count = 0
 
     def first_at(self, since_s: float) -> int:
-        """The number of the first record not before that time; `count` if all are before it."""
+        """Returns the number of the first record at or after `since_s`; `count` if all are earlier."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -151,7 +161,9 @@ class Index:
         return low
 
     def first_holding(self, end: int) -> int:
-        """The number of the first record with at least `end` bytes; `count` if there is none."""
+        """Returns the number of the first record with an offset of at least `end`; `count` if there is
+        none.
+        """
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -160,7 +172,7 @@ class Index:
         return low
 
     def record(self, number: int) -> tuple[float, int]:
-        """Its time in seconds and its offset in bytes; (0, 0) if it cannot be read."""
+        """Returns the time in seconds and the offset in bytes of a record; (0, 0) if it cannot be read."""
         found = _read_at(self._path, number * RECORD.size, RECORD.size)
         if len(found) < RECORD.size:
             return 0.0, 0
@@ -168,7 +180,7 @@ class Index:
         return at_ms / 1000, offset
 
     def records(self, first: int) -> Iterator[tuple[float, int]]:
-        """Records from that one on, in blocks; records that step back in time or offset are skipped."""
+        """Yields the records from number `first` on. Records that step back in time or offset are skipped."""
         last_ms = last_offset = 0
         at_bytes, end_bytes = first * RECORD.size, self.count * RECORD.size
         while block := _read_at(self._path, at_bytes, min(self._block_bytes, end_bytes - at_bytes)):
@@ -183,7 +195,11 @@ class Index:
 
 
 class Segment(Struct, frozen=True):
-    """The bytes up to `end` share a time. `earliest_s`: they were not written before it."""
+    """A part of a log that ends at byte `end`, whose lines share one time.
+
+    `earliest_s`: they were not written before this time. `exact`: False if `at_s` is only the file's last
+    change.
+    """
 
     end: int
     at_s: float
@@ -196,7 +212,9 @@ def index_path(log: Path) -> Path:
 
 
 def rank_of_source(source: str) -> int | None:
-    """2 for `rank-2.log`; None for a file that several ranks may share."""
+    """Returns the rank that writes a log file: 2 for `rank-2.log`; None for a file that several ranks may
+    share.
+    """
     match = SOURCE.fullmatch(source)
     return int(match["rank"]) if match and match["rank"] else None
 
@@ -210,10 +228,11 @@ def read_lines(
     rank: int | None = None,
     sources: Container[str] | None = None,
 ) -> Iterator[LogLine]:
-    """The lines of many workers' logs in order of time; those of one file keep their order.
+    """Yields the lines of several workers' logs in order of time; lines of one file keep their order.
 
-    `worker_dirs`: (attempt, worker, folder) each. Time limits are inclusive. A line with a guessed time is included
-    if it may be within them. `rank`: lines known to be that rank's, by file name or prefix.
+    `worker_dirs`: tuples (attempt, worker, folder). `since_s`, `until_s`: inclusive limits; a line with an
+    inexact time is included if it may lie within. `rank`: only lines known to be of this rank, by file name
+    or prefix.
     """
     since_s = float("-inf") if since_s is None else since_s
     until_s = float("inf") if until_s is None else until_s
@@ -231,7 +250,9 @@ def read_lines(
 
 
 def clock_ahead_s(folder: Path) -> float:
-    """Returns how far the clock that stamped a worker's logs is ahead of the job's; 0 if no note says."""
+    """Returns by how many seconds the clock that stamped a worker's logs is ahead of the job's clock; 0 if
+    unknown.
+    """
     try:
         note = msgspec.json.decode((folder / CLOCK_NOTE).read_bytes(), type=ClockNote)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -250,7 +271,10 @@ def _sources_in(folder: Path, wanted: Container[str] | None, rank: int | None) -
 
 
 class _Log:
-    """One file being read back. Keeps no file open between blocks: a large job has more logs than a process may."""
+    """One log that is read in order of time.
+
+    It is not kept open, because a large job has more logs than a process may open.
+    """
 
     def __init__(self, path: Path, attempt: int, worker: int, source: str, block_bytes: int) -> None:
         self._path = path
@@ -268,7 +292,10 @@ class _Log:
         rank: int | None,
         ahead_s: float = 0.0,
     ) -> Iterator[LogLine]:
-        """`ahead_s`: of the clock that stamped them; the times asked for, and those given, are the job's."""
+        """Yields lines between two times of the job's clock.
+
+        `ahead_s`: the clock that stamped the log minus the job's clock.
+        """
         for segment, text in self._timed(since_s + ahead_s, until_s + ahead_s):
             if grep is not None and not grep.search(text):
                 continue
@@ -306,7 +333,10 @@ class _Log:
                 yield segment, rest
 
     def _line_start(self, at: int, cutter: LineCutter) -> int:
-        """Where the line begins that goes on at this offset. One too long to be held is left out."""
+        """Returns the offset at which the line begins that continues at `at`.
+
+        A line longer than the limit is left out.
+        """
         before_at = max(0, at - LINE_BYTES_MAX)
         before = _read_at(self._path, before_at, at - before_at)
         if not before:
@@ -318,7 +348,7 @@ class _Log:
         return before_at + end
 
     def _read(self, start: int, end: int) -> bytes:
-        """Some bytes from `start`, none at or beyond `end`."""
+        """Returns bytes from `start` on, none at or after `end`."""
         at = start - self._block_at
         if not 0 <= at < len(self._block):
             self._block, self._block_at, at = _read_at(self._path, start, self._block_bytes), start, 0
@@ -328,7 +358,9 @@ class _Log:
 def _segments(
     records: Iterator[tuple[float, int]], before_s: float, stat: os.stat_result
 ) -> Iterator[Segment]:
-    """The file in pieces of one time each; the last, beyond the index, has only the file's last change to go by."""
+    """Yields the parts of a log that share one time; the last, beyond the index, has only the file's last
+    change.
+    """
     end = -1
     for at_s, offset in records:
         end = min(offset, stat.st_size)
@@ -349,7 +381,7 @@ def _rank_named(text: bytes) -> int | None:
 
 
 def _read_at(path: Path, offset: int, size_bytes: int) -> bytes:
-    """Nothing where it cannot be read."""
+    """Returns bytes of a file; empty if they cannot be read."""
     if size_bytes <= 0:
         return b""
     try:

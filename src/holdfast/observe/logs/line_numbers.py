@@ -1,6 +1,6 @@
-"""Computes line numbers in a large log, for few lines, because counting costs more than searching.
+"""Computes line numbers for a few offsets in a large log, because counting lines costs more than searching.
 
-Python counts newlines at 1.4 GB/s in one thread, and the automaton reads at that speed in each.
+Python counts newlines at 1.4 GB/s in one thread; the search automaton reads at that speed in each thread.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def lines_of(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Each offset with its line number, from 1; in ascending order. Ends early if the file does."""
+    """Yields each offset with its line number, from 1, in ascending order. Ends early if the file does."""
     with path.open("rb", buffering=0) as file:
         at, line = 0, 1
         block = b""
@@ -31,9 +31,9 @@ def lines_of(path: Path, offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def line_of(paths: Sequence[Path], name: str, offset: int) -> int | None:
-    """The line of an offset in the log of this name; None if that is no plain file, or has gone.
+    """Returns the line number of an offset in the log of this name; None if it is no plain file or has gone.
 
-    `paths`: what was searched.
+    `paths`: the files and folders that were searched.
     """
     skipped: list[Skipped] = []
     path = next((file.path for file in find(paths, skipped.append) if file.name == name), None)

@@ -1,4 +1,6 @@
-"""Orders rotated parts of a log: a job that continues in a later part survived the errors in an earlier one."""
+"""Orders the rotated parts of a log, because a job that continues in a later part survived the errors in
+an earlier one.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +14,7 @@ REACHED = ("last_step_offset", "last_steps_offset", "last_three_steps_offset", "
 
 
 def as_streams(sources: Sequence[Source]) -> tuple[Source, ...]:
-    """The sources; the progress of a rotated part includes later parts."""
+    """Returns the logs with their progress; that of a rotated part includes all later parts."""
     places: dict[str, list[int]] = defaultdict(list)
     for at, source in enumerate(sources):
         places[source.name].append(at)

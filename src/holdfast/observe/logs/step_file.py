@@ -1,6 +1,7 @@
 """Stores the current step of one worker in a small file beside its output, for `holdfast status`.
 
-The journal holds findings; this file holds the current state, once a second, and may be lost.
+The journal keeps findings for good; this file has the current state, is written once a second, and may be
+lost.
 """
 
 import os
@@ -19,8 +20,9 @@ BYTES_MAX = 256 << 10  # one of ours has some KiB
 
 
 class StepFile(Struct, frozen=True, kw_only=True):
-    """`at_s`: the job's clock when it was written. `recent`: seconds of one step, oldest first.
+    """Content of a worker's step file: its current step, recent step times and findings.
 
+    `at_s`: when it was written, by the job's clock. `recent`: step times in seconds, oldest first.
     `findings`: current ones, oldest first.
     """
 
@@ -36,7 +38,7 @@ class StepFile(Struct, frozen=True, kw_only=True):
 
 
 class StepFileWriter:
-    """Replaces the file atomically: a reader sees the old or the new one."""
+    """Writer of a step file. It replaces the file atomically: a reader sees the old or the new one."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -44,7 +46,10 @@ class StepFileWriter:
         self._written = b""
 
     def write(self, told: StepFile) -> bool:
-        """False if it could not be written: a full disk costs this file only. A changed `at_s` alone is not written."""
+        """Writes the file, unless only `at_s` has changed.
+
+        Returns False if it could not be written, as on a full disk.
+        """
         content = msgspec.json.encode(msgspec.structs.replace(told, at_s=0.0))
         if content == self._written:
             return True
@@ -61,7 +66,7 @@ class StepFileWriter:
 
 
 def read(folder: Path) -> StepFile | None:
-    """The step file of the worker in this folder; None if there is none, or none that can be read."""
+    """Returns the step file of the worker in this folder; None if there is no readable one."""
     try:
         with (folder / NAME).open("rb") as file:
             content = file.read(BYTES_MAX + 1)

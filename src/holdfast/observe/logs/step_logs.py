@@ -1,7 +1,8 @@
-"""Reads the steps of trainings from all sources: logs packed and plain, event files, stdin, pipes, a job's output.
+"""Reads training steps from all sources: logs plain and compressed, event files, stdin, pipes, the output of
+a job.
 
-Blocks of bytes go to the readers of `parsers`, their results to `core.steps`; memory does not grow with a log. It
-writes nothing, and reports everything that it skips.
+Blocks of bytes go to the readers of `parsers`, their results to `core.steps`. Memory does not grow with a
+log. It writes nothing, and reports everything that it skips.
 """
 
 import os
@@ -47,8 +48,10 @@ WORKER_FOLDER = re.compile(r"attempt-(\d{1,9})/worker-(\d{1,9})")
 
 
 class ReadSettings(Struct, frozen=True, kw_only=True):
-    """How logs are read. `rule`: evaluate the platform's rule too. `details`: keep all records, with gradient norm,
-    learning rate and data.
+    """Settings for reading steps.
+
+    `rule`: also evaluate the rule by which a platform recognises slow training. `details`: keep every record,
+    with gradient norm, learning rate and data position.
     """
 
     forms: tuple[StepForm, ...]
@@ -58,7 +61,10 @@ class ReadSettings(Struct, frozen=True, kw_only=True):
 
 
 class FoundLogs(Struct, kw_only=True):
-    """Everything that was read. `files`: number of logs, with steps or without."""
+    """The steps found in all logs. `files`: number of files read, with steps or without.
+
+    `skipped`: files not read.
+    """
 
     logs: list[LogSteps] = []
     skipped: list[Skipped] = []
@@ -71,7 +77,7 @@ class FoundLogs(Struct, kw_only=True):
 
 
 class Part(Struct, frozen=True):
-    """Where a file belongs: its log, its attempt, and how often it was rotated since."""
+    """The log that a file belongs to (`key`), its attempt, and how often the file has been rotated."""
 
     key: str
     attempt: int = 0
@@ -86,10 +92,10 @@ def read_logs(
     beside: Callable[[Log], object] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> FoundLogs:
-    """The steps of all logs under the paths and on stdin.
+    """Returns the steps of all logs under the paths and on stdin.
 
-    `beside`: receives files that are no logs but belong to the job (flight records). `progress`: called now and then
-    with bytes read and total.
+    `beside`: receives files that are no logs but belong to the job, such as flight records. `progress`:
+    called now and then with the bytes read and the total.
     """
     return _Reading(settings, beside, progress).all(places, stdin)
 
@@ -97,16 +103,20 @@ def read_logs(
 def read_job(
     folder: Path, settings: ReadSettings, *, progress: Callable[[int, int], object] | None = None
 ) -> FoundLogs:
-    """The steps in the output of a job's workers, attempt by attempt. Lines without a timestamp get the index's."""
+    """Returns the steps in the output of a job's workers, attempt by attempt.
+
+    Lines without a timestamp get the index's.
+    """
     reading = _Reading(settings, None, progress)
     reading.job(folder)
     return reading.found
 
 
 def part_of(name: str, names: frozenset[str]) -> Part:
-    """Returns the name of the log that this file is a rotated part of, else the file's own name. `names`: of all files.
+    """Returns the log that a file is a rotated part of, or the file itself. `names`: the names of all files.
 
-    `train.log.2.gz` belongs to `train.log` if that exists."""
+    `train.log.2.gz` belongs to `train.log` if that exists.
+    """
     rotation = 0
     match = ROTATED.fullmatch(name)
     if match and match["base"] in names:
@@ -119,7 +129,7 @@ def part_of(name: str, names: frozenset[str]) -> Part:
 
 
 class _Reading:
-    """One run over all that is named."""
+    """One run of reading steps from all given paths."""
 
     def __init__(
         self,
@@ -179,7 +189,10 @@ class _Reading:
             self._finish(name)
 
     def _indexed(self, log: "_OpenLog", attempt: int, worker: int, folder: Path, source: str) -> None:
-        """A worker's log with the times of its index. A log that was not followed has none: a guess is no step time."""
+        """Reads a worker's log with the times of its index.
+
+        A log without an index has no step times, because a guess is none.
+        """
         lines = read_lines([(attempt, worker, folder)], sources=(source,))
         for (at_s, exact), some in groupby(lines, key=lambda line: (line.at_s, line.exact)):
             texts = [line.text for line in some]
@@ -210,7 +223,7 @@ class _Reading:
         return to
 
     def _pipe(self, path: Path) -> None:
-        """A pipe that was named, such as the shell's <(zcat ...): read to its end."""
+        """Reads a named pipe to its end, such as the shell's <(zcat ...)."""
         name = readable_name(str(path))
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -221,14 +234,14 @@ class _Reading:
             poll = select.poll()
             poll.register(fd, select.POLLIN)
             if not poll.poll(PIPE_WAIT_S * 1000):
-                self.found.say(Skipped(name=name, why=f"nobody wrote to it for {PIPE_WAIT_S:.0f} s"))
+                self.found.say(Skipped(name=name, why=f"no process wrote to it for {PIPE_WAIT_S:.0f} s"))
                 return
             os.set_blocking(fd, True)
             for log in of_stdin(file, self.found.say):
                 self._log(replace(log, name=log.name.replace("stdin", name, 1)), Part(name))
 
     def _events(self, folder: str, files: Sequence[LogFile]) -> None:
-        """Event files of one folder are one training, started as often as there are files."""
+        """Reads the event files of one folder as one training, started once for each file."""
         name = files[0].name if len(files) == 1 else f"{folder or '.'}/events.out.tfevents.*"
         log = _OpenEvents(
             LogSteps(
@@ -257,7 +270,7 @@ class _Reading:
         self.found.logs.append(log.steps)
 
     def _opened(self, name: str, part: Part, writer: Writer) -> "_OpenLog":
-        """The log that a file is a part of; new where it is the first."""
+        """Returns the log that a file is a part of; a new one for its first part."""
         self.found.files += 1
         known = self._open.get(part.key)
         if known is None:
@@ -269,7 +282,7 @@ class _Reading:
         return known
 
     def _finish(self, key: str) -> None:
-        """All parts of the log have been read."""
+        """Completes a log of which all parts have been read."""
         log = self._open.pop(key, None)
         if log is None:
             return
@@ -284,7 +297,7 @@ class _Reading:
 
 
 class _OpenLog:
-    """One log while it is read: its parts one after the other, each attempt by a reader of its own."""
+    """One log while it is read: its parts one after another, each attempt with a parser of its own."""
 
     def __init__(
         self, name: str, writer: Writer, settings: ReadSettings, kept_steps: int, *, is_watched: bool
@@ -308,7 +321,7 @@ class _OpenLog:
         self._looks_for_begin = settings.rule
 
     def begin(self, attempt: int) -> None:
-        """What follows is of this attempt."""
+        """Begins a part of this attempt."""
         if self._lines is not None and attempt != self._attempt:
             self.finish()
             self.steps.begin_attempt()
@@ -328,7 +341,7 @@ class _OpenLog:
         self.steps.take(self._lines.feed(lines, at_s))
 
     def finish(self) -> None:
-        """The end of the attempt, or of all."""
+        """Completes the current attempt."""
         lines, self._lines = self._lines, None
         if lines is None:
             return
@@ -346,7 +359,7 @@ class _OpenEvents:
         self._cutter = EventCutter()
 
     def begin(self) -> None:
-        """Another file."""
+        """Begins the next event file."""
         self._cutter = EventCutter()
         if self._events is None:
             self._events = EventSteps()
@@ -354,7 +367,7 @@ class _OpenEvents:
             self._take(self._events.begin_file())
 
     def feed(self, block: bytes) -> None:
-        """raises: Damaged, behind what was whole"""
+        """Parses a block of the event file. Raises Damaged after the intact events."""
         assert self._events is not None
         events: list[Event] = []
         try:
@@ -374,20 +387,24 @@ class _OpenEvents:
 
 
 def _in_order(files: Sequence[LogFile], names: frozenset[str]) -> list[tuple[LogFile, Part]]:
-    """The parts of a log follow each other, the oldest first; logs stay in the order in which they were found."""
+    """Returns the files so that the parts of each log follow one another, oldest first; logs stay in the
+    order found.
+    """
     parts = [(file, part_of(file.name, names)) for file in files]
     place: Mapping[str, int] = {part.key: at for at, (_, part) in reversed(list(enumerate(parts)))}
     return sorted(parts, key=lambda one: (place[one[1].key], one[1].attempt, -one[1].rotation))
 
 
 def _blocks(stream: Reader) -> Iterator[bytes]:
-    """raises: Unreadable"""
+    """Yields a stream as blocks of bytes. Raises Unreadable."""
     while block := stream.read(BLOCK_BYTES):
         yield block
 
 
 def _first_stamp_s(block: bytes) -> float | None:
-    """When the first line was written that says so: a training begins before its first step."""
+    """Returns the first timestamp in a block in seconds, because a training begins before its first step;
+    None without one.
+    """
     heads = Heads()
     for line in block[:BEGIN_BYTES].splitlines():
         stamp = heads.stamp_s(line)

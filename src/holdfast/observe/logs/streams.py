@@ -1,7 +1,7 @@
-"""Reads bytes of logs: files with holes, compressed data. Bounded, and never writes.
+"""Reads the bytes of logs: files with holes, compressed data. Sizes are limited, and nothing is written.
 
-Every reader has `read(size)`: at most that many bytes, none at the end. Data that cannot be read further raises
-Unreadable with the reason; what was read before counts.
+Every reader has `read(size)`, which returns at most that many bytes, and none at the end. Data that cannot be
+read further raises Unreadable with the reason; what was read before remains valid.
 """
 
 import bz2
@@ -20,7 +20,7 @@ ZSTD_WINDOW_BYTES = 128 << 20
 
 
 class Unreadable(OSError):
-    """Cannot be read any further; the message says why, for people."""
+    """Error: a file cannot be read any further. The message says why, in words for users."""
 
 
 class Reader(Protocol):
@@ -28,10 +28,12 @@ class Reader(Protocol):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Maximum unpacked size of one file. `ratio_max` applies only beyond `free_bytes`: repetitive logs compress
-    well.
+    """Limits of the unpacked size of one file.
 
-    Logs of steps shrink to a twentieth with gzip and to a sixtieth with zstd -19; bombs unfold a thousandfold.
+    `ratio_max` applies only beyond `free_bytes`, because logs compress well.
+
+    Logs of steps shrink to a twentieth with gzip and to a sixtieth with zstd -19; decompression bombs grow a
+    thousandfold.
     """
 
     ratio_max: float = 200.0
@@ -42,7 +44,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Counts the unpacked bytes of one file on disk, through all layers."""
+    """Counter of the unpacked bytes of one file on disk, through all layers of compression."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -51,14 +53,17 @@ class Meter:
         self.members = 0
 
     def count(self, size_bytes: int) -> None:
-        """Counts bytes. raises: Unreadable, beyond the limit"""
+        """Adds to the counter. Raises Unreadable beyond the limit."""
         self.unpacked_bytes += size_bytes
         limits = self.limits
         if self.unpacked_bytes > limits.bytes_max:
             raise Unreadable(f"it unpacks to more than {limits.bytes_max >> 30} GiB: the rest was not read")
         if self.unpacked_bytes > limits.free_bytes + limits.ratio_max * self.packed_bytes:
             raise Unreadable(
-                f"it unpacks to more than {limits.ratio_max:g} times its size, as no log does: the rest was not read"
+                (
+                    f"it unpacks to more than {limits.ratio_max:g} times its size, more than any log: the "
+                    "rest was not read"
+                )
             )
 
     def count_member(self) -> None:
@@ -68,7 +73,7 @@ class Meter:
 
 
 class ReadAhead:
-    """A stream whose first bytes are read at once, to know its size. `is_all`: there are no more."""
+    """A stream whose first bytes are read in advance. `is_all`: the stream has no more than these."""
 
     def __init__(self, stream: BinaryIO, size: int) -> None:
         self._stream = stream
@@ -79,7 +84,7 @@ class ReadAhead:
             self._head, self.is_all = b"", False
 
     def read(self, size: int, /) -> bytes:
-        """raises: OSError, ValueError, as the stream does"""
+        """Returns up to `size` bytes. Raises OSError and ValueError, as the stream does."""
         taken, self._head = self._head[:size], self._head[size:]
         if taken or self.is_all:
             return taken
@@ -87,9 +92,9 @@ class ReadAhead:
 
 
 class FileReader:
-    """One open file, up to the size it had when it was opened. Skips holes.
+    """Reader of one open file, up to the size that it had when it was opened. Skips holes.
 
-    `at`: offset in the file of the next byte. `is_shorter`: the file ended before that size.
+    `at`: offset of the next byte. `is_shorter`: True if the file ended before that size.
     """
 
     def __init__(self, fd: int) -> None:
@@ -103,7 +108,7 @@ class FileReader:
         self._pass_hole()
 
     def read(self, size: int, /) -> bytes:
-        """Reads bytes. raises: Unreadable"""
+        """Returns up to `size` bytes. Raises Unreadable."""
         self._pass_hole()
         try:
             data = os.pread(self._fd, min(size, self._data_end - self.at), self.at)
@@ -112,7 +117,10 @@ class FileReader:
         return data if self._note(len(data)) else b""
 
     def read_into(self, view: memoryview) -> int:
-        """Like read, into existing memory; stops before a hole. raises: Unreadable"""
+        """Reads into an existing buffer, up to the next hole, and returns the number of bytes.
+
+        Raises Unreadable.
+        """
         room = min(len(view), self._data_end - self.at)
         try:
             size = os.preadv(self._fd, [view[:room]], self.at) if room > 0 else 0
@@ -121,7 +129,7 @@ class FileReader:
         return self._note(size) if room > 0 else 0
 
     def pass_hole(self) -> bool:
-        """Continues behind a hole; False at the end."""
+        """Skips a hole in the file. Returns False at the end of the file."""
         self._pass_hole()
         return self.at < self._data_end
 
@@ -145,7 +153,10 @@ class FileReader:
 
 
 class Replayed:
-    """A reader whose first bytes are already read: `head`. Errors on the way are raised after them."""
+    """Reader that first returns bytes already read (`head`), then the rest.
+
+    Errors of reading ahead are raised after them.
+    """
 
     def __init__(self, reader: Reader, size: int) -> None:
         self.head = b""
@@ -161,7 +172,7 @@ class Replayed:
         self._left = self.head
 
     def read(self, size: int, /) -> bytes:
-        """Reads bytes. raises: Unreadable"""
+        """Returns up to `size` bytes. Raises Unreadable."""
         if self._left:
             data, self._left = self._left[:size], self._left[size:]
             return data
@@ -174,7 +185,7 @@ class Replayed:
 
 
 class Packed:
-    """Counts what is read of the file on disk."""
+    """Reader that counts the compressed bytes read from the file."""
 
     def __init__(self, reader: Reader, meter: Meter) -> None:
         self._reader = reader
@@ -187,8 +198,9 @@ class Packed:
 
 
 class Unpacked:
-    """Decompresses gzip, bzip2 and xz, including several concatenated members. `make`: a new decompressor of zlib,
-    bz2, lzma.
+    """Reader that decompresses gzip, bzip2 or xz, including several concatenated members.
+
+    `make`: returns a new decompressor of zlib, bz2 or lzma.
     """
 
     def __init__(self, packed: Reader, make: Any, meter: Meter) -> None:
@@ -199,7 +211,7 @@ class Unpacked:
         self._input = b""
 
     def read(self, size: int, /) -> bytes:
-        """Reads bytes. raises: Unreadable"""
+        """Returns up to `size` decompressed bytes. Raises Unreadable."""
         while True:
             if self._engine.eof and not self._begin_next():
                 return b""
@@ -223,7 +235,10 @@ class Unpacked:
         return data
 
     def _begin_next(self) -> bool:
-        """Another part behind the first; zeros between them, and after the last, are padding."""
+        """Begins the next concatenated member; zeros between and after members are padding.
+
+        Returns False at the end.
+        """
         rest = self._engine.unused_data.lstrip(b"\0")
         while not rest:
             block = self._packed.read(INPUT_BYTES)
@@ -236,7 +251,7 @@ class Unpacked:
 
 
 class Unzstd:
-    """Decompresses Zstandard, including several frames."""
+    """Reader that decompresses Zstandard, including several frames."""
 
     def __init__(self, packed: Reader, meter: Meter) -> None:
         decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
@@ -244,17 +259,17 @@ class Unzstd:
         self._meter = meter
 
     def read(self, size: int, /) -> bytes:
-        """Reads bytes. raises: Unreadable"""
+        """Returns up to `size` decompressed bytes. Raises Unreadable."""
         try:
             data: bytes = self._stream.read(size)
         except zstandard.ZstdError as error:
-            raise Unreadable(f"it is damaged or asks for too much memory: {error}") from error
+            raise Unreadable(f"it is damaged or needs too much memory: {error}") from error
         self._meter.count(len(data))
         return data
 
 
 class Utf8:
-    """Converts UTF-16 to UTF-8."""
+    """Reader that converts UTF-16 to UTF-8."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -290,7 +305,7 @@ def unzstd(packed: Reader, meter: Meter) -> Reader:
 
 
 def exactly(reader: Reader, size: int) -> bytes:
-    """Reads exactly this many bytes, fewer only at the end."""
+    """Returns exactly `size` bytes from a reader, fewer only at the end."""
     parts: list[bytes] = []
     while size > 0 and (data := reader.read(size)):
         parts.append(data)

@@ -1,4 +1,7 @@
-"""Reads the lines around the first error again, for display. Skips what cannot be read twice."""
+"""Reads the lines around the first error of a diagnosis again, for display.
+
+Skips what cannot be read twice.
+"""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +26,10 @@ _END = re.compile(rb"\r\n|\n|\r")
 
 
 def with_surroundings(first: FirstError, paths: Sequence[Path]) -> FirstError:
-    """The first error with three lines before and after it, if it is still at its place. Never raises."""
+    """Returns the first error with three lines before and after it, if the log still has it there.
+
+    Never raises.
+    """
     if first.line is None or first.before:
         return first
     for file in find(paths, _nothing):
@@ -35,7 +41,7 @@ def with_surroundings(first: FirstError, paths: Sequence[Path]) -> FirstError:
 
 
 def _nothing(_: Skipped) -> None:
-    """What cannot be read was said when it was searched."""
+    """Ignores a skipped file, because the search has reported it."""
 
 
 def _of_log(first: FirstError, log: Log, path: Path) -> FirstError:
@@ -64,7 +70,9 @@ def _of_log(first: FirstError, log: Log, path: Path) -> FirstError:
 
 
 def _around(first: FirstError, window: bytes) -> FirstError:
-    """The line nearest to its offset that has the text, and its neighbours."""
+    """Returns the first error with the lines around that line of the window which has its text, nearest to
+    its offset.
+    """
     lines = _END.split(window)
     texts = [COLOUR.sub(b"", unwrapped(line)).decode("utf-8", "replace").rstrip() for line in lines]
     want = first.text.strip()[:COMPARED_CHARS]

@@ -1,6 +1,7 @@
-"""Finds the logs under given paths, and opens them as streams of bytes, whatever their packing.
+"""Finds the logs under given paths, and opens them as streams of bytes, compressed and in archives or not.
 
-It reads regular files only, follows no link twice, writes nothing, and reports the reason for everything it skips.
+It reads regular files only, follows no link twice, writes nothing, and reports the reason for everything it
+skips.
 """
 
 import errno
@@ -59,20 +60,20 @@ MAGICS = {
     b"7z\xbc\xaf\x27\x1c": "it is a 7z archive: unpack it first",
     b"Rar!": "it is a rar archive: unpack it first",
     b"\x04\x22\x4d\x18": "it is packed with lz4: unpack it first",
-    b"LPKSHHRH": "it is a binary journal of systemd: give the output of journalctl -o short-iso-precise --file",
+    b"LPKSHHRH": "it is a binary journal of systemd: export it with journalctl -o short-iso-precise --file",
     b"SQLite format 3": "it is a database",
     b"\x7fELF": "it is a program or a core dump",
-    b"\x89PNG": "it is a picture",
-    b"\x93NUMPY": "it is an array",
+    b"\x89PNG": "it is an image",
+    b"\x93NUMPY": "it is a NumPy array",
     b"%PDF": "it is a PDF",
 }
 
 
-WHY_OWN = "it is Holdfast's own, no log"
+WHY_OWN = "it is a data file of Holdfast, not a log"
 
 
 class LogFile(Struct, frozen=True):
-    """A regular file. `size_bytes`: when it was found."""
+    """A regular file that may be a log. `size_bytes`: its size when it was found."""
 
     path: Path
     name: str
@@ -80,10 +81,10 @@ class LogFile(Struct, frozen=True):
 
 
 class Log(Struct, frozen=True):
-    """One log, which must be read before the next.
+    """One log as a stream; it must be read before the next one.
 
-    `file`: set if the log is a plain file on disk, which can be read again. `kind`: for a file that is no log but has
-    its own meaning: a flight record, a list of groups, a stack dump.
+    `file`: set if the log is a plain file on disk, which can be read again. `kind`: set for a file that is no
+    log but belongs to the job: a flight record, a list of process groups, a stack dump.
     """
 
     name: str
@@ -93,13 +94,13 @@ class Log(Struct, frozen=True):
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts rank-10 behind rank-9."""
+    """Returns a sort key by which rank-10 follows rank-9."""
     parts = re.split(r"([0-9]{1,18})", name)
     return [(0, int(part), "") if at % 2 else (1, 0, part) for at, part in enumerate(parts)]
 
 
 def find(paths: Sequence[Path], say: Say) -> list[LogFile]:
-    """All regular files under the paths, in natural order of their names; each file once."""
+    """Returns all regular files under the paths, each once, in natural order of their names."""
     walk = _Walk(say)
     for path in paths:
         walk.add(path, "" if len(paths) == 1 else str(path))
@@ -107,13 +108,15 @@ def find(paths: Sequence[Path], say: Say) -> list[LogFile]:
 
 
 def logs(paths: Sequence[Path], skipped: list[Skipped]) -> Iterator[Log]:
-    """The logs under the paths, one after the other. Unreadable files are added to `skipped`."""
+    """Yields the logs under the paths, one after another. Unreadable files are added to `skipped`."""
     for file in find(paths, skipped.append):
         yield from opened(file, skipped.append)
 
 
 def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Log]:
-    """The logs in one file: itself, or its members. Unreadable ones are reported, never raised.
+    """Yields the logs in one file: the file itself, or the members of an archive.
+
+    Unreadable ones are reported to `say`.
 
     A returned reader may raise Unreadable; the caller then continues with the next log.
     """
@@ -125,7 +128,7 @@ def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Lo
         return
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):  # it was one when it was found
-            say(Skipped(name=file.name, why="it is no regular file any more"))
+            say(Skipped(name=file.name, why="it is no longer a regular file"))
             return
         yield from _of_file(file.name, fd, say, Meter(limits))
     except Unreadable as error:
@@ -135,7 +138,7 @@ def opened(file: LogFile, say: Say, limits: Limits | None = None) -> Iterator[Lo
 
 
 def of_stdin(stdin: Reader, say: Say, limits: Limits | None = None) -> Iterator[Log]:
-    """The logs on stdin, which may be packed like files."""
+    """Yields the logs on stdin, which may be compressed or an archive."""
     meter = Meter(limits or Limits())
     try:
         yield from _logs(STDIN, _Pipe(stdin), say, meter, 0)
@@ -144,13 +147,13 @@ def of_stdin(stdin: Reader, say: Say, limits: Limits | None = None) -> Iterator[
 
 
 def readable_name(path: str) -> str:
-    """A path as printable text for JSON, whatever bytes it has."""
+    """Returns a path as printable text, also if its bytes are not valid UTF-8."""
     text = os.fsencode(path).decode("utf-8", "replace")
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
 class _Pipe:
-    """Stdin as a reader."""
+    """Reader of stdin."""
 
     def __init__(self, stdin: Reader) -> None:
         self._stdin = stdin
@@ -163,7 +166,10 @@ class _Pipe:
 
 
 class _Walk:
-    """Goes through folders. Links to folders come last, so that what a link also leads to has its own name."""
+    """Search through folders.
+
+    Links to folders come last, so that a file found directly keeps its own name.
+    """
 
     def __init__(self, say: Say) -> None:
         self.found: list[LogFile] = []
@@ -172,7 +178,7 @@ class _Walk:
         self._is_full = False
 
     def add(self, path: Path, prefix: str) -> None:
-        """`prefix`: what names under this path begin with."""
+        """Adds the files under a path. `prefix`: put before their names."""
         try:
             about = path.stat()
         except OSError as error:
@@ -193,7 +199,7 @@ class _Walk:
     def _folder(
         self, top: Path, prefix: str
     ) -> tuple[list[tuple[Path, str, os.stat_result]], list[tuple[Path, str]]]:
-        """The files under a folder, and the links to folders among them."""
+        """Returns the files under a folder, and the links to other folders among them."""
         files: list[tuple[Path, str, os.stat_result]] = []
         links: list[tuple[Path, str]] = []
         folders = [(top, prefix)]
@@ -237,7 +243,7 @@ class _Walk:
         if OWN.fullmatch(path.name):
             self._say(Skipped(name=name, why=WHY_OWN))
         elif not stat.S_ISREG(about.st_mode):
-            self._say(Skipped(name=name, why=f"it is {_kind(about.st_mode)}, no file"))
+            self._say(Skipped(name=name, why=f"it is {_kind(about.st_mode)}, not a file"))
         elif len(self.found) >= FILES_MAX:
             if not self._is_full:
                 self._say(
@@ -256,7 +262,7 @@ class _Walk:
         if before is None:
             self._seen[identity] = name or str(path)
             return False
-        same = f"it is the same as {readable_name(before)}, by a link"
+        same = f"it is the same file as {readable_name(before)}, through a link"
         self._say(Skipped(name=readable_name(name or str(path)), why=same))
         return True
 
@@ -277,9 +283,9 @@ def _unread(name: str, error: OSError, path: Path) -> Skipped:
     if isinstance(error, FileNotFoundError):
         if path.is_symlink():
             return Skipped(name=name, why="it is a broken link")
-        return Skipped(name=name, why="it is not there", lost=True)
+        return Skipped(name=name, why="it does not exist", lost=True)
     if isinstance(error, PermissionError):
-        return Skipped(name=name, why="this user may not read it", lost=True)
+        return Skipped(name=name, why="this user has no permission to read it", lost=True)
     return Skipped(name=name, why=f"it cannot be read: {error.strerror}", lost=True)
 
 
@@ -304,18 +310,22 @@ def _of_file(name: str, fd: int, say: Say, meter: Meter) -> Iterator[Log]:
         if reader.is_shorter:
             say(
                 Skipped(
-                    name=name, why=f"it was cut to {reader.size_bytes} bytes while it was read", lost=True
+                    name=name,
+                    why=f"it was truncated to {reader.size_bytes} bytes while it was read",
+                    lost=True,
                 )
             )
 
 
 def _logs(name: str, reader: Reader, say: Say, meter: Meter, depth: int) -> Iterator[Log]:
-    """The logs in a stream: itself, what it unpacks to, or the members of an archive."""
+    """Yields the logs in a stream: the stream itself, what it decompresses to, or the members of an
+    archive.
+    """
     whole = Replayed(reader, HEAD_BYTES)
     head = whole.head
     unpacker = _unpacker(head)
     if (unpacker or is_tar(head)) and depth >= meter.limits.depth_max:
-        raise Unreadable(f"it is packed more than {depth} times over")
+        raise Unreadable(f"it is compressed or archived more than {depth} times over")
     if unpacker:
         yield from _logs(name, unpacker(whole, meter), say, meter, depth + 1)
     elif is_tar(head):
@@ -353,18 +363,18 @@ def _unpacker(head: bytes) -> Callable[[Reader, Meter], Reader] | None:
 
 
 def _why_no_text(head: bytes) -> str:
-    """Why these are not the first bytes of a text; empty where they may be."""
+    """Returns why these first bytes are not those of a text; empty if they may be."""
     for magic, why in MAGICS.items():
         if head.startswith(magic):
             return why
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "it is a pickle, which is not opened"
     if head[8:10] == b'{"' and b"\0" in head[:8]:
-        return "it holds weights (safetensors)"
+        return "it contains model weights (safetensors)"
     text = head.strip(
         b"\0"
     )  # a log that was emptied while its writer went on begins with zeros; a hole ends with them
     controls = len(text) - len(text.translate(None, CONTROLS))
     if text and (controls > CONTROLS_MAX * len(text) or text.count(0) > NULS_MAX * len(text)):
-        return "it is binary"
+        return "it is a binary file"
     return ""

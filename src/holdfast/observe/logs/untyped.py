@@ -1,9 +1,9 @@
-"""Recognises an exception by its message alone, if a program caught it and printed only that.
+"""Recognises an exception by its message alone, for programs that catch it and print only the message.
 
     2031-03-04 05:06:07 - ERROR - Training failed: No module named 'apex'
 
-Most signatures of exceptions begin with the type, and rightly so: in a traceback it is there. Here they are asked again
-with each type before the end of the line. Nothing is taken from signatures that would take any words after the type.
+Most signatures of exceptions begin with the type, as tracebacks do. Here they are tried with each known type
+put before the message at the end of the line. Signatures that accept any text after the type are not used.
 """
 
 import re
@@ -47,7 +47,10 @@ SEPARATOR = re.compile(r": | - |\) ")
 
 
 class Untyped:
-    """Matches against one engine. `signatures`, and `pattern` of each: by the engine's numbers."""
+    """Recogniser of exception messages without a type.
+
+    `signatures` and `pattern` are indexed by the engine's numbers.
+    """
 
     def __init__(
         self, engine: Engine, signatures: Sequence[Signature], pattern: Callable[[int], re.Pattern[str]]
@@ -57,7 +60,8 @@ class Untyped:
         self._pattern = pattern
 
     def known_as(self, line: str) -> Likeness | None:
-        """The signature of the line's end; None if there is none; of several the one with the highest weight.
+        """Returns the signature that matches the end of a line; None if none does; the heaviest if several
+        do.
 
         The longest matching end counts: a file name quoted at the end of a message is not the message.
         """
@@ -72,7 +76,10 @@ class Untyped:
         return None
 
     def _hits(self, message: str, types: Sequence[str], *, any_words: bool) -> dict[int, dict[str, str]]:
-        """What is captured, by the signatures' numbers. `any_words`: also from those that would take any message."""
+        """Returns captures by signature number.
+
+        `any_words`: include signatures that accept any text after the type.
+        """
         lines = [f"{kind}: {message}" for kind in types]
         text = "\n".join((*lines, "")).encode()
         found: dict[int, dict[str, str]] = {}
@@ -93,7 +100,7 @@ class Untyped:
 
 
 def _is_of_one_failure(signature: Signature) -> bool:
-    """Not of a family of complaints, and not one whose category hangs on what it captures."""
+    """Returns True if a signature stands for one kind of failure, with a fixed category."""
     return (
         signature.role in ("cause", "symptom")
         and signature.severity in ("fatal", "error")
@@ -102,7 +109,9 @@ def _is_of_one_failure(signature: Signature) -> bool:
 
 
 def _parts(line: str) -> Iterator[str]:
-    """The line from each of its separators on, the longest first: which of them the message begins with is not known."""
+    """Yields the ends of a line after each of its separators, longest first, because the message may begin
+    at any of them.
+    """
     begins = [found.end() for found in SEPARATOR.finditer(line)][-PARTS_MAX:]
     for begin in begins:
         part = line[begin:].strip()

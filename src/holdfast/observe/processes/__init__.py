@@ -1,1 +1,1 @@
-"""Reads processes: /proc, stacks, flight records, queries to ranks."""
+"""Reads processes of a training: /proc, stacks, flight records, and queries to ranks."""

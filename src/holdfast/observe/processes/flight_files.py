@@ -1,12 +1,12 @@
-"""Finds and reads flight records, lists of groups and stack dumps among the files of a job, packed or not.
+"""Finds and reads flight records, lists of process groups and stack dumps among the files of a job.
 
-A rank may have several records: one dumped with its exception, one fetched live, one written by the watchdog. The one
-with the newest operation counts; then the one with more operations, then with more completed ones, then the first by
-name. Ignored records are noted. If the files of several attempts lie side by side ("attempt-2/..."), only those of
-the last attempt with a record count.
+A rank may have several records: dumped with its exception, fetched live, written by the watchdog. The one
+with the newest operation is used; on a tie, the one with more operations, then more completed ones, then the
+first by name. Ignored records are noted. If files of several attempts lie side by side ("attempt-2/..."),
+only those of the last attempt with a record are used.
 
-At any time one file is in memory, of at most 64 MiB, and 300,000 operations of all records; of records beyond that
-only their digests, for which groups whose members stand in a file of their own are filled in afterwards.
+Memory holds one file at a time, of at most 64 MiB, and 300,000 operations of all records. Of further records
+only digests are kept; groups whose members are listed in a file of their own are filled in afterwards.
 """
 
 import re
@@ -45,7 +45,10 @@ ATTEMPT = re.compile(r"(?i)(?:^|[\\/])attempt[-_]?(\d{1,6})(?=[\\/])")
 
 
 def read_scene(paths: Sequence[Path], operations_held_max: int = OPERATIONS_HELD_MAX) -> FlightScene:
-    """All records and dumps under these paths: folders, files, archives, evidence bundles. Logs are skipped."""
+    """Returns all flight records and stack dumps under the paths: folders, files, archives, bundles.
+
+    Logs are skipped.
+    """
     reader = SceneReader(operations_held_max)
     skipped: list[Skipped] = []
     for file in find(paths, skipped.append):
@@ -56,7 +59,7 @@ def read_scene(paths: Sequence[Path], operations_held_max: int = OPERATIONS_HELD
 
 
 class _Held(Struct):
-    """A rank's best record so far: whole, or only its digest."""
+    """The best flight record of a rank so far, whole or only as a digest."""
 
     file: str
     attempt: int
@@ -66,7 +69,10 @@ class _Held(Struct):
 
 
 class SceneReader:
-    """Takes files one by one, from any thread and in any order, with the same result."""
+    """Collector of flight records and stack dumps.
+
+    Takes files from any thread and in any order, with the same result.
+    """
 
     def __init__(self, operations_held_max: int = OPERATIONS_HELD_MAX) -> None:
         self._operations_held_max = operations_held_max
@@ -81,7 +87,10 @@ class SceneReader:
         self._size_bytes = 0
 
     def take(self, log: Log) -> None:
-        """Reads a file to its end. Never raises on its content: unreadable files are in the scene's `skipped`."""
+        """Reads a file to its end.
+
+        Never raises because of its content: unreadable files are listed in the result's `skipped`.
+        """
         with self._lock:
             if self._files >= FILES_MAX:
                 return
@@ -91,7 +100,7 @@ class SceneReader:
             except (Refused, Unreadable) as refused:
                 self._skipped.append(Skipped(name=log.name, why=str(refused)))
             except MemoryError:
-                self._skipped.append(Skipped(name=log.name, why="reading it takes more memory than there is"))
+                self._skipped.append(Skipped(name=log.name, why="there is too little memory to read it"))
 
     def scene(self) -> FlightScene:
         with self._lock:
@@ -108,7 +117,7 @@ class SceneReader:
             )
 
     def whole_records(self) -> tuple[FlightRecord, ...]:
-        """Each rank's record of the last attempt, if there was room to keep it whole; by rank."""
+        """Returns the flight records of the last attempt that are held whole, ordered by rank."""
         with self._lock:
             attempt = max((held.attempt for held in self._records.values()), default=-1)
             return tuple(
@@ -127,11 +136,11 @@ class SceneReader:
                 self._add_record(read_record(data, rank, log.name))
             case "groups":
                 if rank is None:
-                    raise Refused("its name shows no rank")
+                    raise Refused("its name contains no rank number")
                 self._groups.setdefault(rank, {}).update(groups_of(data))
             case "faulthandler" | "py-spy":
                 if rank is None:
-                    raise Refused("its name shows no rank")
+                    raise Refused("its name contains no rank number")
                 self._add_stacks(
                     _faulthandler(data, rank) if log.kind == "faulthandler" else _pyspy(data, rank), log.name
                 )
@@ -160,7 +169,7 @@ class SceneReader:
         self._records[record.rank] = new
 
     def _add_stacks(self, stacks: RankStacks, name: str) -> None:
-        """Of several of one source the last by name that has a stack."""
+        """Adds a stack dump; of several of one rank and source, the last by name that has a stack is kept."""
         before = self._stacks.get((stacks.rank, stacks.source))
         if before is None or (bool(stacks.threads), natural(name)) >= (
             bool(before.stacks.threads),
@@ -176,7 +185,9 @@ class SceneReader:
         return replace(held.digest, groups=tuple(_filled(group, known) for group in held.digest.groups))
 
     def _known_groups(self, rank: int) -> dict[str, Group]:
-        """Members of groups as the rank itself saw them; of others only groups that it is in."""
+        """Returns process groups by name as the rank itself recorded them, and those of other ranks that
+        it belongs to.
+        """
         known: dict[str, Group] = {}
         for other in sorted(self._groups):
             for name, group in self._groups[other].items():
@@ -192,26 +203,26 @@ class SceneReader:
                 Words(
                     en=f"{_ranks(len(several))} with several records each: the newest counts, of rank {first} "
                     f"{kept[first].file}",
-                    zh=f"{len(several)} 个 rank 有多份记录,以最新者为准(rank {first}:{kept[first].file})",
+                    zh=f"{len(several)} 个 rank 有多份记录，以最新者为准（rank {first}：{kept[first].file}）",
                 )
             )
         if older := len(self._records) - len(kept):
             notes.append(
                 Words(
-                    en=f"{_ranks(older)} with records of earlier attempts only: left out",
-                    zh=f"{older} 个 rank 只有更早尝试的记录,未采用",
+                    en=f"{_ranks(older)} with records of earlier attempts only: ignored",
+                    zh=f"{older} 个 rank 只有更早尝试的记录，未采用",
                 )
             )
         versions = Counter(_version(one) or "?" for one in kept.values())
         if len(versions) > 1:
             said = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
             notes.append(
-                Words(en=f"the records are of different formats: {said}", zh=f"记录的格式版本不一致:{said}")
+                Words(en=f"the records are of different formats: {said}", zh=f"记录的格式版本不一致：{said}")
             )
         for rank, one in kept.items():
             told = one.record.notes if one.record else one.digest.notes if one.digest else ()
             notes += [
-                Words(en=f"the record of rank {rank}: {note}", zh=f"rank {rank} 的记录:{note}")
+                Words(en=f"the record of rank {rank}: {note}", zh=f"rank {rank} 的记录：{note}")
                 for note in told
             ]
         return notes[:NOTES_MAX]
@@ -239,13 +250,13 @@ def _filled(group: GroupDigest, known: Mapping[str, Group]) -> GroupDigest:
 
 
 def _all_of(stream: Reader, most: int) -> bytes:
-    """raises: Refused, where it is longer; Unreadable"""
+    """Returns all bytes of a stream. Raises Refused if there are more than `most`, and Unreadable."""
     parts: list[bytes] = []
     size = 0
     while part := stream.read(READ_BYTES):
         size += len(part)
         if size > most:
-            raise Refused(f"it has more than {most >> 20} MiB, as no file of its kind has: not read")
+            raise Refused(f"it has more than {most >> 20} MiB, more than any file of this kind: not read")
         parts.append(part)
     return b"".join(parts)
 
@@ -258,7 +269,7 @@ def _faulthandler(data: bytes, rank: int) -> RankStacks:
         pid=0,
         threads=threads,
         source="faulthandler",
-        why_not="" if stack else "no main thread in it",
+        why_not="" if stack else "it contains no main thread",
     )
 
 

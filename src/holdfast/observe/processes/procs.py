@@ -1,8 +1,9 @@
-"""Reads one rank and its child processes from /proc, once a second and in less than a millisecond.
+"""Reads a rank and its child processes from /proc, once a second and in less than a millisecond.
 
-Never raises: a process may end, change its owner or be hidden between two reads. Unreadable values are None; an ended
-process has state "X", an unreadable one "?". Opens no file that can block on the memory lock of a stuck process
-(cmdline, environ, maps, smaps): stat, io, wchan, status and children are readable in state D as well.
+Never raises: a process may end, change its owner or be hidden between two reads. Unreadable values are None;
+an ended process has state "X", an unreadable one "?". Opens no file that can block on the memory lock of a
+stuck process (cmdline, environ, maps, smaps): stat, io, wchan, status and children are readable in state D as
+well.
 
 source: proc(5); measured on Linux 6.18 by bench/observe/sampling.py
 """
@@ -27,7 +28,7 @@ WHOLE = frozenset("TtZXx")  # states that a process has as a whole
 
 
 class Usage(NamedTuple):
-    """Resources used by one process so far, with its children that were waited for."""
+    """CPU time and bytes transferred by a process so far, including children that have ended."""
 
     cpu_s: float
     io_bytes: int
@@ -37,7 +38,7 @@ class Usage(NamedTuple):
 
 
 class Transferred(NamedTuple):
-    """Counters of /proc/PID/io, summed."""
+    """Sums of the byte counters in /proc/PID/io."""
 
     io_bytes: int  # rchar + wchar
     disk_bytes: int  # read_bytes + write_bytes
@@ -50,7 +51,7 @@ NO_BYTES = Transferred(0, 0, 0, 0)
 
 
 class ProcessStat(NamedTuple):
-    """Selected fields of /proc/PID/stat. Seconds, and ticks since boot for `started`."""
+    """Selected fields of /proc/PID/stat. Times in seconds; `started` in clock ticks since boot."""
 
     name: str  # at most 15 characters: what the program calls itself, else its file
     state: str
@@ -60,9 +61,9 @@ class ProcessStat(NamedTuple):
 
 
 class RankReader:
-    """Reads one rank repeatedly, keeping its files open.
+    """Reader of one rank's process tree that keeps its files of /proc open between samples.
 
-    An open file of /proc belongs to one process for good: when its pid is used again by another, reads fail.
+    An open file of /proc belongs to one process for good: when the pid is used again, reads fail.
     """
 
     def __init__(self, pid: int, rank: int) -> None:
@@ -101,7 +102,10 @@ class RankReader:
     def sample(
         self, at_s: float, *, log_bytes: int = 0, step: int | None = None, thread: int = 0
     ) -> RankSample:
-        """The rank now. `log_bytes` and `step` come from the follower of its log."""
+        """Returns the current sample of the rank.
+
+        `log_bytes` and `step` come from the follower of its log.
+        """
         if thread != self._thread:
             self._follow(thread)
         stat = parse_stat(_read(self._stat))
@@ -141,7 +145,7 @@ class RankReader:
         )
 
     def _follow(self, thread: int) -> None:
-        """From now on this thread is read in place of the main one; 0: the main one."""
+        """Reads this thread in place of the main one from now on; 0 means the main one."""
         for fd in (self._main, self._wait_channel):
             if fd is not None:
                 os.close(fd)
@@ -150,16 +154,19 @@ class RankReader:
         self._thread = thread
 
     def _has_gone(self) -> bool:
-        """A file of /proc that was open and now fails means that the process has ended; one never opened does not."""
+        """Returns True if the process has ended: a file of /proc that was open fails.
+
+        One never opened proves nothing.
+        """
         self._gone = self._stat is not None or not _is_there(self.pid)
         return self._gone
 
     def _add_up(self, stat: ProcessStat, io: Transferred | None) -> None:
-        """Adds what the tree used since the sample before.
+        """Adds what the process tree used since the previous sample.
 
-        A child that ends is added to its parent's counters by the kernel when it is waited for, so the sum over
-        the tree keeps it. Where nobody waits for it (SIGCHLD ignored, adopted by init) the sum falls: that
-        counts as nothing, so that the counters given out only grow.
+        The kernel adds a child that ends to its parent's counters when the parent waits for it, so the sum
+        over the tree keeps it. If nobody waits for it (SIGCHLD ignored, adopted by init), the sum falls; a
+        fall counts as zero, so that the reported counters only grow.
         """
         self._list_descendants()
         here = Usage(stat.own_cpu_s + stat.reaped_cpu_s, *(io or NO_BYTES))
@@ -169,7 +176,9 @@ class RankReader:
         self._seen = seen
 
     def _list_descendants(self) -> None:
-        """Children of main threads at once, generation by generation; those of other threads by and by."""
+        """Updates the list of descendants: children of main threads at each sample, those of other threads
+        every few samples.
+        """
         if self._samples % WALK_EVERY == 0:
             found = set(_tree_below(self.pid, self.leave_out))
         else:
@@ -192,7 +201,10 @@ class RankReader:
 
 
 class _Descendant:
-    """A process below a rank. Its files are not kept open: many loader workers would use up the agent's files."""
+    """A descendant process of a rank.
+
+    Its files are not kept open, because many loader workers would exhaust the limit.
+    """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -204,7 +216,7 @@ class _Descendant:
         self.children: list[int] = []
 
     def read(self) -> bool:
-        """False if it is gone, or its pid is another process's now."""
+        """Reads the process. Returns False if it has ended or its pid belongs to another process."""
         stat = parse_stat(_read_once(f"/proc/{self.pid}/stat"))
         if stat is None or self.started not in (None, stat.started):
             return False
@@ -223,7 +235,9 @@ def _sum(parts: Iterable[Usage]) -> Usage:
 
 
 def _names(processes: Iterable[_Descendant]) -> tuple[str, ...]:
-    """What runs first, then what began last: a compiler stands before the loader workers that wait."""
+    """Returns process names, running ones first, then the youngest first: a compiler before waiting loader
+    workers.
+    """
     known = [process for process in processes if process.started is not None]
     known.sort(key=lambda process: (process.state != "R", -(process.started or 0)))
     return tuple(dict.fromkeys(process.name for process in known))[:NAMES_MAX]
@@ -235,7 +249,7 @@ def _channels(processes: Iterable[_Descendant]) -> tuple[str, ...]:
 
 
 def _is_there(pid: int) -> bool:
-    """Also where /proc does not show it (hidepid): then it may not be signalled, and that is an answer."""
+    """Returns True if the process exists, even if /proc hides it (hidepid): a signal is then refused."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -246,9 +260,11 @@ def _is_there(pid: int) -> bool:
 
 
 def parse_stat(text: bytes) -> ProcessStat | None:
-    """Parses `8421 (python3 (train)) S 8400 ... ` into state and times; None for another form.
+    """Parses /proc/PID/stat into state and times; None for another form.
 
-    The name may hold blanks and brackets, so fields are counted from the last bracket: state is field 3,
+        8421 (python3 (train)) S 8400 ...
+
+    The name may contain blanks and brackets, so fields are counted from the last bracket: state is field 3,
     utime, stime, cutime and cstime are fields 14-17, starttime is field 22.
     """
     end = text.rfind(b")")
@@ -270,9 +286,9 @@ def parse_stat(text: bytes) -> ProcessStat | None:
 
 
 def parse_io(text: bytes) -> Transferred | None:
-    """`rchar: 6976\\nwchar: 0\\n...` -> sums; None when it is not of this form.
+    """Parses /proc/PID/io and returns sums of its counters; None for another form.
 
-    The order of the lines is fixed by the kernel: rchar wchar syscr syscw read_bytes write_bytes cancelled.
+    The kernel fixes the order of the lines: rchar wchar syscr syscw read_bytes write_bytes cancelled.
     """
     values = text.split()[1::2]
     if len(values) < 6:
@@ -285,9 +301,10 @@ def parse_io(text: bytes) -> Transferred | None:
 
 
 def parse_traced(status: bytes) -> bool | None:
-    """True if `TracerPid:` of /proc/PID/status names a process; None if there is no such line.
+    """Returns True if `TracerPid:` in /proc/PID/status names a process that traces it; None if there is no
+    such line.
 
-    A tracer in an invisible pid namespace shows as 0.
+    A tracer in an invisible pid namespace is shown as 0.
     """
     at = status.find(TRACER)
     if at < 0:
@@ -296,13 +313,18 @@ def parse_traced(status: bytes) -> bool | None:
 
 
 def parse_wait_channel(text: bytes) -> str:
-    """`futex_wait_queue` unchanged; "" for `0` (running, or unknown) and for nothing."""
+    """Parses /proc/PID/wchan and returns the kernel function, such as `futex_wait_queue`; empty if running
+    or unknown.
+    """
     name = text.strip().decode("ascii", "replace")
     return "" if name == "0" else name
 
 
 def parse_children(text: bytes) -> list[int]:
-    """`8430 8431 ` -> pids. Drops the last one of a truncated list, which may be incomplete."""
+    """Parses a list of child pids such as `8430 8431 `.
+
+    Drops the last one of a truncated list, which may be incomplete.
+    """
     pids = text.split()
     if len(text) >= READ_BYTES_MAX and not text.endswith(b" "):
         pids = pids[:-1]
@@ -310,8 +332,9 @@ def parse_children(text: bytes) -> list[int]:
 
 
 def _tree_below(pid: int, leave_out: Set[int] = frozenset()) -> Iterator[int]:
-    """Every process below `pid`, children of any thread, at most DESCENDANTS_MAX, nearest first; not those of
-    `leave_out`, nor what is below them."""
+    """Yields the descendants of a process, nearest first, at most DESCENDANTS_MAX, except `leave_out` and
+    their descendants.
+    """
     waiting, found = [pid], 0
     while waiting:
         for child in _children_of(waiting.pop(0)):
@@ -343,7 +366,7 @@ def _open(path: str) -> int | None:
 
 
 def _read(fd: int | None) -> bytes:
-    """Nothing when it cannot be read: gone, forbidden, or never opened."""
+    """Returns the content of an open file of /proc; empty if it cannot be read."""
     if fd is None:
         return b""
     try:

@@ -1,8 +1,8 @@
-"""Collects stacks of ranks from outside by py-spy, else by their own faulthandler.
+"""Collects stacks of ranks from outside with py-spy, or else through the faulthandler in the rank.
 
-Without native frames py-spy only reads memory: the rank continues. With them it pauses the rank while it reads
-(0.3-2.4 s), so that is used for suspects only, never for a rank that is blocked, stopped or traced, and a tool that
-takes too long is killed. Nothing here waits: `poll` does the available work and returns.
+Without native frames py-spy only reads memory, and the rank continues. With them it pauses the rank while it
+reads (0.3-2.4 s), so that is done for suspects only, never for a rank that is blocked, stopped or traced, and
+a tool that takes too long is killed. Nothing here blocks: `poll` does the available work and returns.
 
 source: py-spy 0.4, which seizes threads (PTRACE_SEIZE); measured by bench/observe/stacks.py
 """
@@ -45,9 +45,10 @@ Clock = Callable[[], float]
 
 
 class Ask(NamedTuple):
-    """A rank whose stacks are requested. `folder`: the worker's, with its shim's note; None if no signal is sent.
+    """Request for the stacks of one rank.
 
-    `thread`: the one that runs its script, which is to come first; 0: the main one.
+    `folder`: the worker's folder with the shim's note; None means that no signal is sent. `thread`: the
+    thread that runs the script, which is listed first; 0 means the main thread.
     """
 
     rank: int
@@ -57,7 +58,7 @@ class Ask(NamedTuple):
 
 
 def tool_path() -> str | None:
-    """py-spy beside this Python, else on the PATH; None if it is not installed."""
+    """Returns the path of py-spy beside this Python, else on the PATH; None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
 
@@ -70,7 +71,10 @@ def collect(
     signal_first: bool = True,
     tool: str | None = None,
 ) -> tuple[RankStacks, ...]:
-    """The stacks of all requested ranks, in order, within `deadline_s` seconds. Waits; see Collection."""
+    """Returns the stacks of all requested ranks, in order, within `deadline_s` seconds.
+
+    Blocks; see Collection.
+    """
     collection = Collection(
         asks, deadline_s, native=native, signal_first=signal_first, tool=tool or tool_path()
     )
@@ -84,12 +88,13 @@ def collect(
 
 
 class Collection:
-    """Collects stacks of many ranks. Call start(), then poll() until it returns True, then result(); close() at any
-    time.
+    """Collection of stacks of many ranks.
 
-    `deadline_s`: seconds from start(); later stacks are given up. `native`: includes native frames, if the rank may
-    be paused. `signal_first`: asks each rank's faulthandler at once, as a fallback for py-spy; else only ranks for
-    which py-spy failed get the signal.
+    Call start(), then poll() until it returns True, then result(); close() any time.
+
+    `deadline_s`: seconds from start(), after which missing stacks are given up. `native`: include native
+    frames where the rank may be paused. `signal_first`: signal each rank's faulthandler at once, as a
+    fallback for py-spy; otherwise only ranks for which py-spy failed.
     """
 
     def __init__(
@@ -118,7 +123,7 @@ class Collection:
         self._waiting.extend(rank for rank in self._ranks if not rank.is_done)
 
     def poll(self) -> bool:
-        """Does the available work, in a few milliseconds; True when nothing is left."""
+        """Does the available work, in a few milliseconds. Returns True when nothing is left."""
         now_s = self._clock()
         if now_s >= self._until_s:
             self._give_up()
@@ -135,26 +140,28 @@ class Collection:
         return not self._waiting and all(rank.is_done for rank in self._ranks)
 
     def result(self) -> tuple[RankStacks, ...]:
-        """The result for each rank, in the order of the requests."""
+        """Returns the stacks of each rank, in the order of the requests; a rank without stacks has the
+        reason.
+        """
         return tuple(rank.result() for rank in self._ranks)
 
     def close(self) -> None:
-        """Ends running tools. The ranks continue."""
+        """Kills running tools. The ranks continue."""
         self._waiting.clear()
         for rank in self._ranks:
             rank.stop("")
 
     def _give_up(self) -> None:
         for rank in self._ranks:
-            rank.stop(f"there was no answer within {self._allowed_s:g} s")
+            rank.stop(f"no stacks within {self._allowed_s:g} s")
         self._waiting.clear()
 
 
 class Sampling:
-    """Samples the main thread's stack of one rank repeatedly, over a few seconds. Used like Collection.
+    """Repeated samples of one rank's main thread over a few seconds. Used like Collection.
 
-    Uses py-spy if possible, which costs 10 ms a sample and does not touch the rank; else its faulthandler's signal,
-    which interrupts system calls: Python restarts them, C code of others may not.
+    Uses py-spy if possible, which costs 10 ms a sample and does not disturb the rank; otherwise the signal of
+    its faulthandler, which interrupts system calls: Python restarts them, C code of others may not.
     """
 
     def __init__(
@@ -178,7 +185,7 @@ class Sampling:
         self._next_s = self._clock()
 
     def poll(self) -> bool:
-        """True when all samples were taken or failed."""
+        """Does the available work. Returns True when all samples were taken or failed."""
         if self._now is None:
             if not self._left:
                 return True
@@ -212,7 +219,7 @@ class Sampling:
 
 
 class _RankInWork:
-    """One rank and the ways to its stacks that are still open, the best one first."""
+    """A rank whose stacks are being collected, and the methods still to be tried, best first."""
 
     def __init__(self, ask: Ask, tool: str | None, *, native: bool) -> None:
         self._ask, self._tool = ask, tool
@@ -238,11 +245,11 @@ class _RankInWork:
         return self._asked is not None and not self._answer
 
     def look(self) -> None:
-        """State and wait channel, and which ways they close."""
+        """Reads state and wait channel of the rank, and drops the methods that they forbid."""
         state, channel = _state(self._ask.pid)
         self._found = replace(self._found, state=state, wait_channel=channel)
         if state in "XZ":
-            self._failed.append("the process is gone")
+            self._failed.append("the process has ended")
             self._ways.clear()
             self.is_done = True
             return
@@ -256,13 +263,13 @@ class _RankInWork:
             self._ways.append("kernel")
 
     def send_signal(self) -> None:
-        """Asks the rank's own faulthandler, at most once, where it can answer."""
+        """Sends the signal for the rank's faulthandler, at most once, if the rank can respond."""
         if not self._signalled and not self.is_done and self._ask.folder is not None:
             self._signalled = True
             self._asked = stacks.ask(self._ask.folder, self._ask.rank, self._ask.pid)
 
     def begin(self, now_s: float) -> None:
-        """Takes the next way; where none is left, the signal."""
+        """Starts the next method; if none is left, sends the signal."""
         while self._ways and self._run is None:
             self._way = self._ways.pop(0)
             self._run = self._started(now_s)
@@ -291,13 +298,16 @@ class _RankInWork:
         self.begin(now_s)
 
     def listen(self, now_s: float) -> None:
-        """A dump is whole when it ends a line and has not grown between two looks."""
+        """Reads the faulthandler's dump.
+
+        It is complete when it ends with a line end and has not grown between two reads.
+        """
         if self._asked is None:
             return
         self._asked_s = now_s if self._asked_s is None else self._asked_s
         if now_s - self._asked_s > ANSWER_S:
             self._asked = None
-            self._failed.append("its faulthandler did not answer")
+            self._failed.append("its faulthandler did not respond")
             self.is_done = self._run is None and not self._ways
             return
         text = stacks.written_since(self._asked)
@@ -360,7 +370,9 @@ class _RankInWork:
 
 
 def _state(pid: int) -> tuple[str, str]:
-    """State and wait channel of the main thread; "X" where the process is gone, "?" where it is hidden."""
+    """Returns state and wait channel of the main thread; state "X" if the process has ended, "?" if it is
+    hidden.
+    """
     stat = parse_stat(_read(f"/proc/{pid}/stat"))
     if stat is not None:
         return stat.state, parse_wait_channel(_read(f"/proc/{pid}/wchan"))
@@ -374,14 +386,17 @@ def _state(pid: int) -> tuple[str, str]:
 
 
 def _not_to_be_paused(pid: int, state: str) -> str:
-    """Why it must not be; empty when it may. A thread in state D cannot stop, and who waits for it hangs too."""
+    """Returns why the process must not be paused; empty if it may be.
+
+    A thread in state D cannot stop, and a tool that waits for it hangs too.
+    """
     if state == "T":
         return "it is stopped"
     if tracer := _field(pid, "TracerPid"):
-        return f"process {tracer} traces it"
+        return f"process {tracer} is tracing it"
     if any(one in "DtT" for one in _thread_states(pid)):
-        return "a thread of it is blocked in the kernel (state D)"
-    return "" if sys.platform == "linux" else "only Linux is known"
+        return "one of its threads is blocked in the kernel (state D)"
+    return "" if sys.platform == "linux" else "only Linux is supported"
 
 
 def _thread_states(pid: int) -> list[str]:
@@ -394,10 +409,10 @@ def _thread_states(pid: int) -> list[str]:
 
 
 def let_go(pid: int) -> None:
-    """Resumes a process that a tool left stopped.
+    """Resumes a process that py-spy left stopped.
 
-    py-spy before 0.4 stopped threads by SIGSTOP: killed at the wrong moment it left that signal pending, and the
-    rank stopped for good. The process was not stopped when the tool was started, so what stops it now is ours.
+    py-spy before 0.4 stopped threads with SIGSTOP; killed at the wrong moment, it left that signal pending
+    and the rank stopped for good. The process was not stopped before the tool started, so it may be resumed.
     """
     pending = any(
         int(_field(pid, "SigPnd", thread) or "0", 16) >> (signal.SIGSTOP - 1) & 1 for thread in _threads(pid)
@@ -417,7 +432,7 @@ def _threads(pid: int) -> list[str]:
 
 
 def _field(pid: int, name: str, thread: str = "") -> str:
-    """A field of /proc/PID/status; empty where it is 0 or cannot be read."""
+    """Returns a field of /proc/PID/status; empty if it is 0 or cannot be read."""
     text = _read(f"/proc/{pid}/task/{thread or pid}/status").decode(errors="replace")
     value = text.partition(f"{name}:")[2].split("\n", 1)[0].strip()
     return value if value.strip("0") else ""
@@ -435,32 +450,32 @@ def _read(path: str) -> bytes:
 
 
 def why_not(pid: int, run: ToolRun, way: StackSource) -> str:
-    """Why py-spy returned no stacks, and what to do if possible."""
+    """Returns why py-spy returned no stacks, and what to do about it if known."""
     name = "py-spy" if way != "native" else "py-spy --native"
     if run.killed:
-        return f"{name} did not finish in {NATIVE_S if way == 'native' else DUMP_S:g} s"
+        return f"{name} did not finish within {NATIVE_S if way == 'native' else DUMP_S:g} s"
     if _state(pid)[0] in "XZ":
-        return "the process is gone"
+        return "the process has ended"
     says = run.errors()
     if any(word in says.lower() for word in FORBIDDEN):
         return forbidden(pid)
     if "find python version" in says or "No python processes" in says:
-        return "py-spy finds no Python in it that it knows"
-    return f"{name} failed: {error_in(says) or says.strip()[:200] or 'it said nothing'}"
+        return "py-spy recognises no Python interpreter in it"
+    return f"{name} failed: {error_in(says) or says.strip()[:200] or 'it printed nothing'}"
 
 
 def forbidden(pid: int) -> str:
-    """Why this process may not be inspected, as far as known."""
+    """Returns why this process may not be inspected, and what to do about it."""
     owner = _owner(pid)
     if os.geteuid() != 0 and owner not in (None, os.geteuid()):
-        return f"the process belongs to user {owner}: run this as that user or as root"
+        return f"the process belongs to user {owner}: run this command as that user or as root"
     scope = _read("/proc/sys/kernel/yama/ptrace_scope").strip()
     if scope not in (b"", b"0"):
         now = scope.decode(errors="replace")
         return (
             f"the kernel forbids inspecting it (kernel.yama.ptrace_scope={now}): set it to 0, or run as root"
         )
-    return "inspecting it is forbidden: in a container add the capability SYS_PTRACE, else run as root"
+    return "inspecting it is forbidden: add the capability SYS_PTRACE to the container, or run as root"
 
 
 def _owner(pid: int) -> int | None:

@@ -1,8 +1,8 @@
-"""Requests Python stacks from ranks by signal and collects them, without stopping or tracing any.
+"""Requests Python stacks from ranks by signal and collects them, without stopping or tracing a process.
 
-The shim inside a rank registers faulthandler on a free signal and notes it in `rank-N.shim.json` (`{"pid": 4711,
-"stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. An uncaught signal would end the training, so it is sent
-only if the file names this very process and the kernel reports a handler.
+The shim in a rank registers faulthandler on a free signal and notes it in `rank-N.shim.json` (`{"pid": 4711,
+"stack_signal": 12}`); dumps go to `rank-N.stacks` beside it. A signal without a handler would end the
+training, so it is sent only if the file names this very process and the kernel reports a handler.
 """
 
 import os
@@ -23,14 +23,20 @@ POLL_S = 0.02  # a dump takes 0.6-3 ms
 
 
 class ShimNote(msgspec.Struct, frozen=True):
-    """The used keys of `rank-N.shim.json`; others are ignored."""
+    """Content of `rank-N.shim.json`: the rank's pid and the signal of its faulthandler.
+
+    Other keys are ignored.
+    """
 
     pid: int
     stack_signal: int
 
 
 class Asked(NamedTuple):
-    """A rank that was sent its signal, and the offset of its answer."""
+    """A rank to which the signal was sent.
+
+    `from_bytes`: offset in its dump file at which the reply begins.
+    """
 
     rank: int
     path: Path
@@ -38,7 +44,7 @@ class Asked(NamedTuple):
 
 
 def ask(worker_dir: Path, rank: int, pid: int) -> Asked | None:
-    """Sends the signal for a dump; None if it was not sent: no shim, another process, or no handler."""
+    """Sends the signal for a stack dump; None if it was not sent: no shim, another process, or no handler."""
     note = _note(worker_dir / f"rank-{rank}.shim.json")
     if note is None or note.pid != pid or not 0 < note.stack_signal < signal.NSIG:
         return None
@@ -50,9 +56,10 @@ def ask(worker_dir: Path, rank: int, pid: int) -> Asked | None:
 def collect(
     asked: Iterable[Asked], deadline_s: float, clock: Callable[[], float], wait: Callable[[float], object]
 ) -> tuple[Stack, ...]:
-    """Stacks that arrive before `clock` reaches `deadline_s`, by rank. Returns as soon as all have arrived.
+    """Returns the stacks that arrive before `clock` reaches `deadline_s`, by rank; as soon as all have
+    arrived.
 
-    A dump is whole when it ends a line and has not grown between two looks.
+    A dump is complete when it ends with a line end and has not grown between two reads.
     """
     missing = {one.rank: one for one in asked}
     texts: dict[int, bytes] = {}
@@ -77,7 +84,9 @@ def _note(path: Path) -> ShimNote | None:
 
 
 def _send(pid: int, number: int) -> bool:
-    """To the process that was looked at, not to another that has got its pid since (kernels before 5.3: nearly so)."""
+    """Sends a signal to a process through a pidfd, so that it cannot reach another process that has got
+    the pid since.
+    """
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -115,7 +124,10 @@ def _will_answer(pid: int, number: int) -> bool:
 
 
 def catches(status: str, number: int) -> bool:
-    """`SigCgt:\\t0000000000000800` in /proc/PID/status: bit 11, so signal 12 has a handler."""
+    r"""Returns True if a process has a handler for a signal, by `SigCgt:` in /proc/PID/status.
+
+    SigCgt:\t0000000000000800     bit 11, so signal 12 has a handler
+    """
     _, found, rest = status.partition("SigCgt:")
     try:
         return bool(found) and bool(int(rest.split(maxsplit=1)[0], 16) >> (number - 1) & 1)
@@ -131,7 +143,9 @@ def _size_bytes(path: Path) -> int:
 
 
 def written_since(asked: Asked) -> bytes:
-    """Data that the rank has added; from the start if its file was recreated."""
+    """Returns the bytes that the rank has appended to its dump file since the request; all if the file was
+    recreated.
+    """
     try:
         with asked.path.open("rb") as file:
             size_bytes = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""Matches signatures in growing logs: in the lines that a follower has just read."""
+"""Searches growing logs for signatures, in the lines that a follower has just read."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,12 +17,13 @@ CAPS = Caps(
 
 
 class Watcher:
-    """Watches the logs of one worker in one attempt. `cache`: folder for compiled signatures.
+    """Search for signatures in the logs of one worker in one attempt.
 
-    A match's `source` numbers the logs by their first lines; `sources` has their names. Lines are not counted: `line`
-    is 0. A traceback is recognised if one poll contains all of it.
+    `cache`: folder for compiled signatures.
 
-    raises: SignatureError, for a signature that cannot be searched for
+    A match's `source` is a number; `sources` has the names of the logs. Lines are not counted: `line` is 0. A
+    traceback is recognised if one poll contains all of it. Raises SignatureError for a signature that cannot
+    be searched for.
     """
 
     def __init__(self, signatures: Sequence[Signature], *, cache: Path | None = None) -> None:
@@ -33,7 +34,10 @@ class Watcher:
         self._sweeps: dict[str, tuple[int, Sweep]] = {}
 
     def look(self, chunks: Iterable[Chunk]) -> tuple[Match, ...]:
-        """Matches in new lines. A repeated text is returned once per poll, with its count so far."""
+        """Returns matches in new lines.
+
+        A repeated text is returned once for each poll, with its count so far.
+        """
         found: list[Match] = []
         for chunk in chunks:
             number, sweep = self._sweep(chunk.source)

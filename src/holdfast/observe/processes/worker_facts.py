@@ -1,6 +1,7 @@
-"""Reads a worker's folder: its command and its ranks, alive and ended. Only reads.
+"""Reads from a worker's folder which processes it has: its command and its ranks, running and ended.
 
-From `reaper.jsonl`, which the reaper of the worker writes: `{"kind": "rank-started", "t": 1.7e9, "pid": 71, "rank": 0}`.
+The source is `reaper.jsonl`, which the worker's reaper writes: `{"kind": "rank-started", "t": 1.7e9, "pid":
+71, "rank": 0}`.
 """
 
 import time
@@ -15,7 +16,7 @@ CLOCK_S = 60.0  # that much the wall clock may have been set since
 
 
 class RankFact(Struct, frozen=True):
-    """A rank's process; `code`: its exit code, if known."""
+    """The process of a rank. `code`: its exit code, if known."""
 
     rank: int
     pid: int
@@ -24,7 +25,10 @@ class RankFact(Struct, frozen=True):
 
 
 class WorkerFacts(Struct, frozen=True):
-    """`command_pid`: pid of the running command; None: it does not run."""
+    """The processes of a worker.
+
+    `command_pid`: pid of the running launch command; None if it does not run.
+    """
 
     command_pid: int | None
     ranks: tuple[RankFact, ...]
@@ -35,7 +39,7 @@ class WorkerFacts(Struct, frozen=True):
 
 
 class _Fact(Struct, frozen=True):
-    """What is of use here of a line; other keys pass."""
+    """One line of `reaper.jsonl`; keys that are not used here are ignored."""
 
     kind: str
     t: float = 0.0
@@ -45,8 +49,9 @@ class _Fact(Struct, frozen=True):
 
 
 def worker_facts(folder: Path) -> WorkerFacts:
-    """The facts of a worker's folder; empty if it cannot be read. Processes older than the machine's boot count as
-    ended.
+    """Returns the processes recorded in a worker's folder; none if it cannot be read.
+
+    Processes older than the machine's boot count as ended.
     """
     ranks: dict[int, RankFact] = {}
     command_pid: int | None = None

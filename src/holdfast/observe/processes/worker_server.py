@@ -1,8 +1,9 @@
-"""Queries the progress of ranks in their collectives over the socket of the shim, with a short deadline.
+"""Queries the progress of ranks in their collectives through the socket of the shim, with a short deadline.
 
-`rank-N.sock` in the worker's folder answers b"s" with the status of all groups and b"r" with the flight records; an
-answer begins with its length in 4 bytes. A rank that holds the GIL, is stopped or is in the kernel accepts the query
-and does not answer: `GroupStatusReader.unanswered_since_s` records since when, which is evidence too.
+`rank-N.sock` in the worker's folder replies to b"s" with the status of all process groups and to b"r" with
+the flight records; a reply begins with its length in 4 bytes. A rank that holds the GIL, is stopped or is in
+the kernel accepts the query and does not reply: `GroupStatusReader.unanswered_since_s` records since when,
+which is evidence too.
 """
 
 import os
@@ -63,10 +64,10 @@ _GROUPS = msgspec.json.Decoder(dict[str, _Members])
 
 
 class GroupStatusReader:
-    """Queries one rank's progress repeatedly over one connection; the answer is read when it arrives.
+    """Client that queries one rank's progress repeatedly over one connection, without blocking.
 
-    At most one query is open: a rank that was stopped finds one, not a thousand. The next `ask` reconnects a lost
-    connection.
+    At most one query is open, so a rank that was stopped finds one and not a thousand. The next `ask`
+    reconnects a lost connection.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
@@ -78,7 +79,10 @@ class GroupStatusReader:
         self._received = bytearray()
 
     def ask(self) -> bool:
-        """Sends the query, unless one is open. False if nothing listens there (not yet, or no longer)."""
+        """Sends the query, unless one is open.
+
+        Returns False if no rank listens on the socket (not yet, or no longer).
+        """
         if self._socket is None:
             self._socket = _connect(self.path)
             self._received.clear()
@@ -97,7 +101,7 @@ class GroupStatusReader:
         return True
 
     def read(self) -> tuple[GroupStatus, ...] | None:
-        """The answer, if it has arrived; one entry for each group in use. None if not yet."""
+        """Returns the progress in each process group in use; None if the reply has not arrived."""
         try:
             body = self._take()
             answer = None if body is None else _ANSWERS.decode(body)
@@ -110,7 +114,10 @@ class GroupStatusReader:
         return _groups_in(answer)
 
     def _take(self) -> bytes | None:
-        """raises: OSError, ConnectionError at its end, ValueError where it is longer than any answer"""
+        """Returns the reply if it is complete, else None.
+
+        Raises OSError, and ValueError if it is too long.
+        """
         if self._socket is None:
             return None
         try:
@@ -124,7 +131,7 @@ class GroupStatusReader:
         raise ConnectionResetError("the rank has closed its socket")
 
     def fileno(self) -> int:
-        """For select; -1 without a connection."""
+        """Returns the file descriptor of the connection for select; -1 without a connection."""
         return -1 if self._socket is None else self._socket.fileno()
 
     def close(self) -> None:
@@ -134,8 +141,8 @@ class GroupStatusReader:
 
 
 def group_status(path: Path, deadline_s: float, clock: Callable[[], float]) -> tuple[GroupStatus, ...] | None:
-    """The progress of the rank behind the socket `path`; None if it does not answer before `clock` reaches
-    `deadline_s`.
+    """Returns the progress of the rank behind the socket `path`; None if it does not reply before
+    `deadline_s` of `clock`.
     """
     body = _answer(path, b"s", STATUS_BYTES_MAX, deadline_s, clock)
     try:
@@ -145,23 +152,27 @@ def group_status(path: Path, deadline_s: float, clock: Callable[[], float]) -> t
 
 
 def flight_records(path: Path, deadline_s: float, clock: Callable[[], float]) -> tuple[bytes, ...] | None:
-    """Flight records without stacks, each a pickle of the rank, for an unpickler that refuses every class.
+    """Returns the flight records of a rank without stacks, NCCL's first; None if it does not reply before
+    `deadline_s`.
 
-    NCCL's comes first. None if the rank does not answer before `clock` reaches `deadline_s`. Takes the rank 1-10 ms.
+    Each is a pickle, to be read with an unpickler that refuses every class. The request takes the rank 1-10
+    ms.
     """
     made = ask_records(path)
     return None if made is None else read_records(made, deadline_s, clock)
 
 
 def ask_records(path: Path) -> socket.socket | None:
-    """Sends only the query, in well under a millisecond: for ranks that may be ended the next moment."""
+    """Sends the query for flight records, in less than a millisecond, and returns the socket; for ranks
+    that may soon end.
+    """
     return _asked(path, b"r")
 
 
 def read_records(
     made: socket.socket, deadline_s: float, clock: Callable[[], float]
 ) -> tuple[bytes, ...] | None:
-    """The answer to `ask_records`; see `flight_records`."""
+    """Returns the reply to `ask_records`; see `flight_records`."""
     body = _received(made, RECORDS_BYTES_MAX, deadline_s, clock)
     records = []
     while body:
@@ -174,12 +185,12 @@ def read_records(
 
 
 def parse_status(body: bytes) -> tuple[GroupStatus, ...]:
-    """`{"at": 812.25, "fr": {"pg_status": {"0": {"last_enqueued_collective": "3000", ...}}, ...}}`
+    """Parses the status reply of a rank. Raises ValueError.
 
-    Without a recorder (torch 2.5 to 2.8 on gloo) only the counts of collectives given to each group, in the order
-    in which the groups were made: `{"at": 812.25, "sequences": [3000]}`.
+        {"at": 812.25, "fr": {"pg_status": {"0": {"last_enqueued_collective": "3000", ...}}, ...}}
 
-    raises: ValueError
+    Without a flight recorder (torch 2.5 to 2.8 on gloo) there are only the counts of collectives issued to
+    each group, in the order in which the groups were created: `{"at": 812.25, "sequences": [3000]}`.
     """
     return _groups_in(_ANSWERS.decode(body))
 
@@ -203,7 +214,7 @@ def _status(group: int, counts: _Counts) -> GroupStatus:
 
 
 def read_groups(path: Path) -> dict[str, Group]:
-    """The groups in `rank-N.groups.json`, by name; empty if it cannot be read."""
+    """Returns the process groups in the file `rank-N.groups.json`, by name; none if it cannot be read."""
     try:
         with path.open("rb") as file:
             return parse_groups(file.read(GROUPS_BYTES_MAX))
@@ -212,9 +223,9 @@ def read_groups(path: Path) -> dict[str, Group]:
 
 
 def parse_groups(text: bytes) -> dict[str, Group]:
-    """`{"1": {"desc": "dp0", "backend": "gloo", "ranks": [0, 2]}, "2": {"desc": "", "ranges": "0-1016:8,2000-2007"}}`
+    """Parses a list of process groups into a dictionary by name. Raises ValueError.
 
-    raises: ValueError
+    {"1": {"desc": "dp0", "backend": "gloo", "ranks": [0, 2]}, "2": {"desc": "", "ranges": "0-1016:8,2000-2007"}}
     """
     return {
         name: Group(
@@ -228,9 +239,9 @@ def parse_groups(text: bytes) -> dict[str, Group]:
 
 
 def parse_ranges(text: str) -> tuple[int, ...]:
-    """ "0-3,8,16-24:4" is 0, 1, 2, 3, 8, 16, 20, 24.
+    """Parses ranges of ranks: 0, 1, 2, 3, 8, 16, 20, 24 for "0-3,8,16-24:4".
 
-    raises: ValueError, on anything else and on more than a million members
+    Raises ValueError for another form, and for more than a million ranks.
     """
     members: list[int] = []
     for part in filter(None, text.split(",")):
@@ -248,7 +259,7 @@ def parse_ranges(text: str) -> tuple[int, ...]:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """A name of `path` that fits into the address of a socket."""
+    """Yields a name of `path` that is short enough for the address of a Unix socket."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return
@@ -260,7 +271,7 @@ def _short(path: Path) -> Iterator[str]:
 
 
 def _connect(path: Path) -> socket.socket | None:
-    """Not blocking. None if nothing listens, or if the rank's queue of connections is full."""
+    """Connects without blocking; None if no process listens, or if its queue of connections is full."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.setblocking(False)
     try:
@@ -273,12 +284,15 @@ def _connect(path: Path) -> socket.socket | None:
 
 
 def _whole(received: bytearray, bytes_max: int) -> bytes | None:
-    """raises: ValueError, where the answer says that it is longer than `bytes_max`"""
+    """Returns the reply once it is complete, else None.
+
+    Raises ValueError if its length exceeds `bytes_max`.
+    """
     if len(received) < 4:
         return None
     length = int.from_bytes(received[:4])
     if length > bytes_max:
-        raise ValueError(f"an answer of {length} bytes")
+        raise ValueError(f"the reply has {length} bytes, which is too long")
     return bytes(received[4 : 4 + length]) if len(received) >= 4 + length else None
 
 

@@ -1,1 +1,3 @@
-"""Searches logs for signatures: automaton, sweep, stores of signatures, codes and phrases."""
+"""Searches logs for signatures, and loads the signatures, codes, phrases, rules and step forms that
+Holdfast contains.
+"""

@@ -1,5 +1,5 @@
-"""Verifies that both search engines, Hyperscan's automaton and Python's `re`, find each signature on the lines that it
-must match.
+"""Verifies that both search engines, Hyperscan and Python's `re`, find each signature on its example
+lines.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from holdfast.parsers.signature_files import SignatureError
 
 
 def disagreements(signatures: Sequence[Signature], cache: Path | None = None) -> list[str]:
-    """Signatures that a search engine does not find, each in one sentence that begins with the id; empty if all are
-    found.
+    """Returns a sentence for each signature that a search engine does not find on its own example lines; else
+    nothing.
 
-    cache: folder for compiled signatures. Without Hyperscan, only `re` is tested.
+    Each sentence begins with the signature's id. `cache`: folder for compiled signatures. Without Hyperscan,
+    only `re` is tested.
     """
     try:
         engines = [engine(signatures, None, is_small=True), engine(signatures, cache)]
@@ -28,7 +29,9 @@ def disagreements(signatures: Sequence[Signature], cache: Path | None = None) ->
 
 
 def _missed(signatures: Sequence[Signature], one: Engine) -> list[tuple[str, str]]:
-    """All lines are searched as one text, each between two others, as in a log."""
+    """Returns (signature id, line) of example lines that an engine does not find in a text of all example
+    lines.
+    """
     expected: list[tuple[int, int, int, str]] = []  # signature, begin and end of the line, the line
     text = b"\n"
     for number, signature in enumerate(signatures):

@@ -1,8 +1,8 @@
-"""Searches all signatures as one automaton: returns candidate places in a block of text.
+"""Searches a text for all signatures at once, and returns candidate places.
 
-Two engines give the same results. Hyperscan reads all patterns in one pass; its compiled database is cached, because
-compiling takes seconds. The engine of Python's `re` needs nothing, and is faster for a few small logs. Both report
-supersets: callers confirm each candidate with the signature's own pattern.
+Two engines give the same results. Hyperscan reads all patterns in one pass; its compiled database is cached,
+because compiling takes seconds. The engine with Python's `re` needs no preparation, and is faster for a few
+small logs. Both may report too many places: callers confirm each candidate with the signature's own pattern.
 """
 
 import hashlib
@@ -43,20 +43,23 @@ CPU_FLAGS = re.compile(rb"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)
 
 
 class Engine(Protocol):
-    """Finds candidates. For one thread; `fork` returns one for another thread."""
+    """Interface of a search engine that finds candidate places of signatures.
+
+    For one thread; `fork` makes one for another.
+    """
 
     def fork(self) -> "Engine": ...
 
     def candidates(self, text: Text, size: int) -> list[Candidate]:
-        """Candidates in `text[:size]`, whose lines end with newlines only, by offset."""
+        """Returns candidate places in `text[:size]`, ordered by offset. Lines must end with newlines only."""
         ...
 
 
 class PlainEngine:
-    """Python's `re`, one pattern after the other; each only on lines with one of its words.
+    """Search engine with Python's `re`: one pattern after another, each only on lines with one of its words.
 
-    Most lines of a job differ only in their numbers. Words are first searched in one line of each kind, and only
-    those that a new kind of line contains are searched at all.
+    Most lines of a job differ only in their numbers. Words are first searched in one line of each kind, and
+    only those that a new kind of line contains are searched in the whole text.
     """
 
     def __init__(self, patterns: Sequence[Loose]) -> None:
@@ -89,7 +92,9 @@ class PlainEngine:
         return found
 
     def _possible_for(self, kinds: set[bytes]) -> list[int]:
-        """The patterns that lines of these kinds, and of all known before, may match."""
+        """Returns the numbers of patterns that may match lines of these kinds, or of all kinds seen
+        before.
+        """
         with self._learning:
             new = kinds - self._known_kinds
             here = b"\n".join(new)
@@ -112,7 +117,7 @@ class PlainEngine:
 
 
 class FastEngine:
-    """Hyperscan. It releases the GIL while it scans."""
+    """Search engine with Hyperscan. It releases the GIL while it scans."""
 
     def __init__(self, database: "hyperscan.Database") -> None:
         self._database = database
@@ -132,10 +137,12 @@ class FastEngine:
 
 
 def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: bool = False) -> Engine:
-    """The engine for these signatures. `is_small`: too little text for compiling to pay.
+    """Returns a search engine for these signatures.
 
-    `cache`: folder for compiled patterns; None for no cache. Problems with it are no error. raises: SignatureError, for
-    a pattern that matches the empty line
+    `is_small`: the text is too small for compiling to pay off.
+
+    `cache`: folder for compiled patterns; None means no cache. A cache that cannot be used is ignored. Raises
+    SignatureError for a pattern that matches the empty line.
     """
     key = _key(signatures)
     fast = cache and cache / f"{key}.{platform.machine()}.hs"
@@ -167,7 +174,10 @@ def _without_numbers(text: bytes) -> bytes:
 
 
 def _lines_with(any_of: Sequence[bytes], text: bytes) -> Iterator[tuple[int, int]]:
-    """The lines that hold one of the words; all at once where none is known. A line may come several times."""
+    """Yields start and end of lines that contain one of the words; the whole text if no word is known.
+
+    A line may be yielded several times.
+    """
     if not any_of:
         yield 0, len(text)
     for word in any_of:
@@ -212,7 +222,7 @@ def _compiled(signatures: Sequence[Signature]) -> "hyperscan.Database":
 
 
 def _refused(signatures: Sequence[Signature], expressions: Sequence[bytes]) -> str:
-    """Which signature it is that cannot be compiled; all of them where each can."""
+    """Returns the name of the signature that Hyperscan cannot compile, or "all signatures together"."""
     for signature, expression in zip(signatures, expressions, strict=True):
         try:
             hyperscan.Database().compile(
@@ -224,7 +234,9 @@ def _refused(signatures: Sequence[Signature], expressions: Sequence[bytes]) -> s
 
 
 def _key(signatures: Sequence[Signature]) -> str:
-    """Changes with the patterns, their order, the processor, and with what makes of them what is kept."""
+    """Returns a cache key that changes with the patterns, their order, the CPU, and the code that loosens
+    patterns.
+    """
     about = hashlib.blake2b(Path(byte_patterns.__file__).read_bytes(), digest_size=16)
     with suppress(OSError):
         flags = CPU_FLAGS.search(Path("/proc/cpuinfo").read_bytes())
@@ -243,7 +255,9 @@ def _loaded(place: Path | None) -> "hyperscan.Database | None":
 
 
 def _kept(place: Path | None) -> bytes | None:
-    """What the cache holds, if it is whole and our own: Hyperscan trusts the bytes that it is given."""
+    """Returns a cached database if it is complete and owned by this user, because Hyperscan trusts its
+    bytes; else None.
+    """
     try:
         content = place and _own(place)
     except OSError:
@@ -279,7 +293,7 @@ def _keep(place: Path | None, content: bytes) -> None:
 
 
 def _drop_old(folder: Path) -> None:
-    """Each change of a signature leaves a megabyte behind."""
+    """Deletes the oldest cached databases; each change of a signature leaves one of a megabyte behind."""
     kept = [path for path in folder.iterdir() if path.suffix in (".hs", ".loose")]
     kept.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for path in kept[CACHE_FILES_MAX - 1 :]:

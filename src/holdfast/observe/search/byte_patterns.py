@@ -1,16 +1,18 @@
-r"""Loosens a Python pattern for text into a pattern for bytes that two engines read alike. Pure.
+r"""Converts a regular expression for text into a looser one for bytes that both search engines read alike.
 
-`loosened` gives a pattern that matches in every line in which the Python pattern matches, and maybe in others: who
-uses it looks again, with the true pattern, at the lines it finds. So it may leave out what costs an automaton much:
+Pure.
+
+A loosened pattern matches in every line in which the original matches, and perhaps in others; callers then
+try the original pattern on the lines found. So it can leave out what is expensive for an automaton:
 
     ^(?:\S+ )*?(?P<type>[\w.]*Error): (?P<message>.+)$     ->     Error: [^\n]
     (?<!not )Xid \((?P<bdf>[^)]{1,40})\): (?P<xid>\d+)     ->     Xid \([^\n)]+\): [0-9]
 
-A lookaround goes, a long bounded repeat becomes an unbounded one, what stands before the first unmistakable word
-goes where it has no bound, and of a repeat at the end one round is enough. A character beyond ASCII is one in
-Python and up to four bytes here. Nothing in it ever matches a newline, so what it finds lies within one line.
+A lookaround is dropped, a long bounded repeat becomes unbounded, an unbounded part before the first
+distinctive word is dropped, and of a repeat at the end one round is enough. A character beyond ASCII is one
+in Python and up to four bytes here. Nothing ever matches a newline, so a match lies within one line.
 
-source: the parse tree of CPython's Lib/re/_parser.py, which says more than the text of a pattern does
+source: the parse tree of CPython's Lib/re/_parser.py, which is easier to transform than the text of a pattern
 """
 
 import re
@@ -60,14 +62,14 @@ PLACES = {
 
 
 class TooLoose(ValueError):
-    """A pattern has no required part."""
+    """Error: a pattern has no part that every match must contain."""
 
 
 class Loose(Struct, frozen=True):
-    """A loosened pattern. `expression`: for the engines.
+    """A loosened pattern. `expression`: regular expression for bytes.
 
-    `any_of`: one of these occurs in every match; empty if unknown. `caseless`: they are lower case, whatever the text
-    has.
+    `any_of`: words of which one occurs in every match; empty if unknown. `caseless`: they are in lower case,
+    and the text may have any case.
     """
 
     expression: bytes
@@ -76,7 +78,10 @@ class Loose(Struct, frozen=True):
 
 
 def loosened(pattern: str) -> Loose:
-    """Loosens a pattern. raises: re.error, for an invalid pattern; TooLoose, for one that matches the empty line"""
+    """Returns the loosened form of a pattern.
+
+    Raises re.error for an invalid pattern, and TooLoose for one that matches the empty line.
+    """
     tree = parser.parse(pattern, re.ASCII)
     nodes = _flat(tree)
     caseless = bool(tree.state.flags & re.IGNORECASE)
@@ -86,20 +91,24 @@ def loosened(pattern: str) -> Loose:
         words = {word.lower() for word in words}  # of bytes: only ASCII has small letters, as for the engines
     chosen = next((some for some in _choices(tree, nodes) if _least(some)), None)
     if chosen is None:
-        raise TooLoose(f"{pattern!r} holds nothing that a line must have")
+        raise TooLoose(f"{pattern!r} has no text that every matching line must contain")
     text = _whole(chosen)
     return Loose(b"(?i:" + text + b")" if caseless else text, tuple(sorted(words)), words_caseless)
 
 
 def _choices(tree: Any, nodes: list[Node]) -> Iterator[list[Node]]:
-    """The best first; one that may match nothing at all is of no use."""
+    """Yields possible loosened forms, the cheapest first; one that can match nothing is useless and
+    skipped by the caller.
+    """
     yield _trimmed(nodes)
     yield nodes
     yield _looked_for(tree)
 
 
 def _any_of(nodes: list[Node]) -> tuple[str, ...]:
-    """The best choice within the row: each part of it must be there, so one part's words will do."""
+    """Returns the most distinctive words of a sequence, of which one must occur: every part must match, so
+    one part's do.
+    """
     best: tuple[str, ...] = ()
     run = ""
     for node in [*nodes, (ops.ANY, None)]:
@@ -114,7 +123,7 @@ def _any_of(nodes: list[Node]) -> tuple[str, ...]:
 
 
 def _worth(word: str) -> float:
-    """By its letters; a word of every other line is worth less than any that is not."""
+    """Returns how distinctive a word is, by its length; a word common in logs has the lowest value."""
     return 0.5 if word.strip().lower() in COMMON else len(word)
 
 
@@ -133,7 +142,7 @@ def _any_of_one(node: Node) -> tuple[str, ...]:
 
 
 def _has_caseless_part(tree: Any) -> bool:
-    """Whether a group anywhere in it is caseless where the whole is not."""
+    """Returns True if a group in the pattern ignores case although the pattern as a whole does not."""
     for op, operand in tree:
         if op is ops.SUBPATTERN and (operand[1] & re.IGNORECASE or _has_caseless_part(operand[3])):
             return True
@@ -147,7 +156,7 @@ def _has_caseless_part(tree: Any) -> bool:
 
 
 def _flat(tree: Any) -> list[Node]:
-    """The nodes in a row, without groups that only capture, and without lookarounds."""
+    """Returns the nodes in sequence, without capturing groups and lookarounds."""
     nodes: list[Node] = []
     for op, operand in tree:
         if op is ops.SUBPATTERN and not operand[1] and not operand[2]:
@@ -160,7 +169,7 @@ def _flat(tree: Any) -> list[Node]:
 
 
 def _looked_for(tree: Any) -> list[Node]:
-    """What the first lookahead of a pattern wants, for one that has nothing else."""
+    """Returns the content of the first lookahead, for a pattern that has nothing else."""
     for op, operand in tree:
         if op is ops.ASSERT and operand[0] > 0 and _least(nodes := _without_end(_flat(operand[1]))):
             return nodes
@@ -168,14 +177,18 @@ def _looked_for(tree: Any) -> list[Node]:
 
 
 def _trimmed(nodes: list[Node]) -> list[Node]:
-    """Without what need not be looked at before and behind; of alternatives, each for itself."""
+    """Returns the nodes without the parts at both ends that need not be searched; alternatives are trimmed
+    one by one.
+    """
     if len(nodes) == 1 and nodes[0][0] is ops.BRANCH:
         return [(ops.BRANCH, (None, [_trimmed(_flat(branch)) for branch in nodes[0][1][1]]))]
     return _without_end(_without_start(nodes))
 
 
 def _without_start(nodes: list[Node]) -> list[Node]:
-    """Without what has no bound before the first unmistakable word: it would keep the automaton busy all the time."""
+    """Drops an unbounded part before the first distinctive word, because it would keep the automaton busy
+    all the time.
+    """
     word_at = next((at for at in range(len(nodes)) if _is_word(nodes[at:])), 0)
     unbounded = [at for at in range(word_at) if _is_unbounded(nodes[at])]
     if unbounded and _letters(nodes[: unbounded[-1]]) < PREFIX_LETTERS:
@@ -186,7 +199,9 @@ def _without_start(nodes: list[Node]) -> list[Node]:
 
 
 def _is_weak(node: Node) -> bool:
-    """What may be anything, or nothing: an automaton begins more cheaply with what comes behind it."""
+    """Returns True for a node that may match anything or nothing; an automaton starts more cheaply with
+    what follows.
+    """
     op, operand = node
     if op is ops.BRANCH:
         return all(_is_weak(one) or one[0] is ops.AT for branch in operand[1] for one in branch)
@@ -203,7 +218,7 @@ def _is_word(nodes: list[Node]) -> bool:
 
 
 def _letters(nodes: list[Node], without: Collection[str] = ()) -> int:
-    """How many letters and digits its words have."""
+    """Returns the number of letters and digits in the words of the nodes."""
     text = "".join(chr(operand) if op is ops.LITERAL else " " for op, operand in nodes)
     return sum(len(word) for word in re.findall(r"\w+", text) if word.lower() not in without)
 
@@ -224,7 +239,9 @@ def _is_long(most: Any) -> bool:
 
 
 def _without_end(nodes: list[Node]) -> list[Node]:
-    """Without what needs not be there at the end: each further byte of it would be one more report."""
+    """Drops optional parts at the end, because each further byte of them would be reported as one more
+    match.
+    """
     nodes = list(nodes)
     if len(nodes) > 1 and nodes[-1] == (ops.AT, ops.AT_END) and _is_anything(nodes[-2]):
         nodes.pop()
@@ -246,7 +263,7 @@ def _is_anything(node: Node) -> bool:
 
 
 def _least(nodes: list[Node]) -> int:
-    """How many characters a match has at least, roughly: 0 where it may be empty."""
+    """Returns the approximate minimum length of a match; 0 if it may be empty."""
     return sum(map(_least_of, nodes))
 
 
@@ -262,7 +279,7 @@ def _least_of(node: Node) -> int:
 
 
 def _whole(nodes: list[Node]) -> bytes:
-    """The text of the trimmed nodes. Of a last character, its first byte is enough."""
+    """Returns the regular expression for the trimmed nodes. Of a last character, its first byte is enough."""
     if nodes[-1][0] is ops.BRANCH and len(nodes) == 1:
         return b"(?:" + b"|".join(map(_whole, nodes[0][1][1])) + b")"
     if nodes[-1][0] in CLASSES:
@@ -271,7 +288,10 @@ def _whole(nodes: list[Node]) -> bytes:
 
 
 def _sequence(nodes: Any, edges: Edges) -> bytes:
-    """`edges`: whether it may begin and end the whole pattern. Elsewhere automata know no line starts and ends."""
+    """Returns the regular expression for nodes.
+
+    `edges`: whether `^` and `$` may stand at its start and end.
+    """
     last = len(nodes) - 1
     return b"".join(
         _one(node, (edges[0] and at == 0, edges[1] and at == last)) for at, node in enumerate(nodes)
@@ -336,7 +356,10 @@ def _character(code: int) -> bytes:
 
 
 def _class(node: Node, least: int, most: Any) -> bytes:
-    """A class of characters, so many times. One beyond ASCII may be up to four bytes."""
+    """Returns the regular expression for a repeated character class.
+
+    A character beyond ASCII may have up to four bytes.
+    """
     codes, is_beyond = _members(node)
     text = _bytes_class(codes, is_beyond)
     if _is_long(most):
@@ -345,7 +368,7 @@ def _class(node: Node, least: int, most: Any) -> bytes:
 
 
 def _members(node: Node) -> tuple[list[int], bool]:
-    """The ASCII characters of a class, without the newline, and whether others may be in it."""
+    """Returns the ASCII characters of a class, without the newline, and whether it contains others."""
     op, operand = node
     if op is ops.ANY:
         return [code for code in range(128) if code != 10], True

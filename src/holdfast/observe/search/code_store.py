@@ -1,4 +1,4 @@
-"""Reads the tables of device codes that come with Holdfast."""
+"""Loads the tables of device error codes (Xid, SXid, NPU) that are part of Holdfast."""
 
 import functools
 from collections.abc import Collection
@@ -12,13 +12,13 @@ ALL: tuple[CodeKind, ...] = ("xid", "sxid", "npu")
 
 
 def package_tables(kinds: Collection[CodeKind] = ALL) -> CodeTables:
-    """Facts on Xid, SXid and NPU codes; only of these kinds, because reading all takes time."""
+    """Returns the tables of these kinds of device codes; loading all kinds takes noticeable time."""
     tables = {kind: _table(kind) for kind in kinds}
     return CodeTables(xid=tables.get("xid", {}), sxid=tables.get("sxid", {}), npu=tables.get("npu", {}))
 
 
 def tables_for(categories: Collection[str]) -> CodeTables:
-    """Tables of the kinds of codes that occurred: reading all takes longer than searching a small folder of logs."""
+    """Returns the tables of those kinds of device codes that occur in these categories of verdicts."""
     kinds: list[CodeKind] = ["xid"] if any(name.startswith("xid_") for name in categories) else []
     kinds += ["sxid"] if {"sxid", "fabric_manager"} & {*categories} else []
     kinds += ["npu"] if any(name.startswith("npu_") for name in categories) else []

@@ -1,7 +1,7 @@
 """Selects lines that contain one of several words, before Python parses them.
 
-Few of a log's ten thousand lines a second mention steps. Hyperscan finds them at gigabytes a second; without it every
-line is kept, which is slower with the same result.
+Few of a log's ten thousand lines a second contain steps. Hyperscan finds them at gigabytes a second; without
+it every line is kept, which is slower with the same result.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,10 @@ FEW = 16  # lines; so few are not worth a scan
 
 
 class LineSieve:
-    """`expressions`: case-insensitive alternatives, in the common syntax of Hyperscan and `re`.
+    """Filter that keeps log lines matching one of several patterns. For one thread.
 
-    `after`: number of lines kept after each match. For one thread.
+    `expressions`: case-insensitive alternatives, in the syntax common to Hyperscan and `re`. `after`: number
+    of lines kept after each match.
     """
 
     def __init__(self, expressions: Sequence[bytes], *, after: int = 0) -> None:
@@ -40,13 +41,13 @@ class LineSieve:
         self._scratch = hyperscan.Scratch(database)
 
     def fork(self) -> "LineSieve":
-        """Another sieve of the same words, for the same thread, for other lines."""
+        """Returns another filter with the same patterns, for other lines in the same thread."""
         other = copy(self)
         other._left = 0
         return other
 
     def kept(self, lines: Sequence[bytes]) -> Sequence[bytes]:
-        """Matching lines in order; all of them if there are few. Lines have no line ends."""
+        """Returns the matching lines in order; all of them if there are few. Lines must have no line ends."""
         if self._database is None or len(lines) < FEW:
             self._left = self._after
             return lines
@@ -59,7 +60,7 @@ class LineSieve:
         return self._those_with(lines, ends)
 
     def _those_with(self, lines: Sequence[bytes], ends: Sequence[int]) -> list[bytes]:
-        """`ends`: offsets behind matches, which lie in one line each; not always in order."""
+        """Returns the lines in which matches end. `ends`: offsets of the ends of matches, in any order."""
         if not ends and not self._left:
             return []
         found = iter(sorted(ends))

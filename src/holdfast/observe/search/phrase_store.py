@@ -1,6 +1,7 @@
-"""Collects the phrases of the package: examples and titles of signatures, tables of codes, common words.
+"""Collects the phrases that Holdfast can explain: examples and titles of signatures, tables of codes, common
+words.
 
-Building the index takes a second; the build stores it beside the tables (ready_made.py).
+Building the index takes a second; the build of the package stores it beside the tables (ready_made.py).
 """
 
 import functools
@@ -48,7 +49,10 @@ _DECODER = msgspec.msgpack.Decoder(PhraseIndex)
 
 
 def package_index(signatures: Iterable[Signature], cache: Path | None = None) -> PhraseIndex:
-    """The index of the package's phrases. `signatures`: the package's; `cache`: folder that stores the index."""
+    """Returns the index of phrases.
+
+    `signatures`: those of the package; `cache`: folder that stores the index.
+    """
     key = _key()
     place = cache and cache / INDEX
     for kept in (files(PACKAGE) / INDEX, place):
@@ -61,12 +65,15 @@ def package_index(signatures: Iterable[Signature], cache: Path | None = None) ->
 
 
 def write_index(folder: Path, signatures: Iterable[Signature]) -> None:
-    """Writes the index into this folder. Skips a file that cannot be written; raises on an invalid table."""
+    """Writes the index of phrases into a folder.
+
+    Skips a file that cannot be written; raises on an invalid table.
+    """
     signature_cache.keep(folder / INDEX, _key(), msgspec.msgpack.encode(make_index(signatures)))
 
 
 def make_index(signatures: Iterable[Signature]) -> PhraseIndex:
-    """Builds the index. raises: PhraseTableError"""
+    """Builds the index of phrases from signatures and tables. Raises PhraseTableError."""
     known = {one.id: one for one in signatures}
     entries = code_entries(_text("codes.csv"), categories.KINDS, categories.ACTIONS)
     rows = phrase_rows(_text("phrases.csv"), known, categories.KINDS)
@@ -91,7 +98,10 @@ def make_index(signatures: Iterable[Signature]) -> PhraseIndex:
 
 
 def _of_signature(signature: Signature) -> Iterator[Phrase]:
-    """Its examples, with what its category needs of them; its titles. None of a record of other failures' verdicts."""
+    """Yields the phrases of a signature: its example lines with captures, and its titles.
+
+    A signature whose category is itself a capture has none, because it records verdicts of other failures.
+    """
     if FIELD.fullmatch(signature.category):
         return
     fields = FIELD.findall(signature.category)
@@ -122,7 +132,10 @@ def _of_tables(tables: CodeTables) -> Iterator[Phrase]:
 
 
 def _of_words(means: str, text: str) -> Phrase:
-    """`means`: "#id" of a signature, a category, or one of a device code: "xid_79"."""
+    """Returns the phrase for a row of the table.
+
+    `means`: "#id" of a signature, a category, or a device code ("xid_79").
+    """
     if means.startswith("#"):
         return Phrase(text, means[1:])
     kind, _, code = means.rpartition("_")
@@ -130,7 +143,7 @@ def _of_words(means: str, text: str) -> Phrase:
 
 
 def _of_category(category: str, advice: Words, source: str) -> Signature:
-    """What a category means, for words that name no message."""
+    """Returns a signature that stands for a category, for words that are no message of a program."""
     return Signature(
         id=_id(category),
         category=category,
@@ -153,7 +166,7 @@ def _text(name: str) -> str:
 
 
 def _key() -> bytes:
-    """Changes with every table, with the signatures, and with the way in which words are cut."""
+    """Returns a cache key that changes with the tables, the signatures, and the code that splits words."""
     own: Sequence[tuple[str, bytes]] = [
         *package_texts(),
         *((name, (files(PACKAGE) / name).read_bytes()) for name in TABLES),
@@ -173,5 +186,5 @@ def _load(path: Traversable, key: bytes) -> PhraseIndex | None:
 
 @functools.lru_cache(maxsize=1)  # decoding takes longer than comparing: a process may diagnose many texts
 def _decoded(kept: bytes) -> PhraseIndex:
-    """raises: MsgspecError"""
+    """Decodes a stored index. Raises MsgspecError."""
     return _DECODER.decode(kept)

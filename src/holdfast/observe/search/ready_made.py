@@ -1,9 +1,10 @@
-"""Parses and loosens the package's signatures at build time.
+"""Parses and loosens the package's signatures at build time, so that the first answer on a new machine comes
+at once.
 
-Without this, a new machine, or a pod with an empty cache, needs a second before the first answer. Only a shortcut:
-missing, damaged or outdated files are rebuilt at run time.
+Without it, a new machine, or a pod with an empty cache, needs a second more. Missing, damaged or outdated
+files are rebuilt at run time.
 
-    python -m holdfast.observe.search.ready_made FOLDER    writes it into the folder `holdfast/signatures` of a build
+    python -m holdfast.observe.search.ready_made FOLDER    writes the files into `holdfast/signatures` of a build
 """
 
 import sys
@@ -25,12 +26,12 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, Loose])
 
 
 def loosened_patterns() -> Mapping[str, Loose]:
-    """The loosened patterns of the build; empty if there are none."""
+    """Returns the loosened patterns that the build stored, by pattern; empty if there are none."""
     return loosened_in(files(PACKAGE))
 
 
 def loosened_in(folder: Traversable) -> Mapping[str, Loose]:
-    """The loosened patterns in this folder."""
+    """Returns the loosened patterns stored in a folder, by pattern; empty if there are none."""
     kept = signature_cache.content(folder / LOOSENED, _loosening())
     try:
         return _DECODER.decode(kept) if kept else {}
@@ -39,7 +40,10 @@ def loosened_in(folder: Traversable) -> Mapping[str, Loose]:
 
 
 def write(folder: Path) -> None:
-    """Writes the files into this folder. Skips a file that cannot be written; raises on an invalid signature."""
+    """Writes all prepared files into a folder.
+
+    Skips a file that cannot be written; raises on an invalid signature.
+    """
     known = package_signatures(as_built=False)
     signature_cache.save(folder / CACHED, signature_cache.key_of(package_texts()), known)
     loose = {one.pattern: loosened(one.pattern) for one in known}
@@ -49,7 +53,7 @@ def write(folder: Path) -> None:
 
 
 def _loosening() -> bytes:
-    """Changes with the way in which patterns are loosened."""
+    """Returns a cache key that changes with the code that loosens patterns."""
     return signature_cache.key_of([("byte_patterns", Path(byte_patterns.__file__).read_bytes())])
 
 

@@ -1,4 +1,4 @@
-"""Reads the rules of the package, and those of a site, which add to them; with the signatures, all knowledge."""
+"""Loads the diagnosis rules of the package, and those of a site, which are added to them."""
 
 from collections.abc import Callable
 from importlib.resources import files
@@ -21,7 +21,10 @@ _DECODER = msgspec.msgpack.Decoder(Rules)
 
 
 def package_rules(*, as_built: bool = True) -> Rules:
-    """The package's rules. `as_built`: use the build's parsed files if present."""
+    """Returns the diagnosis rules of the package.
+
+    `as_built`: use the files parsed by the build if present.
+    """
     texts = _package_texts()
     kept = signature_cache.content(files(PACKAGE) / CACHED, _key(texts)) if as_built else None
     if kept is not None:
@@ -33,13 +36,13 @@ def package_rules(*, as_built: bool = True) -> Rules:
 
 
 def write_rules(folder: Path) -> None:
-    """Writes the package's rules, parsed, into the folder of a build."""
+    """Writes the parsed rules of the package into the folder of a build."""
     made = msgspec.msgpack.encode(package_rules(as_built=False))
     signature_cache.keep(folder / CACHED, _key(_package_texts()), made)
 
 
 def site_rules(site: Path) -> Rules:
-    """The rules in SITE/rules. raises: SignatureError, if a file cannot be read or used"""
+    """Returns the diagnosis rules in SITE/rules. Raises SignatureError if a file cannot be read or used."""
     try:
         paths = sorted(path for path in (site / FOLDER).glob("*.toml"))
         texts = [(path, path.read_bytes().decode("utf-8")) for path in paths]
@@ -51,10 +54,10 @@ def site_rules(site: Path) -> Rules:
 def all_knowledge(
     site: Path | None = None, cache: Path | None = None, refused: Callable[[str], object] | None = None
 ) -> KnowledgeBase:
-    """Signatures and rules of Holdfast and the site. `refused`: receives a sentence for each of the site's that is
-    skipped.
+    """Returns the signatures and rules of Holdfast and of the site.
 
-    raises: SignatureError, if the folder cannot be read, and without `refused` for anything unusable in it
+    `refused`: receives a sentence for each invalid one of the site, which is skipped. Raises SignatureError
+    if the folder cannot be read, and without `refused` for anything invalid in it.
     """
     signatures = all_signatures(site, cache, refused)
     rules = package_rules()
@@ -79,6 +82,6 @@ def _package_texts() -> list[tuple[str, bytes]]:
 
 
 def _key(texts: list[tuple[str, bytes]]) -> bytes:
-    """Changes with any content, and with what a rule is."""
+    """Returns a cache key that changes with the content of the rules and with the fields of a rule."""
     fields = [str(field) for kind in (Rules, *RULES.values()) for field in msgspec.structs.fields(kind)]
     return signature_cache.key_of([("fields", repr(fields).encode()), *texts])

@@ -1,4 +1,6 @@
-"""Searches logs for all signatures in one pass: a few threads, each with one block of one log in memory."""
+"""Searches logs for all signatures in one pass, with a few threads, each holding one block of one log in
+memory.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -43,12 +45,11 @@ def search(
     cache: Path | None = None,
     beside: Callable[[Log], object] | None = None,
 ) -> Search:
-    """All matches under the paths and on stdin. `cache`: folder for compiled signatures.
+    """Returns all matches of signatures in the logs under the paths and on stdin.
 
-    `beside`: receives files that are no logs but belong to the job (flight records, stack dumps), from several
-    threads.
-
-    raises: SignatureError, for a signature that cannot be searched for
+    `cache`: folder for compiled signatures. `beside`: receives, from several threads, files that are no logs
+    but belong to the job (flight records, stack dumps). Raises SignatureError for a signature that cannot be
+    searched for.
     """
     skipped: list[Skipped] = []
     files = find(paths, skipped.append)
@@ -73,7 +74,7 @@ def search(
 
 
 class FoundLog(Struct, frozen=True):
-    """`path`: of a log that can be read again; None for unpacked ones."""
+    """Matches in one log. `path`: of a log that can be read again; None for a decompressed one."""
 
     source: Source
     entries: list[Entry]
@@ -81,14 +82,14 @@ class FoundLog(Struct, frozen=True):
 
 
 class FoundFile(Struct, frozen=True):
-    """The result of one file: several logs, if it is an archive."""
+    """Matches in one file, which has several logs if it is an archive."""
 
     logs: list[FoundLog]
     skipped: list[Skipped]
 
 
 class _SearchPool:
-    """The threads and what each has of its own."""
+    """A pool of search threads, and the buffers of each."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class _SearchPool:
         )
 
     def search(self, files: Sequence[LogFile]) -> list[FoundFile]:
-        """In the order of the files, though the longest begin."""
+        """Searches the files, largest first, and returns the results in the order given."""
         order = sorted(range(len(files)), key=lambda number: -files[number].size_bytes)
         threads = min(THREADS_MAX, len(os.sched_getaffinity(0)), max(1, len(files)))
         with ThreadPoolExecutor(threads) as pool:
@@ -132,9 +133,7 @@ class _SearchPool:
             elif self._beside is not None:
                 self._beside(log)
             else:
-                skipped.append(
-                    Skipped(name=log.name, why="it is a flight record or a dump of stacks, no log")
-                )
+                skipped.append(Skipped(name=log.name, why="it is a flight record or a stack dump, not a log"))
         return FoundFile(found, skipped)
 
     def _log(self, log: Log, skipped: list[Skipped], path: Path | None) -> FoundLog:
@@ -161,15 +160,16 @@ def _shortened(skipped: Sequence[Skipped]) -> tuple[Skipped, ...]:
     if len(skipped) <= SKIPPED_MAX:
         return tuple(skipped)
     left = skipped[SKIPPED_MAX:]
-    why = f"{len(left)} more were not read, or not to their ends"
+    why = f"{len(left)} more files were not read, or not completely"
     more = Skipped(name="...", why=why, lost=any(one.lost for one in left))
     return (*skipped[:SKIPPED_MAX], more)
 
 
 def _count_lines(logs: Sequence[FoundLog], knowledge: Knowledge) -> None:
-    """Numbers the lines of matches in large logs, the earliest causes first, as long as it costs little.
+    """Computes line numbers of matches in large logs, those of the earliest causes first, within a limited
+    effort.
 
-    What is left has line 0; `line_numbers.line_of` counts it, should it be asked for.
+    Others keep line 0; `line_numbers.line_of` counts them when needed.
     """
     left_bytes = max(COUNTED_BYTES, sum(log.source.size_bytes for log in logs) // COUNTED_PART)
     for log in sorted(logs, key=lambda log: _rank_of_counting(log, knowledge)):

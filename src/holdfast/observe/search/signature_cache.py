@@ -1,6 +1,7 @@
-"""Caches parsed signatures in a file: parsing hundreds from TOML takes longer than searching a small folder of logs.
+"""Caches parsed signatures in a file, because parsing hundreds of TOML entries takes longer than searching a
+small log.
 
-Only a shortcut. A missing, damaged, outdated or unwritable cache is ignored silently, and the TOML is read.
+A missing, damaged, outdated or unwritable cache is ignored silently, and the TOML is read.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ _DECODER = msgspec.msgpack.Decoder(tuple[Signature, ...])
 
 
 def key_of(files: Iterable[tuple[str, bytes]]) -> bytes:
-    """A key that changes with any name, any content, and the fields of a signature."""
+    """Returns a cache key that changes with any file name, any content, and the fields of a signature."""
     fields = [
         (field.name, str(field.type), repr(field.default)) for field in msgspec.structs.fields(Signature)
     ]
@@ -31,7 +32,7 @@ def key_of(files: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def load(path: Traversable, key: bytes) -> tuple[Signature, ...] | None:
-    """The cached signatures of this key; None if there are none intact."""
+    """Returns the signatures cached under a key; None if there is no intact file."""
     kept = content(path, key)
     try:
         return None if kept is None else _DECODER.decode(kept)
@@ -40,12 +41,12 @@ def load(path: Traversable, key: bytes) -> tuple[Signature, ...] | None:
 
 
 def save(path: Path, key: bytes, signatures: tuple[Signature, ...]) -> None:
-    """Stores signatures. A failure only costs time at the next start."""
+    """Writes signatures to the cache. A failure is ignored and only costs time at the next start."""
     keep(path, key, msgspec.msgpack.encode(signatures))
 
 
 def content(path: Traversable, key: bytes) -> bytes | None:
-    """The cached bytes of this key; None if missing or incomplete."""
+    """Returns the bytes cached under a key; None if the file is missing or incomplete."""
     try:
         raw = path.read_bytes()
     except OSError:
@@ -55,7 +56,9 @@ def content(path: Traversable, key: bytes) -> bytes | None:
 
 
 def keep(path: Path, key: bytes, body: bytes) -> None:
-    """Writes under a temporary name and renames: readers find a complete file or none."""
+    """Writes bytes to the cache under a temporary name and renames the file, so that readers find a
+    complete file or none.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

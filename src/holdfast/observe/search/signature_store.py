@@ -1,4 +1,4 @@
-"""Reads the signatures of the package, and those of a site, which add to or replace them."""
+"""Loads the signatures of the package, and those of a site, which are added to them or replace them."""
 
 from collections.abc import Callable
 from importlib.resources import files
@@ -16,9 +16,9 @@ CACHED = "signatures.msgpack"
 
 
 def package_signatures(cache: Path | None = None, *, as_built: bool = True) -> tuple[Signature, ...]:
-    """The package's signatures, by file name. cache: folder with parsed ones.
+    """Returns the package's signatures, ordered by file name. `cache`: folder with parsed signatures.
 
-    `as_built`: use the build's parsed files if present.
+    `as_built`: use the files parsed by the build if present.
     """
     texts = package_texts()
     place, key = cache and cache / CACHED, signature_cache.key_of(texts)
@@ -32,7 +32,7 @@ def package_signatures(cache: Path | None = None, *, as_built: bool = True) -> t
 
 
 def package_texts() -> list[tuple[str, bytes]]:
-    """Names and contents of Holdfast's own files, by name."""
+    """Returns name and content of each signature file of the package, ordered by name."""
     return [
         (file.name, file.read_bytes())
         for file in sorted(files(PACKAGE).iterdir(), key=lambda file: file.name)
@@ -41,14 +41,17 @@ def package_texts() -> list[tuple[str, bytes]]:
 
 
 class Own(Struct, frozen=True):
-    """Contents of a folder. `signatures`: each with the name of its file. `complaints`: on unusable ones."""
+    """Signatures read from a folder, each with the name of its file.
+
+    `complaints`: sentences about invalid ones.
+    """
 
     signatures: tuple[tuple[str, Signature], ...]
     complaints: tuple[str, ...]
 
 
 def folder_read(folder: Path) -> Own:
-    """The TOML files of a folder. raises: SignatureError, if the folder cannot be read"""
+    """Reads the signature files of a folder. Raises SignatureError if the folder cannot be read."""
     found: list[tuple[str, Signature]] = []
     wrong: list[str] = []
     try:
@@ -59,7 +62,7 @@ def folder_read(folder: Path) -> Own:
         try:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
-            wrong.append(f"{path}: this is not UTF-8, at byte {error.start}: it cannot be read")
+            wrong.append(f"{path}: it cannot be read: not valid UTF-8 at byte {error.start}")
             continue
         except OSError as error:
             wrong.append(f"{path}: it cannot be read: {error.strerror}")
@@ -71,7 +74,10 @@ def folder_read(folder: Path) -> Own:
 
 
 def folder_signatures(folder: Path) -> tuple[Signature, ...]:
-    """Signatures in the TOML files of a folder. raises: SignatureError, also if one of them cannot be read"""
+    """Returns the signatures in the TOML files of a folder.
+
+    Raises SignatureError if the folder or one file is invalid.
+    """
     own = folder_read(folder)
     if own.complaints:
         raise SignatureError("\n".join(own.complaints))
@@ -81,9 +87,10 @@ def folder_signatures(folder: Path) -> tuple[Signature, ...]:
 def all_signatures(
     site: Path | None = None, cache: Path | None = None, refused: Callable[[str], object] | None = None
 ) -> tuple[Signature, ...]:
-    """Holdfast's and the site's signatures. `refused`: receives a sentence for each of the site's that is skipped.
+    """Returns the signatures of Holdfast and of the site.
 
-    raises: SignatureError, if the folder cannot be read, and without `refused` for anything unusable in it
+    `refused`: receives a sentence for each invalid one of the site, which is skipped. Raises SignatureError
+    if the folder cannot be read, and without `refused` for anything invalid in it.
     """
     package = package_signatures(cache)
     if site is None:
@@ -98,7 +105,7 @@ def all_signatures(
 
 
 def usable(folder: Path) -> Own:
-    """A folder's usable signatures; of a repeated id, the last one counts."""
+    """Reads a folder and keeps its valid signatures; of several with one id, the last."""
     own = folder_read(folder)
     kept: dict[str, tuple[str, Signature]] = {}
     wrong = list(own.complaints)
@@ -108,7 +115,7 @@ def usable(folder: Path) -> Own:
             continue
         if one.id in kept:
             before = kept[one.id][0]
-            where = "twice" if before == name else f"in {before} too"
-            wrong.append(f"{name}: signature {one.id!r} stands {where}: the last one counts")
+            where = "twice" if before == name else f"also in {before}"
+            wrong.append(f"{name}: signature {one.id!r} is defined {where}: the last definition is used")
         kept[one.id] = (name, one)
     return Own(tuple(kept.values()), tuple(wrong))

@@ -1,4 +1,6 @@
-"""Reads the step forms of the package, and those of a site, which precede or replace them."""
+"""Loads the step forms (patterns of progress lines) of the package, and those of a site, which precede or
+replace them.
+"""
 
 from functools import cache
 from importlib.resources import files
@@ -10,7 +12,9 @@ from holdfast.parsers.steps.forms import StepFormError, parse, parse_unproved
 
 @cache
 def package_forms() -> tuple[StepForm, ...]:
-    """The package's forms, by file name; without their proofs, which take longer to read."""
+    """Returns the step forms of the package, ordered by file name, without their test lines, which take
+    longer to read.
+    """
     places = sorted((files("holdfast") / "step_forms").iterdir(), key=lambda place: place.name)
     return tuple(
         form
@@ -22,7 +26,12 @@ def package_forms() -> tuple[StepForm, ...]:
 
 @cache
 def all_forms(extra: Path | None = None) -> tuple[StepForm, ...]:
-    """All forms. extra: a TOML file, or a folder of them. raises: StepFormError, also if it cannot be read"""
+    """Returns the step forms of the site and the package.
+
+    `extra`: a TOML file of the site, or a folder of them.
+
+    Raises StepFormError if it is invalid or cannot be read.
+    """
     own = package_forms()
     if extra is None:
         return own

@@ -1,7 +1,8 @@
-"""Turns the engine's candidates in one log into matches: confirmed, with captures and writer, repeats counted.
+"""Searches one log for signatures: confirms the engine's candidates, extracts captures and the rank, counts
+repeats.
 
-The cost of a line is bounded. A signature that repeats endlessly is first kept text by text, then only counted, then
-only followed: its first lines and its last one are always among the matches.
+The effort for each line is limited. A signature that repeats endlessly is first kept text by text, then only
+counted, then only its last line is updated: its first lines and its last line are always among the matches.
 """
 
 import re
@@ -46,7 +47,7 @@ Key: TypeAlias = tuple[object, ...]
 class Caps(Struct, frozen=True, kw_only=True):
     """Limits for one signature in one log: texts kept, and matching lines examined.
 
-    `tracebacks`: stretches of a log parsed for tracebacks; beyond it only the last one of each block.
+    `tracebacks`: parts of a log parsed for tracebacks; beyond it only the last one of each block.
     """
 
     texts: int = 200
@@ -55,9 +56,9 @@ class Caps(Struct, frozen=True, kw_only=True):
 
 
 class Allowance:
-    """Memory for matches, shared by all logs of a search, in bytes (approximate).
+    """Memory for matches in bytes (approximate), shared by all logs of a search.
 
-    When it is used up, only the first and last line of each signature in each log are kept, shortened.
+    When it is used up, only the first and the last line of each signature in each log are kept, shortened.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -72,7 +73,7 @@ class Allowance:
 
 
 class Entry(Struct):
-    """An unfinished match. `line`: 0 if the lines before it were not counted."""
+    """A match under construction. `line`: 0 if the lines before it were not counted."""
 
     number: int
     offset: int
@@ -91,7 +92,7 @@ class Entry(Struct):
 
 
 class Place(NamedTuple):
-    """A line in the text of a block. `seen_from`: where its examined part begins."""
+    """A line in the text of a block. `seen_from`: offset from which it is examined, for very long lines."""
 
     start: int
     seen_from: int
@@ -99,10 +100,10 @@ class Place(NamedTuple):
 
 
 class Seen(Struct):
-    """One signature in one log, so far.
+    """What has been found of one signature in one log so far.
 
-    `line_end`: end of the last examined line. `more`: counts lines whose texts are not kept, and is the first of
-    them; `last`: the last of them. `waiting`: in this block, the end of the last unexamined match.
+    `line_end`: end of the last examined line. `more`: first of the lines whose texts are not kept, with their
+    count; `last`: the last of them. `waiting`: end of the last unexamined match in this block.
     """
 
     by_key: dict[Key, Entry] = {}
@@ -116,7 +117,7 @@ class Seen(Struct):
 
 
 class Knowledge:
-    """The signatures compiled for search, shared by all sweeps. A sweep is one search over a log."""
+    """The signatures prepared for search, shared by the sweeps of all logs."""
 
     def __init__(self, signatures: Sequence[Signature]) -> None:
         self.signatures = signatures
@@ -130,7 +131,10 @@ class Knowledge:
         return number != EXCEPTION_NUMBER and self.signatures[number].role == "cause"
 
     def pattern(self, number: int) -> re.Pattern[str]:
-        """The compiled pattern. Letters, digits and words are ASCII only, as in the engines."""
+        """Returns the compiled pattern of a signature.
+
+        Letters, digits and words are ASCII only, as in the engines.
+        """
         pattern = self._patterns.get(number)
         if pattern is None:
             pattern = self._patterns[number] = re.compile(self.signatures[number].pattern, re.ASCII)
@@ -138,10 +142,11 @@ class Knowledge:
 
 
 class Sweep:
-    """Takes the blocks of one log in order.
+    """A search over the blocks of one log, in order.
 
-    `lines_before`: the first block; None if unknown, so lines are not counted. `counts_lines`: the log cannot be read
-    again, so its lines are counted in passing; else only the first few, because counting takes time.
+    `lines_before`: number of lines before the first block; None if unknown, so lines are not counted.
+    `counts_lines`: the log cannot be read again, so all its lines are counted on the way; otherwise only the
+    first few, because it takes time.
     """
 
     def __init__(
@@ -175,7 +180,9 @@ class Sweep:
         self._last_step: int | None = None
 
     def take(self, block: Block) -> list[Entry]:
-        """Matches in this block, including repeated texts; counts are those of the log so far."""
+        """Searches a block, and returns its matches including repeated texts; counts are those of the log
+        so far.
+        """
         self._block = block
         self._entries_on = {}
         self._counted_to = (block.offset, 0)
@@ -190,12 +197,12 @@ class Sweep:
         return [entry for entries in self._entries_on.values() for entry in entries]
 
     def look_anew(self) -> None:
-        """Resets the limit on examined lines."""
+        """Resets the limit of examined lines."""
         for seen in self._seen.values():
             seen.looked_at = 0
 
     def finish(self) -> tuple[Source, list[Entry]]:
-        """The log and its matches, by offset. The sweep must not be used afterwards."""
+        """Returns the log and its matches, ordered by offset. The sweep must not be used afterwards."""
         block = self._block
         reached = progress(block, block.size)
         entries = [
@@ -243,7 +250,7 @@ class Sweep:
             self._last_step = self._last_step if step is None else step
 
     def _take_hit(self, number: int, end: int) -> bool:
-        """Whether a text was seen for the first time."""
+        """Examines a candidate. Returns True if its text is new."""
         seen = self._seen.get(number)
         if seen is None:
             seen = self._seen[number] = Seen()
@@ -267,7 +274,7 @@ class Sweep:
         return Place(start, max(start, end - LINE_BYTES_MAX), limit if stop < 0 else stop)
 
     def _confirm(self, number: int, seen: Seen, place: Place) -> bool:
-        """Whether the signature is there, and a text was seen for the first time."""
+        """Tries the signature's own pattern on the line. Returns True if it matches with a new text."""
         raw = bytes(self._block.text[place.start : place.stop])
         match = self._match(number, seen, raw, place.seen_from - place.start)
         if match is None:
@@ -299,7 +306,7 @@ class Sweep:
         return match
 
     def _kept(self, seen: Seen, key: Key, entry: Entry, stop: int) -> Entry:
-        """The entry that stands for this one: itself, where its text is new."""
+        """Returns the entry under which a match is counted: a new one if its text is new."""
         known = seen.by_key.get(key)
         is_room = not seen.by_key or (len(seen.by_key) < self._caps.texts and not self._allowance.is_used_up)
         if known is None and is_room:
@@ -317,7 +324,7 @@ class Sweep:
         return entry
 
     def _complete(self, entry: Entry, stop: int) -> None:
-        """What only a match that is kept is worth."""
+        """Adds line number and following lines to an entry, which only kept matches need."""
         is_used_up = self._allowance.is_used_up
         entry.text = entry.text[: TEXT_SHORT if is_used_up else TEXT_MAX]
         entry.line = self._line_of(entry.offset)
@@ -337,7 +344,10 @@ class Sweep:
         return self._lines_before + lines + 1
 
     def _read_tracebacks(self) -> None:
-        """Tells the matches on the last lines of tracebacks what ended there; where there is none, makes one."""
+        """Parses the tracebacks of a block, and adds exception and frames to the matches on their last lines.
+
+        A traceback whose last line has no match becomes a match of its own.
+        """
         ahead, self._exceptions_ahead = self._exceptions_ahead, {}
         for one in ahead.values():
             self._place(one)
@@ -375,7 +385,9 @@ class Sweep:
         return self._kept(seen, key, entry, 0)
 
     def _liken(self, entries: Sequence[Entry], begin: int) -> None:
-        """What a program says of its error with its last words, from this offset on, is looked at once more."""
+        """Tries exception signatures on the last lines, from this offset on, in which a program reports an
+        error itself.
+        """
         last = [one for one in entries if one.number == self._knowledge.spoken and one.last_offset >= begin]
         if last:
             untyped = Untyped(self._engine, self._knowledge.signatures, self._knowledge.pattern)
@@ -383,7 +395,7 @@ class Sweep:
                 entry.known_as = untyped.known_as(entry.text)
 
     def _heed_labels(self, entries: Sequence[Entry], lines: Sequence[str]) -> None:
-        """Where the labels of srun are workers and not ranks, says so of every line that has one."""
+        """Marks lines whose srun label is the number of a worker and not of a rank."""
         labelled = [entry for entry in entries if LABEL.match(entry.text)]
         texts = [*(entry.text for entry in labelled), *(line for line in lines if LABEL.match(line))]
         if any(labels_are_nodes(text.encode()) for text in texts):
@@ -392,7 +404,7 @@ class Sweep:
 
 
 def made(entry: Entry, source: int, knowledge: Knowledge) -> Match:
-    """The match of an entry, in the log with this number."""
+    """Returns the finished match of an entry, in the log with number `source`."""
     if entry.number == EXCEPTION_NUMBER:
         signature, category = EXCEPTION, EXCEPTION_CATEGORY
     else:

@@ -1,1 +1,1 @@
-"""Simulates months of one large job on a virtual fleet, under the real controller, for policies side by side."""
+"""Simulates months of one large job on a virtual fleet with the real controller, to compare policies."""

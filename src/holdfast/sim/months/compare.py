@@ -1,4 +1,6 @@
-"""Runs policies side by side, several histories each, and sums up: ETTR with its confidence interval, time lost by class."""
+"""Compares policies over several random histories each: ETTR with its confidence interval, and lost time
+by cause.
+"""
 
 from collections.abc import Callable, Sequence
 from math import sqrt
@@ -29,9 +31,12 @@ NORMAL95 = 1.96
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """One policy. `ettr_low`, `ettr_high`: of the mean, with 95 % confidence; None: one run tells none.
+    """The result of one policy.
 
-    `by_class`: shares of the whole time, adding up to 1; `gpu_hours`: of each, in one run on average. `recovery_s`: the median.
+    `ettr_low`, `ettr_high`: 95 % confidence interval of the mean; None for a single run.
+
+    `by_class`: shares of the whole time by cause, adding up to 1; `gpu_hours`: the same in GPU-hours of an
+    average run. `recovery_s`: median of the recovery times.
     """
 
     name: str
@@ -51,6 +56,8 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
+    """The results of all policies, and the simulated fleet."""
+
     gpus: int
     nodes: int
     spares: int
@@ -64,7 +71,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def compare(world: World, told: Callable[[str], None] = lambda name: None) -> Comparison:
-    """Every policy meets the same histories of faults."""
+    """Runs every policy over the same histories of faults, and returns the comparison."""
     plan = world.plan
     found = []
     for contender in world.contenders:

@@ -1,4 +1,4 @@
-"""Executes orders on a virtual fleet of thousands of nodes, and strikes it with faults. Decides nothing about recovery."""
+"""Simulates an engine with thousands of nodes, and applies faults to them. Decides nothing about recovery."""
 
 from collections.abc import Callable
 from functools import partial
@@ -60,7 +60,10 @@ NOBODY = -1
 
 
 class Engine:
-    """`out_max`: the most nodes that were away at the same time. Nodes are numbered; `node-N` is their name."""
+    """The simulated engine. `out_max`: the most nodes out of service at the same time.
+
+    Node N is named `node-N`.
+    """
 
     def __init__(
         self,
@@ -93,7 +96,7 @@ class Engine:
         self._attempt, self._alive = 0, False
 
     def clear_by_hand(self) -> None:
-        """A person replaces broken nodes before the job starts again."""
+        """Replaces broken nodes, as an operator does before the job starts again."""
         for worker, node in enumerate(self._home):
             if node in self._broken or node in self._out:
                 self._take_out(node)
@@ -130,7 +133,7 @@ class Engine:
         return self._clock.now_s
 
     def _answer(self, delay_s: float, make: Callable[[], AnyEvent | None]) -> None:
-        """Of this job only: what an earlier one has ordered is of no interest to the next."""
+        """Sends an event after a delay, unless another job has started meanwhile."""
         job = self._job
 
         def answer() -> None:
@@ -218,7 +221,7 @@ class Engine:
         return VerdictReached(at_s=self._now_s, incident=incident, verdict=UNKNOWN)
 
     def _wake_a_person(self) -> None:
-        """Something stands and nothing restarts it: a person does, after a while."""
+        """Lets an operator restart the job after a while, if it stands and nothing else restarts it."""
         turn = self._turn
 
         def restart() -> AnyEvent | None:
@@ -231,7 +234,7 @@ class Engine:
     # Faults -------------------------------------------------------------------------------------------------
 
     def strike(self, drawn: Drawn) -> bool:
-        """Whether it meets the job: a fault of ranks needs ranks."""
+        """Applies a fault. Returns whether it affects the job; a fault of ranks needs ranks."""
         if not self._at_work:
             return False
         node = self._faults.node(drawn, self._at_work)
@@ -258,7 +261,7 @@ class Engine:
         return True
 
     def _stand(self) -> None:
-        """The last step is read from the log before the fault is found."""
+        """Stops the steps; the last step is read from the log before the fault is detected."""
         if self._training.moves:
             self._tell_step()
             self._training.stand(self._now_s)
@@ -325,7 +328,7 @@ class Engine:
         self._clock.after(repair_s, lambda: self._return(node))
 
     def _return(self, node: int) -> None:
-        """Repaired: a spare, unless its worker still waits for it."""
+        """Returns a repaired node as a spare, unless its worker still waits for it."""
         self._out.discard(node)
         self._broken.pop(node, None)
         if node not in self._at_work:

@@ -1,6 +1,8 @@
-"""Draws the faults of a fleet: when (bursts), where (lemons, repeats), of which kind, and how long a repair takes.
+"""Draws the faults of a fleet: when (bursts), where (lemons, repeats), of which kind, and how long a repair
+takes.
 
-Same seed, same faults: they do not depend on the policy that meets them, but for the nodes that run the job then.
+Equal seeds give equal faults: they do not depend on the policy, except through the nodes that run the job
+then.
 """
 
 from collections import deque
@@ -17,7 +19,7 @@ RECENT_MAX = 4_096
 
 
 class Drawn(Struct, frozen=True):
-    """A fault to come. `dice`: in 0..1, for what it depends on when it strikes."""
+    """A future fault. `dice`: random numbers in 0..1 for what depends on the state when it happens."""
 
     at_s: float
     kind: str
@@ -25,6 +27,8 @@ class Drawn(Struct, frozen=True):
 
 
 class Faults:
+    """Generator of the faults of a fleet."""
+
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
         self._gaps = Random(f"gaps {seed}")
@@ -58,7 +62,10 @@ class Faults:
         return quantiles[low] * (1.0 - share) + quantiles[min(low + 1, len(quantiles) - 1)] * share
 
     def node(self, drawn: Drawn, at_work: dict[int, int]) -> int:
-        """A node of the job: often one that failed within the week, or a lemon. `at_work`: node to worker."""
+        """Returns the node of the job that fails: often one that failed within a week, or a lemon.
+
+        `at_work`: node -> worker.
+        """
         while self._recent and self._recent[0][0] < drawn.at_s - WEEK_S:
             self._recent.popleft()
         again, where, which = drawn.dice

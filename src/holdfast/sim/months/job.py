@@ -1,4 +1,4 @@
-"""Simulates the training of one large job between faults: progress, checkpoints, slow stretches. Only what matters is an event."""
+"""Simulates the training of one large job between faults: progress, checkpoints, slow periods."""
 
 from holdfast.sim.months.plan import Contender
 
@@ -6,7 +6,10 @@ STEP_S = 1.0  # of the virtual training
 
 
 class Training:
-    """`useful_s`: of work that is saved or being made; `saved_s`: what a restart resumes from."""
+    """The simulated training.
+
+    `useful_s`: time of steps that count; `saved_s`: the part from which a restart resumes.
+    """
 
     def __init__(self, contender: Contender, interval_s: float) -> None:
         self.saved_s = 0.0
@@ -22,16 +25,16 @@ class Training:
         return self._first_s is not None and self._stood_s is None
 
     def begin(self, at_s: float) -> None:
-        """The first step of an attempt."""
+        """Begins the steps of an attempt."""
         self._first_s, self._stood_s, self._pause_s = at_s, None, 0.0
 
     def stand(self, at_s: float) -> None:
-        """No step is made from now on."""
+        """Stops making steps."""
         if self._first_s is not None and self._stood_s is None:
             self._stood_s = at_s
 
     def end(self, at_s: float) -> None:
-        """The attempt is over: what was not saved is lost."""
+        """Ends the attempt: what was not saved in a checkpoint is lost."""
         if self._first_s is not None:
             self.stand(at_s)
             cycles, _ = self._made(at_s)
@@ -54,7 +57,9 @@ class Training:
             self._pause_s += lost_s
 
     def _made(self, at_s: float) -> tuple[int, float]:
-        """Whole checkpoints of this attempt, and the work since the last one."""
+        """Returns the number of complete checkpoints of this attempt, and the seconds of training since
+        the last one.
+        """
         assert self._first_s is not None
         until_s = at_s if self._stood_s is None else min(at_s, self._stood_s)
         trained_s = max(0.0, until_s - self._first_s - self._pause_s)

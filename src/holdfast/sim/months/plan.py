@@ -1,11 +1,12 @@
-"""Parses a plan of a fleet's months, written in YAML, and what it takes from a trace or from published figures.
+"""Parses a plan (YAML) for simulating a fleet over months, and reads the traces and published figures that it
+names.
 
     gpus: 16384
     days: 54
     rate: rsc-1
     policies: [naive, modelarts, holdfast, {name: mine, policy: "holdfast:max-restarts=20", hang_s: 60}]
 
-A key that is not known is refused.
+An unknown key is an error.
 """
 
 import tomllib
@@ -40,11 +41,13 @@ TRACE_BYTES_MAX = 64 << 20
 
 
 class PlanRefused(ValueError):
-    """The plan cannot be run; the message says where, and what is valid."""
+    """Error: the plan is invalid. The message says where, and what is valid."""
 
 
 class Contender(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy with what surrounds it, as in fleet_figures/contenders.toml."""
+    """A policy to compare, with the properties of the system around it, as in
+    fleet_figures/contenders.toml.
+    """
 
     name: str = ""
     who: str = ""
@@ -61,7 +64,7 @@ class Contender(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keeps_nodes: bool = False
 
     def rules(self) -> Policy:
-        """raises: PlanRefused"""
+        """Returns the policy. Raises PlanRefused."""
         try:
             base = translate(self.policy).policy if self.policy else Policy()
             return changed(base, self.settings)
@@ -70,15 +73,20 @@ class Contender(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Lemons(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`count` nodes that fail `factor` times as often as others. 40 in 3,000 nodes: arXiv 2410.21680."""
+    """`count` nodes that fail `factor` times as often as others. source: 40 in 3,000 nodes, arXiv
+    2410.21680
+    """
 
     count: Count = 0
     factor: Annotated[float, Meta(ge=1, le=1_000)] = 25.0
 
 
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`rate`: a name of fleet_figures/rates.toml, or failures in 1,000 node-days. `trace`: takes precedence over `rate`,
-    `shape` and the repairs. `healing`: share of device faults that a reset heals. `switch_nodes`: lost at once.
+    """A plan: the fleet, the job, the faults, the policies.
+
+    `rate`: a name in fleet_figures/rates.toml, or failures in 1,000 node-days. `trace`: replaces `rate`,
+    `shape` and the repair times. `healing`: share of device faults that a reset repairs. `switch_nodes`:
+    nodes lost together.
     """
 
     gpus: Annotated[int, Meta(ge=1, le=1_000_000)] = 16_384
@@ -106,7 +114,10 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """What a plan comes to, once rates and traces were read. `mean_s`: between interruptions of the whole job."""
+    """A plan after its rates and traces were read.
+
+    `mean_s`: mean time between interruptions of the whole job.
+    """
 
     plan: Plan
     mean_s: float
@@ -120,7 +131,7 @@ class World(Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path) -> World:
-    """raises: PlanRefused"""
+    """Reads a plan. Raises PlanRefused."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -132,7 +143,7 @@ def read(path: Path) -> World:
 
 
 def parse(text: bytes) -> Plan:
-    """raises: PlanRefused"""
+    """Parses a plan. Raises PlanRefused."""
     try:
         return msgspec.convert(msgspec.yaml.decode(text) or {}, Plan)
     except ImportError as error:
@@ -144,7 +155,7 @@ def parse(text: bytes) -> Plan:
 
 
 def settled(plan: Plan, folder: Path = Path()) -> World:
-    """raises: PlanRefused"""
+    """Reads rates, traces and policies of a plan. Raises PlanRefused."""
     kinds = plan.mix if plan.mix is not None else mix()
     total = sum(msgspec.structs.asdict(kinds).values())
     if not abs(total - 1.0) < 1e-6 or min(msgspec.structs.asdict(kinds).values()) < 0.0:
@@ -169,9 +180,10 @@ def known_contenders() -> dict[str, Contender]:
 
 
 def read_trace(text: bytes) -> list[Outage]:
-    """Faults of the form of InfiniteHBD-Trace: objects with node_id, event_time (days), event_type. raises: PlanRefused
+    """Parses faults in the format of InfiniteHBD-Trace: objects with node_id, event_time (days), event_type.
 
-    A fault that ends without a start is left out; one that starts while another of its node lasts is one of its own.
+    A fault that ends without a start is left out; one that starts during another of its node is separate.
+    Raises PlanRefused.
     """
 
     class Entry(Struct):

@@ -1,6 +1,7 @@
-"""Runs one policy over one history of faults: the real controller and decisions, a virtual engine, an account of every second.
+"""Simulates one policy over one history of faults: real controller and decisions, simulated engine.
 
-Event-driven: between faults nothing happens, so months take seconds. The same plan, policy and seed give the same answer.
+It accounts for every second. Between faults nothing is simulated, so months take seconds. Equal plan, policy
+and seed give the same result.
 """
 
 from collections.abc import Callable
@@ -30,8 +31,11 @@ TICK_S, TICK_WAITING_S = 5.0, 60.0
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """`ettr`: useful time to all time. `by_class`: seconds, adding up to `wall_s`. `recoveries_s`: of each interruption, from the
-    fault to the next step. `nodes_out_max`: away at the same time. `jobs`: submissions; the first, and one after each end.
+    """The result of one simulated history. `ettr`: useful time divided by all time.
+
+    `by_class`: seconds by cause, adding up to `wall_s`. `recoveries_s`: of each interruption, from the fault
+    to the next step. `nodes_out_max`: most nodes out of service at the same time. `jobs`: number of
+    submissions.
     """
 
     ettr: float
@@ -46,7 +50,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class NoRecord:
-    """Months of rows would fill the memory, and nothing reads them."""
+    """Journal that stores nothing, because rows of months would fill the memory and nothing reads them."""
 
     def record(self, row: Row) -> None:
         pass
@@ -56,7 +60,9 @@ class NoRecord:
 
 
 def interval_of(world: World, contender: Contender) -> float:
-    """As given; else the best one for these times and failures."""
+    """Returns the checkpoint interval in seconds: as given, or else the best one for these times and
+    failures.
+    """
     if contender.checkpoint_every_s is not None:
         return contender.checkpoint_every_s
     costs = Costs(save_s=contender.save_s, down_s=contender.start_s + contender.hang_s)
@@ -146,7 +152,7 @@ class _Months:
             self._clock.after(TICK_S, self._tick)
 
     def _tick(self) -> None:
-        """While a phase can time out; none while steps are made."""
+        """Sends a tick while the phase can time out; none while steps are made."""
         controller = self._controller
         if controller is None or isinstance(controller.state.phase, Running | Ended):
             self._ticking = False
@@ -156,7 +162,7 @@ class _Months:
         self._tell(Tick(at_s=self._clock.now_s))
 
     def _end_job(self) -> None:
-        """A person takes out the nodes that are broken, and submits the job again."""
+        """Lets an operator take out broken nodes and submit the job again."""
         if self._controller is None:
             return
         self._settle()
@@ -180,7 +186,9 @@ class _Months:
         self._spent[name] = self._spent.get(name, 0.0) + seconds
 
     def _divided(self, at_s: float, useful_s: float) -> dict[str, float]:
-        """Checkpoints, slow stretches and what the end of a job lost are taken from the computing time."""
+        """Returns the time by cause; checkpoints, slow periods and lost work are taken out of the
+        computing time.
+        """
         found = dict(self._spent)
         if self._controller is None:
             found[PERSON] = found.get(PERSON, 0.0) + at_s - self._person_since_s

@@ -1,6 +1,8 @@
-"""Follows a job on Kubernetes from outside: prints its output and its troubles, and returns its exit code at the end.
+"""Follows a job on Kubernetes from outside: prints its output and problems, and returns its exit code at the
+end.
 
-The job does not need a follower. The output is the log of the controller's pod, which holds the lines of all workers.
+The job does not need a follower. The output is the log of the controller's pod, which has the lines of all
+workers.
 """
 
 import os
@@ -36,7 +38,7 @@ _STAMPED = re.compile(rb"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) ?")
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a controller writes to its termination message: the job has ended."""
+    """The termination message of a controller's container: the job has ended, and how."""
 
     holdfast: str = ""  # the job's name
     code: int = UNKNOWN
@@ -45,7 +47,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def outcome_of(pod: PodState) -> Outcome | None:
-    """None: this controller has not ended the job."""
+    """Returns the outcome of the job from the controller's pod; None if that controller has not ended the
+    job.
+    """
     if pod.ended is None or not pod.ended.message.startswith("{"):
         return None
     with suppress(msgspec.MsgspecError):
@@ -55,7 +59,7 @@ def outcome_of(pod: PodState) -> Outcome | None:
 
 
 class LogReader:
-    """Reads the log of one pod in a thread, from where it ended when the connection breaks."""
+    """Reader of the log of one pod in a thread; it resumes where the connection broke."""
 
     def __init__(self, connection: Connection, one: Submission, pod: str, since: str = "") -> None:
         self._connection, self._one, self.pod = connection, one, pod
@@ -81,7 +85,7 @@ class LogReader:
         self.is_over.set()
 
     def _read(self, path: str) -> bool:
-        """True: the log has ended."""
+        """Reads the log. Returns True if it has ended."""
         params = {"follow": "true", "timestamps": "true", "container": ROLE_CONTROLLER}
         if self.since:
             params["sinceTime"] = self.since[:19] + "Z"
@@ -112,7 +116,7 @@ class LogReader:
 
 
 class Follower:
-    """`from_now`: lines of before are not printed again."""
+    """Follower of one job. `from_now`: earlier lines are not printed again."""
 
     def __init__(self, connection: Connection, one: Submission, console: Console) -> None:
         self._connection, self._one, self._console = connection, one, console
@@ -125,7 +129,7 @@ class Follower:
         self._is_deleted = False
 
     def follow(self) -> int:
-        """Follows until the job is over. Returns the training's exit code."""
+        """Follows the job until it has ended. Returns the training's exit code."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -212,7 +216,7 @@ class Follower:
             sys.stdout.buffer.flush()
 
     def _drain(self) -> None:
-        """The last lines: the log follows its container's end by moments."""
+        """Prints the last lines, which arrive moments after the end of the container."""
         until_s = time.monotonic() + 3.0
         while self._log is not None and time.monotonic() < until_s:
             self._print()
@@ -221,7 +225,7 @@ class Follower:
             time.sleep(TURN_S)
 
     def _say(self, key: str, text: str) -> None:
-        """Once, until it is something else."""
+        """Prints a message once, until it changes."""
         if self._said.get(key) != text:
             self._said[key] = text
             self._console.tell(text)

@@ -1,4 +1,6 @@
-"""Supervises a job on Kubernetes: from outside it submits and follows; in the controller's pod it runs the job."""
+"""Supervises a job on Kubernetes: from outside it submits and follows it; in the controller's pod it runs
+it.
+"""
 
 import contextlib
 import os
@@ -31,7 +33,9 @@ DONE = 0  # of a controller's container whose job has ended: it is not started a
 
 
 class _Engine(KubernetesEngine):
-    """Puts the job's secret, which its pods have from the cluster, into its folder."""
+    """Kubernetes engine that writes the job's secret, which pods have from the cluster, into the job's
+    folder.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,10 @@ class _Engine(KubernetesEngine):
 
 
 def run_kubernetes(settings: RunSettings, env: Mapping[str, str], given: Mapping[str, object]) -> int:
-    """Runs the job on Kubernetes to its end. `given`: the fields of PodFlags. Returns the training's own exit code."""
+    """Runs the job on Kubernetes to its end. Returns the training's own exit code.
+
+    `given`: the fields of PodFlags.
+    """
     console = Console(quiet=settings.quiet)
     flags = msgspec.convert(given, PodFlags)
     if env.get(names.ROLE_ENV) == names.ROLE_CONTROLLER:
@@ -79,7 +86,9 @@ def run_kubernetes(settings: RunSettings, env: Mapping[str, str], given: Mapping
 def follow_job(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted from here; None: there is none of that name."""
+    """Follows a job that was submitted from here, and returns its exit code; None if there is none of that
+    name.
+    """
     one = submission(state_dir, name)
     if one is None:
         return None
@@ -97,7 +106,10 @@ def follow_job(
 
 
 def _control(settings: RunSettings, flags: PodFlags, env: Mapping[str, str], console: Console) -> int:
-    """Runs or resumes the job. The container ends with 0 once the job has ended, and its message has the code."""
+    """Runs or resumes the job in the controller's pod.
+
+    The container ends with 0; its termination message has the exit code.
+    """
     job = _job_of(settings)
     if job is not None and (code := _ended_code(job)) is not None:
         return _say_outcome(settings, env, code)
@@ -131,7 +143,9 @@ def _control(settings: RunSettings, flags: PodFlags, env: Mapping[str, str], con
 def _with_annotations(
     settings: RunSettings, connection: Connection, env: Mapping[str, str], console: Console
 ) -> RunSettings:
-    """What a platform wrote to the owner of the pods comes before the flags. Unchanged where the server is away."""
+    """Applies settings that a platform wrote to the owner of the pods; unchanged if the API server is
+    unreachable.
+    """
     one = _identity(settings, env)
     try:
         owner = owner_of(connection.request("GET", one.kind.path(one.namespace, one.owner)).content)
@@ -186,7 +200,7 @@ def _ended_code(job: JobDir) -> int | None:
 
 
 def _say_outcome(settings: RunSettings, env: Mapping[str, str], code: int) -> int:
-    """For followers: what `holdfast run` is to exit with, where no one can read the record."""
+    """Writes the job's exit code to the termination message, for followers that cannot read the journal."""
     said = Outcome(holdfast=settings.job or "", code=code, outcome="failed" if code else "succeeded")
     path = env.get(names.TERMINATION_ENV, names.TERMINATION_LOG)
     with contextlib.suppress(OSError):

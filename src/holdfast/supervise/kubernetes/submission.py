@@ -1,4 +1,4 @@
-"""Submits a job to Kubernetes: its objects on the cluster, and a note in the state folder that it is there.
+"""Submits a job to Kubernetes: creates its objects on the cluster, and notes them in the state folder.
 
 kubernetes/<job>.json      namespace and context of the job's objects
 """
@@ -49,11 +49,14 @@ _PATHS = {
 
 
 class NotSubmitted(Exception):
-    """The job was not started; the message says why and what to change."""
+    """Error: the job was not started. The message says why and what to change."""
 
 
 class PodFlags(Struct, frozen=True, kw_only=True):
-    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each. `reschedule_pods`: a reschedule makes all pods anew."""
+    """Flags of `holdfast run` for pods. `env`: texts "NAME=VALUE".
+
+    `reschedule_pods`: a reschedule of the job deletes and creates all its pods.
+    """
 
     image: str = ""
     gpus: int = 0
@@ -65,7 +68,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """Where a job's objects are. `kind`: key of KINDS."""
+    """Where a job's objects are on the cluster. `kind`: a key of KINDS."""
 
     name: str
     namespace: str
@@ -78,7 +81,9 @@ class Submission(Struct, frozen=True, kw_only=True):
 
 
 def submission(state_dir: str, name: str | None) -> Submission | None:
-    """The job of that name, or the newest, that was submitted from this state folder."""
+    """Returns the job of that name, or the newest, that was submitted from this state folder; None if
+    there is none.
+    """
     folder = Path(state_dir) / FOLDER
     found: list[Path] = []
     with suppress(OSError):
@@ -98,7 +103,7 @@ def submit(
     argv: Sequence[str],
     env: Mapping[str, str],
 ) -> Submission:
-    """Creates the job's objects. `argv`: of this `holdfast`, from `run` on. raises: NotSubmitted"""
+    """Creates the job's objects. `argv`: arguments of this `holdfast`, from `run` on. Raises NotSubmitted."""
     wanted = wanted_of(connection.namespace, settings, flags, argv, env)
     one = Submission(name=wanted.job, namespace=wanted.namespace, context=flags.context, kind=wanted.kind)
     made = _create(connection, owner(wanted))
@@ -118,7 +123,7 @@ def submit(
 def wanted_of(
     namespace: str, settings: RunSettings, flags: PodFlags, argv: Sequence[str], env: Mapping[str, str]
 ) -> Wanted:
-    """raises: NotSubmitted"""
+    """Returns what the job's objects are built from. Raises NotSubmitted."""
     if not flags.image:
         raise NotSubmitted(
             "--engine kubernetes needs --image IMAGE: the container image with the training and holdfast in it"
@@ -156,7 +161,7 @@ def wanted_of(
 
 
 def words_again(argv: Sequence[str], name: str) -> tuple[str, ...]:
-    """The same words for the controller's pod, without what is meant for this machine."""
+    """Returns the arguments for the controller's pod, without those meant for this machine."""
     assert argv and argv[0] == "run"
     kept: list[str] = []
     words = iter(argv[1:])
@@ -174,7 +179,9 @@ def words_again(argv: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 def keep(state_dir: str, one: Submission) -> None:
-    """A job whose note cannot be written runs all the same: `attach` then needs its namespace."""
+    """Writes the note about a submitted job; if that fails, the job runs anyway, and `attach` needs its
+    namespace.
+    """
     folder = Path(state_dir) / FOLDER
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -182,12 +189,12 @@ def keep(state_dir: str, one: Submission) -> None:
 
 
 def remove(connection: Connection, one: Submission) -> None:
-    """Deletes the owner of the pods, and with it everything else. raises: ServerAway, RequestFailed"""
+    """Deletes the owner of the pods, and everything else with it. Raises ServerAway and RequestFailed."""
     connection.request("DELETE", one.owner.path(one.namespace, one.name), {"propagationPolicy": "Background"})
 
 
 def _create(connection: Connection, document: Document) -> Document:
-    """raises: NotSubmitted"""
+    """Creates an object. Raises NotSubmitted."""
     kind, meta = document["kind"], document["metadata"]
     path = _path_of(document)
     for again in range(TRIES):

@@ -1,4 +1,7 @@
-"""Starts the export of metrics if the settings enable it. Imports modules by name, to save memory otherwise."""
+"""Starts the export of metrics if the settings enable it.
+
+Modules are imported by name, to save memory otherwise.
+"""
 
 import importlib
 from collections.abc import Callable
@@ -12,10 +15,10 @@ from holdfast.observe.clock import JobClock
 
 
 class Metrics(Protocol):
-    """The export of one process.
+    """Interface of the metrics export of one process.
 
-    `hear`: receives every decision, including those of a resumed job. `turn`: runs in each turn of the loop.
-    `channels`: descriptors that wake the loop.
+    `hear`: receives every decision, including those of a resumed job. `turn`: called in each turn of the
+    loop. `channels`: returns descriptors that wake the loop.
     """
 
     def hear(self, event: AnyEvent, decision: Decision) -> None: ...
@@ -28,7 +31,7 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """The export if it is disabled: does nothing."""
+    """Metrics export that does nothing, for settings that disable it."""
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
         """Does nothing."""
@@ -48,7 +51,7 @@ def is_asked(settings: RunSettings) -> bool:
 
 
 class Several:
-    """Combines the export and the queries to Prometheus."""
+    """Combination of the metrics export and the queries to Prometheus."""
 
     def __init__(self, *parts: Metrics) -> None:
         self._parts = parts
@@ -77,9 +80,10 @@ def of_controller(
     handle: Callable[[AnyEvent], None],
     *parts: object,
 ) -> Metrics:
-    """Creates the export of a controller.
+    """Creates the metrics export of a controller.
 
-    `make`: "MODULE.FUNCTION" of this package, called with `parts`. `handle`: receives findings from Prometheus.
+    `make`: "MODULE.FUNCTION" of this package, called with `parts`. `handle`: receives findings from
+    Prometheus.
     """
     found: list[Metrics] = []
     if is_asked(settings):
@@ -105,7 +109,7 @@ def of_agent(
     clock: JobClock,
     tell: Callable[[str], None],
 ) -> Metrics:
-    """Creates the export of an agent. `link`: connected, entries, bytes, dropped, lost."""
+    """Creates the metrics export of an agent. `link`: returns connected, entries, bytes, dropped, lost."""
     if not is_asked(settings):
         return NoMetrics()
     module = importlib.import_module("holdfast.supervise.monitoring.node")

@@ -1,4 +1,4 @@
-"""Queries Prometheus for device metrics around each incident of a running job, in a thread that blocks nothing.
+"""Queries Prometheus for device metrics around each incident of a running job, in a thread.
 
 Findings are recorded as evidence beside the verdict. They never change a decision.
 """
@@ -21,7 +21,7 @@ FINDING = "device-metrics"
 
 
 class DeviceWatch:
-    """Watches for incidents. `note`: receives findings as kind and text, from `turn`."""
+    """Watcher of incidents. `note`: receives findings as kind and text, from `turn`."""
 
     def __init__(
         self, url: str, clock: JobClock, note: Callable[[str, str], None], delay_s: float = DELAY_S

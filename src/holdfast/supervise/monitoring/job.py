@@ -1,4 +1,4 @@
-"""Exports the metrics of a job: its ledger, its steps, and on a single machine its node."""
+"""Exports the metrics of a job: its ledger of time, its steps, and on a single node the node's."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,9 +35,10 @@ class Live:
 
 
 class JobMetrics:
-    """The export of a job.
+    """The metrics export of a job.
 
-    `node`: if the agent runs in this process. `worker`: its number in a job of several workers without a controller.
+    `node`: set if the agent runs in this process. `worker`: its number in a job of several workers without a
+    controller.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Exports the metrics of one node: its worker, devices, ports and link."""
+"""Exports the metrics of one node: its worker, devices, RDMA ports and link."""
 
 import platform
 from collections.abc import Callable, Sequence
@@ -43,7 +43,9 @@ def node_facts(job: str, worker: WorkerAgent, clock: JobClock, link: Spooled | N
 
 
 class AgentMetrics:
-    """The export of an agent with a remote controller: on the first free port after the controller's."""
+    """The metrics export of an agent with a remote controller, on the first free port after the
+    controller's.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Follows a submitted Slurm job: prints its output, and returns its exit code at the end.
 
-The job does not need a follower. A follower restarts it at once after a requeue, without Slurm's default two minutes,
-and also when the node of its controller is lost.
+The job does not need a follower. A follower restarts it at once after a requeue, without Slurm's default two
+minutes, and also when the node of its controller is lost.
 """
 
 import os
@@ -41,14 +41,14 @@ INTERRUPTED = 128
 
 
 class _Tail:
-    """Copies what is appended to a file."""
+    """Copies what is appended to a file to the console."""
 
     def __init__(self, path: Path, to: BinaryIO, *, from_end: bool) -> None:
         self._path, self._to = path, to
         self._offset = path.stat().st_size if from_end and path.exists() else 0
 
     def turn(self) -> bool:
-        """Whether there may be more."""
+        """Copies a block. Returns True if there may be more."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -64,6 +64,8 @@ class _Tail:
 
 
 class Follower:
+    """Follower of one Slurm job."""
+
     def __init__(
         self,
         one: Submission,
@@ -96,7 +98,7 @@ class Follower:
         self._lost_batch = 0
 
     def follow(self) -> int:
-        """Follows until the job is over. Returns the training's exit code."""
+        """Follows the job until it has ended. Returns the training's exit code."""
         before = {
             number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -122,7 +124,9 @@ class Follower:
             self._commands.ask(words, self._heard)
 
     def _poll_s(self, now_s: float) -> float:
-        """More often while the job is put back by its controller: it starts the sooner."""
+        """Returns the interval of queries in seconds; shorter while the job is requeued, so that it starts
+        sooner.
+        """
         plan = None
         with suppress(LookupError, ValueError):
             plan = plan_in(StateDir(Path(self._state_dir)).job(self._one.name).path)
@@ -152,7 +156,7 @@ class Follower:
         self._care(job)
 
     def _care(self, job: SlurmJob) -> None:
-        """Work that only a process outside the job can do."""
+        """Does the work that only a process outside the job can do."""
         restarted = self._restarts is not None and (job.restarts or 0) > self._restarts
         if job.state == "RUNNING":
             self._runs, self._left_s = job.restarts or 0, None
@@ -174,7 +178,9 @@ class Follower:
         self._restarts = job.restarts
 
     def _start_now(self, job: SlurmJob) -> None:
-        """Without the two minutes that Slurm waits; elsewhere, if the controller has said so."""
+        """Starts a requeued job without Slurm's two minutes; on other nodes, if the controller has planned
+        so.
+        """
         plan = self._plan
         if plan is None or plan.job != job.job or plan.restarts + 1 != job.restarts:
             plan = Plan(job=job.job, restarts=job.restarts or 0, without="", nodes="")
@@ -188,7 +194,9 @@ class Follower:
         self._commands.ask(whole, heard)
 
     def _with_fewer(self, job: SlurmJob) -> None:
-        """A node may have been lost after the controller had said how many there are."""
+        """Lets a requeued job start on fewer nodes, because a node may have been lost after the
+        controller's plan.
+        """
         plan = self._plan
         words = plan.fewer_words() if plan is not None and plan.job == job.job else []
         if words and plan != self._lowered:
@@ -197,7 +205,7 @@ class Follower:
             self._commands.ask(words, lambda answer: self._say(answer.why))
 
     def _is_alone(self) -> bool:
-        """True if no process holds the job's record."""
+        """Returns True if no process holds the job's lock."""
         try:
             with StateDir(Path(self._state_dir)).job(self._one.name).lock():
                 return True
@@ -209,7 +217,7 @@ class Follower:
         self._commands.ask(["scontrol", *words], lambda answer: self._say(answer.why))
 
     def _say(self, text: str) -> None:
-        """Once, until it is something else."""
+        """Prints a message once, until it changes."""
         if text and text != self._said:
             self._console.tell(f"Slurm job {self._one.slurm_job}: {text}")
         self._said = text or self._said
@@ -224,7 +232,9 @@ class Follower:
         self._commands.ask(["scancel", self._one.slurm_job], lambda answer: self._say(answer.why))
 
     def _code(self) -> int:
-        """The training's, by the job's record; else what Slurm says of the batch script."""
+        """Returns the training's exit code from the job's journal, or else that of the batch script from
+        Slurm.
+        """
         code = ended_code(StateDir(Path(self._state_dir)), self._one.name)
         if code is not None:
             return code
@@ -237,7 +247,7 @@ class Follower:
 
 
 def ended_code(jobs: StateDir, name: str) -> int | None:
-    """The job's exit code in its record; None if it has not ended, or is unknown."""
+    """Returns the job's exit code from its journal; None if it has not ended, or is unknown."""
     try:
         job: JobDir = jobs.job(name)
         settings, _, rows = recorded(job)

@@ -1,6 +1,6 @@
-"""Supervises a job under Slurm: from a login node it submits and follows; inside an allocation it runs the job.
+"""Supervises a job under Slurm: from a login node it submits and follows it; inside an allocation it runs it.
 
-One Holdfast job belongs to one Slurm job: when Slurm restarts that, the same record continues.
+One Holdfast job belongs to one Slurm job: when Slurm restarts that, the same journal continues.
 """
 
 import sys
@@ -35,7 +35,7 @@ SLURM_JOB = "slurm-job"  # in the job's folder: the Slurm job that it belongs to
 
 
 class _Engine(SlurmEngine):
-    """Writes down to which Slurm job the Holdfast job belongs, before anything is started."""
+    """Slurm engine that records to which Slurm job the Holdfast job belongs, before anything is started."""
 
     def begin(self, place: JobPlace) -> None:
         (place.folder / SLURM_JOB).write_text(f"{self.allocation.job} {self.allocation.restarts}\n")
@@ -43,7 +43,7 @@ class _Engine(SlurmEngine):
 
 
 def own_allocation(env: Mapping[str, str]) -> Allocation | None:
-    """The allocation that `holdfast run` here takes over: not from inside a step, and not without Slurm."""
+    """Returns the allocation that `holdfast run` takes over here; None inside a step and without Slurm."""
     try:
         found = allocation(env)
     except BadNodeList:
@@ -52,7 +52,10 @@ def own_allocation(env: Mapping[str, str]) -> Allocation | None:
 
 
 def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str] = ()) -> int:
-    """Runs the job under Slurm to its end. `flags`: of sbatch. Returns the training's own exit code."""
+    """Runs the job under Slurm to its end. Returns the training's own exit code.
+
+    `flags`: flags for sbatch.
+    """
     console = Console(quiet=settings.quiet)
     found = own_allocation(env)
     if found is not None:
@@ -78,7 +81,7 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
 
 
 def engine_here(env: Mapping[str, str]) -> SlurmEngine:
-    """The engine of a controller that resumes a job in its own allocation. raises: EngineRefused"""
+    """Returns the engine of a controller that resumes a job in its own allocation. Raises EngineRefused."""
     found = own_allocation(env)
     if found is None:
         raise EngineRefused("a job of --engine slurm can only be resumed inside its allocation")
@@ -88,7 +91,9 @@ def engine_here(env: Mapping[str, str]) -> SlurmEngine:
 def follow_submitted(
     state_dir: str, name: str | None, env: Mapping[str, str], *, quiet: bool = False
 ) -> int | None:
-    """Follows a job that was submitted from here; None: Slurm has no such job."""
+    """Follows a job that was submitted from here, and returns its exit code; None if Slurm has no such
+    job.
+    """
     if own_allocation(env) is not None:
         return None
     found = submitted_jobs(state_dir)
@@ -105,7 +110,7 @@ def follow_submitted(
 
 
 def _own_words() -> list[str]:
-    """The words of this `holdfast`, from `run` on."""
+    """Returns the arguments of this `holdfast`, from `run` on."""
     return sys.argv[sys.argv.index("run") :]
 
 
@@ -128,7 +133,10 @@ def _take_over(settings: RunSettings, env: Mapping[str, str], found: Allocation,
 
 
 def _too_few(settings: RunSettings, found: Allocation, *, is_again: bool) -> str:
-    """Why the nodes do not do. `is_again`: the job has run; it may have been moved to as many as train, without spares."""
+    """Returns why the nodes are too few; empty if they are enough.
+
+    `is_again`: the job has run before, and may have been moved to as many nodes as train, without spares.
+    """
     nodes = counted(len(found.nodes), "node")
     if settings.nnodes < 1:
         leave = counted(settings.spares, "spare leaves", "spares leave")
@@ -140,14 +148,14 @@ def _too_few(settings: RunSettings, found: Allocation, *, is_again: bool) -> str
 
 
 def _sized(settings: RunSettings, found: Allocation) -> RunSettings:
-    """Without --nnodes, all nodes but the spares train."""
+    """Sets the number of nodes: without --nnodes, all nodes but the spares train."""
     if settings.nnodes > 1:
         return settings
     return msgspec.structs.replace(settings, nnodes=len(found.nodes) - settings.spares)
 
 
 def _of_this_slurm_job(settings: RunSettings, name: str, found: Allocation) -> JobDir | None:
-    """The record of this very Slurm job, from before it was started again."""
+    """Returns the job recorded for this very Slurm job before it was restarted; None if there is none."""
     try:
         job = StateDir(Path(settings.state_dir)).job(name)
         return job if _belongs(job)[0] == found.job else None
@@ -156,7 +164,7 @@ def _of_this_slurm_job(settings: RunSettings, name: str, found: Allocation) -> J
 
 
 def _belongs(job: JobDir) -> tuple[str, int]:
-    """To which Slurm job, and its how manieth start a controller has seen. raises: OSError, ValueError"""
+    """Returns a job's Slurm job id, and how often that had been restarted. Raises OSError and ValueError."""
     slurm_job, restarts = (job.path / SLURM_JOB).read_text().split()
     return slurm_job, int(restarts)
 
@@ -180,7 +188,10 @@ def _go_on(job: JobDir, engine: SlurmEngine, env: Mapping[str, str], console: Co
 
 
 def _lock(job: JobDir, console: Console) -> JobLock:
-    """Waits for the controller from before, which may still be ending, or for the standby. raises: StateUnwritable"""
+    """Locks the job; waits for its previous or standby controller, which may still be ending.
+
+    Raises StateUnwritable.
+    """
     told = False
     while True:
         try:
@@ -201,7 +212,7 @@ def _standby_words(settings: RunSettings, name: str) -> list[str]:
 
 
 def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
-    """In a step on another node: takes over when the controller is gone and is not restarted."""
+    """Waits in a step on another node, and takes over when the controller is gone and is not restarted."""
     console = Console(quiet=True)
     try:
         found = allocation(env)
@@ -223,9 +234,11 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
 
 
 def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> bool:
-    """True if no process has held the job for a while; False if it has ended, or its disk knows no locks.
+    """Waits until no process has held the job's lock for a while.
 
-    `is_there`: whether the machine of its controller can be reached.
+    Returns False if the job has ended, or locks are missing.
+
+    `is_there`: returns whether the machine of its controller can be reached.
     """
     free_s: float | None = None
     while True:
@@ -250,7 +263,7 @@ def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> 
 
 
 def _is_there(node: str, env: Mapping[str, str]) -> bool:
-    """Whether a node's machine answers; where Slurm cannot say where it is, that is not known: True."""
+    """Returns whether a node's machine responds; True if Slurm does not know its address."""
     answer = asked(node_words([node]), plain_environment(env), REACH_S)
     one = next((one for one in nodes_in(answer) if one.name == node and one.address), None)
     if one is None:

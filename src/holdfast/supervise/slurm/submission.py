@@ -1,9 +1,9 @@
-"""Submits a job to Slurm: its batch script, and the record of it in the state folder.
+"""Submits a job to Slurm: writes its batch script, and notes it in the state folder.
 
-    slurm/<job>/batch.sh, out, err      what Slurm runs, and what it said
+    slurm/<job>/batch.sh, out, err      what Slurm runs, and its output
     slurm/<job>/id                      the id of the Slurm job
 
-The script runs `holdfast run` with the same words again: inside the allocation that is the controller.
+The script runs `holdfast run` with the same arguments: inside the allocation that is the controller.
 """
 
 import os
@@ -52,11 +52,11 @@ _ARRAY = ("--array", "-a")
 
 
 class NotSubmitted(Exception):
-    """Slurm refused the job, or its files cannot be written; the message says why."""
+    """Error: Slurm rejected the job, or its files cannot be written. The message says why."""
 
 
 class Submission(Struct, frozen=True):
-    """One job at Slurm. `folder`: of its script and output."""
+    """One job submitted to Slurm. `folder`: with its script and output."""
 
     name: str
     folder: Path
@@ -71,7 +71,7 @@ class Submission(Struct, frozen=True):
 
     @property
     def slurm_job(self) -> str:
-        """The id that Slurm assigned; empty: it was not submitted."""
+        """Returns the id that Slurm assigned; empty if it was not submitted."""
         with suppress(OSError):
             return (self.folder / "id").read_text().strip()
         return ""
@@ -82,7 +82,7 @@ def submission(state_dir: str, name: str) -> Submission:
 
 
 def submitted_jobs(state_dir: str) -> list[Submission]:
-    """All jobs submitted from this state folder, newest first."""
+    """Returns all jobs submitted from this state folder, newest first."""
     found = []
     with suppress(OSError):
         found = [
@@ -102,7 +102,10 @@ def _written_s(folder: Path) -> float:
 def submit(
     settings: RunSettings, flags: Sequence[str], argv: Sequence[str], env: Mapping[str, str], now_s: float
 ) -> Submission:
-    """Submits the job to Slurm. `flags`: of sbatch. `argv`: of this `holdfast`, from `run` on. raises: NotSubmitted"""
+    """Submits the job to Slurm. Raises NotSubmitted.
+
+    `flags`: flags for sbatch. `argv`: arguments of this `holdfast`, from `run` on.
+    """
     if any(flag.startswith(_ARRAY) for flag in flags):
         raise NotSubmitted(
             "--array makes several jobs of one, which would all be this one: submit each by itself, or call holdfast run "
@@ -146,7 +149,7 @@ def _sbatch(one: Submission, settings: RunSettings, flags: Sequence[str], script
 
 
 def _again(argv: Sequence[str], name: str, state_dir: str) -> list[str]:
-    """The same words, under the job's name, for the controller on the first node."""
+    """Returns the arguments for the controller on the first node, with the job's name."""
     assert argv and argv[0] == "run"
     place = str(Path(state_dir).absolute())
     return ["run", "--engine", "slurm", "--state-dir", place, "--job", name, *argv[1:]]

@@ -1,1 +1,1 @@
-"""Results of checks as a report, charts, pages and pictures."""
+"""Formats the results of checks and benchmarks as reports, charts, HTML pages and PNG images."""

@@ -1,6 +1,7 @@
-"""Lays out benchmark results for drawing: a panel for each number, a curve for each sweep over sizes. Pure.
+"""Lays out benchmark results as a chart: a panel for each measured quantity, a curve for each sweep over
+sizes. Pure.
 
-Shared by the page and the picture.
+The HTML page and the PNG image both draw this chart.
 """
 
 import re
@@ -25,14 +26,14 @@ _BYTES = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 class BenchFileUnreadable(ValueError):
-    """The file is no output of `holdfast check --json`; the message says which."""
+    """Error: a file is not an output of `holdfast check --json`. The message names the file."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One device's number. `first`: its first measured value; None if unknown.
+    """The value of one device in a panel. `first`: its first value in the baseline; None if unknown.
 
-    `off`: how far it is on the bad side of its model's median, as a share; None: too few devices. `is_sure`: the
-    device was otherwise idle.
+    `off`: how much worse it is than the median of its model, as a share; None if there are too few devices.
+    `is_sure`: False if other processes used the device during the measurement.
     """
 
     label: str
@@ -51,7 +52,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """One number of one model: rows by nodes and devices. `middle`: their median, of three and more."""
+    """One measured quantity of all devices of one model, a row for each.
+
+    `middle`: their median, if there are three or more.
+    """
 
     check: str
     name: str
@@ -66,12 +70,12 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     @property
     def top(self) -> float:
-        """The end of the scale."""
+        """Returns the upper end of the panel's scale."""
         return max((max(row.value, row.first or 0.0) for row in self.rows), default=0.0)
 
     @property
     def lowest(self) -> str:
-        """Text of the lowest devices: `gpu-02 gpu 165…: 487 TFLOP/s; ...`"""
+        """Returns a text that lists the worst devices: `gpu-02 gpu 165…: 487 TFLOP/s; ...`"""
         far = sorted((row for row in self.rows if row.status != PASS), key=lambda row: -(row.off or 0.0))
         words = [f"{row.label}: {number(row.value)} {self.unit}" for row in far[:LOWEST_NAMED]]
         return "; ".join(words) + (f"; {len(far) - LOWEST_NAMED} more" if len(far) > LOWEST_NAMED else "")
@@ -82,14 +86,17 @@ class Panel(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """A sweep of one node or device: (bytes, value), by bytes."""
+    """A sweep over sizes on one node or device: points (bytes, value), by ascending size."""
 
     label: str
     points: tuple[tuple[float, float], ...]
 
 
 class Curve(Struct, frozen=True, kw_only=True):
-    """A number over sizes of messages or files. `model`: such as "H100 nccl 16 ranks"."""
+    """A measured quantity over sizes of messages or files.
+
+    `model`: hardware and setting, such as "H100 nccl 16 ranks".
+    """
 
     check: str
     name: str
@@ -103,13 +110,15 @@ class Curve(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> tuple[Line, ...]:
-        """Lines to draw; of too many the lowest, which matter most."""
+        """Returns the lines to draw; if there are too many, the lowest, because slow nodes matter most."""
         if len(self.lines) <= LINES_MAX:
             return self.lines
         return tuple(sorted(self.lines, key=lambda line: max(value for _, value in line.points))[:LINES_MAX])
 
 
 class Chart(Struct, frozen=True, kw_only=True):
+    """A chart of benchmark results: panels and curves."""
+
     panels: tuple[Panel, ...] = ()
     curves: tuple[Curve, ...] = ()
 
@@ -125,7 +134,10 @@ class _Seen(Struct, frozen=True):
 
 
 def chart(nodes: Sequence[NodeChecks], known: Baseline | None = None) -> Chart:
-    """The chart of all numbers with a unit. `known`: the baseline of this node, if there is only one."""
+    """Returns the chart of all benchmark values.
+
+    `known`: the baseline of this node; None if the results are of several.
+    """
     seen = [
         _Seen(node.node, outcome.check, fact)
         for node in nodes
@@ -145,7 +157,9 @@ def chart(nodes: Sequence[NodeChecks], known: Baseline | None = None) -> Chart:
 
 
 def _swept(seen: Iterable[_Seen]) -> tuple[dict[tuple[str, str, str, str], list[_Seen]], list[_Seen]]:
-    """Those whose names differ only in a size, of which there are at least three; and the others."""
+    """Splits benchmark values into sweeps, which have at least three sizes under one name, and single
+    values.
+    """
     groups: dict[tuple[str, str, str, str], list[_Seen]] = defaultdict(list)
     single = []
     for one in seen:
@@ -164,15 +178,18 @@ def _swept(seen: Iterable[_Seen]) -> tuple[dict[tuple[str, str, str, str], list[
 
 
 def size_of(name: str) -> float:
-    """`all-reduce 8 MiB` -> 8388608.0. raises: ValueError, for a name without a size"""
+    """Returns the size in a name, in bytes: 8388608.0 for `all-reduce 8 MiB`.
+
+    Raises ValueError if there is none.
+    """
     found = _SIZE.search(name)
     if found is None:
-        raise ValueError(f"{name!r} names no size")
+        raise ValueError(f"{name!r} contains no size")
     return float(found[1]) * _BYTES[found[2]]
 
 
 def _without_size(name: str) -> str:
-    """`all-reduce 8 MiB, bus bandwidth` -> `all-reduce, bus bandwidth`"""
+    """Removes the size from a name: `all-reduce 8 MiB, bus bandwidth` becomes `all-reduce, bus bandwidth`."""
     return " ".join(_SIZE.sub("", name).split()).replace(" ,", ",").strip(" ,:")
 
 
@@ -232,13 +249,16 @@ def _curve(key: tuple[str, str, str, str], group: Sequence[_Seen], has_many: boo
 
 
 def nodes_of(text: bytes, name: str) -> tuple[NodeChecks, ...]:
-    """The nodes in the output of `holdfast check --json`, with their numbers. raises: BenchFileUnreadable"""
+    """Parses the output of `holdfast check --json` into nodes with their values.
+
+    Raises BenchFileUnreadable.
+    """
     try:
         document = msgspec.json.decode(text, type=dict[str, Any])
         facts = [_fact(one) for one in document["facts"]]
         names = [str(one["node"]) for one in document["nodes"]]
     except (msgspec.MsgspecError, KeyError, TypeError, AttributeError) as error:
-        raise BenchFileUnreadable(f"{name} is no answer of `holdfast check --json`: {error}") from error
+        raise BenchFileUnreadable(f"{name} is not an output of `holdfast check --json`: {error}") from error
     return tuple(NodeChecks(node=node, outcomes=_outcomes(node, facts)) for node in names)
 
 
@@ -274,14 +294,14 @@ def _outcomes(node: str, facts: Sequence[tuple[str, str, Fact]]) -> tuple[Outcom
 
 
 def number(value: float) -> str:
-    """`712`, `53.4`, `0.0421`, `213,700`"""
+    """Formats a value with three digits: `712`, `53.4`, `0.0421`, `213,700`."""
     if value >= 999.5:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
 
 def of_bytes(count: float) -> str:
-    """`8 MiB`"""
+    """Formats a number of bytes with its unit, such as `8 MiB`."""
     for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.4g} {unit}"
@@ -289,7 +309,9 @@ def of_bytes(count: float) -> str:
 
 
 def round_ticks(top: float, most: int = 5) -> list[float]:
-    """Round ticks from 0 to `top`, at most this many, in steps of 1, 2 or 5."""
+    """Returns at most `most` round tick values from 0 to `top`, in steps of 1, 2 or 5 times a power of
+    ten.
+    """
     if top <= 0:
         return [0.0]
     step = 10.0 ** (len(f"{top:.0f}") - 1) if top >= 1 else 10.0 ** -len(f"{1 / top:.0f}")

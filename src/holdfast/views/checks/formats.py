@@ -1,8 +1,8 @@
-"""Result lines and exit codes in the formats of other programs.
+"""Formats check results as output lines and exit codes of other programs' plugins.
 
 nagios: Nagios plugins, `STATUS - text | performance data`; source: Monitoring Plugins Development Guidelines.
-slurm-healthcheck: for Slurm's HealthCheckProgram, prolog and epilog: 0 or 1, and a line `ERROR ...` fit for a drain
-reason. npd: a custom plugin of node-problem-detector, exit codes 0, 1, 2 and a short line; source: its
+slurm-healthcheck: Slurm's HealthCheckProgram, prolog and epilog: 0 or 1, and a line `ERROR ...` that can be a
+drain reason. npd: a custom plugin of node-problem-detector, exit codes 0, 1, 2 and a short line; source: its
 custom_plugin_monitor.md.
 """
 
@@ -24,7 +24,7 @@ TOLD_MAX = 3
 
 
 def exported(name: str, nodes: Sequence[NodeChecks]) -> tuple[int, str]:
-    """Exit code and text. `name`: of EXITS."""
+    """Returns exit code and output text in the format `name`, a key of EXITS."""
     status = status_of(nodes)
     told = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
     text = {"nagios": _nagios, "slurm-healthcheck": _slurm, "npd": _npd}[name](status, told, nodes)
@@ -54,7 +54,11 @@ def _slurm(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> st
 def _npd(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> str:
     failed = [one for one in told if one.finding.status == FAIL]
     text = (
-        sentence(failed[0]) if failed else "node is fit" if status != SKIP else "nothing could be determined"
+        sentence(failed[0])
+        if failed
+        else "node is healthy"
+        if status != SKIP
+        else "nothing could be determined"
     )
     return text if len(text) <= NPD_CHARS_MAX else text[: NPD_CHARS_MAX - 3] + "..."
 

@@ -1,6 +1,6 @@
-"""Writes the page of benchmarks: one HTML file that loads nothing and runs nothing, drawn as SVG, with all numbers.
+"""Writes benchmark results as one HTML file with SVG charts and all values. It loads and runs nothing.
 
-All text is escaped; the page's own policy allows only its own style.
+All text is escaped; the content security policy of the file allows only its own style sheets.
 """
 
 import base64
@@ -33,7 +33,7 @@ _CLASS = {PASS: "good", WARN: "low", FAIL: "bad"}
 
 
 def html_page(drawn: Chart, title: str, said: Sequence[str] = ()) -> str:
-    """The whole page. `said`: lines below the title."""
+    """Returns the HTML page of a chart. `said`: lines below the title."""
     styles = [(ASSETS / name).read_text(encoding="utf-8") for name in STYLES]
     policy = (
         f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; base-uri 'none'; form-action 'none'"
@@ -64,13 +64,13 @@ def _legend(drawn: Chart) -> str:
     rows = [row for panel in drawn.panels for row in panel.rows]
     items = []
     if any(panel.middle for panel in drawn.panels):
-        items.append(("middle", "median of its model"))
-        items.append(("low", "more than 7 % on the bad side of it"))
-        items.append(("bad", "more than 25 %"))
+        items.append(("middle", "median of its GPU model"))
+        items.append(("low", "more than 7 % worse than the median"))
+        items.append(("bad", "more than 25 % worse"))
     if any(row.first for row in rows):
-        items.append(("first", "when it was first measured"))
+        items.append(("first", "first measured value"))
     if any(not row.is_sure for row in rows):
-        items.append(("unsure", "other processes were running: not compared"))
+        items.append(("unsure", "not compared, because other processes were running"))
     signs = "".join(
         _sign(kind, kind in ("middle", "first")) + f"{escape(words)}</span>" for kind, words in items
     )
@@ -93,7 +93,7 @@ def _panel(panel: Panel) -> str:
     if panel.is_crowded and panel.lowest:
         notes.append(panel.lowest)
     table = _table(
-        ("device", panel.unit, "to the median", "varies by", "first measured"),
+        ("device", panel.unit, "relative to the median", "varies by", "first measured"),
         [
             (
                 row.label,
@@ -142,7 +142,7 @@ def _bar(panel: Panel, row: Row, y: int) -> str:
 
 
 def _points(panel: Panel) -> str:
-    """Many devices: their values in order, from the lowest; the farthest off are named in the table."""
+    """Draws the values of many devices as points, ascending; the table names the ones that differ most."""
     rows = sorted(panel.rows, key=lambda row: row.value)
     top = panel.top or 1.0
     wide = WIDE - LABEL // 2 - 20

@@ -1,4 +1,4 @@
-"""Writes a chart of benchmark results to a file: a page for a browser, or a picture, by the file name's suffix."""
+"""Writes a chart of benchmark results to a file: HTML or PNG, by the suffix of the file name."""
 
 import time
 from collections.abc import Sequence
@@ -14,21 +14,24 @@ PLOTS = (".html", ".png")
 
 
 class NotDrawn(Exception):
-    """The chart was not written; the message says why and what to do."""
+    """Error: the chart could not be written. The message says why and what to do."""
 
 
 def refused_plot(name: str) -> str:
-    """Why no chart can be written under this name; empty if it can."""
-    return "" if Path(name).suffix.lower() in PLOTS else f"{name!r} ends neither in .html nor in .png"
+    """Returns why no chart can be written under this file name; empty if it can."""
+    return "" if Path(name).suffix.lower() in PLOTS else f"the file name {name!r} must end in .html or .png"
 
 
 def draw(path: Path, nodes: Sequence[NodeChecks], known: Baseline | None = None) -> None:
-    """Writes the chart. `known`: the baseline of this node, if there is only one. raises: NotDrawn"""
+    """Writes the chart of benchmark results to a file. Raises NotDrawn.
+
+    `known`: the baseline of this node; None if the results are of several nodes.
+    """
     drawn = chart(nodes, known)
     title = f"Benchmarks of {nodes[0].node}" if len(nodes) == 1 else f"Benchmarks of {len(nodes)} nodes"
     silent = [node.node for node in nodes if node.why_not]
     said = [time.strftime("%Y-%m-%d %H:%M", time.localtime(node.at_s)) for node in nodes[:1] if node.at_s]
-    said += [f"no answer from {', '.join(silent[:8])}"] if silent else []
+    said += [f"no result from {', '.join(silent[:8])}"] if silent else []
     try:
         if path.suffix.lower() == ".png":
             write_png(path, drawn, title, said)
@@ -41,7 +44,10 @@ def draw(path: Path, nodes: Sequence[NodeChecks], known: Baseline | None = None)
 
 
 def read_nodes(paths: Sequence[Path]) -> tuple[NodeChecks, ...]:
-    """The nodes in outputs of `holdfast check --suite bench --json`. raises: NotDrawn"""
+    """Reads outputs of `holdfast check --suite bench --json`, and returns the nodes with their values.
+
+    Raises NotDrawn.
+    """
     nodes: list[NodeChecks] = []
     for path in paths:
         try:

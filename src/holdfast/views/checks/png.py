@@ -1,4 +1,4 @@
-"""Draws benchmark results into a PNG with matplotlib, an extra: the page's contents, without a browser."""
+"""Draws benchmark results into a PNG image with matplotlib, which is an optional dependency."""
 
 import importlib
 import warnings
@@ -25,7 +25,10 @@ LINES = ("#1f5fc4", "#c2410c", "#0b7a5e", "#b0208f", "#7a4fd0", "#8a6200", "#007
 
 
 def write_png(path: Path, drawn: Chart, title: str, said: Sequence[str] = ()) -> None:
-    """Writes the picture. raises: PlotUnavailable, if matplotlib is missing; OSError, if it cannot be written"""
+    """Writes the PNG image.
+
+    Raises PlotUnavailable if matplotlib is missing, and OSError if the file cannot be written.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that the font lacks: they are drawn as boxes
         _figure(drawn, title, said).savefig(
@@ -40,7 +43,7 @@ def _figure(drawn: Chart, title: str, said: Sequence[str]) -> "Figure":
     _say(figure, 1 - 0.4 / high, title, size=15, weight="bold")
     _say(figure, 1 - 0.7 / high, "  ·  ".join(said) or " ", size=10, colour=QUIET)
     if drawn.is_empty:
-        _say(figure, 1 - 1.0 / high, "No benchmark gave a number.", size=11, colour=QUIET)
+        _say(figure, 1 - 1.0 / high, "No benchmark returned a value.", size=11, colour=QUIET)
     top = 1 - HEAD_IN / high
     drawn_all: list[Panel | Curve] = [*drawn.panels, *drawn.curves]
     for one, height in zip(drawn_all, heights, strict=True):
@@ -114,9 +117,9 @@ def _below(axes: "Axes", panel: Panel) -> None:
     if panel.is_crowded and panel.lowest:
         said.append(panel.lowest)
     if any(row.first is not None for row in panel.rows):
-        said.append("mark: when it was first measured")
+        said.append("mark: first measured value")
     if any(not row.is_sure for row in panel.rows):
-        said.append("grey: other processes were running, not compared")
+        said.append("grey: not compared, because other processes were running")
     axes.annotate(
         _plain("  ·  ".join(said)), (0, 0), (0, -30), "axes fraction", "offset points",
         fontsize=9, color=QUIET, annotation_clip=False, parse_math=False,

@@ -1,4 +1,4 @@
-"""Formats the results of `holdfast check`: lines for people, one document for programs."""
+"""Formats the results of `holdfast check`: lines of text, or one JSON document."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,12 +16,12 @@ _MARKS = {PASS: "ok", WARN: "WARN", FAIL: "FAIL", SKIP: "skip"}
 _STYLE = {PASS: "", WARN: "strong", FAIL: "error", SKIP: "quiet"}
 _TEXT = {
     "en": {
-        "isolate": "A device or node is broken: keep {nodes} out of the run.",
-        "stop": "The run cannot work like this: {why}",
+        "isolate": "A device or node is faulty: do not use {nodes} for training.",
+        "stop": "The training cannot run with these settings: {why}",
         "pass": "fit: {checks} passed",
         "fail": "not fit: {failed} failed",
-        "warn": "fit, with {warned} to look at",
-        "skip": "nothing could be determined",
+        "warn": "fit, with {warned}",
+        "skip": "no check gave a result",
         "skipped": "{skipped} skipped",
         "expected": "expected",
         "advice": "what to do",
@@ -45,7 +45,9 @@ _TEXT = {
 
 
 def report(nodes: Sequence[NodeChecks], verdict: Judged, language: Language, took_s: float) -> Iterator[Line]:
-    """One line for each check of each node, the troubles with advice, and the totals."""
+    """Yields the lines of the report: one for each check of each node, the problems with advice, and the
+    totals.
+    """
     words = _TEXT[language]
     for node in nodes:
         if len(nodes) > 1 or node.why_not:
@@ -66,7 +68,9 @@ def report(nodes: Sequence[NodeChecks], verdict: Judged, language: Language, too
 
 
 def _skipped(outcomes: Sequence[Outcome], width: int) -> Iterator[Line]:
-    """By reason: without a GPU a dozen checks have the same one."""
+    """Yields lines about skipped checks, grouped by reason; without a GPU a dozen checks have the same
+    one.
+    """
     names: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.status == SKIP:
@@ -120,8 +124,9 @@ def _outcome(outcome: Outcome, width: int, language: Language) -> Iterator[Line]
 def document(
     suite: str, nodes: Sequence[NodeChecks], verdict: Judged, specs: Sequence[Spec], took_s: float
 ) -> dict[str, Any]:
-    """The document. `checks`: one entry for each check of each node, with its worst finding first and all findings
-    below.
+    """Returns the JSON document of `holdfast check`.
+
+    `checks` has one entry for each check of each node, with its worst finding first and all findings below.
     """
     costs = {spec.name: spec.cost for spec in specs}
     return {
@@ -189,7 +194,7 @@ def _fact(fact: Any) -> dict[str, Any]:
 
 
 def listing(specs: Sequence[Spec], language: Language) -> Iterator[str]:
-    """The list of checks: name, cost, occasions, and what each examines."""
+    """Yields the list of checks: name, cost, whether it is part of the boot check, and what it examines."""
     width = max((len(spec.name) for spec in specs), default=0)
     for spec in specs:
         quick = "quick" if spec.quick else ""
@@ -213,7 +218,9 @@ def listed(spec: Spec) -> dict[str, Any]:
 
 
 def baseline_lines(known: Baseline) -> Iterable[str]:
-    """Each device with the date of its first measurement, and its learned facts."""
+    """Returns lines that list each device of the baseline with the date of its first measurement and its
+    values.
+    """
     if not known.facts:
         return [_TEXT["en"]["nothing"]]
     lines = []

@@ -1,1 +1,1 @@
-"""Formats a diagnosis as a document and as a report."""
+"""Formats a diagnosis as a JSON document and as a text report."""

@@ -16,7 +16,7 @@ from holdfast.views.languages import Language, said
 
 
 class Scanned(Struct, frozen=True, kw_only=True):
-    """What was read, and the total time."""
+    """Statistics of a search through logs: number of files, bytes, seconds, and skipped files."""
 
     files: int
     size_bytes: int
@@ -25,7 +25,10 @@ class Scanned(Struct, frozen=True, kw_only=True):
 
 
 def scanned(search: Search, seconds: float, scene: FlightScene | None = None) -> Scanned:
-    """Statistics on what was read. `scene`: files beside the logs."""
+    """Returns the statistics of a search.
+
+    `scene`: flight records and stack dumps that were read beside the logs.
+    """
     beside = scene or FlightScene()
     return Scanned(
         files=len(search.sources) + beside.files,
@@ -36,7 +39,9 @@ def scanned(search: Search, seconds: float, scene: FlightScene | None = None) ->
 
 
 def document(diagnosis: Diagnosis, read: Scanned, language: Language) -> dict[str, Any]:
-    """The fields of the contract first (docs/diagnosis.md), then optional ones."""
+    """Returns the JSON document of a diagnosis: the guaranteed fields first (docs/diagnosis.md), then
+    optional ones.
+    """
 
     def text(words: Words) -> str:
         return _quoted(said(words, language))
@@ -68,7 +73,7 @@ def document(diagnosis: Diagnosis, read: Scanned, language: Language) -> dict[st
 
 
 def iso(at_s: float | None) -> str | None:
-    """2026-01-01T00:00:00.000Z; None for times outside the calendar."""
+    """Formats a time as 2026-01-01T00:00:00.000Z; None for a time outside the calendar."""
     moment = utc(at_s)
     return None if moment is None else f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
@@ -114,5 +119,5 @@ def _all_quoted(lines: Sequence[str]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Masked; and without halves of surrogate pairs, which names of files have where they are not UTF-8."""
+    """Masks secrets, and replaces lone surrogates, which file names contain if they are not valid UTF-8."""
     return masked(text).encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Formats a diagnosis for people: what failed, who, confidence; the first error; what to do; the evidence.
+"""Formats a diagnosis as a text report: what failed, culprits, confidence, first error, advice, evidence.
 
 Prints nothing. Masks secrets in quotations, and removes control characters.
 """
@@ -34,7 +34,7 @@ _CERTAINTY = (  # from this confidence on
     (0.0, Words(en="a guess", zh="猜测")),
 )
 _FIRST = Words(en="First error", zh="首个错误")
-_TELLING = Words(en="Most telling line", zh="最有提示作用的日志行")
+_TELLING = Words(en="Most informative line", zh="最有参考价值的日志行")
 _ADVICE = Words(en="What to do", zh="处理建议")
 _EVIDENCE = Words(en="Evidence", zh="证据")
 _ALSO = Words(en="Also possible", zh="其他可能")
@@ -42,7 +42,7 @@ _MISSING = Words(en="Not found", zh="未找到")
 _FRAME = Words(en="in the code", zh="代码位置")
 _SEEN = Words(en="seen {times}", zh="出现 {n} 次")
 _DECIDED = Words(en="Decided by", zh="判定依据")
-_AGAINST = Words(en="Speaks against it", zh="不一致之处")
+_AGAINST = Words(en="Evidence against it", zh="不一致之处")
 _CONFIDENCE = Words(en="confidence", zh="置信度")
 _ACTION = Words(en="action", zh="动作")
 _RANK, _WORKER, _HOST = (
@@ -52,14 +52,14 @@ _RANK, _WORKER, _HOST = (
 )
 _RANKS = Words(en="ranks", zh="rank")
 _MORE = Words(en="and {n} more", zh="另有 {n} 个")
-_MORE_ALL = Words(en="and {n} more: --all", zh="另有 {n} 条,--all 显示全部")
-_SKIPPED = Words(en="not read, ", zh="未读取,")
-_READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files},{size},用时 {seconds} 秒")
+_MORE_ALL = Words(en="and {n} more: --all", zh="另有 {n} 条，--all 显示全部")
+_SKIPPED = Words(en="not read, ", zh="未读取，")
+_READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files}，{size}，用时 {seconds} 秒")
 _FILES = Words(en="{files}", zh="{n} 个文件")
 
 
 class Line(Struct, frozen=True):
-    """A line of the report. `style`: strong, error, quiet, or none."""
+    """A line of a text report. `style`: "strong", "error", "quiet", or empty for normal text."""
 
     text: str = ""
     style: str = ""
@@ -68,7 +68,10 @@ class Line(Struct, frozen=True):
 def report(
     diagnosis: Diagnosis, read: Scanned, language: Language, width: int, *, everything: bool = False
 ) -> list[Line]:
-    """The lines. width: columns of the terminal. everything: does not shorten lists."""
+    """Returns the lines of the report. `width`: columns of the terminal.
+
+    `everything`: do not shorten lists.
+    """
     page = _Page(language, max(WIDTH_MIN, min(width, WIDTH_MAX)), everything)
     return [
         *page.head(diagnosis),
@@ -83,13 +86,13 @@ def report(
 
 
 class _Page:
-    """The language, the width, and how much is shown."""
+    """Settings of a report: language, width, and whether lists are shortened."""
 
     def __init__(self, language: Language, width: int, everything: bool) -> None:
         self._language, self._width, self._everything = language, width, everything
 
     def head(self, diagnosis: Diagnosis) -> Iterator[Line]:
-        """The verdict with whose it is and how sure; the words for machines; the explanation."""
+        """Yields the headline (title, culprits, confidence), the category and the explanation."""
         parts = [_capital(self._text(diagnosis.title))]
         if who := self._culprits(diagnosis):
             parts.append(who)
@@ -138,7 +141,7 @@ class _Page:
             yield from (Line(INDENT + line) for line in self._wrapped(text))
 
     def evidence(self, diagnosis: Diagnosis) -> Iterator[Line]:
-        """What was seen besides the first error, and what decided."""
+        """Yields the evidence besides the first error, and the reasons for the verdict."""
         first = diagnosis.first_error
         facts = [fact for fact in diagnosis.evidence if not _is(fact, first)]
         if not self._everything:  # two signatures may know one line
@@ -165,7 +168,7 @@ class _Page:
             yield from self._bullet(f"{title} ({other.category}, {other.confidence:.0%})")
 
     def missing(self, diagnosis: Diagnosis, read: Scanned) -> Iterator[Line]:
-        """What was not given, and what was not read and why."""
+        """Yields which data was not available, and which files were not read and why."""
         skips = [one for one in read.skipped if self._everything or one.why != WHY_OWN]
         if not diagnosis.not_found and not skips:
             return
@@ -194,7 +197,7 @@ class _Page:
         )
 
     def _packed(self, parts: Sequence[str]) -> list[str]:
-        """All in one line; where they do not fit, the first has its own."""
+        """Joins parts into one line; if they do not fit, the first part gets a line of its own."""
         whole = _BETWEEN.join(parts)
         if cell_len(whole) <= self._width:
             return [whole]
@@ -204,7 +207,10 @@ class _Page:
     # Parts ------------------------------------------------------------------------------------------------
 
     def _quotation(self, first: FirstError) -> Iterator[Line]:
-        """The line among its neighbours: `> 12  text`. Neighbours have one line each; the error itself a few."""
+        """Yields the error line among its neighbours, with line numbers: `> 12  text`.
+
+        Neighbours are cut to one line each.
+        """
         start = None if first.line is None else first.line - len(first.before)
         numbers = [
             "" if start is None else str(start + at) for at in range(len(first.before) + 1 + len(first.after))
@@ -225,7 +231,7 @@ class _Page:
             yield from (Line(" " * len(left) + line, "error") for line in lines[1:])
 
     def _fact(self, fact: Fact) -> Iterator[Line]:
-        """What it means, how often and by whom; where; the line itself."""
+        """Yields a piece of evidence: meaning, count and rank; its place; the log line itself."""
         often = f" ×{fact.count}" if fact.count > 1 else ""
         yield from self._bullet(f"{self._text(fact.says)}{self._by(fact)}{often}")
         place = _place(fact.file, fact.line)
@@ -284,7 +290,7 @@ class _Page:
         return said(words, self._language)
 
     def _text(self, words: Words) -> str:
-        """Words that may quote a log."""
+        """Returns a text in the report's language, without control characters."""
         return _clean(said(words, self._language))
 
 
@@ -293,7 +299,7 @@ def _clean(text: str) -> str:
 
 
 def _capital(text: str) -> str:
-    """A sentence's first letter; a name such as torch.compile keeps its own."""
+    """Capitalises the first word of a sentence, unless it is a name such as torch.compile."""
     word = text.partition(" ")[0]
     return text[:1].upper() + text[1:] if word.isascii() and word.isalpha() and word.islower() else text
 

@@ -1,1 +1,1 @@
-"""Costs, advice and comparisons of policies, for people."""
+"""Formats costs of jobs, advice on settings, and comparisons of policies, as text, HTML and PNG."""

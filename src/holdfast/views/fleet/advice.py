@@ -1,4 +1,8 @@
-"""Formats an advice: what to set, what it gains, how sure that is, what is not known. Prints nothing."""
+"""Formats the advice of `holdfast advise`: recommended settings, their gain, its uncertainty, what is
+unknown.
+
+Prints nothing.
+"""
 
 from collections.abc import Sequence
 
@@ -32,7 +36,13 @@ def _failures(advice: Advice) -> list[Line]:
         Line("Failures", "strong"),
         Line(f"  {advice.known} in {gpu_hours(advice.node_days)} node-days"),
         Line(f"  {_range(rate)} per 1,000 node-days; of this job one in {_times(advice.mean_s)}"),
-        Line(f"  bursts: Weibull shape {_range(shape)} (1: none)"),
+        Line(
+            (
+                f"  clustering of failures: Weibull shape {_range(shape)} (1: none, below 1: failures "
+                "come in "
+                "bursts)"
+            )
+        ),
     ]
 
 
@@ -48,13 +58,16 @@ def _interval(advice: Advice) -> list[Line]:
     goodput = f"  expected goodput {found.goodput:.2%} ({found.goodput_low:.2%} to {found.goodput_high:.2%})"
     lines.append(Line(goodput + (f", now {advice.now:.2%}" if advice.now is not None else "")))
     if advice.gain_gpu_hours is not None:
-        lines.append(Line(f"  gain: {gpu_hours(advice.gain_gpu_hours)} GPU-hours a month"))
+        lines.append(Line(f"  expected gain: {gpu_hours(advice.gain_gpu_hours)} GPU-hours a month"))
     lines.append(
         Line(f"  one save stops training for {costs.save_s:.3g} s, one failure for {_length(costs.down_s)}")
     )
     lines.append(
         Line(
-            f"  by formulas for an exponential: Young {_length(found.young_s)}, Daly {_length(found.daly_s)}",
+            (
+                f"  formulas for exponentially distributed failures: Young {_length(found.young_s)}, Daly "
+                f"{_length(found.daly_s)}"
+            ),
             "quiet",
         )
     )
@@ -74,7 +87,7 @@ def _spares(advice: Advice) -> list[Line]:
 def _first_out(advice: Advice) -> list[Line]:
     if not advice.first_out:
         return []
-    lines = [Line(), Line("Take out first", "strong")]
+    lines = [Line(), Line("Nodes to take out of service first", "strong")]
     return [
         *lines,
         *(Line(f"  {one.node}: {counted(one.faults, 'fault')}; {one.why}") for one in advice.first_out),
@@ -100,7 +113,9 @@ def _length(seconds: float | None) -> str:
 
 
 def picture(advice: Advice, title: str) -> CurvePicture | None:
-    """The curve of goodput over the interval; None if no cost of a checkpoint is known."""
+    """Returns the curve of goodput over the checkpoint interval; None if the cost of a checkpoint is
+    unknown.
+    """
     if advice.interval is None or not advice.curve:
         return None
     found = advice.interval

@@ -1,4 +1,8 @@
-"""Formats policies side by side: a table of ETTR, interruptions and lost time, and a picture of the classes. Prints nothing."""
+"""Formats a comparison of policies: a table of ETTR (effective training time ratio), interruptions and lost
+time.
+
+A chart shows the shares of time by cause. Prints nothing.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -16,7 +20,7 @@ OTHERS = "others"
 
 
 class ResultLike(Protocol):
-    """What a row needs of the result of a policy."""
+    """Interface of the result of one policy, as far as a table row needs it."""
 
     @property
     def name(self) -> str: ...
@@ -74,7 +78,7 @@ def picture(title: str, said: Sequence[str], results: Sequence[ResultLike]) -> B
 
 
 def _parts(by_class: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    """Classes with a colour of their own, and the rest together."""
+    """Returns the shares of time by cause: those with a colour of their own, and the sum of the others."""
     own = [(name, by_class[name]) for name in ORDER if name in COLOURS and by_class.get(name)]
     return (*own, (OTHERS, max(0.0, 1.0 - sum(share for _, share in own))))
 

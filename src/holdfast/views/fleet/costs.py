@@ -1,4 +1,7 @@
-"""Formats what jobs cost: a table of classes, the settings that cost most, the jobs of a fleet. Prints nothing."""
+"""Formats what jobs cost: a table by cause, the settings that cost most, the jobs of a fleet.
+
+Prints nothing.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,12 +31,15 @@ def report(
     jobs: Sequence[JobCost] = (),
     notes: Sequence[str] = (),
 ) -> list[Line]:
-    """`jobs`: those of a fleet, listed by what they lost."""
+    """Returns the lines of the cost report.
+
+    `jobs`: the jobs of a fleet, listed by what they lost; empty for a single job.
+    """
     head = f"{title}: {gpu_hours(bill.gpu_hours)} GPU-hours in {length(round(bill.wall_s))}"
     if price is not None:
         head += f", {price.words(bill.gpu_hours)}"
     if bill.goodput is not None:
-        head += f"; {bill.goodput:.2%} of it made progress"
+        head += f"; {bill.goodput:.2%} of it was progress"
     lines = [Line(head, "strong"), Line(), *_table(bill, price)]
     lines += _settings(settings, price)
     if len(jobs) > 1:
@@ -47,7 +53,7 @@ def report(
 def document(
     bill: Bill, settings: Sequence[SettingCost], jobs: Sequence[JobCost], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """The JSON document (docs/costs.md)."""
+    """Returns the JSON document of `holdfast cost` (docs/costs.md)."""
     built: dict[str, Any] = msgspec.to_builtins(bill)
     built["settings"] = msgspec.to_builtins(settings)
     built["by_job"] = msgspec.to_builtins(jobs)
@@ -57,7 +63,7 @@ def document(
 
 def _table(bill: Bill, price: Price | None) -> list[Line]:
     if not bill.classes:
-        return [Line("Nothing has been recorded yet.")]
+        return [Line("No costs have been recorded yet.")]
     money = f"{'cost':>14}" if price is not None else ""
     lines = [Line(f"{'':<16}{'time':>12}{'GPU-hours':>12}{'share':>8}{money}", "quiet")]
     for one in bill.classes:
@@ -106,7 +112,7 @@ def _lost_hours(job: JobCost) -> float:
 
 
 def gpu_hours(hours: float) -> str:
-    """Three significant digits, whole numbers from 100 on."""
+    """Formats GPU-hours with three significant digits, and as a whole number from 100 on."""
     if hours >= 100.0:
         return f"{hours:,.0f}"
     return f"{hours:.3g}" if hours >= 0.001 or not hours else "<0.001"

@@ -1,4 +1,4 @@
-"""Writes a picture of this room as one HTML file that loads nothing and runs nothing, drawn as SVG."""
+"""Writes a curve or bar chart about a fleet as one HTML file with SVG, which loads and runs nothing."""
 
 import math
 from collections.abc import Sequence

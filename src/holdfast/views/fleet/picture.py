@@ -1,5 +1,5 @@
-"""Describes the pictures of this room: a curve over a logarithmic scale, bars divided into classes, and lines of several
-runs in panels. Data only.
+"""Defines the charts of views/fleet: a curve over a logarithmic scale, stacked bars, and panels with lines
+of several runs. Data only.
 """
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ LINE_COLOURS = ("#1f5fc4", "#c2410c", "#0b7a5e", "#7a4fd0", "#8a6200", "#b0208f"
 
 
 class Mark(Struct, frozen=True):
-    """A named place on the scale."""
+    """A labelled vertical mark in a curve chart, at the value `x`."""
 
     label: str
     x: float
@@ -28,7 +28,10 @@ class Mark(Struct, frozen=True):
 
 
 class CurvePicture(Struct, frozen=True, kw_only=True):
-    """`points`: (x, share), by x. `x_words`: what a value of x reads like, at `ticks`."""
+    """A chart with one curve over a logarithmic scale. `points`: (x, share), by ascending x.
+
+    `ticks`: (x, label).
+    """
 
     title: str
     said: tuple[str, ...]
@@ -40,7 +43,7 @@ class CurvePicture(Struct, frozen=True, kw_only=True):
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """`parts`: (class, share of the whole), adding up to 1. `note`: behind the bar."""
+    """A stacked bar. `parts`: (cause, share), adding up to 1. `note`: text behind the bar."""
 
     label: str
     parts: tuple[tuple[str, float], ...]
@@ -48,6 +51,8 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class BarsPicture(Struct, frozen=True, kw_only=True):
+    """A chart of stacked bars."""
+
     title: str
     said: tuple[str, ...]
     bars: tuple[Bar, ...]

@@ -1,4 +1,6 @@
-"""Draws a picture of this room into a PNG with matplotlib, an extra, or writes it as a page: by the file name's suffix."""
+"""Writes a chart about a fleet to a file: PNG with matplotlib (an optional dependency) or HTML, by the
+file's suffix.
+"""
 
 import importlib
 from pathlib import Path
@@ -15,16 +17,16 @@ TEXT, QUIET, GRID = "#1b1e24", "#5b6270", "#e8eaee"
 
 
 class NotDrawn(Exception):
-    """The picture was not written; the message says why and what to do."""
+    """Error: the chart could not be written. The message says why and what to do."""
 
 
 def refused_plot(name: str) -> str:
-    """Why no picture can be written under this name; empty if it can."""
-    return "" if Path(name).suffix.lower() in PLOTS else f"{name!r} ends neither in .html nor in .png"
+    """Returns why no chart can be written under this file name; empty if it can."""
+    return "" if Path(name).suffix.lower() in PLOTS else f"the file name {name!r} must end in .html or .png"
 
 
 def draw(path: Path, drawn: Picture) -> None:
-    """raises: NotDrawn"""
+    """Writes a chart to a file. Raises NotDrawn."""
     try:
         if path.suffix.lower() == ".png":
             figure = _drawn(drawn)

@@ -1,4 +1,7 @@
-"""Formats what another policy would have decided: the differences of a job, the scorecard of many. Prints nothing."""
+"""Formats what another policy would have decided: the differences of one job, the totals of many.
+
+Prints nothing.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
@@ -18,7 +21,7 @@ DIFFERENCES_SHOWN, JOBS_SHOWN, NOTES_SHOWN = 40, 20, 10
 def of_job(score: Score, named: str, zone: tzinfo | None = None) -> list[Line]:
     lines = [Line(f"job {score.job} under {named}: {_agreement(score.decisions, score.same)}", "strong")]
     if not score.differences:
-        lines.append(Line("It would have decided the same, and nothing would have taken another time."))
+        lines.append(Line("It would have made the same decisions, with the same durations."))
     for one in score.differences[:DIFFERENCES_SHOWN]:
         lines += _difference(one, zone)
     hidden = len(score.differences) - DIFFERENCES_SHOWN + score.left_out
@@ -36,18 +39,18 @@ def of_fleet(card: Card, scores: Sequence[Score], named: str, unread: Sequence[s
     lines = [Line(head, "strong")]
     for count, words in (
         (card.would_end, "would have ended earlier"),
-        (card.would_go_on, "would have gone on where it failed"),
+        (card.would_go_on, "would have continued where they failed"),
     ):
         if count:
             lines.append(Line(f"  {counted(count, 'job')} {words}"))
     if card.false_hangs:
         lines.append(
-            Line(f"  {counted(card.false_hangs, 'gap')} between steps would have been taken for a hang")
+            Line(f"  {counted(card.false_hangs, 'gap')} between steps would have been judged a hang")
         )
     lines += _sum(card.saved_s, card.saved_gpu_hours, card.unknown)
     other = [one for one in scores if one.differences]
     if other:
-        lines += [Line(), Line("Jobs that it would have decided otherwise", "strong")]
+        lines += [Line(), Line("Jobs with other decisions", "strong")]
     for one in sorted(other, key=lambda one: (-abs(one.saved_gpu_hours), one.job))[:JOBS_SHOWN]:
         lines.append(
             Line(f"  {one.job}: {counted(len(one.differences), 'difference')}, {_saved(one.saved_gpu_hours)}")
@@ -56,7 +59,10 @@ def of_fleet(card: Card, scores: Sequence[Score], named: str, unread: Sequence[s
 
 
 def document(card: Card, scores: Sequence[Score], named: str, unread: Sequence[str]) -> dict[str, Any]:
-    """The JSON document (docs/costs.md)."""
+    """Returns the JSON document of `holdfast replay` (docs/costs.md).
+
+    `unread`: notes about jobs that could not be read.
+    """
     built: dict[str, Any] = msgspec.to_builtins(card)
     built |= {"policy": named, "by_job": msgspec.to_builtins(scores), "notes": list(unread)}
     return built
@@ -64,7 +70,7 @@ def document(card: Card, scores: Sequence[Score], named: str, unread: Sequence[s
 
 def _agreement(decisions: int, same: int) -> str:
     if not decisions:
-        return "nothing was decided"
+        return "no decision was made"
     return f"{same} of {counted(decisions, 'decision')} the same"
 
 
@@ -84,7 +90,9 @@ def _sum(saved_s: Mapping[str, float], hours: float, unknown: int) -> list[Line]
         by_class = ", ".join(f"{name} {seconds:+.1f} s" for name, seconds in saved_s.items())
         lines.append(Line(f"Together: {_saved(hours)} (saved: {by_class})"))
     if unknown:
-        lines.append(Line(f"Of {counted(unknown, 'difference')} the effect cannot be told from the journal."))
+        lines.append(
+            Line(f"Of {counted(unknown, 'difference')} the effect cannot be computed from the journal.")
+        )
     return lines
 
 

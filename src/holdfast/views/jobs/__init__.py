@@ -1,1 +1,1 @@
-"""Builds the documents of jobs and incidents from their stories. Pure."""
+"""Builds the documents of jobs and incidents that the page and the API show, from journals. Pure."""

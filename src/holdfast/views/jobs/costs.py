@@ -1,4 +1,4 @@
-"""Computes what incidents and jobs lost, by cause. Pure."""
+"""Computes the time that incidents and jobs lost, by cause. Pure."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ def cost_of(incident: IncidentStory, devices: int) -> Cost | None:
 
 
 def cost_of_job(summary: Summary) -> Cost | None:
-    """Returns the cost of all incidents; None without incidents."""
+    """Returns the cost of all incidents of a job; None if it had no incidents."""
     parts = [part for one in summary.incidents for part in one.spent]
     if not parts:
         return None
@@ -26,12 +26,18 @@ def cost_of_job(summary: Summary) -> Cost | None:
 
 
 def timeline(incident: IncidentStory) -> tuple[tuple[str, float], ...]:
-    """Returns seconds of each part up to the first step after the recovery, in order."""
+    """Returns the parts of an incident in order, as (name, seconds), until the first step after the
+    recovery.
+    """
     return tuple((part.what, round(part.seconds, DIGITS)) for part in incident.spent if part.what != REPEATED)
 
 
 def goodput(summary: Summary) -> float | None:
-    """Returns the share of the time since submission spent on steps that count; None: no step so far."""
+    """Returns the share of the time since submission that was spent on steps that count; None before the
+    first step.
+
+    Steps that had to be repeated do not count.
+    """
     if summary.submitted_at_s is None or summary.last_at_s is None:
         return None
     whole_s = summary.last_at_s - summary.submitted_at_s

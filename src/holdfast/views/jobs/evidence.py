@@ -1,4 +1,7 @@
-"""Lists the evidence of an incident by time: lines, exits, checks. Marks the first error. Pure."""
+"""Lists the evidence of an incident in order of time: log lines, exits, checks. Marks the first error.
+
+Pure.
+"""
 
 import math
 import re
@@ -27,10 +30,12 @@ PLACED = re.compile(r"attempt-(?P<attempt>\d+)/worker-(?P<worker>\d+)/(?:rank-(?
 
 
 def evidence_rows(incident: IncidentStory, findings: Sequence[LogLine] = ()) -> tuple[EvidenceRow, ...]:
-    """Returns all evidence by time. Items without a time follow their cause.
+    """Returns all evidence of an incident in order of time.
 
-    `findings`: of the job; those of monitoring systems about the time of the incident are evidence. Their ids follow
-    all others, because they may arrive later.
+    An item without a time follows the item that caused it.
+
+    `findings`: log lines of the job; alerts and device metrics near the time of the incident become evidence.
+    Their ids follow all others, because they may arrive later.
     """
     rows = _distinct(_in_time([*_faults(incident), *_exits(incident), *_lines(incident)]))
     rows += [_monitored(line) for line in findings if _is_about(line, incident)][-MONITORED_MAX:]
@@ -39,7 +44,9 @@ def evidence_rows(incident: IncidentStory, findings: Sequence[LogLine] = ()) -> 
 
 
 def _is_about(line: LogLine, incident: IncidentStory) -> bool:
-    """True for an alert from shortly before the incident until its end, and for device metrics of the incident."""
+    """Returns whether a log line is an alert near the time of the incident, or device metrics of the
+    incident.
+    """
     if line.finding == DEVICE_METRICS:
         return line.incident == incident.number
     if line.finding != ALERT:
@@ -58,7 +65,9 @@ def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:
 
 
 def place_of(file: str, line: int | None, offset: int | None = None) -> LinePlace | None:
-    """Returns the place of a piece of evidence in the job's folder."""
+    """Returns the file, attempt and worker of a piece of evidence, relative to the job's folder; None
+    without a file.
+    """
     if not file:
         return None
     found = PLACED.search(file)
@@ -106,7 +115,7 @@ def _line(one: Evidence, incident: IncidentStory, *, is_first: bool) -> Evidence
 
 
 def _exits(incident: IncidentStory) -> list[EvidenceRow]:
-    """Returns each rank that ended with an error. Equal exits at the same moment form one row."""
+    """Returns a row for each rank that ended with an error. Equal exits at the same second form one row."""
     groups: dict[tuple[int | None, str, int], list[RankEnd]] = {}
     for one in incident.exits:
         if one.code:
@@ -135,14 +144,14 @@ def _exits(incident: IncidentStory) -> list[EvidenceRow]:
 
 
 def _faults(incident: IncidentStory) -> list[EvidenceRow]:
-    """Returns faults that are neither lines nor exits: hangs, lost nodes."""
+    """Returns rows for faults that are neither log lines nor exits: hangs and lost nodes."""
     rows = []
     for fault in incident.faults:
         if isinstance(fault, HangFault):
             who = Who(rank=fault.culprits[0]) if fault.culprits else None
             rows.append(_seen("hang", fault.reason, incident.found_at_s, who))
         elif isinstance(fault, NodeFault):
-            text = f"{fault.node} is lost: {fault.reason}"
+            text = f"node node {fault.node} is lost: {fault.reason}"
             rows.append(_seen("node", text, incident.found_at_s, Who(node=fault.node)))
     return rows
 
@@ -171,7 +180,7 @@ def _check(told: CheckTold) -> CheckRow:
 
 
 def _in_time(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
-    """Sorts by time. A row without a time stays after the row before it."""
+    """Sorts rows by time. A row without a time stays behind the row before it."""
     keyed: list[tuple[float, int, EvidenceRow]] = []
     last_s = float("-inf")
     for number, row in enumerate(rows):

@@ -33,7 +33,11 @@ def incident_document(
     findings: Sequence[LogLine] = (),
     zone: tzinfo | None = None,
 ) -> IncidentDocument:
-    """Returns the document. `scene`: the contents of the incident's files, if they were read. `findings`: of the job."""
+    """Returns the document of one incident.
+
+    `scene`: contents of the incident's files, if they were read. `findings`: log lines of the job, in which
+    alerts and device metrics become evidence.
+    """
     verdict = incident.verdict
     evidence = evidence_rows(incident, findings)
     shown = kept_evidence(evidence)
@@ -64,7 +68,7 @@ def incident_document(
 
 
 def kept_evidence(rows: tuple[EvidenceRow, ...], at_most: int = EVIDENCE_MAX) -> tuple[EvidenceRow, ...]:
-    """Returns at most `at_most` rows in order, including the first error."""
+    """Returns at most `at_most` rows of evidence in order, the first error among them."""
     if len(rows) <= at_most:
         return rows
     first = next((place for place, row in enumerate(rows) if row.first_error), 0)

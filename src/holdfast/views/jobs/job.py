@@ -1,4 +1,4 @@
-"""Builds the document of one whole job. Pure."""
+"""Builds the document of one job. Pure."""
 
 from collections.abc import Sequence
 from datetime import tzinfo
@@ -28,7 +28,10 @@ CAUSE_S, AFTER_S = 60.0, 5.0  # such a line so long before an incident, or after
 def job_document(
     summary: Summary, seen: Seen, findings: Sequence[LogLine] = (), zone: tzinfo | None = None
 ) -> JobDocument:
-    """Returns the document. `findings`: log lines of findings that never block, ascending; keeps the last ones."""
+    """Returns the document of one job.
+
+    `findings`: log lines of findings that did not block the training, ascending; only the last ones are kept.
+    """
     incidents = tuple(incident_row(one, summary, seen, zone) for one in summary.incidents[-INCIDENTS_MAX:])
     return JobDocument(
         row=job_row(summary, seen, zone),
@@ -57,7 +60,9 @@ def job_document(
 
 
 def _stopped_nothing(line: LogLine, summary: Summary) -> bool:
-    """False for an error line of the output shortly before an incident or the end of the job: it may be the cause."""
+    """Returns False for an error line shortly before an incident or the end of the job, because it may be
+    the cause.
+    """
     if line.finding != LOG_FINDING:
         return True
     ends = [one.found_at_s for one in summary.incidents]
@@ -106,7 +111,10 @@ def _workers(summary: Summary, seen: Seen) -> tuple[WorkerRow, ...]:
 
 
 def _ranks(summary: Summary, seen: Seen) -> tuple[RankRow, ...]:
-    """Returns the ranks of the current attempt. A rank without a process has ended, even without a recorded exit."""
+    """Returns the ranks of the current attempt.
+
+    A rank without a process has ended, even if no exit was recorded.
+    """
     last = summary.incidents[-1] if summary.incidents else None
     at_fault = (
         {one.rank for one in whom(last)} if last is not None and last.attempt == summary.attempt else set()

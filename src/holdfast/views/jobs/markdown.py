@@ -23,12 +23,15 @@ HEADS = {
     "evidence": Words(en="Evidence", zh="证据"),
     "more": Words(en="further pieces of evidence", zh="条其他证据"),
     "sure": Words(en="sure", zh="置信度"),
-    "corrections": Words(en="Corrections by people", zh="人工更正"),
+    "corrections": Words(en="Corrections by users", zh="人工更正"),
 }
 
 
 def incident_markdown(document: IncidentDocument, language: Language = "en") -> str:
-    """Returns the Markdown. Masks secrets; escapes log text, so that it cannot end its code span or table cell."""
+    """Returns the Markdown.
+
+    Masks secrets, and escapes log text so that it cannot end its code span or table cell.
+    """
     row = document.row
 
     def head(name: str) -> str:
@@ -97,12 +100,12 @@ def _line(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Escapes a text for a code span, also in a table."""
+    """Escapes a text for a code span, also inside a table."""
     return _line(text).replace("`", "'").replace("|", "\\|")
 
 
 def _plain(text: str) -> str:
-    """Escapes Markdown and HTML."""
+    """Escapes characters with a meaning in Markdown and HTML."""
     line = _line(text)
     for mark in "\\`*_[]<>#|":
         line = line.replace(mark, f"\\{mark}")

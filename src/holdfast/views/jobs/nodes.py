@@ -23,12 +23,12 @@ CHECKS_MAX = 100
 
 
 def node_lines(lines: Iterable[AnyLine]) -> tuple[NodeLine, ...]:
-    """Returns the lines of a node, the newest first."""
+    """Returns the history of a node, newest first."""
     return tuple(sorted(map(_line, lines), key=lambda line: line.at_s, reverse=True))
 
 
 def check_rows(lines: Iterable[AnyLine]) -> tuple[CheckRow, ...]:
-    """Returns the results of the node's latest checks, the newest first."""
+    """Returns the results of the node's latest checks, newest first."""
     checks = sorted(
         (one for one in lines if isinstance(one, CheckLine)), key=lambda one: one.at_s, reverse=True
     )
@@ -41,7 +41,10 @@ def check_rows(lines: Iterable[AnyLine]) -> tuple[CheckRow, ...]:
 
 
 def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
-    """Returns the row of a device. `lines`: all lines of the node book about this device, in any order."""
+    """Returns the row of one device.
+
+    `lines`: all entries of the node book about this device, in any order.
+    """
     found = sorted(lines, key=lambda line: line.at_s, reverse=True)
     newest = found[0]
     return DeviceRow(
@@ -54,7 +57,9 @@ def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
 
 
 def with_isolation(row: NodeRow, isolation: Isolation | None) -> NodeRow:
-    """Sets the isolation from the node book, because the index can lag behind."""
+    """Returns the node's row with the isolation from the node book, because the server's index can lag
+    behind.
+    """
     return replace(
         row,
         isolated=isolation is not None,

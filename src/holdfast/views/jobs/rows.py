@@ -1,4 +1,4 @@
-"""Builds list rows with sentences: one for a job, one for an incident. Pure."""
+"""Builds the rows of job lists and incident lists, with their sentences. Pure."""
 
 import shlex
 from datetime import tzinfo
@@ -33,7 +33,7 @@ PACED: frozenset[JobState] = frozenset({"training"})
 
 
 def job_row(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> JobRow:
-    """Returns the list row of a job. Only a training job has a pace."""
+    """Returns the list row of a job. Only a job that is training has a step rate and a remaining time."""
     steps = seen.steps
     step = _step(summary, seen)
     is_paced = seen.state in PACED and steps is not None
@@ -95,7 +95,7 @@ def incident_row(
 
 
 def job_sentence(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> Sentence:
-    """Returns the sentence about the last incident, or about the state if that is more informative."""
+    """Returns the sentence about a job's last incident, or about its state if that is more informative."""
     last = summary.incidents[-1] if summary.incidents else None
     if last is None or seen.state in STATE_COUNTS:
         return state_sentence(_told(summary, seen), zone)
@@ -103,12 +103,14 @@ def job_sentence(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> Se
 
 
 def about(summary: Summary, seen: Seen) -> About:
-    """Returns the job facts that sentences about incidents need."""
+    """Returns the facts about a job that sentences about its incidents need."""
     return About(state=seen.state, max_restarts=summary.max_restarts, workers=summary.workers)
 
 
 def cause_of(summary: Summary, state: JobState) -> str:
-    """Returns a text that is equal for jobs that failed for the same cause; empty for all others."""
+    """Returns a text that is equal for jobs that failed for the same cause; empty for jobs that have not
+    failed.
+    """
     if state not in FAILED:
         return ""
     last = summary.incidents[-1] if summary.incidents else None
@@ -118,7 +120,7 @@ def cause_of(summary: Summary, state: JobState) -> str:
 
 
 def _cause_of(incident: IncidentStory) -> str:
-    """Returns a text that is equal for incidents of the same cause; empty if it is unknown."""
+    """Returns a text that is equal for incidents of the same cause; empty if the cause is unknown."""
     if incident.verdict is None:
         return ""
     return clean(cause_key(incident.problem or problem_key(incident.verdict)), CAUSE_MAX)
@@ -144,7 +146,10 @@ def _told(summary: Summary, seen: Seen) -> StateTold:
 
 
 def _step(summary: Summary, seen: Seen) -> int | None:
-    """Returns the last step. For an ended or dead job whose last attempt made none, that of the attempt before."""
+    """Returns the last step of a job; None if there is none.
+
+    If a job has ended or died and its last attempt made no step, the last step of the attempt before.
+    """
     if seen.steps is not None and seen.steps.now.step is not None:
         return seen.steps.now.step
     if summary.step is not None:

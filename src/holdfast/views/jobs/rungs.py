@@ -1,6 +1,9 @@
-"""Lists the chosen rungs of the ladder for an incident, and why the others were rejected. Pure.
+"""Lists which rungs of the recovery ladder were chosen for an incident, and why the others were rejected.
 
-Applies the rules of docs/ladder.md and `core.job.ladder` to the faults, the policy and the counters of the incident.
+Pure.
+
+It applies the rules of docs/ladder.md and `core.job.ladder` to the faults, the policy and the counters of the
+incident.
 """
 
 import re
@@ -19,7 +22,7 @@ from holdfast.views.sentence import told_zh
 BECAUSE = ", because "
 HUNG = late(r"(?:the job|it) hung(?: again)? \((.*)\)", re.DOTALL)
 ACTIONS_ZH = {
-    "in-place": "结束所有进程,在原 worker 中重启",
+    "in-place": "结束所有进程，在原 worker 中重启",
     "hang-restart": "在原 worker 中重启",
     "replace-worker": "隔离节点并替换 worker",
     "reschedule-isolated": "隔离节点并重新调度作业",
@@ -28,29 +31,31 @@ ACTIONS_ZH = {
     "notify": "保持训练现状",
     "fail": "作业失败",
 }
-NO_DEVICE = Words(en="no device reported a fault that may heal", zh="没有设备报告可恢复的故障")
-NOT_HEALED = Words(en="the device did not heal, or failed too often", zh="设备未恢复,或故障次数过多")
+NO_DEVICE = Words(en="no device reported a fault that it can recover from", zh="没有设备报告可恢复的故障")
+NOT_HEALED = Words(en="the device did not recover, or failed too often", zh="设备未恢复，或故障次数过多")
 NO_HANG = Words(en="the job did not hang", zh="作业没有挂起")
-HANG_OFF = Words(en="hang restart is off (--hang-restart)", zh="未开启挂起重启(--hang-restart)")
+HANG_OFF = Words(en="hang restart is off (--hang-restart)", zh="未开启挂起重启（--hang-restart）")
 NO_NODE = Words(en="no node is at fault", zh="没有节点出错")
 REPLACE_OFF = Words(
-    en="workers are not replaced one by one (--replace-workers is not set)",
-    zh="未允许单独替换 worker(未设置 --replace-workers)",
+    en="replacing single workers is off (--replace-workers is not set)",
+    zh="未允许单独替换 worker（未设置 --replace-workers）",
 )
-REPLACED = Words(en="all replacements are spent ({n})", zh="替换次数已用完({n} 次)")
-AWAY = Words(en="a node is at fault, and the job leaves it", zh="有节点出错,作业将离开该节点")
-OWN_RUNG = Words(en="a hang has its own rung", zh="挂起另有处理方式")
+REPLACED = Words(en="all replacements are used up ({n})", zh="替换次数已用完（{n} 次）")
+AWAY = Words(en="a node is at fault, so the job moves to other nodes", zh="有节点出错，作业将离开该节点")
+OWN_RUNG = Words(en="hangs are handled by another rung", zh="挂起另有处理方式")
 EXITS_OFF = Words(
     en="restart on such an exit is off (--unconditional-restart)",
-    zh="此类退出不重启(--unconditional-restart)",
+    zh="此类退出不重启（--unconditional-restart）",
 )
 NO_RESTART = Words(
-    en="no restart is allowed (--max-restarts is not set)", zh="未允许重启(未设置 --max-restarts)"
+    en="no restart is allowed (--max-restarts is not set)", zh="未允许重启（未设置 --max-restarts）"
 )
-RESTARTED = Words(en="all restarts are spent ({n})", zh="重启次数已用完({n} 次)")
+RESTARTED = Words(en="all restarts are spent ({n})", zh="重启次数已用完（{n} 次）")
 
 
 class _Case(Struct, frozen=True, kw_only=True):
+    """The facts about an incident that decide which rungs are possible."""
+
     policy: Policy
     is_hang: bool
     has_device: bool
@@ -60,7 +65,7 @@ class _Case(Struct, frozen=True, kw_only=True):
 
 
 def rung_rows(incident: IncidentStory, policy: Policy) -> tuple[RungRow, ...]:
-    """Returns chosen rungs with their time, then the others in ladder order."""
+    """Returns the chosen rungs with their times, then the rejected ones in the order of the ladder."""
     chosen = [
         RungRow(rung=one.rung, why=one.why, says=_said(one), at_s=one.at_s, shadow=one.shadow)
         for one in incident.rungs
@@ -78,14 +83,17 @@ def rung_rows(incident: IncidentStory, policy: Policy) -> tuple[RungRow, ...]:
 
 
 def _said(taken: RungTaken) -> Words:
-    """Returns the choice in both languages. The text of `fail` is only its cause (core.job.ladder)."""
+    """Returns a choice in both languages.
+
+    For the rung `fail`, the journal has only the cause (core.job.ladder).
+    """
     action, because, cause = taken.why.partition(BECAUSE)
     if not because and taken.rung == "fail":
         cause = action
     zh = ACTIONS_ZH.get(taken.rung, taken.rung)
     if (hang := HUNG.fullmatch(cause)) is not None:
-        return Words(en=taken.why, zh=f"{zh},原因:作业挂起({told_zh(hang[1])})")
-    return Words(en=taken.why, zh=f"{zh},原因:{told_zh(cause)}" if cause else zh)
+        return Words(en=taken.why, zh=f"{zh}，原因：作业挂起（{told_zh(hang[1])}）")
+    return Words(en=taken.why, zh=f"{zh}，原因：{told_zh(cause)}" if cause else zh)
 
 
 def _case(incident: IncidentStory, policy: Policy) -> _Case:

@@ -1,4 +1,7 @@
-"""Defines job facts from outside the journal: folder, true state, steps, files. No behaviour."""
+"""Defines the facts about a job that are not in its journal: folder, current state, steps, files.
+
+No behaviour.
+"""
 
 from typing import Any
 
@@ -13,9 +16,10 @@ from holdfast.observe.logs.step_file import StepFile
 class Seen(Struct, frozen=True, kw_only=True):
     """Facts about a job from outside its journal.
 
-    `id`: unique on the server. `facts`: the start facts in the journal (docs/state-folder.md). `living`: ranks with
-    live processes; None: unknown, or see the journal. `is_being_ended`: the job is unsupervised and its processes are
-    being ended. `files`: by worker, names and sizes in the current attempt. `warnings`: limits of the document.
+    `id`: unique on the server. `facts`: the journal's entries about the start (docs/state-folder.md).
+    `living`: ranks with running processes; None means unknown, or as in the journal. `is_being_ended`: the
+    job is unsupervised and its processes are being ended. `files`: names and sizes in bytes of the current
+    attempt's files, by worker. `warnings`: about data that is missing in the document.
     """
 
     id: str
@@ -39,7 +43,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(Struct, frozen=True):
-    """The current offset of a line in its file, and the lines around it."""
+    """The current offset of a line in its file, and the lines before and after it."""
 
     offset: int
     before: tuple[str, ...] = ()
@@ -47,7 +51,10 @@ class Surroundings(Struct, frozen=True):
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """The contents of an incident's files. `surroundings`: by file and line text."""
+    """The contents of an incident's files: stacks, waiting ranks, kernel log.
+
+    `surroundings`: by file and text of the line.
+    """
 
     stacks: tuple[StackGroup, ...] = ()
     waits: tuple[WaitEdge, ...] = ()

@@ -1,4 +1,4 @@
-"""Reduces long series to chart resolution: step times in buckets, marks for events. Pure."""
+"""Reduces long series to the resolution of a chart: step times in buckets, marks for events. Pure."""
 
 from array import array
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ MARKS_MAX = 500
 
 
 class Steps:
-    """Times at which steps were reached, ascending, as parallel arrays. `attempts`: of each entry."""
+    """Times at which steps were reached, as parallel arrays in ascending order: time, step, attempt."""
 
     def __init__(self) -> None:
         self.at_s: array[float] = array("d")
@@ -30,7 +30,7 @@ class Steps:
 
 
 class _Interval(Struct, frozen=True, gc=False):
-    """`count` steps from `first_step` on, each of `each_s` seconds. The last was reached at `at_s`."""
+    """`count` steps from `first_step` on, each of `each_s` seconds; the last was reached at `at_s`."""
 
     at_s: float
     first_step: int
@@ -41,9 +41,11 @@ class _Interval(Struct, frozen=True, gc=False):
 def step_series(
     steps: Steps, *, from_s: float | None, to_s: float | None, points: int, marks: Sequence[Mark] = ()
 ) -> StepSeries:
-    """Returns buckets of equal time spans, without empty ones. `points`: the maximum number of buckets.
+    """Returns step times in buckets of equal duration, without empty ones.
 
-    A journal has at most one entry a second, so a step time is the mean over the steps of a second.
+    `points`: the maximum number of buckets.
+
+    A journal has at most one entry a second, so a step time is the mean over the steps of that second.
     """
     if not steps.at_s:
         return StepSeries(buckets=(), marks=tuple(marks))
@@ -61,7 +63,9 @@ def step_series(
 
 
 def marks_of(summary: Summary, findings: Sequence[LogLine]) -> tuple[Mark, ...]:
-    """Returns attempts, incidents until recovery, and findings; the newest if there are too many."""
+    """Returns the marks of a chart: attempts, incidents until recovery, and findings; the newest if there
+    are too many.
+    """
     marks = [
         Mark(
             kind="attempt",
@@ -92,7 +96,7 @@ def marks_of(summary: Summary, findings: Sequence[LogLine]) -> tuple[Mark, ...]:
 
 
 def _intervals(steps: Steps, low_s: float, high_s: float) -> Iterator[_Interval]:
-    """Yields the intervals between entries of one attempt. A counter that steps back starts over."""
+    """Yields the intervals between entries of one attempt. A step number that falls starts a new count."""
     begin = max(1, bisect_left(steps.at_s, low_s))
     end = bisect_right(steps.at_s, high_s)
     at_s, step, attempts = steps.at_s, steps.step, steps.attempts
@@ -122,7 +126,7 @@ def _buckets(found: list[_Interval], low_s: float, high_s: float, points: int) -
 
 
 def _joined(group: list[_Interval]) -> Bucket:
-    """Joins intervals. The median is over steps, not entries."""
+    """Joins intervals into a bucket. Its median is over steps, not over intervals."""
     ordered = sorted(group, key=lambda one: one.each_s)
     total = sum(one.count for one in group)
     seen, median_s = 0, ordered[-1].each_s

@@ -1,1 +1,3 @@
-"""Builds the page: its script and style, the HTML shell of the server, and the saved file."""
+"""Builds the web page: its script and style sheet, the HTML document of the server, and the file for
+saving.
+"""

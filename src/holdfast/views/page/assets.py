@@ -1,8 +1,8 @@
-"""Bundles the page's modules into one script and its styles into one style sheet, without a build step.
+"""Bundles the web page's modules into one script and its styles into one style sheet, without a build step.
 
-Modules use a subset of import and export syntax, which `_parsed` enforces: `import { a, b as c } from "./x.js";` at
-the start of a line, and `export` before `const`, `function`, `async function` or `class`. Anything else raises
-ModuleRefused, so that errors appear here and not in a browser.
+Modules use a subset of import and export syntax, which `_parsed` enforces: `import { a, b as c } from
+"./x.js";` at the start of a line, and `export` before `const`, `function`, `async function` or `class`.
+Anything else raises ModuleRefused, so that errors appear here and not in a browser.
 """
 
 import functools
@@ -32,37 +32,40 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*\n?", re.MULTILINE)
 
 
 class ModuleRefused(ValueError):
-    """A module uses import or export syntax that the bundle does not support."""
+    """Error: a module uses import or export syntax that the bundle does not support."""
 
 
 class _Module(NamedTuple):
+    """A parsed JavaScript module: imports, exported names, and code without import and export keywords."""
+
     imports: tuple[tuple[str, str], ...]  # path of the module; the names between the braces
     exports: tuple[str, ...]
     body: str
 
 
 def text(path: str) -> str:
-    """Returns an asset of the package."""
+    """Returns the text of an asset file of the package."""
     return (ASSETS / path).read_text(encoding="utf-8")
 
 
 @functools.cache
 def script() -> str:
-    """Returns one classic script: vendored code, then the modules."""
+    """Returns the page's script: third-party code, then the bundled modules."""
     vendored = "\n".join(_SOURCE_MAP.sub("", text(path)).rstrip() for path in VENDORED)
     return f"{vendored}\n{joined(MAIN, text)}"
 
 
 @functools.cache
 def terminal_script() -> str:
-    """Returns the code that the terminal view needs besides `script`."""
+    """Returns the additional script for the terminal view, without modules that `script` already contains."""
     return joined(TERMINAL, text, besides=MAIN)
 
 
 def joined(main: str, read: Callable[[str], str], besides: str = "") -> str:
-    """Bundles a module and its imports. Each becomes a function, called once in order. raises: ModuleRefused
+    """Bundles a module and its imports into one script. Raises ModuleRefused.
 
-    `besides`: the main module of a script already on the page; its modules are omitted.
+    Each module becomes a function that is called once, in the order of imports. `besides`: the main module of
+    a script already on the page, whose modules are left out.
     """
     there: dict[str, _Module] = {}
     if besides:
@@ -81,10 +84,10 @@ def style() -> str:
 def _collect(
     path: str, read: Callable[[str], str], modules: dict[str, _Module], above: tuple[str, ...]
 ) -> None:
-    """Adds the module after its imports. raises: ModuleRefused"""
+    """Adds a module to `modules`, after its imports. Raises ModuleRefused."""
     if path in above:
         raise ModuleRefused(
-            f"{' imports '.join((*above, path))}: modules of the page must not import in a ring"
+            f"{' imports '.join((*above, path))}: modules of the page must not import each other in a cycle"
         )
     if path in modules:
         return

@@ -1,7 +1,8 @@
-"""Writes the page's HTML: the shell that a server sends, and the self-contained file for a ticket.
+"""Writes the HTML of the web page: the document that a server sends, and the self-contained file for a
+ticket.
 
-Both contain the sentence before any script runs. Text is escaped. The content security policy of a saved file allows
-only its own script and style.
+Both contain the sentence, so that it is visible before any script runs. Text is escaped. The content security
+policy of a saved file allows only its own scripts and styles.
 """
 
 import base64
@@ -22,11 +23,11 @@ _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2
 
 
 class First(Struct, frozen=True, kw_only=True):
-    """Data for the page's script.
+    """Data that the HTML contains for the page's script.
 
-    `base`: the sub-path of the server. `assets`: the assets folder. `path`: the API path of `document`. `documents`:
-    of a saved page, by path. `saved_at_s`: None for a server's page. `start`: the first view of a saved page, such as
-    "/jobs/7/incidents/1".
+    `base`: path prefix of the server. `assets`: path of the assets. `path`: API path of `document`.
+    `documents`: those of a saved page, by path. `saved_at_s`: None for a server's page. `start`: first view
+    of a saved page, such as "/jobs/7/incidents/1".
     """
 
     version: str = __version__
@@ -41,7 +42,7 @@ class First(Struct, frozen=True, kw_only=True):
 
 
 class Shell(Struct, frozen=True, kw_only=True):
-    """The static part of the page. `sentence`: its headline. `language`: en or zh."""
+    """The static part of the HTML. `sentence`: its headline. `language`: "en" or "zh"."""
 
     title: str
     first: First
@@ -51,14 +52,17 @@ class Shell(Struct, frozen=True, kw_only=True):
 
 
 def shell_html(shell: Shell) -> str:
-    """Returns the server's page. It loads app.js, app.css and terminal.js from the assets folder, and assets.ON_DEMAND."""
+    """Returns the server's HTML document.
+
+    It loads app.js, app.css and terminal.js from the assets folder, and ON_DEMAND.
+    """
     folder = escape(shell.first.assets)
     head = f'<link rel="stylesheet" href="{folder}/app.css">\n<script src="{folder}/app.js" defer></script>\n'
     return _html(shell, head, tail="")
 
 
 def saved_html(shell: Shell) -> str:
-    """Returns one HTML file that contains everything and needs no server."""
+    """Returns one HTML file that contains all data and needs no server."""
     styles = [assets.text("uplot/uPlot.min.css"), assets.style()]
     scripts = [assets.text("uplot/uPlot.iife.min.js"), assets.script()]
     policy = (

@@ -1,1 +1,1 @@
-"""Steps as a report, charts, pages and pictures."""
+"""Formats step times as reports, charts, HTML pages and PNG images."""

@@ -1,6 +1,8 @@
-"""Lays out step times for drawing: one axis through all runs, outliers, cuts.
+"""Lays out step times as a chart: one axis through all runs of a training, with outliers and a cut scale.
 
-Shared by the page and the picture. Pure.
+Pure.
+
+The HTML page and the PNG image both draw this chart.
 """
 
 import math
@@ -31,7 +33,10 @@ SLOWEST = 10
 
 
 class RunSpan(Struct, frozen=True, kw_only=True):
-    """One run's steps on the axis: x = step + offset. A run that repeats steps comes after the previous one."""
+    """The steps of one run of the training on the x axis: x = step + offset.
+
+    A run that repeats steps is drawn behind the previous one.
+    """
 
     run: int
     first_step: int
@@ -48,7 +53,7 @@ class RunSpan(Struct, frozen=True, kw_only=True):
 
 
 class Placed(Struct, frozen=True, gc=False):
-    """A stretch of the curve with its position."""
+    """A part of the step time curve with its position on the x axis."""
 
     x: float
     first_step: int
@@ -61,7 +66,7 @@ class Placed(Struct, frozen=True, gc=False):
 
 
 class Band(Struct, frozen=True, kw_only=True):
-    """A slowdown's position on the axis. `index`: in the report's slowdowns."""
+    """A slowdown with its position on the x axis. `index`: its number in the report's list of slowdowns."""
 
     first_x: float
     last_x: float
@@ -72,7 +77,7 @@ class Band(Struct, frozen=True, kw_only=True):
 
 
 class Shade(Struct, frozen=True, kw_only=True):
-    """A range in which the curve's steps are of another kind."""
+    """A range of the x axis in which the steps are of a special kind, such as warm-up."""
 
     first_x: float
     last_x: float
@@ -80,20 +85,26 @@ class Shade(Struct, frozen=True, kw_only=True):
 
 
 class Dot(Struct, frozen=True, kw_only=True):
+    """A single long step."""
+
     x: float
     y: float
     label: str
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """An instantaneous event at a step: of the loss."""
+    """An event at one step, such as a jump of the loss."""
 
     x: float
     label: str
 
 
 class Chart(Struct, frozen=True, kw_only=True):
-    """Everything to draw. `cut_s`: the initial end of the axis, None: no outliers; `top_s`: the longest step."""
+    """A chart of step times.
+
+    `cut_s`: upper end of the scale at first, to keep outliers from flattening the curve; None if there are
+    none. `top_s`: the longest step.
+    """
 
     runs: tuple[RunSpan, ...]
     curve: tuple[Placed, ...]
@@ -111,7 +122,7 @@ class Chart(Struct, frozen=True, kw_only=True):
 
 
 class RankRatio(Struct, frozen=True, kw_only=True):
-    """One rank's ratios to the median of all: their median, and their 90th percentile."""
+    """The step times of one rank relative to the median of all ranks: their median and 90th percentile."""
 
     rank: int
     median: float
@@ -119,9 +130,10 @@ class RankRatio(Struct, frozen=True, kw_only=True):
 
 
 class Heat(Struct, frozen=True, kw_only=True):
-    """The heat map as ratios to the median of each column. `reach`: limit of the colours; `middle_s`: the medians.
+    """A heat map of step times by rank and step, relative to the median of each column.
 
-    `slowest`: the ranks farthest behind their peers, by 90th percentile.
+    `reach`: the ratio with the strongest colour; `middle_s`: medians of the columns in seconds. `slowest`:
+    the ranks that are slowest by 90th percentile.
     """
 
     ranks: tuple[int, ...]
@@ -156,7 +168,9 @@ def chart(report: StepReport, curves: Sequence[CurvePoint]) -> Chart:
 
 
 def ticks(runs: Sequence[RunSpan], low: float, high: float, count: int) -> list[tuple[float, int]]:
-    """Positions on the axis and their steps: about `count` round steps of each run that is wide enough."""
+    """Returns about `count` positions on the x axis and their steps: round steps of each run that is wide
+    enough.
+    """
     wanted = max(high - low, 1) / max(count, 1)
     found: list[tuple[float, int]] = []
     for span in runs:
@@ -174,7 +188,9 @@ def ticks(runs: Sequence[RunSpan], low: float, high: float, count: int) -> list[
 
 
 def column_ticks(steps: Sequence[int], count: int) -> list[tuple[float, int]]:
-    """Round steps among the columns of a heat map; all steps if they are not increasing."""
+    """Returns round steps among the columns of a heat map with their positions; all steps if they are not
+    increasing.
+    """
     if len(steps) < 3 or any(high <= low for low, high in pairwise(steps)):
         return [(i + 0.5, steps[i]) for i in range(0, len(steps), max(1, math.ceil(len(steps) / count)))]
     every = _round_up((steps[-1] - steps[0]) / count)
@@ -187,7 +203,7 @@ def column_ticks(steps: Sequence[int], count: int) -> list[tuple[float, int]]:
 
 
 def hours(value: float | None) -> str:
-    """A cost in GPU hours, in words."""
+    """Formats a cost in GPU-hours; "unknown" for None."""
     if value is None:
         return "unknown"
     if 0 < value < HOURS_MIN:
@@ -196,16 +212,18 @@ def hours(value: float | None) -> str:
 
 
 def steps_words(first: int | None, last: int | None) -> str:
-    """`step 7`, `steps 7 to 90`, `since step 7`."""
+    """Formats a range of steps: `step 7`, `steps 7 to 90`, `since step 7`."""
     if first is None:
-        return "at steps that are not known" if last is None else f"to step {last:,}"
+        return "at unknown steps" if last is None else f"to step {last:,}"
     if last is None:
         return f"since step {first:,}"
     return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
 def ratios(map_: HeatMap | None, columns_max: int = HEAT_COLUMNS_MAX) -> Heat | None:
-    """Ratios; None if there is nothing to compare: fewer than two ranks, or no values."""
+    """Returns the heat map as ratios; None if there is nothing to compare: fewer than two ranks, or no
+    values.
+    """
     if map_ is None or len(map_.ranks) < 2 or not map_.steps:
         return None
     columns = list(zip(*map_.values, strict=True)) if map_.values else []
@@ -239,7 +257,9 @@ def _is_time(value: float | None) -> bool:
 
 
 def _one_a_place(points: list[CurvePoint]) -> list[CurvePoint]:
-    """Points of no rank, where there are any; else those of all ranks at one place made one. In their order."""
+    """Returns curve points of all ranks together if there are any; otherwise joins the points of single
+    ranks at each place.
+    """
     whole = [point for point in points if point.rank is None]
     if whole:
         return sorted(whole, key=_place)
@@ -291,20 +311,22 @@ def _placed(point: CurvePoint, runs: Sequence[RunSpan]) -> Placed:
 
 
 def _x(step: float, run: int, runs: Sequence[RunSpan]) -> float:
-    """Where a step of a run is on the axis; a step outside what is drawn is put at the edge of its run."""
+    """Returns the position of a run's step on the x axis; a step outside the drawn range is put at the
+    edge of its run.
+    """
     span = next((one for one in runs if one.run == run), runs[-1])
     return min(max(step, span.first_step), span.last_step) + span.offset
 
 
 def _run_of(step: int, runs: Sequence[RunSpan]) -> int:
-    """The last run that made this step, for items without a run."""
+    """Returns the last run that made this step, for items without a run."""
     return next(
         (span.run for span in reversed(runs) if span.first_step <= step <= span.last_step), runs[-1].run
     )
 
 
 def _round_up(value: float) -> int:
-    """The next of 1, 2, 5, 10, 20, 50, ..."""
+    """Returns the next number of the series 1, 2, 5, 10, 20, 50, ..."""
     if value <= 1:
         return 1
     ten = 10 ** math.floor(math.log10(value))
@@ -349,7 +371,7 @@ def _shades(curve: Sequence[Placed]) -> tuple[Shade, ...]:
 
 
 def _told_shades(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Shade, ...]:
-    """Of phases that the curve's stretches are too long to show: those of steps that follow each other, in one run."""
+    """Returns shades for phases too short for the curve's resolution: consecutive steps in a single run."""
     if len(runs) != 1:
         return ()
     return tuple(
@@ -385,7 +407,7 @@ def _spikes(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Dot, ...]:
 def _loss(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Mark, ...]:
     loss = report.loss
     told = [(spike.step, f"loss {spike.loss:.4g} after {spike.before:.4g}") for spike in loss.spikes]
-    told += [(loss.nan_at, "loss is no number"), (loss.diverged_at, "loss diverges")]
+    told += [(loss.nan_at, "loss is NaN or infinite"), (loss.diverged_at, "loss diverges")]
     return tuple(
         Mark(x=_x(step, _run_of(step, runs), runs), label=label)
         for step, label in told
@@ -396,7 +418,7 @@ def _loss(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Mark, ...]:
 def _heights(
     report: StepReport, curve: Sequence[Placed], long_s: Sequence[float]
 ) -> tuple[float | None, float]:
-    """Where to cut the axis, None where it need not be cut; and the highest value of all."""
+    """Returns where to cut the scale (None if it need not be cut), and the highest value."""
     if not curve:
         return None, 0.0
     usual = median(point.median_s for point in curve)
@@ -425,7 +447,7 @@ def _fewer(
     ratios: list[list[float | None]],
     columns_max: int,
 ) -> tuple[tuple[int, ...], list[float | None], list[list[float | None]]]:
-    """Neighbouring columns made one: the mean of their ratios."""
+    """Joins neighbouring columns of a heat map, with the mean of their ratios."""
     edges = [round(i * len(steps) / columns_max) for i in range(columns_max + 1)]
     groups = [(low, high) for low, high in pairwise(edges) if high > low]
     joined = [[_mean(row) for row in zip(*ratios[low:high], strict=True)] for low, high in groups]
@@ -442,7 +464,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _reach(rows: Sequence[Sequence[float | None]]) -> float:
-    """The ratio at which the colour is full: nearly all values lie below, so that one outlier hides nothing."""
+    """Returns the ratio with the strongest colour: nearly all values are below it, so that one outlier
+    hides nothing.
+    """
     off = sorted(max(value, 1 / value) for row in rows for value in row if value)
     if not off:
         return HEAT_REACH_MIN

@@ -1,7 +1,7 @@
-"""Writes the page of step times: one HTML file that loads nothing, with its curves, its heat map and all numbers.
+"""Writes step times as one HTML file, with curves, heat map and all values; it loads nothing else.
 
-All text of a log is escaped, and the page's policy allows only its two own scripts. The text is in the HTML itself;
-scripts only draw.
+All log text is escaped, and the content security policy allows only the file's two own scripts. The text is
+in the HTML itself; scripts only draw.
 """
 
 import base64
@@ -31,7 +31,10 @@ _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2
 
 
 def html_page(report: StepReport, curves: Sequence[CurvePoint], heat: HeatMap | None, title: str) -> str:
-    """The whole page. Curves and heat map may be empty; then the page says so and shows only numbers."""
+    """Returns the HTML page.
+
+    Curves and heat map may be empty; the page then says so and shows only numbers.
+    """
     drawn, map_ = chart(report, curves), ratios(heat)
     styles = [_asset(name) for name in STYLES]
     scripts = [_asset(name) for name in SCRIPTS]
@@ -76,7 +79,7 @@ def _asset(name: str) -> str:
 
 
 def _policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
-    """Only these very texts may style and run; nothing may be fetched."""
+    """Returns a content security policy that allows exactly these styles and scripts, and no requests."""
     return (
         f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; "
         f"script-src {' '.join(map(_hash, scripts))}; base-uri 'none'; form-action 'none'"
@@ -94,7 +97,7 @@ def _data(drawn: Chart, map_: Heat | None, report: StepReport) -> str:
 
 
 def _packed(map_: Heat) -> dict[str, object]:
-    """The heat map as JSON takes it: ratios row by row, 16 bits each, little-endian, in base64."""
+    """Returns the heat map for JSON: ratios row by row, 16 bits each, little-endian, in base64."""
     flat = [
         0 if value is None else max(1, min(RATIO_MAX, round(value * RATIO_SCALE)))
         for row in map_.ratios
@@ -124,17 +127,17 @@ def _summary(report: StepReport) -> str:
         ("median time per step", duration(report.median_step_time_s), ""),
         ("first step", _number(first.step), _in_passing(first.step_time_s)),
         ("last step", _number(last.step), _in_passing(last.step_time_s)),
-        ("records of steps", f"{report.iteration_lines:,}", ""),
+        ("step records", f"{report.iteration_lines:,}", ""),
         ("runs", f"{report.runs:,}", _restarts(report.runs)),
         ("slowdowns", f"{len(report.slowdowns):,}", _cost(report.slowdowns)),
     ]
     if report.ranks:
-        found.append(("ranks that log", f"{len(report.ranks):,}", ""))
+        found.append(("ranks with a log", f"{len(report.ranks):,}", ""))
     if report.stragglers:
         named = [rank for straggler in report.stragglers for rank in straggler.ranks]
         found.append(("slow ranks", f"{len(set(named)):,}", _few(sorted(set(named)))))
     if report.loss.last is not None or report.loss.nan_at is not None:
-        bad = "" if report.loss.nan_at is None else f"no number from step {report.loss.nan_at:,}"
+        bad = "" if report.loss.nan_at is None else f"NaN or infinite from step {report.loss.nan_at:,}"
         found.append(("last loss", "none" if report.loss.last is None else f"{report.loss.last:.5g}", bad))
     cards = "".join(
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd>"
@@ -185,7 +188,7 @@ def _heat_section(map_: Heat | None) -> str:
         return ""
     rows = [[f"{one.rank:,}", f"{one.median:.3f}×", f"{one.worst:.3f}×"] for one in map_.slowest]
     return _section(
-        "Ranks beside one another",
+        "Step times of ranks compared",
         "<p>Each cell is a rank's time for a stretch of steps, against the median of all ranks there.</p>"
         '<div class="plot heat" id="heat" tabindex="0" role="group" aria-describedby="read-heat" '
         'aria-label="Time per step by rank and step"></div>'
@@ -247,7 +250,7 @@ def _phase_section(report: StepReport) -> str:
         for phase in report.phases
     ]
     return _section(
-        "Where the time of steps went",
+        "Step time by kind",
         _table(("phase", "between", "steps", "median"), rows, numeric=(2, 3)),
     )
 
@@ -266,7 +269,7 @@ def _spike_section(report: StepReport) -> str:
         ]
         for spike in report.spikes
     ]
-    head = ("first step", "steps", "time", "to the usual", "comes", "explained by")
+    head = ("first step", "steps", "time", "relative to the usual step", "comes", "explained by")
     return _section("Single long steps", _table(head, rows, numeric=(0, 1, 2, 3)))
 
 
@@ -277,7 +280,7 @@ def _loss_section(report: StepReport) -> str:
         for spike in loss.spikes
     ]
     if loss.nan_at is not None:
-        said.append(f"The loss is no number from step {loss.nan_at:,} on.")
+        said.append(f"The loss is NaN or infinite from step {loss.nan_at:,} on.")
     if loss.diverged_at is not None:
         said.append(f"The loss diverges from step {loss.diverged_at:,} on.")
     return _section("Loss", _listed(said)) if said else ""
@@ -298,7 +301,10 @@ def _listed(texts: Iterable[str]) -> str:
 def _table(
     head: Sequence[str], rows: Sequence[Sequence[str]], *, numeric: Sequence[int] = (), ids: str = ""
 ) -> str:
-    """A table that scrolls in its own box where the page is narrow. `ids`: rows are ids-0, ids-1, ..."""
+    """Returns an HTML table that scrolls in its own box on a narrow page.
+
+    `ids`: rows get the ids ids-0, ids-1, ...
+    """
     kinds = [
         ' class="number"' if column in numeric else f' class="{BROKEN[name]}"' if name in BROKEN else ""
         for column, name in enumerate(head)

@@ -1,4 +1,4 @@
-"""Writes a chart of step times to a file: a page for a browser, or a picture, by the file name's suffix."""
+"""Writes a chart of step times to a file: HTML or PNG, by the suffix of the file name."""
 
 from holdfast.views.steps.page import html_page
 from holdfast.views.steps.png import PlotUnavailable, write_png

@@ -1,6 +1,6 @@
-"""Draws the step times into a PNG with matplotlib, an extra: the page's contents, without a browser.
+"""Draws step times into a PNG image with matplotlib, which is an optional dependency.
 
-matplotlib is imported only for a picture, and its global state is not changed.
+matplotlib is imported only when an image is drawn, and its global state is not changed.
 """
 
 import importlib
@@ -54,13 +54,16 @@ NO_VALUE = "#b9bdc6"
 
 
 class PlotUnavailable(Exception):
-    """The picture cannot be drawn here; the message says what to do."""
+    """Error: the image cannot be drawn here. The message says what to do."""
 
 
 def write_png(
     path: Path, report: StepReport, curves: Sequence[CurvePoint], heat: HeatMap | None, title: str
 ) -> None:
-    """Writes the picture. raises: PlotUnavailable, if matplotlib is missing; OSError, if it cannot be written"""
+    """Writes the PNG image.
+
+    Raises PlotUnavailable if matplotlib is missing, and OSError if the file cannot be written.
+    """
     drawn, map_ = chart(report, curves), ratios(heat)
     marked = {rank for straggler in report.stragglers for rank in straggler.ranks}
     with warnings.catch_warnings():
@@ -102,7 +105,7 @@ def _matplotlib(module: str) -> Any:
 
 
 def _say(figure: "Figure", x: float, y: float, text: str, *, size: float, colour: str, **more: Any) -> None:
-    """What a log holds may have dollar signs, which are no formulas here."""
+    """Draws a text; dollar signs in log text are not read as formulas."""
     figure.text(x, y, _one_line(text), fontsize=size, color=colour, parse_math=False, **more)
 
 
@@ -112,7 +115,7 @@ def _one_line(text: str) -> str:
 
 
 def _texts(figure: "Figure", report: StepReport, title: str, high: float) -> float:
-    """The lines on top; gives where the rest begins."""
+    """Draws the lines at the top, and returns the position below them."""
     _say(figure, 0.03, 1 - 0.38 / high, title, size=15, colour=TEXT, weight="bold")
     told = [
         report.framework or "framework not recognised",
@@ -134,7 +137,7 @@ def _texts(figure: "Figure", report: StepReport, title: str, high: float) -> flo
 
 
 def _words(report: StepReport) -> list[str]:
-    """Below the plots: what a hover says on the page."""
+    """Returns the text below the plots: what a tooltip says on the page."""
     said = [
         f"slowdown {slow.ratio:.2f}×, {steps_words(slow.first_step, slow.last_step)}"
         f"{f', run {slow.run + 1}' if slow.run else ''}: {duration(slow.before_s)} → {duration(slow.after_s)}"
@@ -143,8 +146,8 @@ def _words(report: StepReport) -> list[str]:
     ]
     said += [f"slow rank: {one.explanation}" for one in report.stragglers]
     if report.loss.nan_at is not None:
-        said.append(f"the loss is no number from step {report.loss.nan_at:,} on")
-    said += [f"take care: {note}" for note in report.notes]
+        said.append(f"the loss is NaN or infinite from step {report.loss.nan_at:,} on")
+    said += [f"note: {note}" for note in report.notes]
     if len(said) > LINES_MAX:
         said = [*said[: LINES_MAX - 1], f"and {len(said) - LINES_MAX + 1} more"]
     return said
@@ -221,12 +224,12 @@ def _line(axes: "Axes", drawn: Chart) -> None:
             lw=1.5,
             marker="o" if len(points) < 60 else "",
             ms=3,
-            label="median of a stretch" if number == 0 else None,
+            label="median of several steps" if number == 0 else None,
         )
 
 
 def _single(axes: "Axes", drawn: Chart, top: float) -> None:
-    """Long steps: at their height, or where that is above the picture as a triangle at its edge."""
+    """Draws single long steps; those above the scale become triangles at its upper edge."""
     marks: list[tuple[str, float, float]] = [(point.kind, point.x, point.median_s) for point in drawn.long]
     marks += [("single long step", dot.x, dot.y) for dot in drawn.spikes]
     gap = (drawn.runs[-1].last_x - drawn.runs[0].first_x) / TRIANGLES_MAX
@@ -260,7 +263,7 @@ def _single(axes: "Axes", drawn: Chart, top: float) -> None:
 
 
 def _apart(xs: Sequence[float], gap: float) -> list[float]:
-    """Those of them that do not touch the one before, when drawn at the edge."""
+    """Returns the positions that do not overlap the previous one when drawn at the edge."""
     found: list[float] = []
     for x in sorted(xs):
         if not found or x - found[-1] >= gap:
@@ -273,7 +276,9 @@ def _unzipped(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[f
 
 
 def _labels(axes: "Axes", drawn: Chart, wide: float) -> None:
-    """Above the curve, a row for each kind; a label that would touch the one before it is left out."""
+    """Draws labels above the curve, a row for each kind; a label that would touch the previous one is left
+    out.
+    """
     rows: list[tuple[str, list[tuple[float, str]]]] = []
     if len(drawn.runs) > 1:
         starts = [
@@ -348,7 +353,9 @@ def _heat(figure: "Figure", place: tuple[float, float, float, float], map_: Heat
         rows, cmap=palette, vmin=-end, vmax=end, aspect="auto", interpolation="nearest",
         extent=(0, len(map_.steps), len(map_.ranks), 0),
     )  # fmt: skip
-    axes.set_title("time of each rank, to the median of all", fontsize=10, color=TEXT, loc="left")
+    axes.set_title(
+        "step time of each rank relative to the median of all", fontsize=10, color=TEXT, loc="left"
+    )
     every = max(1, math.ceil(len(map_.ranks) / 16))
     shown = range(0, len(map_.ranks), every if every < 3 else 2 ** math.ceil(math.log2(every)))
     axes.set_yticks([row + 0.5 for row in shown], [f"{map_.ranks[row]:,}" for row in shown])
@@ -369,7 +376,7 @@ def _heat(figure: "Figure", place: tuple[float, float, float, float], map_: Heat
 
 
 def _folded(rows: Sequence[Sequence[float | None]], rows_max: int) -> Sequence[Sequence[float | None]]:
-    """Rows that share a line of pixels made one, each cell the one farthest from its peers."""
+    """Joins rows that share a line of pixels, each cell with the value that differs most from the median."""
     if len(rows) <= rows_max:
         return rows
     edges = [round(i * len(rows) / rows_max) for i in range(rows_max + 1)]

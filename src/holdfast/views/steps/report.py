@@ -1,6 +1,6 @@
-"""Formats step times for people: steady or slower, since when, by how much, and the cost.
+"""Formats step times as a text report: steady or slower, since when, by how much, and the cost.
 
-Prints nothing. Quotations cannot control the terminal.
+Prints nothing. Control characters in quotations are escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,24 +35,24 @@ _BETWEEN = " · "
 
 _NOTHING = Words(en="No steps found", zh="未找到训练步")
 _HINT = Words(
-    en="No line has a known form of step lines. --step-pattern reads others: see docs/steps.md.",
-    zh="其中没有任何已知格式的训练步日志行。可用 --step-pattern 读取其他格式,见 docs/steps.md。",
+    en="No line has a known step format. Other formats can be read with --step-pattern: see docs/steps.md.",
+    zh="其中没有任何已知格式的训练步日志行。可用 --step-pattern 读取其他格式，见 docs/steps.md。",
 )
-_EMPTY = Words(en="What was read is empty.", zh="所读内容为空。")
-_STEADY = Words(en="Steady: {time} a step", zh="平稳:每步 {time}")
-_FEW = Words(en="{n} steps found, too few to judge", zh="仅找到 {n} 步,不足以判断")
-_ONE = Words(en="1 step found, too few to judge", zh="仅找到 1 步,不足以判断")
+_EMPTY = Words(en="The input is empty.", zh="输入为空。")
+_STEADY = Words(en="Steady: {time} a step", zh="平稳：每步 {time}")
+_FEW = Words(en="{n} steps found, too few to judge", zh="仅找到 {n} 步，不足以判断")
+_ONE = Words(en="1 step found, too few to judge", zh="仅找到 1 步，不足以判断")
 _SLOWER = Words(
     en="Slower since step {step}: {after} a step instead of {before} ({ratio} times)",
-    zh="变慢:自第 {step} 步起每步 {after},是此前 {before} 的 {ratio} 倍",
+    zh="变慢：自第 {step} 步起每步 {after}，是此前 {before} 的 {ratio} 倍",
 )
 _WAS_SLOWER = Words(
     en="Steps {steps} were slower: {after} a step instead of {before} ({ratio} times)",
-    zh="曾一度变慢:第 {steps} 步每步 {after},是此前 {before} 的 {ratio} 倍",
+    zh="曾一度变慢：第 {steps} 步每步 {after}，是此前 {before} 的 {ratio} 倍",
 )
-_WAITED_FOR = Words(en="Held back by {who}", zh="被{who}拖慢")
-_LOSS_GONE = Words(en="The loss is no number since step {step}", zh="自第 {step} 步起损失不是有限数值")
-_NO_TIMES = Words(en="{steps} found, without times", zh="找到 {n} 步,但日志中没有用时")
+_WAITED_FOR = Words(en="Slowed down by {who}", zh="被{who}拖慢")
+_LOSS_GONE = Words(en="The loss is NaN or infinite since step {step}", zh="自第 {step} 步起损失不是有限数值")
+_NO_TIMES = Words(en="{steps} found, without times", zh="找到 {n} 步，但日志中没有用时")
 _STEPS = Words(en="steps {first} to {last}", zh="第 {first} 至 {last} 步")
 _STEP = Words(en="step {first}", zh="第 {first} 步")
 _OF = Words(en="of {total}", zh="共 {total} 步")
@@ -70,13 +70,13 @@ _LOSS = Words(en="Loss", zh="损失")
 _RANKS = Words(en="Ranks", zh="Rank")
 _STRAGGLERS = Words(en="Stragglers", zh="慢节点与慢 rank")
 _NOTES = Words(en="Caveats", zh="注意")
-_OTHERS = Words(en="Other trainings in what was read", zh="所读内容中的其他训练")
+_OTHERS = Words(en="Other trainings found", zh="找到的其他训练")
 _EVERY = Words(en="every {n} steps", zh="每 {n} 步一次")
 _TIMES, _ONCE = Words(en="{n} times", zh="共 {n} 次"), Words(en="once", zh="1 次")
 _USUAL = Words(en="{ratio} times the usual step", zh="是平常的 {ratio} 倍")
 _MEDIANS = Words(
     en="{n} ranks: {low} (rank {fast}) to {high} (rank {slow}) a step",
-    zh="{n} 个 rank:每步 {low}(rank {fast})至 {high}(rank {slow})",
+    zh="{n} 个 rank：每步 {low}（rank {fast}）至 {high}（rank {slow}）",
 )
 _LAST_LOSS = Words(en="last {loss}", zh="最新 {loss}")
 _NAN = Words(en="no finite number at step {step}", zh="第 {step} 步起不是有限数值")
@@ -84,8 +84,8 @@ _JUMP = Words(en="from {before} to {loss} at step {step}", zh="第 {step} 步由
 _DIVERGED = Words(en="grows since step {step}", zh="自第 {step} 步起持续上升")
 _RANK, _RANKS_OF = Words(en="rank {ranks}", zh=" rank {ranks}"), Words(en="ranks {ranks}", zh=" rank {ranks}")
 _NODE = Words(en="node {node} ({ranks})", zh="节点 {node}({ranks})")
-_MORE = Words(en="and {n} more: --json has them all", zh="另有 {n} 条,--json 列出全部")
-_READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files},{size},用时 {seconds} 秒")
+_MORE = Words(en="and {n} more: --json lists all", zh="另有 {n} 条，--json 列出全部")
+_READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files}，{size}，用时 {seconds} 秒")
 _FILES, _FILE = Words(en="{n} files", zh="{n} 个文件"), Words(en="1 file", zh="1 个文件")
 _SKIPPED = Words(en="not read", zh="未读取")
 _FROM = Words(en="from {name} and {n} more", zh="来自 {name} 等 {n} 份日志")
@@ -101,7 +101,7 @@ _PHASE_KINDS: dict[PhaseKind, Words] = {
 
 
 class Scanned(Struct, frozen=True, kw_only=True):
-    """What was read, and the total time."""
+    """Statistics of reading logs: number of files, bytes, seconds, and skipped files."""
 
     files: int
     size_bytes: int
@@ -112,8 +112,9 @@ class Scanned(Struct, frozen=True, kw_only=True):
 def report(
     trainings: Sequence[Training], read: Scanned, language: Language, width: int, *, chart: bool = True
 ) -> list[Line]:
-    """The lines. width: columns of the terminal. chart: it can show block characters. The first training is reported
-    in full.
+    """Returns the lines of the report; the first training is described in full.
+
+    `width`: columns of the terminal. `chart`: whether the terminal can show block characters.
     """
     page = _Page(language, max(WIDTH_MIN, min(width, WIDTH_MAX)))
     lines = list(page.training(trainings[0], chart=chart)) if trainings else list(page.nothing(read))
@@ -127,7 +128,9 @@ def report(
 
 
 def sparkline(points: Sequence[CurvePoint], columns: int = CHART_COLUMNS) -> str:
-    """A sparkline of usual step times over the run, in at most this many columns; "" if there is nothing to show."""
+    """Returns a sparkline of usual step times over the run, at most `columns` wide; empty if there are
+    fewer than two.
+    """
     times = [
         point.median_s for point in points if point.kind in ("step", "warmup", "data") and point.rank is None
     ]
@@ -145,7 +148,7 @@ def sparkline(points: Sequence[CurvePoint], columns: int = CHART_COLUMNS) -> str
 
 
 class _Page:
-    """The language and the width."""
+    """Settings of a report: language and width."""
 
     def __init__(self, language: Language, width: int) -> None:
         self._language, self._width = language, width
@@ -175,7 +178,7 @@ class _Page:
         yield from self._left_out(len(trainings) - TRAININGS_MAX)
 
     def notes(self, notes: Sequence[str], skipped: Sequence[Skipped]) -> Iterator[Line]:
-        """What is to be taken with care, and what was not read and why."""
+        """Yields what limits the accuracy of the report, and which files were not read and why."""
         if not notes and not skipped:
             return
         yield from self._section(_NOTES)
@@ -198,7 +201,7 @@ class _Page:
     # The head ---------------------------------------------------------------------------------------------
 
     def _head(self, one: Training) -> Iterator[Line]:
-        """The verdict; of what; the times of a step."""
+        """Yields the verdict, the source of the steps, and the step times."""
         text, style = self._verdict(one)
         for line in wrapped(text, self._width):
             yield Line(line, style)
@@ -207,7 +210,7 @@ class _Page:
             yield from self._text(_BETWEEN.join(self._times(one)))
 
     def _verdict(self, one: Training) -> tuple[str, str]:
-        """What people want to know first, and its style."""
+        """Returns the headline of the report, steady or slower, and its style."""
         report = one.report
         open_ones = [slow for slow in report.slowdowns if slow.last_step is None]
         if report.loss.nan_at is not None and report.loss.last is None:
@@ -288,7 +291,7 @@ class _Page:
         yield from self._left_out(len(report.stragglers) - RANKS_MAX)
 
     def _phases(self, report: StepReport) -> Iterator[Line]:
-        """Where the time of steps went, where it was not all the same."""
+        """Yields the shares of step time by kind of step, if there is more than one kind."""
         kinds = {phase.kind for phase in report.phases}
         if kinds <= {"step"}:
             return
@@ -391,7 +394,9 @@ class _Page:
 
 
 def moment(at_s: float | None, *, is_local: bool = False) -> str:
-    """A line's timestamp for people: in the log's own clock, without a zone; without a date if it has none."""
+    """Formats the timestamp of a log line in the log's own clock, without a time zone; without a date if
+    it has none.
+    """
     if at_s is None:
         return ""
     try:
@@ -420,13 +425,13 @@ def _span(first: int | None, last: int | None) -> str:
 
 
 def _rounded(seconds: float) -> int:
-    """An estimate: to the minute from an hour on, to the hour from a day on."""
+    """Rounds an estimated duration: to minutes from an hour on, to hours from a day on."""
     unit_s = 3600 if seconds >= 86400 else 60 if seconds >= 3600 else 1
     return round(seconds / unit_s) * unit_s
 
 
 def _weighted_median(values: Sequence[tuple[float, int]]) -> float:
-    """values: sorted, with how often each occurs."""
+    """Returns the median of values with counts. `values`: (value, count), ascending by value."""
     half = sum(count for _, count in values) / 2
     for value, count in values:
         half -= count

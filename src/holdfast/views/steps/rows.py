@@ -1,4 +1,4 @@
-"""Formats the step rows of a job's status: current step, time per step, slowdowns. Only reads."""
+"""Formats the rows about steps in a job's status: current step, time per step, slowdowns. Only reads."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +18,9 @@ BARS_REACH = 1.1
 
 
 def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
-    """The steps of the current attempt, as reported by the worker that is farthest ahead; None without a report."""
+    """Returns the steps of the current attempt as reported by the worker that is furthest ahead; None
+    without a report.
+    """
     workers = {rank.worker for rank in summary.ranks} or {0}
     files = [read(job.worker(summary.attempt, worker)) for worker in sorted(workers)]
     told = [file for file in files if file is not None and file.attempt == summary.attempt]
@@ -33,7 +35,7 @@ def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
 
 
 def step_rows(summary: Summary, file: StepFile | None) -> list[tuple[str, str]]:
-    """The rows of the status; without step times only the step."""
+    """Returns the rows about steps as (name, text); only the step itself if step times are unknown."""
     if file is None:
         return [("step", _step(summary.step, None))]
     now = file.now
@@ -57,7 +59,7 @@ def step_rows(summary: Summary, file: StepFile | None) -> list[tuple[str, str]]:
 
 
 def bars(values: Sequence[float], width: int) -> str:
-    """The last `width` values as bars between their minimum and maximum; empty without values."""
+    """Returns the last `width` values as bars between their minimum and maximum; empty without values."""
     last = [value for value in values if value > 0][-width:] if width > 0 else []
     if not last:
         return ""
@@ -67,13 +69,13 @@ def bars(values: Sequence[float], width: int) -> str:
 
 
 def span(values: Iterable[float]) -> str:
-    """`3.05 s to 4.40 s`"""
+    """Formats the range of step times: `3.05 s to 4.40 s`."""
     there = [value for value in values if value > 0]
     return f"{duration(min(there))} to {duration(max(there))}" if there else ""
 
 
 def part_done(now: StepNow) -> float | None:
-    """The share of steps done, 0..1; None if the total is unknown."""
+    """Returns the share of steps done, 0 to 1; None if the total is unknown."""
     if now.step is None or not now.total or now.total <= 0:
         return None
     return min(max(now.step / now.total, 0.0), 1.0)
@@ -81,7 +83,7 @@ def part_done(now: StepNow) -> float | None:
 
 def _step(step: int | None, total: int | None, phase: str = "") -> str:
     if step is None:
-        return "none named yet"
+        return "none yet"
     words = f"{step} of {total} ({min(step / total, 1):.0%})" if total and total > 0 else str(step)
     return f"{words}, {shown(phase)}" if phase and phase != "step" else words
 

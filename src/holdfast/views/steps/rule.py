@@ -1,11 +1,12 @@
-"""Prints the lines of a platform's slowdown rule for a training, each with its time, identical to the platform's.
+"""Prints the log lines of a training platform's rule for slow training, with the same text and times as the
+platform.
 
     2025-04-21 15:19:58 Command running...
     2025-04-21 15:25:56 Smoothed mean (iters 83-87: 9465.00 ms, baseline: 3101.00 ms), threshold ratio:2.05. Warning
 
-Times are those of the log's own stamps, in the log's own clock. Where a stamp lacks the date, the last one is of the day
-on which the log was last written. Where lines have no stamps, the log's last step ended when it was last written, and
-the time of every other line is counted back from there by the times of the steps between.
+Times come from the timestamps in the log, in the log's own clock. If timestamps lack the date, the last one
+is of the day on which the log was last written. If lines have no timestamps, the last step ended when the log
+was last written, and other times are counted back from there with the step times.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ NO_DAY, NO_YEAR = ASSUMED_DATES_S
 
 
 def rule_lines(log: LogSteps, *, is_local: bool) -> Iterator[str]:
-    """The lines. `is_local`: timestamps are seconds since the epoch by this machine's clock, shown in its zone."""
+    """Yields the lines.
+
+    `is_local`: timestamps are seconds since the epoch, shown in this machine's time zone.
+    """
     clock = _Clock(log, is_local=is_local)
     yield f"{clock.time(log.begin_s, 0.0)} {RUNNING}"
     for line in log.platform:
@@ -27,7 +31,10 @@ def rule_lines(log: LogSteps, *, is_local: bool) -> Iterator[str]:
 
 
 class _Clock:
-    """Times of one log. A training that was read while it ran may well have been written to a moment ago."""
+    """Converts timestamps of one log to times of day.
+
+    A log read while the training ran was last written just now.
+    """
 
     def __init__(self, log: LogSteps, *, is_local: bool) -> None:
         self._log, self._is_local = log, is_local
@@ -50,7 +57,7 @@ class _Clock:
 
 
 def _moment(at_s: float | None) -> datetime | None:
-    """None for what counts from another origin, such as a boot."""
+    """Returns a timestamp as date and time; None if it counts from another origin, such as a boot."""
     if at_s is None or at_s < DAY_UNKNOWN_S:
         return None
     try:

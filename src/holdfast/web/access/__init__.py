@@ -1,1 +1,3 @@
-"""Decides who may ask for what: tokens, sessions, addresses, origins, rates, and the headers of every answer."""
+"""Decides which requests are allowed: tokens, sessions, addresses, origins, rate limits, and response
+headers.
+"""

@@ -1,4 +1,6 @@
-"""Decides who asks and whether they may: the token, the cookie, the proxy's header, or a connection of the same user."""
+"""Identifies the user of a request and checks the role: by token, cookie, proxy header, or as the same
+local user.
+"""
 
 import hashlib
 import hmac
@@ -22,11 +24,11 @@ from holdfast.web.settings import ServerSettings
 
 CSRF_HEADER, CONFIRM_HEADER = "x-holdfast-csrf", "x-holdfast-confirm"
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-MAKE_ONE = "make one with holdfast serve token create NAME --role viewer"
+MAKE_ONE = "create one with holdfast serve token create NAME --role viewer"
 
 
 class Access:
-    """`clock`: seconds since the epoch."""
+    """Authentication and authorisation of requests. `clock`: seconds since the epoch."""
 
     def __init__(self, settings: ServerSettings, tokens: TokenFile, clock: Callable[[], float]) -> None:
         self._settings, self._tokens, self._clock = settings, tokens, clock
@@ -37,7 +39,7 @@ class Access:
         self._failures = Rates(limits.failures_per_min / 60.0, limits.failures_per_min, clock)
 
     def identity(self, scope: Mapping[str, Any], seen: Asked, headers: Mapping[str, str]) -> Identity | None:
-        """Who asks; None: nobody who is known. raises: Refusal, also where somebody asks too often"""
+        """Returns the user of a request; None if unknown. Raises Refusal, also beyond the rate limit."""
         found = self._found(scope, seen, headers)
         key = f"user {found.name}" if found else f"address {seen.address}"
         wait_s = self._rates.wait_s(key)
@@ -46,29 +48,37 @@ class Access:
         return found
 
     def check(self, who: Identity | None, needed: Role) -> Identity:
-        """raises: Refusal"""
+        """Returns the user if the role is sufficient. Raises Refusal otherwise."""
         if who is None:
-            raise not_logged_in(f"this needs a token: {self._why_token()}")
+            raise not_logged_in(f"authentication is required: {self._why_token()}")
         if not allows(who.role, needed):
             raise not_allowed(f"this needs the role {needed}, and {who.name} is {who.role}")
         return who
 
     def check_page(self, who: Identity, seen: Asked, method: str, headers: Mapping[str, str]) -> None:
-        """That it is our own page which asks for an action, where the browser logs in by itself. raises: Refusal"""
+        """Checks that an action comes from our own page if the browser authenticates by itself (CSRF).
+
+        Raises Refusal.
+        """
         if method in SAFE:
             return
         check_origin(seen, headers)
         if who.csrf and not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), who.csrf.encode()):
-            raise not_allowed(f"the header {CSRF_HEADER} is missing or old: GET /api/v1/me has it as csrf")
+            raise not_allowed(
+                f"the header {CSRF_HEADER} is missing or outdated: get it as `csrf` from GET /api/v1/me"
+            )
 
     def log_in(self, secret: str, seen: Asked) -> tuple[str, Session, Token]:
-        """A session for who has this token. raises: Refusal"""
+        """Starts a session for the owner of a token. Returns cookie, session and token. Raises Refusal."""
         token = self._token(secret, seen)
         cookie, session = self.sessions.begin(token.name, token.hash, token.expires_at_s)
         return cookie, session, token
 
     def stands(self, who: Identity) -> bool:
-        """Whether somebody who was let in may still be here: the token may be revoked since. raises: Refusal"""
+        """Returns whether a user's access is still valid; the token may have been revoked since.
+
+        Raises Refusal.
+        """
         if who.expires_at_s is not None and self._clock() >= who.expires_at_s:
             return False
         try:
@@ -90,7 +100,7 @@ class Access:
     def _by_token(self, header: str, seen: Asked) -> Identity:
         kind, _, secret = header.partition(" ")
         if kind.lower() != "bearer" or not secret.strip():
-            raise bad_request("the header Authorization has to be: Bearer TOKEN")
+            raise bad_request("the header Authorization must have the form: Bearer TOKEN")
         token = self._token(secret.strip(), seen)
         return Identity(
             name=token.name,
@@ -101,10 +111,13 @@ class Access:
         )
 
     def _token(self, secret: str, seen: Asked) -> Token:
-        """raises: Refusal; the address that sends many wrong ones waits"""
+        """Returns the token with this secret.
+
+        Raises Refusal; after too many wrong ones, an address has to wait.
+        """
         if self._failures.is_empty(seen.address):
             again_s = self._failures.full_s(seen.address)
-            raise too_many("too many wrong tokens came from this address: wait", again_s)
+            raise too_many("too many wrong tokens from this address: wait before the next try", again_s)
         try:
             token = self._tokens.token(secret, self._clock())
         except TokensUnusable as error:
@@ -135,7 +148,9 @@ class Access:
         )
 
     def _by_proxy(self, seen: Asked, headers: Mapping[str, str]) -> Identity | None:
-        """Whom a trusted proxy has logged in. Its header from anybody else is worth nothing."""
+        """Returns the user that a trusted proxy has authenticated; the header is ignored from other
+        senders.
+        """
         name = headers.get(self._settings.user_header.lower(), "") if self._settings.user_header else ""
         if not name or not seen.is_trusted or not NAME.fullmatch(name):
             return None
@@ -150,7 +165,9 @@ class Access:
         return self._with_csrf(Identity(name=name, role=role, by="proxy", address=seen.address))
 
     def _by_loopback(self, scope: Mapping[str, Any], seen: Asked) -> Identity | None:
-        """The same user on the same machine, as long as there are no tokens. Through a proxy anybody may come."""
+        """Returns the local administrator for a connection of the same user on this machine, as long as
+        there are no tokens.
+        """
         client, server = scope.get("client"), scope.get("server")
         if not (client and server and server[1] is not None):  # a Unix socket has no such ends
             return None
@@ -164,7 +181,7 @@ class Access:
         return self._with_csrf(Identity(name="local", role="admin", by="loopback", address=seen.address))
 
     def has_tokens(self) -> bool:
-        """raises: Refusal"""
+        """Returns whether the server has access tokens. Raises Refusal."""
         try:
             return bool(self._tokens.tokens())
         except TokensUnusable as error:
@@ -178,7 +195,7 @@ class Access:
         if self.has_tokens():
             return f"send it as Authorization: Bearer TOKEN, or log in; {MAKE_ONE}"
         return (
-            f"without tokens only the user who runs the server may use it, from the same machine; {MAKE_ONE}"
+            f"without tokens, only the user who runs the server can use it, from the same machine; {MAKE_ONE}"
         )
 
 
@@ -187,7 +204,9 @@ def _role(text: str) -> Role:
 
 
 def cookie_name(host: str) -> str:
-    """With the port: cookies do not know ports, and tunnels bring several servers to one `localhost`."""
+    """Returns the name of the session cookie, which contains the port, because cookies are shared between
+    ports.
+    """
     port = host.rpartition(":")[2]
     return f"{COOKIE}-{port}" if port.isdigit() and ":" in host else COOKIE
 

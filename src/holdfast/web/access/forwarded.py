@@ -1,4 +1,4 @@
-"""What a browser has asked for: its address, the host, the scheme and the path's prefix; also behind a trusted proxy."""
+"""Determines what a browser requested (address, host, scheme, path prefix), also behind a trusted proxy."""
 
 import ipaddress
 import re
@@ -17,9 +17,11 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]{1,253})(?::(?P<p
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """`host`: as the browser names it, "gpu-1:8470". `prefix`: of all paths, "/holdfast" or empty.
+    """The origin of a request. `host`: as the browser names it, "gpu-1:8470".
 
-    `is_direct`: no proxy says that it has passed the request on. `is_trusted`: the sender is a trusted proxy.
+    `prefix`: of all paths, "/holdfast" or empty.
+
+    `is_direct`: no proxy header is present. `is_trusted`: the sender is a trusted proxy.
     """
 
     address: str
@@ -36,7 +38,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Proxies:
-    """The addresses of the proxies that are believed. raises: ValueError, for what is no address"""
+    """The addresses of trusted proxies. Raises ValueError for an invalid address."""
 
     def __init__(self, trusted: Iterable[str]) -> None:
         self._networks = [ipaddress.ip_network(one, strict=False) for one in trusted]
@@ -51,7 +53,7 @@ class Proxies:
 
 
 class Hosts:
-    """The names under which the server may be asked for: another one is a page that points its own name at us."""
+    """The host names under which the server may be requested; another one may be a DNS rebinding attack."""
 
     def __init__(self, settings: ServerSettings) -> None:
         own = socket.gethostname()
@@ -59,20 +61,23 @@ class Hosts:
         self._names = {name.lower().rstrip(".") for name in names if name}
 
     def check(self, host: str) -> None:
-        """raises: Refusal. An address is as good as a name that is known: nobody else's name leads to it."""
+        """Checks the requested host name. Raises Refusal.
+
+        IP addresses are allowed, because no other name can point to them.
+        """
         found = _HOST.fullmatch(host)
         name = found["name"].lower().rstrip(".") if found else ""
         if not found or not (name in self._names or _is_address(name)):
             shown = host[:100] if host.isprintable() else ""
             raise bad_request(
-                f"this server is not called {shown!r}: start it with --host-name, if it is to be reached under that name"
+                f"the host name {shown!r} is not allowed: start the server with --host-name to allow it"
             )
 
 
 def asked(
     scope: Mapping[str, Any], headers: Mapping[str, str], settings: ServerSettings, proxies: Proxies
 ) -> Asked:
-    """raises: Refusal"""
+    """Returns the origin of a request. Raises Refusal."""
     peer = (scope.get("client") or ("", 0))[0]
     is_trusted = proxies.has(peer)
     host, scheme, prefix, address = headers.get("host", ""), str(scope["scheme"]), settings.root_path, peer
@@ -84,7 +89,7 @@ def asked(
         scheme = told if told in ("http", "https") else scheme
         prefix = headers.get("x-forwarded-prefix", "").rstrip("/") or prefix
     if not _PREFIX.fullmatch(prefix):
-        raise bad_request("the header X-Forwarded-Prefix is no path")
+        raise bad_request("the header X-Forwarded-Prefix is not a path")
     path = str(scope["path"])
     if prefix and (path == prefix or path.startswith(f"{prefix}/")):
         path = path[len(prefix) :] or "/"
@@ -100,20 +105,20 @@ def asked(
 
 
 def check_origin(seen: Asked, headers: Mapping[str, str]) -> None:
-    """That the page which asks is ours, where a page asks. raises: Refusal"""
+    """Checks that a request comes from our own page, if it comes from a page. Raises Refusal."""
     origin = headers.get("origin")
     if origin is None:
         if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            raise not_allowed("a page of another site asks for this")
+            raise not_allowed("the request comes from a page of another site")
         return
     if origin.lower() != seen.origin:
         raise not_allowed(
-            f"a page of another site asks for this: the server is {seen.origin} to this browser"
+            f"the request comes from a page of another site: this server's origin is {seen.origin}"
         )
 
 
 def _browser(forwarded: str, peer: str, proxies: Proxies) -> str:
-    """The last address in X-Forwarded-For that is no trusted proxy: who comes before it could be made up."""
+    """Returns the last address in X-Forwarded-For that is no trusted proxy; earlier ones could be forged."""
     for one in reversed(forwarded.split(",")):
         address = one.strip().strip('"')
         try:

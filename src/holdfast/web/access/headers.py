@@ -1,4 +1,4 @@
-"""The headers of every answer: what a browser may do with it."""
+"""Defines the security headers of every response."""
 
 CSP = "; ".join(
     (

@@ -1,4 +1,4 @@
-"""Who asks, and by what that is known."""
+"""Defines the identity of a user, and how it was established."""
 
 from typing import Literal
 
@@ -12,7 +12,10 @@ By = Literal["token", "cookie", "proxy", "loopback"]
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """`csrf`: what has to come with an action; empty: nothing. `address`: of the browser, as far as is known."""
+    """An authenticated user. `csrf`: the token that an action must carry; empty if none is needed.
+
+    `address`: address of the browser, as far as known.
+    """
 
     name: str
     role: Role

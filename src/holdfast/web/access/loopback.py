@@ -1,6 +1,8 @@
-"""Finds which user of this machine holds the other end of a loopback connection.
+"""Finds which user of this machine has opened a loopback connection.
 
-A loopback address is open to every user of a machine. Without tokens only the user who runs the server, and root, may use it.
+Every user of a machine can reach a loopback address. Without tokens, only the user who runs the server, and
+root, may use it.
+
 source: proc_net(5): local_address, rem_address, st, ..., uid of /proc/net/tcp and /proc/net/tcp6
 """
 
@@ -15,7 +17,7 @@ TABLE_BYTES_MAX = 32 << 20
 
 
 def peer_uid(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The user who has connected from `client` to `server`; None: the system does not say."""
+    """Returns the user id of the process that connected from `client` to `server`; None if unknown."""
     for path in TABLES:
         try:
             with path.open("rb") as file:
@@ -29,9 +31,9 @@ def peer_uid(client: tuple[str, int], server: tuple[str, int]) -> int | None:
 
 
 def uid_in(table: str, client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Of the socket with these two ends, in a table of the kernel.
+    """Returns the user id of the socket with these two ends in a table of the kernel.
 
-    `  12: 0100007F:DBA2 0100007F:2116 01 00000000:00000000 00:00000000 00000000  1000        0 249761 ...`
+    12: 0100007F:DBA2 0100007F:2116 01 00000000:00000000 00:00000000 00000000  1000        0 249761 ...
     """
     ends = {(mine, other) for mine in _spelled(client) for other in _spelled(server)}
     for line in table.splitlines()[1:]:
@@ -53,7 +55,9 @@ def is_loopback(host: str) -> bool:
 
 
 def _spelled(end: tuple[str, int]) -> list[str]:
-    """127.0.0.1:8470 -> 0100007F:2116, as the kernel writes it; an IPv4 address as IPv6, too."""
+    """Formats an address as the kernel does: 0100007F:2116 for 127.0.0.1:8470; an IPv4 address also as
+    IPv6.
+    """
     host, port = end
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

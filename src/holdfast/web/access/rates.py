@@ -1,4 +1,4 @@
-"""Limits how often somebody asks: a bucket of tokens for each user or address."""
+"""Limits the rate of requests: a token bucket for each user or address."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,16 @@ KEYS_MAX = 10_000
 
 
 class Rates:
-    """`per_s`: how fast a bucket fills; `burst`: what it holds."""
+    """Token buckets by key. `per_s`: tokens added each second; `burst`: capacity."""
 
     def __init__(self, per_s: float, burst: float, clock: Callable[[], float]) -> None:
         self._per_s, self._burst, self._clock = per_s, burst, clock
         self._buckets: dict[str, tuple[float, float]] = {}  # what is in it, and since when
 
     def wait_s(self, key: str, cost: float = 1.0) -> float:
-        """Takes from the bucket of this key; 0, or after how many seconds there is enough in it."""
+        """Takes tokens from a bucket and returns 0; if there are too few, returns after how many seconds
+        there are enough.
+        """
         left = self._left(key)
         if left < cost:
             return (cost - left) / self._per_s
@@ -26,7 +28,7 @@ class Rates:
         return self._left(key) < 1.0
 
     def full_s(self, key: str) -> float:
-        """After how many seconds there is one in it again."""
+        """Returns after how many seconds the bucket has a token again."""
         return max(0.0, (1.0 - self._left(key)) / self._per_s)
 
     def _left(self, key: str) -> float:
@@ -34,7 +36,7 @@ class Rates:
         return min(self._burst, left + (self._clock() - since_s) * self._per_s)
 
     def _forget(self) -> None:
-        """Those that are full again: they are as if they had never been used. Else the oldest half."""
+        """Drops full buckets, which are like unused ones; if there are none, the oldest half."""
         full = [key for key in self._buckets if self._left(key) >= self._burst]
         for key in full or list(self._buckets)[: KEYS_MAX // 2]:
             del self._buckets[key]

@@ -1,4 +1,6 @@
-"""Keeps the sessions of browsers that have logged in with a token. In memory: a new server asks anew."""
+"""Stores the sessions of browsers that have logged in with a token, in memory; a restarted server has
+none.
+"""
 
 import hashlib
 import secrets
@@ -12,7 +14,7 @@ COOKIE = "holdfast"
 
 
 class Session(Struct, frozen=True):
-    """`token`: the name of the token that it began with: it ends with that."""
+    """A browser session. `token`: name of the token used to log in; the session ends when that does."""
 
     token: str
     token_hash: str
@@ -21,12 +23,14 @@ class Session(Struct, frozen=True):
 
 
 class Sessions:
+    """All sessions of a server."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._sessions: dict[str, Session] = {}
 
     def begin(self, token: str, token_hash: str, expires_at_s: float) -> tuple[str, Session]:
-        """The secret for the cookie, and the session."""
+        """Starts a session. Returns the secret for the cookie, and the session."""
         now_s = self._clock()
         if len(self._sessions) >= SESSIONS_MAX:
             self._forget(now_s)
@@ -47,12 +51,12 @@ class Sessions:
         self._sessions.pop(_key(secret), None)
 
     def _forget(self, now_s: float) -> None:
-        """Those that are over; then the oldest ones."""
+        """Drops expired sessions, then the oldest ones."""
         self._sessions = {key: one for key, one in self._sessions.items() if now_s < one.expires_at_s}
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
 
 
 def _key(secret: str) -> str:
-    """What is kept of it: a picture of the memory opens no session."""
+    """Returns the hash under which a session is stored, so that a memory dump reveals no cookie."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

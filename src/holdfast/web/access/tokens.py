@@ -1,4 +1,7 @@
-"""Keeps tokens: a file with their hashes, names and roles, that only its owner may read. Shows a token once."""
+"""Stores access tokens: a file with their hashes, names and roles, readable by its owner only.
+
+Shows a token once.
+"""
 
 import fcntl
 import hashlib
@@ -26,7 +29,10 @@ _LOOKS_LIKE = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{16,}}")
 
 
 class Token(Struct, frozen=True, kw_only=True):
-    """`hash`: SHA-256 of the token, which has 256 random bits: no salt or slow hash adds to that."""
+    """An access token.
+
+    `hash`: SHA-256 of the token, whose 256 random bits need neither salt nor a slow hash.
+    """
 
     name: str
     role: Role
@@ -36,15 +42,18 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 class TokensUnusable(Exception):
-    """The file of tokens cannot be read or written. One line: why, and what to do now."""
+    """Error: the file of tokens cannot be read or written. One line: why, and what to do."""
 
 
 class TokenRefused(Exception):
-    """A token of that name exists, or does not, or the name cannot be one."""
+    """Error: the name of a token is invalid, exists already, or does not exist."""
 
 
 class TokenFile:
-    """The file, read again whenever it has changed: a revoked token is refused at once, in every server."""
+    """The file of tokens.
+
+    It is read again whenever it has changed, so a revoked token is rejected at once.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "tokens.json"
@@ -52,7 +61,7 @@ class TokenFile:
         self._tokens: tuple[Token, ...] = ()
 
     def tokens(self) -> tuple[Token, ...]:
-        """All of them, expired ones too. raises: TokensUnusable"""
+        """Returns all tokens, including expired ones. Raises TokensUnusable."""
         try:
             seen = self.path.stat()
         except FileNotFoundError:
@@ -67,7 +76,10 @@ class TokenFile:
         return self._tokens
 
     def token(self, secret: str, now_s: float) -> Token | None:
-        """The token with this secret; None: it is unknown, revoked or expired. raises: TokensUnusable"""
+        """Returns the token with this secret; None if it is unknown, revoked or expired.
+
+        Raises TokensUnusable.
+        """
         wanted = hashed(secret)
         found = None
         for one in self.tokens():  # all of them: the time it takes says nothing
@@ -76,11 +88,14 @@ class TokenFile:
         return found if found is not None and now_s < found.expires_at_s else None
 
     def named(self, name: str, now_s: float) -> Token | None:
-        """raises: TokensUnusable"""
+        """Returns the valid token of this name; None if there is none. Raises TokensUnusable."""
         return next((one for one in self.tokens() if one.name == name and now_s < one.expires_at_s), None)
 
     def create(self, name: str, role: Role, now_s: float, expires_s: float) -> str:
-        """The new token, which nobody can read again. raises: TokenRefused, TokensUnusable"""
+        """Creates a token and returns its secret, which is not stored.
+
+        Raises TokenRefused and TokensUnusable.
+        """
         if not NAME.fullmatch(name):
             raise TokenRefused(
                 f"{name!r} cannot be the name of a token: letters, digits, dot, @, underscore and hyphen, at most 64"
@@ -93,24 +108,24 @@ class TokenFile:
         def add(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
             if any(one.name == name and now_s < one.expires_at_s for one in tokens):
                 raise TokenRefused(
-                    f"there is a token {name} already: revoke it first, or choose another name"
+                    f"the token {name} exists already: revoke it first, or choose another name"
                 )
             kept = tuple(one for one in tokens if one.name != name)
             if len(kept) >= TOKENS_MAX:
-                raise TokenRefused(f"there are {TOKENS_MAX} tokens: revoke those that nobody needs")
+                raise TokenRefused(f"there are {TOKENS_MAX} tokens: revoke unused ones")
             return (*kept, made)
 
         self._change(add)
         return secret
 
     def revoke(self, name: str) -> None:
-        """raises: TokenRefused, TokensUnusable"""
+        """Deletes a token. Raises TokenRefused and TokensUnusable."""
 
         def remove(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
             kept = tuple(one for one in tokens if one.name != name)
             if len(kept) == len(tokens):
                 known = ", ".join(one.name for one in tokens[:8]) or "none"
-                raise TokenRefused(f"there is no token {name}: there are {known}")
+                raise TokenRefused(f"there is no token {name}; tokens are {known}")
             return kept
 
         self._change(remove)
@@ -123,15 +138,15 @@ class TokenFile:
                 raw = file.read(FILE_BYTES_MAX)
             if mode & 0o077:
                 raise TokensUnusable(
-                    f"{self.path} can be read by others (mode {mode & 0o777:o}): chmod 600 {self.path}, "
-                    "and revoke its tokens if somebody may have changed it"
+                    f"{self.path} is readable by other users (mode {mode & 0o777:o}): chmod 600 {self.path}, "
+                    "and revoke its tokens if another user may have changed it"
                 )
             return msgspec.json.decode(raw, type=tuple[Token, ...])
         except OSError as error:
             raise TokensUnusable(f"{self.path} cannot be read: {error}") from error
         except msgspec.MsgspecError as error:
             raise TokensUnusable(
-                f"{self.path} is damaged ({error}): remove it and make new tokens"
+                f"{self.path} is damaged ({error}): delete it and create new tokens"
             ) from error
 
     def _change(self, change: Callable[[tuple[Token, ...]], tuple[Token, ...]]) -> None:
@@ -149,7 +164,7 @@ def hashed(secret: str) -> str:
 
 
 def has_token(text: str) -> bool:
-    """Whether something that looks like a token stands in it."""
+    """Returns True if a text contains something that looks like an access token."""
     return _LOOKS_LIKE.search(text) is not None
 
 
@@ -168,7 +183,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All or nothing. raises: OSError"""
+    """Writes the file atomically. Raises OSError."""
     part = path.with_suffix(f".{os.getpid()}.part")
     with suppress(FileNotFoundError):
         part.unlink()

@@ -1,1 +1,4 @@
-"""Carries out what people ask for: stops, restarts, isolation, commands, shells, judgements. Each one is audited."""
+"""Carries out the actions of users: stop, restart, isolation, commands, shells, corrections.
+
+Each one is audited.
+"""

@@ -1,6 +1,6 @@
-"""Keeps the audit log: who did what, when, from where, and what came of it. Lines are only ever added.
+"""Writes the audit log: who did what, when, from where, and with which result. Append-only.
 
-<state folder>/server/audit.log      one JSON document a line, mode 0600; audit.log.1 ... are the older ones
+STATE_FOLDER/server/audit.log      one JSON document a line, mode 0600; older ones are audit.log.1, ...
 """
 
 import logging
@@ -24,16 +24,18 @@ _DECODER = msgspec.json.Decoder(AuditLine)
 
 
 class AuditUnwritable(OSError):
-    """The audit log cannot be written: nothing that needs a line in it is done."""
+    """Error: the audit log cannot be written; actions that must be audited are not carried out."""
 
 
 class Audit:
+    """The audit log of a server."""
+
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self.path = folder / NAME
         self._clock = clock
 
     def write(self, line: AuditLine) -> None:
-        """raises: AuditUnwritable"""
+        """Appends a line. Raises AuditUnwritable."""
         line = msgspec.structs.replace(
             line, at_s=self._clock(), text=without_tokens(line.text)[:TEXT_CHARACTERS_MAX]
         )
@@ -50,7 +52,7 @@ class Audit:
             raise AuditUnwritable(f"the audit log {self.path} cannot be written: {error}") from error
 
     def newest(self, limit: int) -> list[AuditLine]:
-        """The newest first."""
+        """Returns the last lines, newest first."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -65,7 +67,10 @@ class Audit:
         return found[::-1]
 
     def _rotate(self) -> None:
-        """audit.log.7 goes, .6 becomes .7, ... Two servers that do so at once lose at most the oldest."""
+        """Renames the log files once the current one is large.
+
+        Two servers that do so at once lose at most the oldest file.
+        """
         with suppress(FileNotFoundError):
             if self.path.stat().st_size < FILE_BYTES_MAX:
                 return
@@ -74,4 +79,4 @@ class Audit:
                 newer = self.path.with_name(f"{NAME}.{number - 1}" if number > 1 else NAME)
                 with suppress(FileNotFoundError):
                     newer.replace(older)
-            LOG.info("a new audit log begins: %s", self.path)
+            LOG.info("the audit log was rotated: %s", self.path)

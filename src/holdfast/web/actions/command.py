@@ -1,4 +1,4 @@
-"""Runs a command on workers of a job, and groups equal answers."""
+"""Runs a command on workers of a job, and groups equal results."""
 
 import time
 
@@ -15,7 +15,7 @@ SHOWN_BYTES_MAX = 4 << 20  # of all groups together
 
 
 def run(data: Data, job: str, body: ExecCommand, by: str) -> ExecResult:
-    """raises: Refusal, CallNotMade, NoLine"""
+    """Runs a command and returns the grouped results. Raises Refusal, CallNotMade and NoLine."""
     data.place(job)
     line = data.line(job)
     try:
@@ -23,7 +23,7 @@ def run(data: Data, job: str, body: ExecCommand, by: str) -> ExecResult:
         size = min(OUTPUT_BYTES_MAX, output_bytes_max(len(found.places)))
         what = Program(command=body.command, limit_s=body.limit_s, output_bytes_max=size)
         gathering = Gathering(line, found.places, what, by)
-        why_not = "it did not answer"
+        why_not = "it did not respond"
         try:
             gathering.gather(time.monotonic() + body.limit_s + ANSWER_S)
         except LineLost:

@@ -1,4 +1,4 @@
-"""Carries out one action: writes it to the audit log before and after, and makes errors of jobs refusals."""
+"""Carries out one action: audits it before and after, and converts errors of jobs into HTTP errors."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,14 +15,17 @@ Answer = TypeVar("Answer")
 
 
 def by(asking: Caller) -> str:
-    """`ana@10.0.0.7`, for journals."""
+    """Returns the user of a request as `ana@10.0.0.7`, for journals."""
     return f"{asking.who.name}@{asking.seen.address}"
 
 
 def doing(
     audit: Audit, asking: Caller, action: str, target: str, text: str, do: Callable[[], Answer]
 ) -> Answer:
-    """What `do` returns. Without an audit log nothing is done. raises: Refusal"""
+    """Carries out an action and returns its result; without a writable audit log it is not carried out.
+
+    Raises Refusal.
+    """
 
     def note(result: str, more: str = "") -> None:
         audit.write(
@@ -41,7 +44,7 @@ def doing(
     try:
         note("asked")
     except AuditUnwritable as error:
-        raise unavailable(f"{error}: nothing was done") from error
+        raise unavailable(f"{error}: the action was not carried out") from error
     try:
         answer = do()
     except (CallNotMade, NoLine, ValueError) as error:

@@ -1,4 +1,6 @@
-"""Stops and restarts jobs, acknowledges incidents, corrects verdicts: each asked of the job's controller, each in its journal."""
+"""Stops and restarts jobs, acknowledges incidents and corrects verdicts, through the job's controller and
+journal.
+"""
 
 import json
 import re
@@ -17,23 +19,26 @@ LINE_CHARACTERS_MAX = 500
 
 
 def stop(data: Data, job: str, body: StopJob, by: str) -> ActionResult:
-    """raises: Refusal, CallNotMade, NoLine"""
+    """Stops a job. Raises Refusal, CallNotMade and NoLine."""
     return _asked(data, job, AskStop(call=made_up(), by=by, reason=body.reason, force=body.force))
 
 
 def restart(data: Data, job: str, body: RestartJob, by: str) -> ActionResult:
-    """raises: Refusal, CallNotMade, NoLine"""
+    """Restarts a job. Raises Refusal, CallNotMade and NoLine."""
     return _asked(data, job, AskRestart(call=made_up(), by=by, reason=body.reason))
 
 
 def acknowledge(data: Data, job: str, number: int, body: Acknowledge, by: str, at_s: float) -> ActionResult:
-    """raises: Refusal, CallNotMade, NoLine"""
+    """Acknowledges an incident. Raises Refusal, CallNotMade and NoLine."""
     word = AskRemark(call=made_up(), by=by, incident=number, text=body.text)
     return _remarked(data, job, word, at_s)
 
 
 def correct(data: Data, job: str, number: int, body: Correct, by: str, at_s: float) -> ActionResult:
-    """What was wrong becomes the first line of a new signature's test. raises: Refusal, CallNotMade, NoLine"""
+    """Corrects a verdict, and returns the draft of a signature for it.
+
+    Raises Refusal, CallNotMade and NoLine.
+    """
     if body.category not in KINDS and not _XID.fullmatch(body.category):
         near = get_close_matches(body.category, KINDS, n=3, cutoff=0.4)
         raise bad_request(f"there is no category {body.category}: see docs/labels.md", near)
@@ -46,7 +51,7 @@ def correct(data: Data, job: str, number: int, body: Correct, by: str, at_s: flo
 
 
 def signature_for(line: str, category: str) -> str:
-    """The beginning of a signature for this line, to be completed and put into a TOML file of the site's own."""
+    """Returns the draft of a signature for a log line, to be completed in a TOML file of the site."""
     quoted = json.dumps(line, ensure_ascii=False)
     return (
         f'[[signature]]\nid = ""\ncategory = "{category}"\npattern = {json.dumps(re.escape(line), ensure_ascii=False)}\n'
@@ -56,7 +61,7 @@ def signature_for(line: str, category: str) -> str:
 
 
 def _first_error(data: Data, job: str, number: int) -> str:
-    """The line that the verdict rests on, without what only this run has."""
+    """Returns the log line on which the verdict is based, without unprintable characters."""
     evidence = data.incident(job, number).evidence
     lines = [one for one in evidence if one.kind == "line"]
     chosen = next((one for one in lines if one.first_error), lines[0] if lines else None)

@@ -1,4 +1,4 @@
-"""Isolates nodes and releases them, in the node book, as `holdfast nodes` does."""
+"""Isolates and releases nodes in the node book, as `holdfast nodes` does."""
 
 from pathlib import Path
 
@@ -11,24 +11,22 @@ REASON_CHARACTERS_MAX = 500
 
 
 def isolate(folder: Path, node: str, reason: str, by: str, at_s: float) -> ActionResult:
-    """raises: NodeBookUnusable"""
+    """Isolates a node. Raises NodeBookUnusable."""
     book = NodeBook(folder)
     try:
         before = book.isolated().get(node)
         if before is not None:
             return ActionResult(
-                done=False, text=f"{node} is isolated already, by {before.by}: {before.reason}"
+                done=False, text=f"{node} is already isolated, by {before.by}: {before.reason}"
             )
         book.isolate(Isolation(node=node, since_s=at_s, reason=reason.strip()[:REASON_CHARACTERS_MAX], by=by))
     finally:
         book.close()
-    return ActionResult(
-        done=True, text=f"{node} is isolated: jobs that look for a place from now on will not use it"
-    )
+    return ActionResult(done=True, text=f"{node} is isolated: jobs will not place workers on it from now on")
 
 
 def release(folder: Path, node: str, reason: str, by: str, at_s: float) -> ActionResult:
-    """raises: NodeBookUnusable; Refusal, for a node that nobody knows"""
+    """Releases a node. Raises NodeBookUnusable, and Refusal for an unknown node."""
     book = NodeBook(folder)
     try:
         if node not in book.isolated():

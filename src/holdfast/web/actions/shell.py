@@ -1,6 +1,8 @@
-"""Connects a browser's terminal to a shell on one worker: bytes over a WebSocket, the job's controller in between.
+"""Connects a browser's terminal to a shell on one worker: bytes over a WebSocket, through the job's
+controller.
 
-One thread for each shell; what goes either way waits in bounded queues, so a slow browser holds up its own shell only.
+Each shell has one thread; data in both directions waits in bounded queues, so a slow browser delays only its
+own shell.
 """
 
 import asyncio
@@ -39,7 +41,10 @@ Typing = bytes | tuple[int, int]  # what was typed, or a new size: columns, rows
 
 
 class Shell:
-    """`open_line`: called in the thread. `send`: gives bytes to the browser and waits until it has them."""
+    """A shell session. `open_line`: called in its thread.
+
+    `send`: sends bytes to the browser and waits until it has them.
+    """
 
     def __init__(
         self,
@@ -61,7 +66,7 @@ class Shell:
         self._thread.start()
 
     def type(self, what: Typing) -> bool:
-        """False: too much waits already."""
+        """Queues input for the shell. Returns False if the queue is full."""
         try:
             self._typed.put_nowait(what)
         except queue.Full:
@@ -69,7 +74,7 @@ class Shell:
         return True
 
     def leave(self) -> None:
-        """The browser is gone, or may not go on."""
+        """Ends the session, because the browser is gone or its access has ended."""
         self._is_left.set()
 
     def _run(self) -> None:
@@ -86,7 +91,7 @@ class Shell:
         worker = self._query.worker
         found = places(line, None if worker is None else {worker}, None)
         if len(found.places) != 1:
-            raise CallNotMade(f"job {found.job} has {len(found.places)} workers: name one with worker=")
+            raise CallNotMade(f"job {found.job} has {len(found.places)} workers: select one with worker=")
         place, call = found.places[0], made_up()
         what = Terminal(term=TERM, rows=self._query.rows, columns=self._query.columns)
         line.say(_ask(call, what, self._by, place))
@@ -98,7 +103,7 @@ class Shell:
         if self._end is None:
             with suppress(NoLine):
                 line.say(CancelCall(call=call))
-        return self._end or ShellEnded(ended=None, text="the shell was left")
+        return self._end or ShellEnded(ended=None, text="the browser closed the shell")
 
     def _hear(self, line: AnyLine, word: AnyCallWord) -> None:
         match word:
@@ -117,7 +122,7 @@ class Shell:
                 raise CallNotMade(word.why)
 
     def _pass_on(self, line: AnyLine, call: str) -> None:
-        """What was typed, as far as the other side has room for it."""
+        """Sends queued input, as far as the shell's side has room for it."""
         while self._typed_bytes - self._typed_taken < WINDOW_BYTES_MAX:
             try:
                 one = self._typed.get_nowait()
@@ -131,13 +136,16 @@ class Shell:
 
 
 def sender(loop: asyncio.AbstractEventLoop, send: Callable[[bytes], object]) -> Callable[[bytes], None]:
-    """For the shell's thread: gives bytes to the loop, and waits. raises: ConnectionError"""
+    """Returns a function for the shell's thread that sends bytes through the event loop and waits.
+
+    It raises ConnectionError.
+    """
 
     def give(data: bytes) -> None:
         try:
             asyncio.run_coroutine_threadsafe(send(data), loop).result(SEND_S)  # type: ignore[arg-type]
         except TimeoutError as error:
-            raise ConnectionError("the browser has not taken the shell's output for too long") from error
+            raise ConnectionError("the browser has not read the shell's output for too long") from error
         except Exception as error:
             raise ConnectionError(f"the connection to the browser was lost: {error}") from error
 

@@ -1,1 +1,1 @@
-"""The API: one table of routes, what each of them asks and answers, and who answers it."""
+"""Implements the HTTP API: one table of routes, their parameters and results, and their handlers."""

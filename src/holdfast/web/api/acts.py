@@ -1,4 +1,4 @@
-"""Answers the routes that change something, and those of logging in and out."""
+"""Handles the API routes that change something, and those for logging in and out."""
 
 from collections.abc import Callable
 from functools import partial
@@ -70,7 +70,9 @@ async def log_out(parts: ServerParts, request: Request, asking: Caller) -> Respo
     cookie = request.cookies.get(name, "")
     parts.access.sessions.end(cookie)
     answer = answers.action(
-        ActionResult(done=bool(cookie), text="logged out" if cookie else "you were not logged in")
+        ActionResult(
+            done=bool(cookie), text="logged out" if cookie else "there was no browser session to end"
+        )
     )
     answer.delete_cookie(name, path=asking.seen.prefix or "/", httponly=True, samesite="strict")
     return answer
@@ -95,4 +97,4 @@ def _note(parts: ServerParts, asking: Caller, name: str, role: Any, action: str)
             )
         )
     except AuditUnwritable as error:
-        raise unavailable(f"{error}: nobody is logged in") from error
+        raise unavailable(f"{error}: no session was started") from error

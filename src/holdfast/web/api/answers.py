@@ -1,4 +1,4 @@
-"""Makes answers: documents as JSON with an ETag, and errors as documents."""
+"""Creates HTTP responses: documents as JSON with an ETag, and errors as documents."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def document(value: object, if_none_match: str = "") -> Response:
-    """The document, or 304 where the reader has it already."""
+    """Returns a response with the document, or with status 304 if the client has it already."""
     body = _encode(value)
     # The server's clock is no news.
     told = _encode(replace(value, as_of_s=0.0)) if isinstance(value, JobsPage) else body

@@ -1,4 +1,4 @@
-"""Makes the OpenAPI 3.1 document of the API from the table of routes and the structs of the documents."""
+"""Generates the OpenAPI 3.1 document of the API from the table of routes and the types of the documents."""
 
 import re
 from typing import Any
@@ -35,16 +35,16 @@ EVENTS: dict[str, type[msgspec.Struct]] = {
     "end": StreamEnded,
 }
 _STATUSES = {
-    304: "What the browser has is still so",
-    400: "The request cannot be understood",
+    304: "Not modified: the cached document is current",
+    400: "The request is invalid",
     401: "A token is needed",
-    403: "The role does not allow it, or another site asks",
-    404: "There is no such thing",
-    409: "It cannot be done now",
-    410: "It was there, and cannot be read any more",
+    403: "The role does not allow it, or the request comes from another site",
+    404: "The requested object does not exist",
+    409: "The action is not possible now",
+    410: "The object existed, but can no longer be read",
     413: "The request is too large",
-    429: "Too many requests; Retry-After says when to go on",
-    503: "It cannot be answered now; Retry-After says when to ask again",
+    429: "Too many requests; retry after the time in Retry-After",
+    503: "Temporarily unavailable; retry after the time in Retry-After",
 }
 
 
@@ -86,7 +86,7 @@ def encoded() -> bytes:
 
 
 def _anything(kind: type) -> dict[str, Any]:
-    """Of `object`: settings have values of many kinds."""
+    """Returns the schema of `object`, for settings, whose values have many types."""
     if kind is object:
         return {"description": "A value of any kind."}
     raise NotImplementedError(kind)
@@ -141,7 +141,7 @@ def _answers(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
         schema = {"type": "string"}
     if route.media == "text/event-stream":
         data = "; ".join(f"{event}: {kind.__name__}" for event, kind in EVENTS.items())
-        schema["description"] = f"The data of each event is one of the schemas, by its name: {data}"
+        schema["description"] = f"The data of each event has the schema for its event name: {data}"
     answers: dict[str, Any] = {
         "200": {"description": "The document", "content": {route.media: {"schema": schema}}}
     }
@@ -157,7 +157,7 @@ def _answers(route: Route, schemas: dict[int, Any]) -> dict[str, Any]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that is left out is the null of a query."""
+    """Removes null from the schema of a parameter, because an omitted parameter means null."""
     choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
     if len(choices) == 1:
         rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
@@ -166,7 +166,7 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """Tuples as lists: what JSON makes of them."""
+    """Replaces tuples by lists, as in JSON."""
     if isinstance(schema, dict):
         return {key: _plain(value) for key, value in schema.items()}
     if isinstance(schema, list | tuple):

@@ -1,4 +1,4 @@
-"""What a request may ask in its query, as structs: their fields, bounds and texts are also those of the OpenAPI document."""
+"""Defines the query parameters of the API as structs; the OpenAPI document is generated from them."""
 
 from typing import Annotated, Literal
 
@@ -13,24 +13,30 @@ Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Position = Annotated[int, Meta(ge=0, le=1 << 53)]
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
 Words = Annotated[str, Meta(max_length=200)]
-Cursor = Annotated[str, Meta(max_length=4_096, description="`next` of the page before.")]
+Cursor = Annotated[str, Meta(max_length=4_096, description="`next` of the previous page.")]
 Name = Annotated[str, Meta(max_length=253)]
 
 
 class Query(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A field that is a tuple may be given several times."""
+    """Base class of query parameters. A field that is a tuple may be given several times."""
 
 
 class NoQuery(Query, frozen=True):
+    """Query of a route without parameters."""
+
     pass
 
 
 class JobsQuery(Query, frozen=True):
+    """Query parameters of the list of jobs."""
+
     state: tuple[JobState, ...] = ()
     category: Words = ""
     cause: Annotated[str, Meta(max_length=500)] = ""
     search: Words = ""
-    label: Annotated[tuple[Words, ...], Meta(max_length=20, description="key:value, all have to fit.")] = ()
+    label: Annotated[
+        tuple[Words, ...], Meta(max_length=20, description="key:value; a job must have all of them.")
+    ] = ()
     since_s: Moment | None = None
     group: Literal["", "cause"] = ""
     cursor: Cursor = ""
@@ -38,7 +44,10 @@ class JobsQuery(Query, frozen=True):
 
 
 class LogQuery(Query, frozen=True):
-    """`after`: a seq, as in `next` of the page before. `kind`: only these kinds of lines."""
+    """Query parameters of a job's log. `after`: a sequence number, `next` of the previous page.
+
+    `kind`: only these kinds.
+    """
 
     after: Position = 0
     limit: Limit = 200
@@ -46,12 +55,16 @@ class LogQuery(Query, frozen=True):
 
 
 class StepsQuery(Query, frozen=True):
+    """Query parameters of step times."""
+
     from_s: Moment | None = None
     to_s: Moment | None = None
     points: Annotated[int, Meta(ge=1, le=4_000)] = 800
 
 
 class HeatQuery(Query, frozen=True):
+    """Query parameters of the heat map."""
+
     metric: Annotated[str, Meta(max_length=40, pattern="^[a-z0-9_-]*$")] = "utilisation"
     from_s: Moment | None = None
     to_s: Moment | None = None
@@ -59,10 +72,11 @@ class HeatQuery(Query, frozen=True):
 
 
 class OutputQuery(Query, frozen=True):
-    """Which files, and where in them: `cursor`, else `line` (an offset in bytes of the one `file`), else `at_s`, else the end.
+    """Query parameters of output: which files, and the position in them.
 
-    `rank` may be repeated: the lines of several ranks come on one time axis. `direction` empty: around a named place, else
-    before. `pattern`: only lines that match.
+    The position is `cursor`, or else `line` (an offset in bytes of the single `file`), or else `at_s`, or
+    else the end. `rank` may be repeated; lines of several ranks come in order of time. `direction`: empty
+    means around a given position, otherwise before the end. `pattern`: only lines that match.
     """
 
     file: Annotated[str, Meta(max_length=500)] = ""
@@ -78,6 +92,8 @@ class OutputQuery(Query, frozen=True):
 
 
 class NodesQuery(Query, frozen=True):
+    """Query parameters of the list of nodes."""
+
     search: Words = ""
     isolated: bool | None = None
     cursor: Cursor = ""
@@ -85,11 +101,17 @@ class NodesQuery(Query, frozen=True):
 
 
 class MarkdownQuery(Query, frozen=True):
+    """Query parameters of an incident as Markdown."""
+
     lang: Literal["en", "zh"] = "en"
 
 
 class EventsQuery(Query, frozen=True):
-    """Of one job, with its log; with `worker` or `rank` also lines of its output. `last_event_id`: instead of the header Last-Event-ID."""
+    """Query parameters of the event stream of one job or all jobs.
+
+    `job`: includes its log; with `worker` or `rank`, also lines of its output. `last_event_id`: replaces the
+    header Last-Event-ID.
+    """
 
     job: Name = ""
     worker: Count | None = None
@@ -98,10 +120,14 @@ class EventsQuery(Query, frozen=True):
 
 
 class ShellQuery(Query, frozen=True):
+    """Query parameters of a shell."""
+
     worker: Count | None = None
     rows: Annotated[int, Meta(ge=1, le=500)] = 24
     columns: Annotated[int, Meta(ge=1, le=1_000)] = 80
 
 
 class AuditQuery(Query, frozen=True):
+    """Query parameters of the audit log."""
+
     limit: Limit = 100

@@ -1,4 +1,4 @@
-"""Answers the routes that read: each one asks the data for a document."""
+"""Handles the API routes that only read: each one requests a document from the data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -57,7 +57,7 @@ async def events(parts: ServerParts, request: Request, asking: Caller, query: Ev
     tail = None
     if query.worker is not None or query.rank is not None:
         if not query.job:
-            raise bad_request("the output of a worker is of one job: name it with job=")
+            raise bad_request("worker and rank need job=, the job whose output to send")
         tail = TailWanted(query.job, query.worker, query.rank)
     last = request.headers.get("last-event-id", "") or query.last_event_id
     viewer, missed = parts.feed.join(query.job, last)
@@ -83,7 +83,9 @@ def me(who: Identity) -> Me:
 
 
 async def health(parts: ServerParts, asking: Caller) -> Response:
-    """To who is known also what is wrong; to others, such as a load balancer, only whether it answers."""
+    """Returns the health of the server: for known users with details, for others, such as a load balancer,
+    only that it runs.
+    """
     jobs, warnings = await parts.reads.run(parts.data.health)
     is_known = bool(asking.who.name)
     found = Health(

@@ -1,4 +1,4 @@
-"""Reads what a request asks: the parts of its path, its query and its body, each checked against its struct."""
+"""Parses and validates requests: path, query and body, each against its type."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _PATTERNS = {name: re.compile(part["pattern"]) for name, part in PATH_PARTS.item
 
 
 def path_parts(values: Mapping[str, str]) -> dict[str, Any]:
-    """raises: Refusal, where there can be no such thing"""
+    """Parses the parameters in a path. Raises Refusal if one is invalid."""
     found: dict[str, Any] = {}
     for name, text in values.items():
         if PATH_PARTS[name]["type"] == "integer":
@@ -26,12 +26,12 @@ def path_parts(values: Mapping[str, str]) -> dict[str, Any]:
         elif _PATTERNS[name].fullmatch(text) and text.isprintable():
             found[name] = text
         else:
-            raise not_there(f"there is no {name} {shown(text)}: that cannot be its name")
+            raise not_there(f"there is no {name} {shown(text)}: the name is not valid")
     return found
 
 
 def query(kind: type[Query], request: HTTPConnection) -> Any:
-    """raises: Refusal, with the nearest name for one that is unknown"""
+    """Parses query parameters. Raises Refusal, with the nearest valid name for an unknown one."""
     kinds = get_type_hints(kind)
     given: dict[str, Any] = {}
     pairs = request.query_params.multi_items()
@@ -52,15 +52,18 @@ def query(kind: type[Query], request: HTTPConnection) -> Any:
 
 
 def decoded(raw: bytes, kind: type[Asked], content_type: str) -> Asked:
-    """raises: Refusal. Only JSON: a form of another site cannot send that."""
+    """Parses a JSON body. Raises Refusal.
+
+    Other content types are rejected, because forms of other sites can send them.
+    """
     if content_type.partition(";")[0].strip().lower() != "application/json":
-        raise bad_request("the body has to be JSON, with Content-Type: application/json")
+        raise bad_request("the body must be JSON, with Content-Type: application/json")
     found: Asked = _converted(lambda: msgspec.json.decode(raw or b"{}", type=kind))
     return found
 
 
 def shown(text: str) -> str:
-    """Of what somebody has sent, as much as an error needs."""
+    """Returns the beginning of a text from a request for use in an error message."""
     plain = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:80])
     return repr(plain)
 
@@ -68,7 +71,7 @@ def shown(text: str) -> str:
 def _number(name: str, text: str) -> int:
     part = PATH_PARTS[name]
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) <= part["maximum"]):
-        raise not_there(f"there is no {name} {shown(text)}: it has to be a whole number")
+        raise not_there(f"there is no {name} {shown(text)}: it must be a whole number")
     return int(text)
 
 
@@ -77,9 +80,9 @@ def _converted(convert: Any) -> Any:
         return convert()
     except msgspec.ValidationError as error:
         text = str(error).replace("`", "").replace(" - at $.", " at ").replace(" - at $", "")
-        raise bad_request(f"the request cannot be read: {text[:500]}") from error
+        raise bad_request(f"the request is invalid: {text[:500]}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise bad_request(f"the request cannot be read: {str(error)[:500]}") from error
+        raise bad_request(f"the request is invalid: {str(error)[:500]}") from error
 
 
 def too_large(limit: int) -> Refusal:

@@ -1,4 +1,7 @@
-"""The table of all routes of the API: path, role, query, body, answer. The server and the OpenAPI document are made of it."""
+"""Defines all routes of the API: path, role, query, body, result.
+
+Server and OpenAPI document are built from it.
+"""
 
 from typing import Any, Literal
 
@@ -18,10 +21,11 @@ Media = Literal["application/json", "text/markdown", "application/zstd", "text/e
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """`name`: of the operation, and of the handler. `role` None: for everybody. `answer` None: it is no JSON.
+    """One route of the API. `name`: of the operation and the handler.
 
-    `is_action`: it changes something: it has to be confirmed, and is audited. `by_token`: for
-    programs, which send a token in the header. `statuses`: of errors besides the usual.
+    `answer`: type of the result; None if it is no JSON. `role`: role that it needs; None means it is public.
+    `is_action`: it changes something, must be confirmed, and is audited. `by_token`: for programs, which send
+    a token in the header instead of a cookie. `statuses`: error statuses besides the usual ones.
     """
 
     method: str
@@ -69,7 +73,7 @@ ROUTES: tuple[Route, ...] = (
     _get(
         "/jobs",
         "jobs",
-        "Jobs, the newest first; with group=cause also equal causes",
+        "Jobs, newest first; group=cause also returns groups of jobs with the same cause",
         JobsPage,
         queries.JobsQuery,
     ),
@@ -78,7 +82,7 @@ ROUTES: tuple[Route, ...] = (
     _get(
         _INCIDENT + "/evidence/{evidence}",
         "evidence",
-        "One thing that was seen, with more of what stands around it",
+        "One piece of evidence, with the lines around it",
         EvidenceRow,
         statuses=_JOB,
     ),
@@ -99,19 +103,40 @@ ROUTES: tuple[Route, ...] = (
         media="text/markdown",
         statuses=_JOB,
     ),
-    _get("/jobs/{job}/log", "log", "The fault-tolerance log", LogPage, queries.LogQuery, statuses=_JOB),
+    _get(
+        "/jobs/{job}/log",
+        "log",
+        "Log of the job: restarts, findings, verdicts, actions",
+        LogPage,
+        queries.LogQuery,
+        statuses=_JOB,
+    ),
     _get("/jobs/{job}/steps", "steps", "Step times", StepSeries, queries.StepsQuery, statuses=_JOB),
-    _get("/jobs/{job}/heat", "heat", "One value by rank and time", HeatMap, queries.HeatQuery, statuses=_JOB),
-    _get("/jobs/{job}/files", "files", "Files of the training's output", list[OutputFile], statuses=_JOB),
-    _get("/jobs/{job}/output", "output", "Lines of output", OutputPage, queries.OutputQuery, statuses=_JOB),
-    _get("/jobs/{job}/checks", "checks", "What checks found", list[CheckRow], statuses=_JOB),
+    _get(
+        "/jobs/{job}/heat",
+        "heat",
+        "A metric by rank and time (heat map)",
+        HeatMap,
+        queries.HeatQuery,
+        statuses=_JOB,
+    ),
+    _get("/jobs/{job}/files", "files", "Output files of the training", list[OutputFile], statuses=_JOB),
+    _get(
+        "/jobs/{job}/output",
+        "output",
+        "Lines of the training's output",
+        OutputPage,
+        queries.OutputQuery,
+        statuses=_JOB,
+    ),
+    _get("/jobs/{job}/checks", "checks", "Results of node checks", list[CheckRow], statuses=_JOB),
     _get("/nodes", "nodes", "Nodes of the fleet", NodesPage, queries.NodesQuery),
     _get("/nodes/{node}", "node", "One node", NodeDocument, statuses=(404,)),
     _get("/devices/{serial}", "device", "One device, by its serial number", DeviceRow, statuses=(404,)),
     _get(
         "/events",
         "events",
-        "What changes, as server-sent events; resumed by Last-Event-ID",
+        "Changes as server-sent events; resumes after Last-Event-ID",
         None,
         queries.EventsQuery,
         media="text/event-stream",
@@ -126,12 +151,12 @@ ROUTES: tuple[Route, ...] = (
         queries.AuditQuery,
         role="admin",
     ),
-    _get("/health", "health", "Whether the server is well", actions.Health, role=None),
+    _get("/health", "health", "Health of the server", actions.Health, role=None),
     Route(
         method="POST",
         path="/login",
         name="login",
-        summary="Begin a session: the cookie is set, HttpOnly",
+        summary="Log in: start a session and set its cookie (HttpOnly)",
         role=None,
         body=actions.Login,
         answer=actions.Me,
@@ -147,14 +172,26 @@ ROUTES: tuple[Route, ...] = (
         answer=ActionResult,
         by_token=True,
     ),
-    Route(method="POST", path="/logout", name="logout", summary="End the session", answer=ActionResult),
+    Route(
+        method="POST", path="/logout", name="logout", summary="Log out: end the session", answer=ActionResult
+    ),
     _act("/jobs/{job}/stop", "stop", "Stop a running job", actions.StopJob),
-    _act("/jobs/{job}/restart", "restart", "End the present attempt and start the next", actions.RestartJob),
+    _act(
+        "/jobs/{job}/restart",
+        "restart",
+        "Restart a job: stop the current attempt and start the next",
+        actions.RestartJob,
+    ),
     _act("/jobs/{job}/exec", "exec", "Run a command on workers", actions.ExecCommand, actions.ExecResult),
-    _act(_INCIDENT + "/acknowledge", "acknowledge", "Say that a person looks after it", actions.Acknowledge),
-    _act(_INCIDENT + "/correct", "correct", "Say what the verdict should have been", actions.Correct),
-    _act("/nodes/{node}/isolate", "isolate", "Keep a node from being used", actions.NodeReason),
-    _act("/nodes/{node}/release", "release", "Give an isolated node back", actions.NodeReason),
+    _act(
+        _INCIDENT + "/acknowledge",
+        "acknowledge",
+        "Acknowledge an incident: a user is handling it",
+        actions.Acknowledge,
+    ),
+    _act(_INCIDENT + "/correct", "correct", "Correct a verdict", actions.Correct),
+    _act("/nodes/{node}/isolate", "isolate", "Isolate a node: jobs no longer use it", actions.NodeReason),
+    _act("/nodes/{node}/release", "release", "Release an isolated node", actions.NodeReason),
 )
 BY_NAME = {route.name: route for route in ROUTES}
 # Not under PREFIX: the address that a scraper asks by default.

@@ -1,4 +1,4 @@
-"""Answers the WebSockets: a shell on a worker, and the uplink of a job that reports itself from elsewhere."""
+"""Handles the WebSockets: a shell on a worker, and the uplink of a job on another host."""
 
 import asyncio
 from functools import partial
@@ -23,13 +23,13 @@ _SIZE = msgspec.json.Decoder(ShellSize)
 
 
 async def shell(parts: ServerParts, socket: WebSocket) -> None:
-    """raises: Refusal, before the connection is accepted"""
+    """Runs a shell over a WebSocket. Raises Refusal before the connection is accepted."""
     seen = socket.state.seen
     asking = Caller(who=parts.access.check(socket.state.who, "operator"), seen=seen)
     at = requests.path_parts(socket.path_params)
     query: ShellQuery = requests.query(ShellQuery, socket)
     if parts.shells >= parts.settings.limits.shells:
-        raise unavailable(f"{parts.shells} shells are open already: leave one of them first")
+        raise unavailable(f"{parts.shells} shells are open already: close one of them first")
     await parts.acts.run(lambda: parts.data.place(at["job"]))
     await parts.acts.run(partial(_note, parts, asking, at["job"], "asked"))
     await socket.accept()
@@ -42,14 +42,14 @@ async def shell(parts: ServerParts, socket: WebSocket) -> None:
 
 
 async def link(parts: ServerParts, socket: WebSocket) -> None:
-    """raises: Refusal, before the connection is accepted"""
+    """Serves the uplink of a job over a WebSocket. Raises Refusal before the connection is accepted."""
     who = parts.access.check(socket.state.who, "reporter")
     if who.role == "viewer":
         raise not_allowed(
-            f"a job reports itself with a token of the role reporter, and {who.name} is {who.role}"
+            f"streaming a job needs a token with the role reporter, and {who.name} is {who.role}"
         )
     if parts.links >= parts.settings.limits.links:
-        raise unavailable(f"{parts.links} jobs report themselves already", 30.0)
+        raise unavailable(f"{parts.links} jobs already stream to this server", 30.0)
     await socket.accept()
     parts.links += 1
     try:
@@ -89,7 +89,7 @@ async def _bridge(parts: ServerParts, socket: WebSocket, asking: Caller, job: st
 
 
 async def _type(socket: WebSocket, one: Shell) -> None:
-    """From the browser to the shell, until the browser is gone."""
+    """Passes input from the browser to the shell until the browser disconnects."""
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":

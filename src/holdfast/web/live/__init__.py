@@ -1,1 +1,1 @@
-"""Sends what changes to viewers as server-sent events, each of them bounded."""
+"""Sends changes to viewers as server-sent events, through bounded queues."""

@@ -1,6 +1,7 @@
-"""Hands each change to all viewers who want it, as bytes made once. Keeps the newest for those who come back.
+"""Distributes each change to all viewers that want it, encoded once; keeps the newest for viewers that
+reconnect.
 
-Every viewer has a bounded queue: whoever does not read is dropped, and holds up nobody.
+Every viewer has a bounded queue: a viewer that does not read is dropped, and does not delay others.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Kept(NamedTuple):
+    """An event that is kept for viewers that reconnect."""
+
     number: int
     job: str
     is_of_one_job: bool
@@ -29,7 +32,7 @@ class _Kept(NamedTuple):
 
 
 class Viewer:
-    """One stream. `job`: only of this job, with its log; empty: of all jobs, without logs."""
+    """One event stream. `job`: only events of this job, with its log; empty means all jobs, without logs."""
 
     def __init__(self, job: str, queue_max: int) -> None:
         self.job = job
@@ -55,7 +58,7 @@ class Viewer:
         self._news.set()
 
     async def next(self, within_s: float) -> bytes:
-        """What has come, all together; empty after `within_s` seconds without anything."""
+        """Returns all events that have arrived; empty after `within_s` seconds without any."""
         if not self._queue and not self.is_slow and self.ended is None:
             try:
                 async with asyncio.timeout(within_s):
@@ -69,7 +72,10 @@ class Viewer:
 
 
 class Feed:
-    """For one event loop. The id of an event is "boot-number": another server's numbers are not taken for ours."""
+    """Distributor of events, for one event loop.
+
+    The id of an event is "boot-number", so another server's ids do not match.
+    """
 
     def __init__(self, viewers_max: int, queue_max: int) -> None:
         self._boot = secrets.token_hex(4)
@@ -86,11 +92,11 @@ class Feed:
 
     @property
     def jobs(self) -> frozenset[str]:
-        """Those that somebody watches by themselves."""
+        """Returns the jobs of viewers that watch a single job."""
         return frozenset(viewer.job for viewer in self._viewers if viewer.job)
 
     def join(self, job: str, last: str) -> tuple[Viewer, bytes]:
-        """A new viewer, and what it has missed since the event `last`. raises: Refusal"""
+        """Returns a new viewer, and the events it has missed since the event `last`. Raises Refusal."""
         if len(self._viewers) >= self._viewers_max:
             raise unavailable(f"{self._viewers_max} viewers are connected already: try again later", 30.0)
         viewer = Viewer(job, self._queue_max)
@@ -104,7 +110,7 @@ class Feed:
             self.has_viewers.clear()
 
     def publish(self, changes: Iterable[Change]) -> None:
-        """To all who want it; those of one batch go out together."""
+        """Sends changes to all viewers that want them; those of one batch together."""
         batch: list[_Kept] = []
         for one in changes:
             self._number += 1
@@ -142,7 +148,7 @@ class Feed:
         oldest = self._kept[0].number if self._kept else self._number + 1
         known = boot == self._boot and number.isascii() and number.isdigit() and len(number) < 16
         if not known or not oldest - 1 <= int(number) <= self._number:
-            why = "the events since then are not kept: read the documents anew"
+            why = "older events are no longer available: read the documents again"
             return now + encoded("reset", StreamReset(why=why), "")
         return b"".join(
             one.data
@@ -152,6 +158,6 @@ class Feed:
 
 
 def encoded(kind: LiveKind, data: AnyLive | LogLine | OutputLine, id_: str) -> bytes:
-    """As server-sent event; JSON has no line breaks in it."""
+    """Encodes a change as a server-sent event."""
     head = f"id: {id_}\n" if id_ else ""
     return f"{head}event: {kind}\ndata: ".encode() + _encode(data) + b"\n\n"

@@ -1,4 +1,7 @@
-"""Asks for changes several times a second and publishes them. A fault in one round is logged, and the next one goes on."""
+"""Polls for changes several times a second and publishes them.
+
+An error in one round is logged, and the next follows.
+"""
 
 import asyncio
 import logging

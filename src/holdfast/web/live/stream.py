@@ -1,4 +1,4 @@
-"""The answer that goes on: server-sent events to one viewer, until one of the two sides ends it."""
+"""Implements the response that streams server-sent events to one viewer, until one side ends it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +16,12 @@ LIFETIME_S = 6 * 3600.0  # then the browser connects anew
 
 
 class EventStream(StreamingResponse):
-    """`stands`: whether the viewer may still be here; asked with each beat. `leave`: called at the end, whatever it is."""
+    """A streaming response.
+
+    `stands`: returns whether the viewer still has access; called with each heartbeat.
+
+    `leave`: called at the end.
+    """
 
     def __init__(
         self, viewer: Viewer, missed: bytes, stands: Callable[[], bool], leave: Callable[[], None]
@@ -39,9 +44,7 @@ async def _events(viewer: Viewer, missed: bytes, stands: Callable[[], bool]) -> 
     while True:
         found = await viewer.next(BEAT_S)
         if viewer.is_slow:
-            why = (
-                "this viewer has not read its events for too long: connect again and read the documents anew"
-            )
+            why = "this client has not read its events for too long: reconnect and read the documents again"
             yield encoded("end", StreamEnded(why=why), "")
             return
         if found or viewer.ended is None:
@@ -54,4 +57,4 @@ async def _events(viewer: Viewer, missed: bytes, stands: Callable[[], bool]) -> 
             if not stands():
                 viewer.end(StreamEnded(why="the token or session has ended: log in again", again=False))
             elif checked_s - began_s > LIFETIME_S:
-                viewer.end(StreamEnded(why="the stream is old: connect again"))
+                viewer.end(StreamEnded(why="the stream has reached its maximum duration: reconnect"))

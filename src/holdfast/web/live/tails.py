@@ -17,13 +17,15 @@ TAILS_MAX = 100
 
 
 class TailWanted(NamedTuple):
+    """The output to follow: job, worker, rank."""
+
     job: str
     worker: int | None
     rank: int | None
 
 
 class Tails:
-    """`read`: a page of output, away from the event loop."""
+    """All outputs that viewers follow. `read`: returns a page of output, without blocking the event loop."""
 
     def __init__(self, read: Callable[[str, OutputQuery], Awaitable[OutputPage]]) -> None:
         self._read = read
@@ -31,7 +33,7 @@ class Tails:
         self._tasks: dict[TailWanted, asyncio.Task[None]] = {}
 
     async def join(self, wanted: TailWanted, viewer: Viewer) -> None:
-        """Where the output ends now is found before this returns: what comes later is told. raises: Refusal"""
+        """Adds a viewer of an output; lines from now on are sent to it. Raises Refusal."""
         if wanted not in self._viewers and len(self._viewers) >= TAILS_MAX:
             raise unavailable(f"{TAILS_MAX} outputs are followed already: try again later", 30.0)
         self._viewers.setdefault(wanted, set()).add(viewer)
@@ -49,7 +51,7 @@ class Tails:
                 task.cancel()
 
     async def _follow(self, wanted: TailWanted, cursor: str) -> None:
-        """Lines from the cursor on; of a job without output yet, all."""
+        """Sends the lines after the cursor; if the job has no output yet, all lines."""
         while True:
             query = _query(wanted, cursor)
             try:
@@ -72,7 +74,7 @@ class Tails:
 
 
 def _query(wanted: TailWanted, cursor: str) -> OutputQuery:
-    """The lines after the cursor; without one the last line, with the cursor behind it."""
+    """Returns the query for lines after a cursor; without one, for the last line and the cursor behind it."""
     return OutputQuery(
         worker=() if wanted.worker is None else (wanted.worker,),
         rank=() if wanted.rank is None else (wanted.rank,),

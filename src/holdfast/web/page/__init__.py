@@ -1,1 +1,1 @@
-"""Serves the page: its files by their hashes, and an HTML document for each of its routes."""
+"""Serves the web page: its files, and an HTML document for each of its routes."""

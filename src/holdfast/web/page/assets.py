@@ -1,4 +1,5 @@
-"""The page's files, each under an address with the hash of them all: a browser keeps them for good.
+"""Serves the page's static files, each under a URL with a hash of all files, so that browsers cache them for
+good.
 
 Files are read, joined and compressed once, at the start.
 """
@@ -23,7 +24,7 @@ class Asset(Struct, frozen=True, kw_only=True):
 
 
 class Assets:
-    """`version`: of all of them together, in their addresses."""
+    """The static files of the page. `version`: a hash of all of them, which is part of their URLs."""
 
     def __init__(self) -> None:
         texts = {
@@ -39,11 +40,11 @@ class Assets:
         self.version = digest.hexdigest()[:12]
 
     def asset(self, version: str, name: str) -> Asset | None:
-        """None for what is not there; never looks at the disk."""
+        """Returns a file; None if it does not exist. Never reads the disk."""
         return self._assets.get(name) if version == self.version else None
 
     def address(self, prefix: str) -> str:
-        """Where the files of this version are: `/assets/0a1b2c3d4e5f`."""
+        """Returns the URL path of the files of this version: `/assets/0a1b2c3d4e5f`."""
         return f"{prefix}/assets/{self.version}"
 
 

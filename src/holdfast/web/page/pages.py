@@ -1,4 +1,4 @@
-"""Answers the page's own addresses with its HTML document, the sentence and the first document in it."""
+"""Serves the page's own URLs: an HTML document that contains the sentence and the first document."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,10 @@ FIRST_ROWS = 50
 
 
 class View(Struct, frozen=True):
-    """`path`: of the page. `api`: of the document that it shows first, empty: none."""
+    """A view of the page. `path`: its URL.
+
+    `api`: path of the document that it shows first; empty if there is none.
+    """
 
     name: str
     path: str
@@ -55,7 +58,7 @@ _READS: dict[str, Callable[[Data, dict[str, Any]], object]] = {
 
 
 async def page(parts: ServerParts, assets: Assets, view: View, request: Request) -> Response:
-    """raises: Refusal"""
+    """Returns the HTML document of a view. Raises Refusal."""
     seen: Asked = request.state.seen
     who: Identity | None = request.state.who
     if who is None and view.name != "login":
@@ -83,10 +86,10 @@ async def page(parts: ServerParts, assets: Assets, view: View, request: Request)
 
 
 def asset(assets: Assets, request: Request) -> Response:
-    """raises: Refusal"""
+    """Returns a static file. Raises Refusal."""
     found = assets.asset(request.path_params["version"], request.path_params["path"])
     if found is None:
-        raise Refusal(404, "not-there", "there is no such file: load the page anew")
+        raise Refusal(404, "not-there", "this file does not exist: reload the page")
     headers = {"Cache-Control": KEPT_FOR_GOOD, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(found.zipped, 200, {**headers, "Content-Encoding": "gzip"}, found.media)
@@ -94,7 +97,7 @@ def asset(assets: Assets, request: Request) -> Response:
 
 
 def _language(given: str, request: Request) -> str:
-    """As the server is told, else as the browser likes it."""
+    """Returns the language of the page: as configured, else as the browser prefers."""
     chosen = request.cookies.get("lang") or given
     if chosen in ("en", "zh"):
         return chosen
@@ -118,12 +121,12 @@ def _row(found: object) -> Any:
 
 
 def _api_path(view: View, at: dict[str, Any]) -> str:
-    """As the page's script writes it: with encodeURIComponent."""
+    """Returns the API path as the page's script writes it, with encodeURIComponent."""
     return view.api.format(**{name: quote(str(value), safe="!~*'()") for name, value in at.items()})
 
 
 def _sentence(found: object) -> Words | None:
-    """Of the document's row; None where it has none."""
+    """Returns the sentence of a document; None if it has none."""
     words = getattr(getattr(_row(found), "sentence", None), "text", None)
     return words if isinstance(words, Words) else None
 

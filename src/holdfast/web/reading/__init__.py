@@ -1,1 +1,1 @@
-"""Reads what the server answers with: jobs from their folders and the index, nodes from the node book."""
+"""Reads the data that the server returns: jobs from their folders and the index, nodes from the node book."""

@@ -1,4 +1,4 @@
-"""Finds new lines of the fault-tolerance logs of jobs that somebody watches."""
+"""Finds new log lines of jobs that viewers watch."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,10 @@ LINES_MAX = 1_000  # of one job at once
 
 
 class LogFollow:
-    """`read`: a look at a job, as it is now. `lines` is called from one thread at a time."""
+    """Follower of the logs of watched jobs. `read`: returns a snapshot of a job.
+
+    `lines` is for one thread at a time.
+    """
 
     def __init__(self, read: Callable[[str], Reading]) -> None:
         self._read = read
@@ -20,17 +23,20 @@ class LogFollow:
         self._told: dict[str, int] = {}  # the seq up to which lines were told
 
     def begin(self, job: str) -> None:
-        """Lines from now on are new, unless somebody watches the job already. raises: Refusal"""
+        """Begins to follow a job, unless it is followed already; lines from now on are new.
+
+        Raises Refusal.
+        """
         seq = self._read(job).last_seq
         with self._lock:
             self._told.setdefault(job, seq)
 
     def watch(self, jobs: frozenset[str]) -> None:
-        """Only these jobs are watched now."""
+        """Sets the jobs that are watched now."""
         self._watched = jobs
 
     def lines(self) -> list[Change]:
-        """New lines of watched jobs."""
+        """Returns the new lines of watched jobs."""
         jobs = self._watched
         with self._lock:
             for job in self._told.keys() - jobs:

@@ -1,7 +1,7 @@
-"""Keeps the last looks at jobs, so that many viewers of one job cost one reading.
+"""Caches snapshots of jobs, so that many viewers of one job cost one reading.
 
-A look is used again while the job's journal has not changed, and for a moment at most: the state of a live job can change
-without an entry, and its files grow.
+A snapshot is used again while the job's journal has not changed, and for a short time only, because the state
+of a live job can change without an entry, and its files grow.
 """
 
 import threading
@@ -24,7 +24,10 @@ LOCKS = 16
 
 
 class _Look(Struct, frozen=True):
-    """`heard`: the journal as far as it was read, to go on from."""
+    """A cached snapshot.
+
+    `heard`: the journal as far as it was read, from which the next reading continues.
+    """
 
     stamp: str
     at_s: float
@@ -33,7 +36,10 @@ class _Look(Struct, frozen=True):
 
 
 class Looks:
-    """For any thread, one at a time for each job. `clock`: never goes back. `wall`: that of files."""
+    """The cache of snapshots, for any thread. `clock`: the monotonic clock.
+
+    `wall`: the clock of file times.
+    """
 
     def __init__(self, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._clock, self._wall = clock, wall
@@ -42,7 +48,7 @@ class Looks:
         self._reading = [threading.Lock() for _ in range(LOCKS)]
 
     def reading(self, place: Place, job: JobDir) -> Reading:
-        """raises: RecordUnreadable"""
+        """Returns a snapshot of a job. Raises RecordUnreadable."""
         id_ = place.id_of(job.name)
         with self._reading[hash(id_) % LOCKS]:  # the second viewer waits for the first one's look
             now = stamp(job)

@@ -1,4 +1,4 @@
-"""Reads one node or one device: the index for its row, the node book for its history."""
+"""Reads one node or one device: its row from the index, its history from the node book."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ LINES_MAX = 500
 
 
 def read_node(folder: Path, database: Database, node: str) -> NodeDocument:
-    """raises: Refusal, IndexUnusable"""
+    """Returns the document of a node. Raises Refusal and IndexUnusable."""
     book = NodeBook(folder, read_only=True)
     try:
         lines, isolated, known = book.lines(node), book.isolated().get(node), node in book.nodes()
@@ -32,7 +32,7 @@ def read_node(folder: Path, database: Database, node: str) -> NodeDocument:
 
 
 def read_device(folder: Path, serial: str) -> DeviceRow:
-    """raises: Refusal"""
+    """Returns the row of a device. Raises Refusal."""
     book = NodeBook(folder, read_only=True)
     try:
         lines = [one for one in book.lines(serial, kinds=("device",)) if isinstance(one, DeviceLine)]

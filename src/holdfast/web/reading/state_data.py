@@ -1,4 +1,4 @@
-"""Answers the server's questions from state folders: the index for lists, each job's own folder for its documents."""
+"""Reads the server's data from state folders: lists from the index, documents from each job's folder."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ Answer = TypeVar("Answer")
 
 
 class StateData:
-    """For any thread. Begins to index at once."""
+    """The data of jobs in state folders, for any thread. Starts the index at once."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class StateData:
     def evidence(self, job: str, number: int, evidence: str) -> EvidenceRow:
         found = next((one for one in self.incident(job, number).evidence if one.id == evidence), None)
         if found is None:
-            raise not_there(f"incident {number} of job {job} has no evidence {evidence}")
+            raise not_there(f"incident {number} of job {job} has no evidence with id {evidence}")
         if found.place is None or found.place.offset is None:
             return found
         wide = OutputQuery(file=found.place.file, line=found.place.offset, limit=2 * AROUND_LINES + 1)
@@ -136,7 +136,7 @@ class StateData:
         path = bundle_of(self.place(job), number)
         if not path.is_file() or path.is_symlink():
             raise not_there(
-                f"incident {number} of job {job} has no bundle: it was not kept, or is being written"
+                f"incident {number} of job {job} has no bundle: it was not stored, or is still being written"
             )
         return path
 
@@ -188,7 +188,7 @@ class StateData:
     def output(self, job: str, query: OutputQuery) -> OutputPage:
         place = self.place(job)
         if query.file and query.file not in {one.file for one in self._files(place)}:
-            raise not_there(f"job {job} has no such file of its output: {query.file[:200]}")
+            raise not_there(f"job {job} has no such output file: {query.file[:200]}")
         try:
             if self.uplinks.is_connected(place):
                 with suppress(NotReached):
@@ -252,11 +252,13 @@ class StateData:
             raise not_there(f"there is no job {job[:100]}", self._near(job)) from error
 
     def _changed(self, job: JobDir) -> None:
-        """Something of a job elsewhere was recorded."""
+        """Requests that the index reads a streamed job, because it was changed."""
         self._index.refresh(f"{job.name}{SEPARATOR}{job.path.parent.parent.name}")
 
     def _files(self, place: JobDir) -> tuple[OutputFile, ...]:
-        """Of a job elsewhere as its host has them, while it is connected; else what it has sent."""
+        """Returns the output files of a streamed job: from its host while it is connected, else what was
+        received.
+        """
         if self.uplinks.is_connected(place):
             with suppress(NotReached, ValueError):
                 return self.uplinks.files(place)
@@ -274,7 +276,7 @@ class StateData:
             raise gone(str(error)) from error
 
     def _asked(self, ask: Callable[[Database], Answer]) -> Answer:
-        """raises: Refusal"""
+        """Queries the index. Raises Refusal."""
         try:
             self._index.wait(lambda index: index.has_database, FIRST_INDEX_S)
             return ask(self._index.database)
@@ -285,7 +287,10 @@ class StateData:
 
 
 def wanted(query: OutputQuery) -> OutputWanted:
-    """As the archive asks for it. A place that is named stands in the middle of the page, unless told otherwise."""
+    """Converts query parameters to a request for output.
+
+    A given position is in the middle of the page by default.
+    """
     has_place = query.line is not None or query.at_s is not None
     return OutputWanted(
         file=query.file,
@@ -302,11 +307,11 @@ def wanted(query: OutputQuery) -> OutputWanted:
 
 
 def _labels(pairs: Sequence[str]) -> dict[str, str]:
-    """raises: Refusal"""
+    """Parses labels of the form key:value. Raises Refusal."""
     found = {}
     for pair in pairs:
         key, colon, value = pair.partition(":")
         if not colon or not key:
-            raise bad_request(f"the label {pair[:100]!r} is no key:value")
+            raise bad_request(f"the label {pair[:100]!r} is not of the form key:value")
         found[key] = value
     return found

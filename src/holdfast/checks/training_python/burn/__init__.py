@@ -1,4 +1,6 @@
-"""Measures one device with torch, or the CPUs with torch or numpy: a program that runs in the training's own Python.
+"""Measures one device with torch, or the CPUs with torch or numpy; runs as a program in the training's own
+Python.
 
-It imports nothing of Holdfast, and torch and numpy by name. Its syntax is that of Python 3.8.
+It imports nothing of Holdfast, and imports torch and numpy by name at run time. Its syntax is that of Python
+3.8.
 """

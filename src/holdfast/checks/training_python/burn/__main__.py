@@ -1,7 +1,9 @@
-"""Measures one device, or the CPUs, as its argument asks, and prints the result as a line of JSON.
+"""Runs the benchmark that its argument describes, on one device or the CPUs, and prints the result as a line
+of JSON.
 
-`python burn/__main__.py '{"work": "matmul", "device": "cuda:0", "seconds": 20, ...}'`. What a library prints goes to
-stderr. Each work ends soon after its seconds, whatever the device does, unless the driver itself hangs.
+    python burn/__main__.py '{"work": "matmul", "device": "cuda:0", "seconds": 20, ...}'
+
+What libraries print goes to stderr. A benchmark ends soon after its seconds, unless the driver itself hangs.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def main() -> None:
 
 
 def _works(folder: str) -> Any:
-    """The modules beside this file, as a package that is not on sys.path."""
+    """Imports the modules beside this file as a package that is not on sys.path."""
     spec = importlib.util.spec_from_file_location(
         PACKAGE, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )

@@ -1,4 +1,6 @@
-"""Multiplies the same two matrices on every processor at once, one process bound to each, and compares all bits with one."""
+"""Tests all CPUs: multiplies the same two matrices on each of them at once, and compares the products bit
+by bit.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from .matrices import WHERE_MAX, content, dice, matrix
 
 
 def cores(seconds: float, size: int) -> dict[str, Any]:
-    """Multiplies on all available CPUs at once, one process bound to each, and compares bits with a reference.
+    """Multiplies two matrices on all available CPUs at once, and returns speed and wrong products for each
+    CPU.
 
-    The processes are forked after the library has chosen its code for this machine, so that all run the same.
+    One process is bound to each CPU. They are forked after the library has chosen its kernels, so that all
+    run the same code.
     """
     multiply, name = multiplier(size)
     allowed = os.sched_getaffinity(0)
@@ -38,7 +42,9 @@ def cores(seconds: float, size: int) -> dict[str, Any]:
 
 
 def agreed(multiply: Any, on: list[int]) -> bytes:
-    """The product on which most of three CPUs agree, so that a bad CPU is not the reference."""
+    """Returns the product on which most of three CPUs agree; the reference must not come from a broken
+    CPU.
+    """
     votes: list[bytes] = []
     for number in range(3):
         os.sched_setaffinity(0, {on[number * len(on) // 3]})
@@ -47,8 +53,10 @@ def agreed(multiply: Any, on: list[int]) -> bytes:
 
 
 def multiplier(size: int) -> tuple[Any, str]:
-    """A function that multiplies with one thread and returns the product's bytes, and the library's name. raises:
-    Unable
+    """Returns a single-threaded function that multiplies two matrices and returns the product's bytes, and
+    its library name.
+
+    Raises Unable if neither torch nor numpy can be imported.
     """
     try:
         torch = library("torch")
@@ -73,7 +81,7 @@ def multiplier(size: int) -> tuple[Any, str]:
 
 
 def is_exact(size: int, product: bytes, rows: int = 2) -> bool:
-    """True if rows of a float32 product equal the exact integer result."""
+    """Returns True if sampled rows of a float32 matrix product equal the exact integer result."""
     left, right = (memoryview(dice(size, part)).cast("b").tolist() for part in range(2))
     values = memoryview(product).cast("f")
     return all(
@@ -84,7 +92,7 @@ def is_exact(size: int, product: bytes, rows: int = 2) -> bool:
 
 
 def _on_core(pipe: int, core: int, multiply: Any, reference: bytes, seconds: float, size: int) -> None:
-    """In a process of its own. Never returns."""
+    """Tests one CPU in a forked process, writes the result to a pipe and exits. Never returns."""
     try:
         os.sched_setaffinity(0, {core})
         os.write(pipe, json.dumps(on_core(core, multiply, reference, seconds, size)).encode())
@@ -95,7 +103,9 @@ def _on_core(pipe: int, core: int, multiply: Any, reference: bytes, seconds: flo
 
 
 def on_core(core: int, multiply: Any, reference: bytes, seconds: float, size: int) -> dict[str, Any]:
-    """Multiplies for `seconds` on one CPU and compares each product with `reference`."""
+    """Multiplies for `seconds` on one CPU, compares each product with `reference`, and returns speed and
+    differences.
+    """
     multiply()
     shared, began_s = Shared(1), time.monotonic()
     times_s: list[float] = []

@@ -1,5 +1,5 @@
-"""Helpers of the measurements: imports libraries by name, computes rates, takes times on a device, measures CPU
-share.
+"""Provides helpers for benchmarks: imports by name, rates, times on a device, and the share of CPU time
+received.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ REPEATS_MIN = 3
 
 
 class Unable(Exception):
-    """The measurement is not possible here; the message says why."""
+    """Error: the benchmark cannot run on this machine. The message says why."""
 
 
 def library(name: str) -> Any:
-    """Imports a library. raises: Unable"""
+    """Imports a module by name and returns it. Raises Unable if it cannot be imported."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as error:
@@ -28,13 +28,18 @@ def library(name: str) -> Any:
 
 
 def rates(amount: float, times_s: list[float]) -> list[float]:
-    """Amount per second: the lowest quarter, the middle, the upper quarter, and the best."""
+    """Returns four rates (amount per second) from measured times: lower quartile, median, upper quartile,
+    and highest.
+    """
     found = sorted(amount / max(one_s, 1e-9) for one_s in times_s)
     return [found[len(found) // 4], statistics.median(found), found[len(found) * 3 // 4], found[-1]]
 
 
 class Laps:
-    """Measures laps, by the device's own clock where it has one. `seconds()` waits for the device."""
+    """Stopwatch for repeated operations on a device; uses CUDA events if there are any.
+
+    `seconds()` waits for the device.
+    """
 
     def __init__(self, torch: Any, device: str) -> None:
         self._torch = torch
@@ -63,9 +68,12 @@ class Laps:
 
 
 class Shared:
-    """Measures the share of requested CPU time that was granted; below one, other processes were running too.
+    """Measures which share of the CPU time that our threads needed they received; less than 1 means that
+    others competed.
 
-    From the time that our threads waited in run queues. `threads`: for a kernel that does not tell it.
+    It is computed from the time that threads waited in run queues. `threads`: their number, for a kernel that
+    does not report this time.
+
     source: Documentation/scheduler/sched-stats.rst, /proc/PID/task/TID/schedstat: ns run, ns waited, slices
     """
 
@@ -84,7 +92,9 @@ class Shared:
 
 
 def _run_and_waited() -> tuple[int, int] | None:
-    """Nanoseconds of all our threads; None where the kernel does not tell."""
+    """Returns nanoseconds that all threads of this process ran, and waited for a CPU; None if the kernel
+    does not count.
+    """
     ran = waited = 0
     try:
         for thread in os.listdir("/proc/self/task"):
@@ -97,7 +107,10 @@ def _run_and_waited() -> tuple[int, int] | None:
 
 
 def take(torch: Any, device: str, need_bytes: int) -> None:
-    """Makes the device the current one. raises: Unable, if too little of its memory is free"""
+    """Makes a device the current one of torch.
+
+    Raises Unable if it has fewer than `need_bytes` of free memory.
+    """
     if not device.startswith("cuda"):
         torch.set_num_threads(len(os.sched_getaffinity(0)))
         return

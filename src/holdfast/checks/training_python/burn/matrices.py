@@ -1,7 +1,7 @@
-"""Multiplies the same two matrices on a device again and again, and compares the bits of all products.
+"""Tests a device: multiplies the same two matrices repeatedly, and compares the bits of all products.
 
-Matrices hold whole numbers of 8 bits. All sums of their products are then exact in 24 bits, so a right result has the
-same bits in whatever order it is summed, by whatever kernel, on whatever device. A bit that differs is wrong.
+The matrices hold integers of 8 bits, so all sums are exact in 24 bits. A correct product then has the same
+bits in any order of summation, with any kernel and on any device: a different bit is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ BITS = {2: "int16", 4: "int32", 8: "int64"}
 
 
 def matmul(device: str, seconds: float, size: int, type: str) -> dict[str, Any]:
-    """Multiplies the same matrices repeatedly: the speed, and whether all products are bit-identical and correct."""
+    """Multiplies the same two matrices repeatedly; returns the speed, and whether all products are
+    identical and exact.
+    """
     torch = library("torch")
     type = _type(torch, device) if type == "auto" else type
     element = {"bf16": 2, "fp16": 2, "fp64": 8}.get(type, 4)
@@ -41,7 +43,9 @@ def matmul(device: str, seconds: float, size: int, type: str) -> dict[str, Any]:
 
 
 def _type(torch: Any, device: str) -> str:
-    """bf16 where the device multiplies it; before Ampere fp16."""
+    """Returns the element type to use: bf16 if the device supports it, fp16 on GPUs before Ampere, fp32 on
+    the CPU.
+    """
     if not device.startswith("cuda"):
         return "fp32"
     return "bf16" if torch.version.hip or torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
@@ -53,19 +57,21 @@ def matrix(torch: Any, size: int, type: str, part: int) -> Any:
 
 
 def dice(size: int, part: int) -> bytearray:
-    """Pseudo-random bytes that are the same on every machine."""
+    """Returns pseudo-random bytes for one of the two matrices, the same on every machine."""
     count = size * size
     return bytearray(random.Random(SEED + part).getrandbits(8 * count).to_bytes(count, "little"))
 
 
 def content(tensor: Any) -> memoryview:
-    """The bytes of a tensor in host memory, without numpy."""
+    """Returns the bytes of a tensor in host memory, without numpy."""
     count = tensor.numel() * tensor.element_size()
     return memoryview((ctypes.c_char * count).from_address(tensor.data_ptr())).cast("B")
 
 
 def repeated(torch: Any, device: str, left: Any, right: Any, first: Any, seconds: float) -> dict[str, Any]:
-    """Multiplies for `seconds`, and compares each product with `first`, bit by bit, on the device."""
+    """Multiplies for `seconds`, compares each product with `first` bit by bit on the device, and returns
+    the differences.
+    """
     out = torch.empty_like(first)
     right_bits, out_bits = bits(torch, first), bits(torch, out)
     flipped = torch.zeros_like(right_bits)
@@ -102,7 +108,7 @@ def bits(torch: Any, matrix: Any) -> Any:
 
 
 def where(torch: Any, flipped: Any) -> list[list[Any]]:
-    """[row, column, flipped bits] of the first wrong elements."""
+    """Returns the first wrong elements of a product as [row, column, flipped bits in hexadecimal]."""
     if not int(torch.count_nonzero(flipped)):
         return []
     digits = 2 * flipped.element_size()
@@ -112,7 +118,9 @@ def where(torch: Any, flipped: Any) -> list[list[Any]]:
 
 
 def wrong_rows(torch: Any, left: Any, right: Any, product: Any) -> int:
-    """How many of a few sampled rows differ from the exact result computed on the CPU."""
+    """Returns how many of a few sampled rows of a product differ from the exact result computed on the
+    CPU.
+    """
     size = left.shape[0]
     rows = sorted({size * number // EXACT_ROWS for number in range(EXACT_ROWS)})
     some, whole = left[rows].cpu().double(), right.cpu()

@@ -1,4 +1,4 @@
-"""Measures the bandwidth of a device's memory, and of copies between the host and a device."""
+"""Measures the memory bandwidth of a device, and of copies between the host and the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ BLOCK = 1 << 16  # elements that numpy takes at once: they stay in a core's own 
 
 
 def triad(device: str, seconds: float, bytes_each: int) -> dict[str, Any]:
-    """a = b + 3 c over arrays far larger than the caches, with 24 bytes an element of 8, as STREAM counts them.
+    """Measures memory bandwidth with a = b + 3 c over arrays far larger than the caches.
+
+    Each element has 8 bytes and counts as 24 bytes of traffic, as in STREAM.
 
     source: J. McCalpin, STREAM, stream.c: "triad"
     """
@@ -52,7 +54,9 @@ def _triad_answer(count: int, times_s: list[float], **more: Any) -> dict[str, An
 
 
 def _numpy_triad(seconds: float, bytes_each: int) -> dict[str, Any]:
-    """In as many threads as processors: numpy lets go of the interpreter while it computes."""
+    """Measures memory bandwidth with numpy in one thread for each CPU; numpy releases the GIL while it
+    computes.
+    """
     numpy = library("numpy")
     threads = len(os.sched_getaffinity(0))
     count = bytes_each // 8 // (BLOCK * threads) * BLOCK * threads or BLOCK * threads
@@ -88,7 +92,11 @@ def _numpy_triad(seconds: float, bytes_each: int) -> dict[str, Any]:
 
 
 def copy(device: str, seconds: float, bytes_each: int, cpus: Sequence[int] = ()) -> dict[str, Any]:
-    """Copies to the device and back, from pinned and pageable memory near it (`cpus`); compares what returns."""
+    """Measures copies from the host to a device and back, in pinned and pageable memory, and compares the
+    returned data.
+
+    `cpus`: the CPUs near the device, to which the measurement is bound.
+    """
     torch = library("torch")
     if near := set(cpus) & os.sched_getaffinity(0):
         os.sched_setaffinity(0, near)

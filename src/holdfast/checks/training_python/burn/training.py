@@ -1,4 +1,4 @@
-"""Trains a small decoder on a device and measures its steps."""
+"""Trains a small transformer decoder on a device, and measures its step times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from .devices import REPEATS_MIN, SEED, Laps, Shared, library, rates, take
 
 
 def train(device: str, seconds: float, layers: int, width: int, length: int, batch: int) -> dict[str, Any]:
-    """Trains a small decoder: forward, backward, AdamW. bf16 if the GPU has it, else float32."""
+    """Trains a small transformer decoder (forward, backward, AdamW) and returns step times and losses.
+
+    The element type is bf16 if the GPU supports it, else float32.
+    """
     torch = library("torch")
     take(torch, device, 4 << 30)
     is_gpu = device.startswith("cuda")

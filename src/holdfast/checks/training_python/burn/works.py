@@ -1,4 +1,4 @@
-"""Lists the measurements by name, and lists the GPUs that torch sees."""
+"""Lists the benchmarks by name, and the GPUs that torch can use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ __all__ = ["WORKS", "Unable"]
 
 
 def about() -> dict[str, Any]:
-    """GPUs that torch sees, with the names that the driver uses."""
+    """Returns the torch version and the GPUs that torch can use, with their UUIDs or PCI addresses.
+
+    Raises Unable.
+    """
     torch = library("torch")
     if not torch.cuda.is_available():
         built = torch.version.cuda or getattr(torch.version, "hip", None)
-        why = "it finds no GPU that it can use" if built else "it is built without CUDA"
+        why = "it finds no usable GPU" if built else "it is built without CUDA"
         raise Unable(f"torch {torch.__version__} of {sys.executable} cannot use a GPU: {why}")
     devices = []
     for index in range(torch.cuda.device_count()):

@@ -223,12 +223,12 @@ def _epochs_apart(
         culprits=_sorted(few) if len(behind) != len(ahead) else (),
         title=Words(
             en=f"{_named(behind)} in epoch {numbers[0]} while {_named(ahead)} in epoch {numbers[1]}",
-            zh=f"{_named_zh(behind)} 处于第 {numbers[0]} 轮,{_named_zh(ahead)} 已到第 {numbers[1]} 轮",
+            zh=f"{_named_zh(behind)} 处于第 {numbers[0]} 轮，{_named_zh(ahead)} 已到第 {numbers[1]} 轮",
         ),
         explanation=Words(
             en="The ranks have unequal numbers of batches: a rank with fewer ends an epoch early, and the collectives no "
             "longer match. The log ends here.",
-            zh="各 rank 的批次数不等:批次少的 rank 提前结束一轮,集合通信不再对应。日志到此为止。",
+            zh="各 rank 的批次数不等：批次少的 rank 提前结束一轮，集合通信不再对应。日志到此为止。",
         ),
         advice=known.text("uneven-batches-advice"),
         seen=tuple(one.match for one in last.values())[:16],
@@ -258,11 +258,11 @@ def _steps_apart(
         culprits=_sorted(behind),
         title=Words(
             en=f"{_named(behind)} at step {at}, the others at {most}",
-            zh=f"{_named_zh(behind)} 停在第 {at} 步,其他已到第 {most} 步",
+            zh=f"{_named_zh(behind)} 停在第 {at} 步，其他已到第 {most} 步",
         ),
         explanation=Words(
             en="Ranks that train together are at the same step. A rank that is behind keeps the others waiting.",
-            zh="协同训练的 rank 应处于同一步,落后者会让其他 rank 等待。",
+            zh="协同训练的 rank 应处于同一步，落后者会让其他 rank 等待。",
         ),
         advice=known.text("rank-behind-advice"),
         seen=tuple(one.match for one in last.values())[:16],

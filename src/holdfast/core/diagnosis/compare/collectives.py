@@ -127,11 +127,11 @@ def compare_fingerprints(
         culprits=(Culprit(rank=odd),),
         title=Words(
             en=f"rank {odd} runs another collective than the others: {own}",
-            zh=f"rank {odd} 执行的集合通信与其他 rank 不同:{own}",
+            zh=f"rank {odd} 执行的集合通信与其他 rank 不同：{own}",
         ),
         explanation=Words(
             en=f"Each rank compared its call with the others'; {len(named[odd])} of them name rank {odd}.",
-            zh=f"各 rank 比较了彼此的调用,其中 {len(named[odd])} 个指向 rank {odd}。",
+            zh=f"各 rank 比较了彼此的调用，其中 {len(named[odd])} 个指向 rank {odd}。",
         ),
         advice=known.text("parted-advice"),
         seen=tuple(told),
@@ -163,12 +163,12 @@ def uneven_epochs(
         culprits=tuple(Culprit(rank=rank) for rank in sorted(ahead)) if _is_minority(ahead, epochs) else (),
         title=Words(
             en=f"rank {spans(ahead)} is in epoch {last}, the others still in {last - 1}",
-            zh=f"rank {spans(ahead)} 已进入第 {last} 轮,其余仍在第 {last - 1} 轮",
+            zh=f"rank {spans(ahead)} 已进入第 {last} 轮，其余仍在第 {last - 1} 轮",
         ),
         explanation=Words(
             en="The ranks have unequal numbers of batches: a rank with fewer ends the epoch early, and the "
             "collectives no longer match.",
-            zh="各 rank 的批次数不等:批次少的 rank 提前结束本轮,集合通信不再对应。",
+            zh="各 rank 的批次数不等：批次少的 rank 提前结束本轮，集合通信不再对应。",
         ),
         advice=known.text("uneven-batches-advice"),
         seen=tuple(lines[:16]),
@@ -207,10 +207,10 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
         first=first.match,
         weight=0.88,
         culprits=tuple(Culprit(rank=rank) for rank in sorted(odd)),
-        title=Words(en=f"the ranks {what.en}: {listed}", zh=f"各 rank {what.zh}:{listed}"),
+        title=Words(en=f"the ranks {what.en}: {listed}", zh=f"各 rank {what.zh}：{listed}"),
         explanation=Words(
             en="They diverged earlier: each waits for a call that the others do not make.",
-            zh="它们在此之前已经分叉:各自等待对方不会执行的调用。",
+            zh="它们在此之前已经分叉：各自等待对方不会执行的调用。",
         ),
         advice=known.text("parted-advice"),
         seen=tuple(wait.match for wait in group),
@@ -243,11 +243,11 @@ def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase
         weight=0.6 if not silent else 0.5,
         title=Words(
             en=f"ranks wait in several groups at once: {'; '.join(groups[:4])}",
-            zh=f"rank 同时在多个进程组中等待:{'; '.join(groups[:4])}",
+            zh=f"rank 同时在多个进程组中等待：{'; '.join(groups[:4])}",
         ),
         explanation=Words(
             en="Collectives of different groups cross: some ranks entered one group's first, others another's.",
-            zh="不同进程组的集合通信相互交叉:部分 rank 先进入一个组,其余先进入另一个组。",
+            zh="不同进程组的集合通信相互交叉：部分 rank 先进入一个组，其余先进入另一个组。",
         ),
         advice=known.text("parted-advice"),
         seen=tuple(wait.match for wait in waits),
@@ -270,7 +270,7 @@ def _missing(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase, *, w
         explanation=Words(
             en=f"Rank {spans(waiting)} waited there until the watchdog gave up; rank {spans(silent)} never said "
             "that it waited.",
-            zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时,而 rank {spans(silent)} 没有等待记录。",
+            zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时，而 rank {spans(silent)} 没有等待记录。",
         ),
         advice=known.text("missing-rank-advice"),
         seen=tuple(wait.match for wait in waits),
@@ -284,7 +284,7 @@ def _stuck_at_start(
     first = _first(waits)
     path = _doubtful_path(matches, known)
     there_en = "All ranks joined it, and it never ended" if all_there else "It never ended"
-    there_zh = "所有 rank 均已加入,但始终未完成" if all_there else "始终未完成"
+    there_zh = "所有 rank 均已加入，但始终未完成" if all_there else "始终未完成"
     return Comparison(
         category="p2p_failure" if path else "nccl_init_failure",
         first=first.match,
@@ -296,8 +296,8 @@ def _stuck_at_start(
         explanation=Words(
             en=f"{there_en}: data does not get from GPU to GPU"
             + (f" ({path.en})." if path else ", or a rank is still busy before it."),
-            zh=f"{there_zh}:数据无法在 GPU 间传输"
-            + (f"({path.zh})。" if path else ",或有 rank 仍停在之前的步骤。"),
+            zh=f"{there_zh}：数据无法在 GPU 间传输"
+            + (f"({path.zh})。" if path else "，或有 rank 仍停在之前的步骤。"),
         ),
         advice=known.text("direct-copies-advice") if path else known.text("set-up-advice"),
         seen=tuple(wait.match for wait in waits),
@@ -324,12 +324,12 @@ def _nobody_missing(waits: Sequence[Wait], known: KnowledgeBase) -> Comparison:
         weight=0.65,
         title=Words(
             en=f"all {len(waits)} ranks joined {first.op}{number}, and it never ended",
-            zh=f"全部 {len(waits)} 个 rank 均已进入 {first.op}{number},但始终未完成",
+            zh=f"全部 {len(waits)} 个 rank 均已进入 {first.op}{number}，但始终未完成",
         ),
         explanation=Words(
             en="All ranks are there and run the same call: the network or a GPU stalled, or the operation "
             "takes longer than the timeout.",
-            zh="没有缺席者,调用也一致:网络或某张 GPU 停滞,或该操作耗时超过超时时间。",
+            zh="没有缺席者，调用也一致：网络或某张 GPU 停滞，或该操作耗时超过超时时间。",
         ),
         advice=known.text("all-joined-advice"),
         seen=tuple(wait.match for wait in waits),

@@ -71,7 +71,7 @@ def _refused(refused: Match, failed: Sequence[Match], host: str | None, known: K
         ),
         explanation=Words(
             en=f"The kernel logged the packet that it dropped; the connection to {peer} that failed is the same.",
-            zh=f"内核记录了被丢弃的数据包;到 {peer} 的失败连接正是它。",
+            zh=f"内核记录了被丢弃的数据包；到 {peer} 的失败连接正是它。",
         ),
         advice=known.text("firewall-advice", source=source),
         seen=(refused,),

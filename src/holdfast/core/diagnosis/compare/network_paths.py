@@ -86,7 +86,7 @@ def local_interface(
         title=known.text("local-interface", host=host, name=name, address=address),
         explanation=Words(
             en=f"{name} leads to this node only; {len(chosen)} nodes take part.",
-            zh=f"{name} 仅在本机可达,而作业有 {len(chosen)} 个节点。",
+            zh=f"{name} 仅在本机可达，而作业有 {len(chosen)} 个节点。",
         ),
         advice=known.text("local-interface-advice"),
         seen=tuple(chosen.values()),
@@ -115,11 +115,11 @@ def compare_settings(
                 weight=0.82,
                 culprits=tuple(Culprit(host=host) for host in sorted(odd)),
                 title=Words(
-                    en=f"{name} differs between nodes: {listed}", zh=f"{name} 在各节点上不一致:{listed}"
+                    en=f"{name} differs between nodes: {listed}", zh=f"{name} 在各节点上不一致：{listed}"
                 ),
                 explanation=Words(
                     en="Both sides of a collective need the same settings; different ones hang it or corrupt the data.",
-                    zh="集合通信的各方设置必须一致,否则会挂起或数据错误。",
+                    zh="集合通信的各方设置必须一致，否则会挂起或数据错误。",
                 ),
                 advice=known.text("unlike-settings-advice", name=name),
                 seen=tuple(by_host.values()),
@@ -228,7 +228,7 @@ def compare_init(
                 en=f"the set-up of a communicator of {world} never ended"
                 + (f"; rank {spans(named)} never began" if named else ""),
                 zh=f"{world} 个 rank 的通信域初始化未完成"
-                + (f";rank {spans(named)} 从未开始" if named else ""),
+                + (f"；rank {spans(named)} 从未开始" if named else ""),
             ),
             explanation=known.text("set-up-without-end", ranks=spans(hung)),
             advice=known.text("set-up-advice"),
@@ -283,12 +283,12 @@ def started_apart(
         culprits=tuple(who for _, _, who in late[-8:] if who != Culprit()),
         title=Words(
             en=f"workers started {minutes} min apart and did not meet in time",
-            zh=f"各 worker 启动时间相差 {minutes} 分钟,未能按时会合",
+            zh=f"各 worker 启动时间相差 {minutes} 分钟，未能按时会合",
         ),
         explanation=Words(
             en=f"{len(late)} of {len(begun)} began at least {APART_S:.0f} s after the first, by their own clocks: "
             "pulling an image, a queue, or a slow preparation.",
-            zh=f"{len(begun)} 个中有 {len(late)} 个比最早者晚至少 {APART_S:.0f} 秒启动(以各自时钟计):"
+            zh=f"{len(begun)} 个中有 {len(late)} 个比最早者晚至少 {APART_S:.0f} 秒启动（以各自时钟计）："
             "拉取镜像、排队或准备过慢。",
         ),
         advice=known.text("started-apart-advice"),

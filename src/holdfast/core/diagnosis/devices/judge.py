@@ -291,7 +291,7 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
     if root.has("link-xid") and len(group) > 1 and is_of_no_link:
         says = Words(
             en="several GPUs of the node at once, and no single link",
-            zh="同一节点多块 GPU 同时出现,且不限于某条链路",
+            zh="同一节点多块 GPU 同时出现，且不限于某条链路",
         )
         return Opinion("sub-code", "reboot_node", says)
     return Opinion("sub-code", root.sub.action, root.sub.says) if root.sub and root.sub.action else None
@@ -372,7 +372,7 @@ def _blames_program(judgement: Judgement) -> Judgement:
         decided_by="exoneration",
         why=Words(
             en="several GPUs show it: the program does it, not the node",
-            zh="多块 GPU 同时出现:原因是程序,不是节点",
+            zh="多块 GPU 同时出现：原因是程序，不是节点",
         ),
         disagree=kept if judgement.action != "fix_code" else judgement.disagree,
     )

@@ -88,7 +88,7 @@ def _kill(report: Sequence[Match], host: str, known: KnowledgeBase) -> Judgement
         host=host or None,
         why=Words(
             en=f"killed: {who or 'a process'}" + (f"; limit of {limit}" if limit else ""),
-            zh=f"被杀进程:{who_zh or '未知'}" + (f",限额 {limit}" if limit else ""),
+            zh=f"被杀进程：{who_zh or '未知'}" + (f"，限额 {limit}" if limit else ""),
         ),
         explained=tuple(report[1:]),
         confidence=0.97 if is_cgroup or is_global else 0.8,
@@ -319,8 +319,8 @@ def _outage_s(down: Match, ups: Sequence[Match]) -> float | None:
 
 def _back_words(times: int, outage_s: float | None) -> Words:
     length_en = f", {outage_s:.0f} s" if outage_s is not None else ""
-    length_zh = f",{outage_s:.0f} 秒" if outage_s is not None else ""
-    return Words(en=f"{times} time(s) away{length_en}, then back", zh=f"中断 {times} 次{length_zh},随后恢复")
+    length_zh = f"，{outage_s:.0f} 秒" if outage_s is not None else ""
+    return Words(en=f"{times} time(s) away{length_en}, then back", zh=f"中断 {times} 次{length_zh}，随后恢复")
 
 
 def _flap_title(name: str, host: str, outage_s: float | None) -> Words:

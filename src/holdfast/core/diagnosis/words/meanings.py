@@ -5,7 +5,7 @@ from holdfast.model.signatures import Words
 MEANINGS = {
     "none": Words(
         en="nothing wrong; the log may contain alarming words",
-        zh="正常,未发现问题",
+        zh="正常，未发现问题",
     ),
     "unknown": Words(
         en="nothing explains it; the most informative lines are shown",
@@ -13,7 +13,7 @@ MEANINGS = {
     ),
     "collective_mismatch": Words(
         en="ranks ran different collectives, or the same with other sizes, types or order",
-        zh="各 rank 执行的集合通信不一致(操作、大小、类型或顺序不同)",
+        zh="各 rank 执行的集合通信不一致（操作、大小、类型或顺序不同）",
     ),
     "collective_missing_rank": Words(
         en="a collective waited for a rank that never came",
@@ -21,11 +21,11 @@ MEANINGS = {
     ),
     "collective_timeout": Words(
         en="a collective timed out, and the blocking rank is unknown",
-        zh="集合通信超时,无法确定是哪个 rank 造成等待",
+        zh="集合通信超时，无法确定是哪个 rank 造成等待",
     ),
     "uneven_data": Words(
         en="ranks have unequal numbers of batches; some leave the epoch early",
-        zh="各 rank 的数据批次数不一致,部分 rank 提前结束",
+        zh="各 rank 的数据批次数不一致，部分 rank 提前结束",
     ),
     "dataloader_stuck": Words(
         en="a data loader worker or the storage behind it does not progress",
@@ -33,7 +33,7 @@ MEANINGS = {
     ),
     "straggler": Words(
         en="a rank is slow; nothing hangs",
-        zh="某个 rank 变慢,但没有卡死",
+        zh="某个 rank 变慢，但没有卡死",
     ),
     "nccl_network_error": Words(
         en="the network transport of the collective library failed (completion errors, resets, closed connections)",
@@ -45,7 +45,7 @@ MEANINGS = {
     ),
     "nccl_wrong_interface": Words(
         en="wrong or no network interface chosen",
-        zh="选择了错误的网卡,或没有可用网卡",
+        zh="选择了错误的网卡，或没有可用网卡",
     ),
     "nccl_config_error": Words(
         en="an NCCL setting makes the operation impossible",
@@ -65,11 +65,11 @@ MEANINGS = {
     ),
     "fabric_manager": Words(
         en="NVSwitch fabric not set up (fabric manager absent or failed)",
-        zh="NVSwitch 网络未就绪(fabric manager 未运行或失败)",
+        zh="NVSwitch 网络未就绪（fabric manager 未运行或失败）",
     ),
     "p2p_failure": Words(
         en="direct GPU-to-GPU copies hang or corrupt (ACS, IOMMU, setting)",
-        zh="GPU 之间直接拷贝卡死或出错(ACS、IOMMU 或设置)",
+        zh="GPU 之间直接拷贝卡死或出错（ACS、IOMMU 或设置）",
     ),
     "rendezvous_timeout": Words(
         en="workers did not meet in time",
@@ -89,7 +89,7 @@ MEANINGS = {
     ),
     "gpu_oom_hidden": Words(
         en="GPU memory exhausted behind another error",
-        zh="显存不足,但表现为其他错误",
+        zh="显存不足，但表现为其他错误",
     ),
     "gpu_oom_external_process": Words(
         en="another process holds the GPU memory",
@@ -97,7 +97,7 @@ MEANINGS = {
     ),
     "host_oom": Words(
         en="host memory exhausted; a process was killed",
-        zh="主机内存不足,有进程被杀死",
+        zh="主机内存不足，有进程被杀死",
     ),
     "cgroup_oom": Words(
         en="the job's own memory limit was reached",
@@ -105,7 +105,7 @@ MEANINGS = {
     ),
     "shm_oom": Words(
         en="shared memory exhausted (bus error)",
-        zh="共享内存不足(总线错误)",
+        zh="共享内存不足（总线错误）",
     ),
     "cuda_illegal_access": Words(
         en="illegal address on the GPU",
@@ -113,11 +113,11 @@ MEANINGS = {
     ),
     "device_side_assert": Words(
         en="assertion in a kernel, mostly an index out of range",
-        zh="GPU 核函数断言失败,多为索引越界",
+        zh="GPU 核函数断言失败，多为索引越界",
     ),
     "cuda_init_error": Words(
         en="CUDA cannot start or sees no device",
-        zh="CUDA 无法初始化,或看不到设备",
+        zh="CUDA 无法初始化，或看不到设备",
     ),
     "cuda_error": Words(
         en="another CUDA error",
@@ -185,15 +185,15 @@ MEANINGS = {
     ),
     "process_stopped": Words(
         en="a rank was stopped (SIGSTOP, debugger)",
-        zh="某个 rank 被暂停(SIGSTOP 或调试器)",
+        zh="某个 rank 被暂停（SIGSTOP 或调试器）",
     ),
     "process_killed": Words(
         en="a rank was killed by an unknown sender",
-        zh="某个 rank 被杀死,无法得知由谁",
+        zh="某个 rank 被杀死，无法得知由谁",
     ),
     "terminated": Words(
         en="ended from outside: SIGTERM, cancelled, pre-empted, interrupted by the user",
-        zh="被外部结束(SIGTERM、取消、抢占或用户中断)",
+        zh="被外部结束（SIGTERM、取消、抢占或用户中断）",
     ),
     "time_limit": Words(
         en="ended by a time limit",
@@ -209,7 +209,7 @@ MEANINGS = {
     ),
     "gpu_fault": Words(
         en="a GPU fails without a code that says how",
-        zh="GPU 故障,没有代码说明原因",
+        zh="GPU 故障，没有代码说明原因",
     ),
     "gpu_busy": Words(
         en="GPU in use by others",
@@ -229,7 +229,7 @@ MEANINGS = {
     ),
     "nvlink_error": Words(
         en="NVLink errors without a code",
-        zh="NVLink 错误,没有代码",
+        zh="NVLink 错误，没有代码",
     ),
     "driver_mismatch": Words(
         en="driver and library versions differ",
@@ -269,7 +269,7 @@ MEANINGS = {
     ),
     "mce_edac": Words(
         en="machine check, memory error of the host",
-        zh="机器检查错误,主机内存错误",
+        zh="机器检查错误，主机内存错误",
     ),
     "storage_io": Words(
         en="disk or block device errors",

@@ -34,7 +34,7 @@ NOTHING_READ = Diagnosis(
     confidence=0.0,
     title=Words(en="there was nothing to read", zh="没有可读取的内容"),
     explanation=Words(
-        en="What was named holds no log, or none that can be read.", zh="所给路径中没有日志,或日志无法读取。"
+        en="What was named holds no log, or none that can be read.", zh="所给路径中没有日志，或日志无法读取。"
     ),
     advice=Words(
         en="Name the folder with the logs of the job's workers.", zh="请指定作业各 worker 日志所在的文件夹。"
@@ -101,7 +101,7 @@ def _ranks(sources: Collection[Source]) -> list[Words]:
         words.append(
             Words(
                 en=f"No log of {_ranks_named(absent)}, though there are logs up to rank {last}.",
-                zh=f"缺少 rank {text} 的日志(已有日志的最大 rank 为 {last})。",
+                zh=f"缺少 rank {text} 的日志（已有日志的最大 rank 为 {last}）。",
             )
         )
     if silent:
@@ -123,7 +123,7 @@ def _workers(sources: Collection[Source]) -> list[Words]:
     return [
         Words(
             en=f"No log of worker {text}, though there are logs up to worker {last}.",
-            zh=f"缺少 worker {text} 的日志(已有日志的最大 worker 为 {last})。",
+            zh=f"缺少 worker {text} 的日志（已有日志的最大 worker 为 {last}）。",
         )
     ]
 

@@ -74,14 +74,14 @@ def _of_runs(
     first = answer.first_error
     is_before = first is not None and first.source == source and first.offset < begins_at
     line = f", line {ended.match.line}" if ended.match.line else ""
-    line_zh = f",第 {ended.match.line} 行" if ended.match.line else ""
+    line_zh = f"，第 {ended.match.line} 行" if ended.match.line else ""
     title_en, title_zh = _title(ended)
     last_en, last_zh = _last(answer, search, source, runs, is_before=is_before)
     which = "run 1 of 2" if runs == 2 else f"a run before the last of {runs}"
-    which_zh = "第 1 次运行(共 2 次)" if runs == 2 else f"最后一次之前的运行(共 {runs} 次)"
+    which_zh = "第 1 次运行（共 2 次）" if runs == 2 else f"最后一次之前的运行（共 {runs} 次）"
     return Words(
         en=f"{name} holds {runs} runs: {which} ended in {title_en}{line}; {last_en}",
-        zh=f"{name} 含 {runs} 次运行:{which_zh}以“{title_zh}”结束{line_zh};{last_zh}",
+        zh=f"{name} 含 {runs} 次运行：{which_zh}以“{title_zh}”结束{line_zh}；{last_zh}",
     )
 
 
@@ -92,7 +92,7 @@ def _last(answer: Diagnosis, search: Search, source: int, runs: int, *, is_befor
         return f"the answer is about run {runs}", f"结论针对第 {runs} 次运行"
     if search.sources[source].is_finished:
         return f"run {runs} reached its last step", f"第 {runs} 次运行到达最后一步"
-    return f"run {runs} goes on, its end is not in this log", f"第 {runs} 次运行仍在继续,日志中未见其结束"
+    return f"run {runs} goes on, its end is not in this log", f"第 {runs} 次运行仍在继续，日志中未见其结束"
 
 
 def _starts(known: Sequence[Candidate], source: int) -> int:
@@ -118,7 +118,7 @@ def _fact(candidate: Candidate, search: Search) -> Fact:
         line=candidate.match.line or None,
         text=candidate.match.text,
         says=Words(
-            en=f"survived, training continued after it: {title_en}", zh=f"已度过,其后训练继续:{title_zh}"
+            en=f"survived, training continued after it: {title_en}", zh=f"已度过，其后训练继续：{title_zh}"
         ),
         signature=candidate.signature.id,
         count=candidate.match.count,

@@ -19,18 +19,18 @@ CODE = r"(?:code -?\d+|an unknown code|signal \d+|SIG\w+)"
 PLACE = r"\S+?(?::\d+)? in \S+|\S+?:\d+"
 # Of the whole sentence: what was raised, and what could not be started, can hold any words.
 WHOLE = (
-    (rf"(?P<who>{WHO}) raised (?P<what>.*?) at (?P<at>[\w.<>-]+:\d+)", "{who} 抛出 {what},位于 {at}"),
+    (rf"(?P<who>{WHO}) raised (?P<what>.*?) at (?P<at>[\w.<>-]+:\d+)", "{who} 抛出 {what}，位于 {at}"),
     (rf"(?P<who>{WHO}) raised (?P<what>.*)", "{who} 抛出 {what}"),
     (r"the command could not be started(?:: (?P<what>.*))?", "命令无法启动{:what}"),
     (r"node (?P<what>.*) is gone", "节点 {what} 已失联"),
-    (r"device fault: (?P<what>.*)", "设备故障:{what}"),
+    (r"device fault: (?P<what>.*)", "设备故障：{what}"),
     (
         r"(?P<what>.*)\. Both passed: the training code is the likely cause",
-        "{what}。两项检查均通过,问题很可能在训练代码",
+        "{what}。两项检查均通过，问题很可能在训练代码",
     ),
 )
 FOR = r"for (?P<for>\d+) s \((?P<allowed>\d+) s allowed\)"
-QUIET = "已持续 {for} s(上限 {allowed} s)"
+QUIET = "已持续 {for} s（上限 {allowed} s）"
 # Of what stands between semicolons.
 PARTS = (
     (r"nothing explains it", "现有信息无法解释"),
@@ -39,59 +39,59 @@ PARTS = (
     (r"the job was asked to stop", "作业被要求停止"),
     (r"the job was ended on request", "作业按要求结束"),
     (r"nothing is wrong with it", "作业本身没有问题"),
-    (r"nothing is wrong: the command ended with code 0", "没有问题:命令以退出码 0 结束"),
-    (r"the job hangs \((?P<what>[\w-]+)\)", "作业挂起({what})"),
+    (r"nothing is wrong: the command ended with code 0", "没有问题：命令以退出码 0 结束"),
+    (r"the job hangs \((?P<what>[\w-]+)\)", "作业挂起（{what}）"),
     (r"the node no longer answers", "节点不再应答"),
     (r"the device reported a fault", "设备报告了故障"),
     (r"the kernel killed for memory", "内核因内存不足终止了进程"),
     (
         r"the host ran out of memory, and the kernel's OOM killer killed it",
-        "主机内存不足,被内核 OOM killer 终止",
+        "主机内存不足，被内核 OOM killer 终止",
     ),
     (r"no exception was found", "未发现异常信息"),
     (r"followed", "随后发生"),
-    (r"the command could not be run \(code (?P<what>\d+)\)", "命令无法执行(退出码 {what})"),
+    (r"the command could not be run \(code (?P<what>\d+)\)", "命令无法执行（退出码 {what}）"),
     (
         rf"(?P<who>{WHO}) (?:was|were) (?:killed|ended) by (?P<signal>SIG\w+|signal \d+)(?:: (?P<why>.*))?",
         "{who} 被 {signal} 终止{:why}",
     ),
     (
         rf"(?P<who>{WHO}) ha(?:s|ve) ended with code 0 while (?P<others>{WHO}) waits? in a collective",
-        "{who} 以退出码 0 结束,而 {others} 仍在集合通信中等待",
+        "{who} 以退出码 0 结束，而 {others} 仍在集合通信中等待",
     ),
     (rf"(?P<who>{WHO}) ended with (?P<code>{CODE})(?:: (?P<why>.*))?", "{who} 以{code} 结束{:why}"),
     (r"the memory limit of its cgroup was reached", "达到其 cgroup 的内存上限"),
     (r"the host ran out of memory", "主机内存耗尽"),
-    (r"the disk it prints to is full \((?P<what>.*)\)", "其输出所在的磁盘已满({what})"),
+    (r"the disk it prints to is full \((?P<what>.*)\)", "其输出所在的磁盘已满（{what}）"),
     (
         rf"(?P<who>{WHO}) left by (?:itself|themselves), and others still needed (?:it|them)",
-        "{who} 自行退出,而其他 rank 仍需要它",
+        "{who} 自行退出，而其他 rank 仍需要它",
     ),
     (
         rf"(?P<who>{WHO}) (?:is|are) stopped \(state T\): a SIGSTOP, or a job control stop",
-        "{who} 被暂停(状态 T):SIGSTOP 或作业控制",
+        "{who} 被暂停（状态 T）：SIGSTOP 或作业控制",
     ),
     (
         rf"(?P<who>{WHO}) ended, (?P<others>{WHO}) lives? on with no progress for (?P<for>\d+) s",
-        "{who} 已结束,{others} 仍在运行,{for} s 内没有进展",
+        "{who} 已结束，{others} 仍在运行，{for} s 内没有进展",
     ),
     (
         rf"no step, no log line, no I/O and no CPU in any rank {FOR}",
-        f"所有 rank 均无 step、日志、I/O 与 CPU 活动,{QUIET}",
+        f"所有 rank 均无 step、日志、I/O 与 CPU 活动，{QUIET}",
     ),
-    (rf"no step, no log line and no I/O {FOR}", f"没有 step、日志与 I/O,{QUIET}"),
-    (rf"every rank waits in a collective, none has moved {FOR}", f"所有 rank 都在集合通信中等待,{QUIET}"),
+    (rf"no step, no log line and no I/O {FOR}", f"没有 step、日志与 I/O，{QUIET}"),
+    (rf"every rank waits in a collective, none has moved {FOR}", f"所有 rank 都在集合通信中等待，{QUIET}"),
     (
         rf"(?P<who>{WHO}) blocked in I/O \(state D\), no progress anywhere {FOR}",
-        f"{{who}} 阻塞在 I/O(状态 D),各处均无进展,{QUIET}",
+        f"{{who}} 阻塞在 I/O（状态 D），各处均无进展，{QUIET}",
     ),
     (
         rf"only (?P<who>{WHO}) runs?, with no step, log line or I/O in any rank {FOR}",
-        f"只有 {{who}} 在运行,所有 rank 均无 step、日志与 I/O,{QUIET}",
+        f"只有 {{who}} 在运行，所有 rank 均无 step、日志与 I/O，{QUIET}",
     ),
     (
         rf"(?P<who>{WHO}) waits? in a collective for (?P<others>{WHO}), with no step, log line or I/O {FOR}",
-        f"{{who}} 在集合通信中等待 {{others}},无 step、日志与 I/O,{QUIET}",
+        f"{{who}} 在集合通信中等待 {{others}}，无 step、日志与 I/O，{QUIET}",
     ),
     (
         r"(?P<many>\d+) ranks? waits? for (?:it|them) in (?P<what>[^()]+?)(?: \((?P<at>.*)\))?",
@@ -114,7 +114,7 @@ DOES_ZH = {
 }
 FIELD = late(r"\{(?P<before>[:,(]?)(?P<name>\w+)\}")
 SPACES = late(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
-BEFORE = {":": (":", ""), ",": (",位于 ", ""), "(": ("(", ")"), "": ("", "")}
+BEFORE = {":": (":", ""), ",": ("，位于 ", ""), "(": ("(", ")"), "": ("", "")}
 
 
 def told_in_chinese(found: Diagnosis) -> Diagnosis:
