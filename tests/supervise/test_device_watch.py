@@ -50,7 +50,8 @@ def test_each_incident_is_asked_about_once():
         wait_for("news", lambda: news(watch, told))
         assert [finding for finding, _ in told] == ["device-metrics"]
         assert (
-            "incident 1: Device metrics could not be read from Prometheus: it has no device metrics" in told[0][1]
+            "incident 1: Device metrics could not be read from Prometheus: it has no device metrics"
+            in told[0][1]
         )
         assert any("n0" in body for body in asked)
         count = len(asked)

@@ -28,10 +28,8 @@ def agent_of(env: Mapping[str, str]) -> int:
     try:
         if not is_given(env):
             raise AgentRefused(
-                (
-                    "neither a command nor a controller is given: use srun holdfast agent -- COMMAND to "
-                    "supervise a command; holdfast run --nnodes N starts agents itself"
-                )
+                "neither a command nor a controller is given: use srun holdfast agent -- COMMAND to "
+                "supervise a command; holdfast run --nnodes N starts agents itself"
             )
         place = agent_place(env)
     except (AgentRefused, OSError) as error:

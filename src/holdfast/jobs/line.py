@@ -221,10 +221,8 @@ def _secret(job: JobDir) -> bytes | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise NoLine(
-            (
-                f"the secret of job {job.name} cannot be read ({error}): only the user who started the job "
-                "can query its nodes"
-            )
+            f"the secret of job {job.name} cannot be read ({error}): only the user who started the job "
+            "can query its nodes"
         ) from error
     try:
         found = bytes.fromhex(text)

@@ -99,10 +99,8 @@ class Exporter:
         self._thread: threading.Thread | None = None
         if self._file is not None and self._file.suffix != SUFFIX:
             tell(
-                (
-                    f"metrics are not written to {self._file}: node-exporter reads only files that end with "
-                    f"{SUFFIX}"
-                )
+                f"metrics are not written to {self._file}: node-exporter reads only files that end with "
+                f"{SUFFIX}"
             )
             self._file = None
         if self._listener is not None or self._file is not None:

@@ -121,10 +121,8 @@ class Prometheus:
             return msgspec.json.decode(told.get("data", b"null"), type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PrometheusUnavailable(
-                (
-                    f"{self.url} returned a response to {path} that is not of the Prometheus API ({error}): "
-                    "is this the URL of Prometheus?"
-                )
+                f"{self.url} returned a response to {path} that is not of the Prometheus API ({error}): "
+                "is this the URL of Prometheus?"
             ) from error
 
     def _body(self, path: str, form: str) -> bytes:

@@ -94,10 +94,8 @@ class ChannelConfig(Struct, frozen=True, kw_only=True):
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not found or not all(isinstance(one, str) and one for one in found):
             raise ConfigRefused(
-                (
-                    f"channel {self.name} of kind {self.kind} needs the option {key!r}: a text, or a list "
-                    "of texts"
-                )
+                f"channel {self.name} of kind {self.kind} needs the option {key!r}: a text, or a list "
+                "of texts"
             )
         return tuple(found)
 

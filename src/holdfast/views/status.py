@@ -95,10 +95,8 @@ def refuse_without_terminal() -> None:
     """Raises NoTerminal if stdout is no terminal."""
     if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb"):
         raise NoTerminal(
-            (
-                "--watch needs a terminal, and stdout is not one: use holdfast status without --watch, or "
-                "holdfast log --follow"
-            )
+            "--watch needs a terminal, and stdout is not one: use holdfast status without --watch, or "
+            "holdfast log --follow"
         )
 
 

@@ -74,7 +74,10 @@ def test_a_profile_that_exits_is_said(world):
     (world.home / ".bash_profile").write_text("echo going >&2; exit 3\n")
     world.command = bash("conda activate x && torchrun train.py", "-l")
     outcome = look(check_named("env-shell"), world.scene())
-    assert (outcome.status, outcome.findings[0].why) == (SKIP, "bash ended before it reported its environment: going")
+    assert (outcome.status, outcome.findings[0].why) == (
+        SKIP,
+        "bash ended before it reported its environment: going",
+    )
 
 
 def test_torchrun_runs_in_the_python_of_its_first_line(world):

@@ -205,7 +205,10 @@ def test_bombs_within_archives(tmp_path):
         nested = gzip.compress(nested)
     (tmp_path / "a.tar").unlink()
     (tmp_path / "nested").write_bytes(nested)
-    assert read(tmp_path, limits=SMALL) == ({}, {"nested": "it is compressed or archived more than 4 times over"})
+    assert read(tmp_path, limits=SMALL) == (
+        {},
+        {"nested": "it is compressed or archived more than 4 times over"},
+    )
 
 
 def test_an_archive_of_too_many_members(tmp_path):

@@ -165,10 +165,8 @@ def _bring_up_to_date(database: Database, *, may_change: bool) -> None:
         )
     if not may_change:
         raise OlderIndex(
-            (
-                f"the index {database.name} has version {version or 'none'}, and has not been migrated to "
-                f"{SCHEMA} yet"
-            )
+            f"the index {database.name} has version {version or 'none'}, and has not been migrated to "
+            f"{SCHEMA} yet"
         )
     with database.writing() as connection:
         if database.path is None:  # two servers may start at once; the SQLite transaction admits only one

@@ -79,10 +79,8 @@ def _job(job: str | None, state_dir: str | None, since_s: float | None) -> Fleet
     if not found.cost.wall_s:
         when = "since then" if since_s is not None else "yet"
         say(
-            (
-                f"job {found.cost.job} has no recorded time {when}: "
-                f"{'; '.join(found.cost.notes) or 'nothing is recorded'}"
-            )
+            f"job {found.cost.job} has no recorded time {when}: "
+            f"{'; '.join(found.cost.notes) or 'nothing is recorded'}"
         )
         raise Exit(FAILED)
     return FleetRead(jobs=(found,))

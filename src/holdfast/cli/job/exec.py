@@ -201,10 +201,8 @@ def _confirm(asked: Asked, language: Language, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         say(
-            (
-                f"this would run on {_many(asked.places)}: without a terminal, confirm with --yes, or try "
-                "--dry-run first"
-            )
+            f"this would run on {_many(asked.places)}: without a terminal, confirm with --yes, or try "
+            "--dry-run first"
         )
         raise Exit(REFUSED)
     for text in plan(asked, language):

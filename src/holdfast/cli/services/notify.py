@@ -130,10 +130,8 @@ def _config(flag: str | None) -> NotifyConfig:
         path = notify_file(flag, os.environ)
         if path is None:
             say(
-                (
-                    "there is no file of channels: create ~/.config/holdfast/notify.toml, or give one with "
-                    "--notify"
-                )
+                "there is no file of channels: create ~/.config/holdfast/notify.toml, or give one with "
+                "--notify"
             )
             raise Exit(REFUSED)
         config = read_config(Path(path), os.environ)

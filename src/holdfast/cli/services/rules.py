@@ -112,10 +112,8 @@ def told(found: list[Judged], *, everything: bool) -> list[str]:
     dead = sum(not one.can_fire for one in found)
     unloaded = sum(any("not loaded" in note for note in one.notes) for one in found)
     lines.append(
-        (
-            f"{len(found)} rules: {len(found) - dead} can fire, {dead} cannot; {unloaded} are not loaded in "
-            "this Prometheus"
-        )
+        f"{len(found)} rules: {len(found) - dead} can fire, {dead} cannot; {unloaded} are not loaded in "
+        "this Prometheus"
     )
     return lines
 

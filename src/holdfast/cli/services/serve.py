@@ -165,10 +165,8 @@ def _say_folders(folders: Iterable[Path]) -> None:
             say(f"state folder {folder}: {counted(StateDir(folder).count(), 'job')}")
         else:
             say(
-                (
-                    f"state folder {folder} does not exist yet: it will be created by a job with "
-                    f"--state-dir {folder}"
-                )
+                f"state folder {folder} does not exist yet: it will be created by a job with "
+                f"--state-dir {folder}"
             )
 
 

@@ -60,10 +60,8 @@ class Meter:
             raise Unreadable(f"it unpacks to more than {limits.bytes_max >> 30} GiB: the rest was not read")
         if self.unpacked_bytes > limits.free_bytes + limits.ratio_max * self.packed_bytes:
             raise Unreadable(
-                (
-                    f"it unpacks to more than {limits.ratio_max:g} times its size, more than any log: the "
-                    "rest was not read"
-                )
+                f"it unpacks to more than {limits.ratio_max:g} times its size, more than any log: the "
+                "rest was not read"
             )
 
     def count_member(self) -> None:

@@ -37,11 +37,9 @@ def _failures(advice: Advice) -> list[Line]:
         Line(f"  {advice.known} in {gpu_hours(advice.node_days)} node-days"),
         Line(f"  {_range(rate)} per 1,000 node-days; of this job one in {_times(advice.mean_s)}"),
         Line(
-            (
-                f"  clustering of failures: Weibull shape {_range(shape)} (1: none, below 1: failures "
-                "come in "
-                "bursts)"
-            )
+            f"  clustering of failures: Weibull shape {_range(shape)} (1: none, below 1: failures "
+            "come in "
+            "bursts)"
         ),
     ]
 
