@@ -12,7 +12,7 @@ The list has one module name a line, in the order of imports, and two other kind
 
 import os
 import sys
-from importlib.machinery import PathFinder
+from _frozen_importlib_external import PathFinder  # not importlib.machinery: it imports warnings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

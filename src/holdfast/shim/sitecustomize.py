@@ -192,10 +192,10 @@ def _write_error(*given: object) -> None:
 
 def _register_stacks(rank: Rank) -> int:
     """Registers faulthandler on a signal, and returns the signal."""
+    import _signal  # type: ignore[import-not-found]  # not signal: its enumerations cost 3 ms
     import faulthandler
-    import signal
 
-    number = int(signal.SIGRTMIN) + 7
+    number = int(_signal.SIGRTMIN) + 7
     faulthandler.register(number, file=_append(rank.path("stacks")), all_threads=True, chain=False)
     return number
 
@@ -326,7 +326,9 @@ def _counted(file: str, module: "ModuleType") -> None:
 
 def _beside(name: str) -> "ModuleType":
     """Imports a file beside this one by its path, so that no other module on sys.path can be taken for it."""
-    from importlib.util import module_from_spec, spec_from_file_location
+    # Not importlib.util: it imports contextlib and types.
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import spec_from_file_location
 
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py")
     spec = spec_from_file_location(name, path)
@@ -428,7 +430,7 @@ def _load_hidden() -> None:
     spec = _attempt(_find_hidden)
     if spec is None or spec.loader is None:  # None: a mere folder of that name
         return
-    from importlib.util import module_from_spec
+    from _frozen_importlib import module_from_spec
 
     module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module
@@ -436,7 +438,7 @@ def _load_hidden() -> None:
 
 
 def _find_hidden() -> "ModuleSpec | None":
-    from importlib.machinery import PathFinder
+    from _frozen_importlib_external import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))
     places = [os.path.abspath(place) for place in sys.path]
