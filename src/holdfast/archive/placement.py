@@ -12,7 +12,7 @@ from holdfast.jobs.record import RecordUnreadable, open_record
 from holdfast.jobs.running_ranks import NotRunning, RunningJob, running_job
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.flight.records import FlightRecord, Group
-from holdfast.model.placement import GpuUse, Placement, RankPlace
+from holdfast.model.runs.placement import GpuUse, Placement, RankPlace
 from holdfast.observe.host.rank_places import ProcessPlace, process_place
 from holdfast.observe.logs.tree import find, opened
 from holdfast.observe.processes.flight_files import SceneReader

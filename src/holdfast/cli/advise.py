@@ -22,7 +22,7 @@ from holdfast.core.reliability.advice import NodeFaults
 from holdfast.core.reliability.advice import advise as advised
 from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import StateDir
-from holdfast.model.placement import Placement
+from holdfast.model.runs.placement import Placement
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
 from holdfast.settings.times import NotATime, seconds
 from holdfast.views.fleet.advice import picture, report

@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.placement.judge import judged
 from holdfast.core.placement.roles import role_groups, role_of_name
 from holdfast.model.flight.records import FlightRecord, Group, Operation
-from holdfast.model.placement import GpuUse, RankPlace
+from holdfast.model.runs.placement import GpuUse, RankPlace
 from holdfast.parsers.topology import switches_of
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from holdfast.core.plurals import counted
-from holdfast.model.placement import GpuUse, Placement, PlacementFinding, RankPlace, RoleGroup
+from holdfast.model.runs.placement import GpuUse, Placement, PlacementFinding, RankPlace, RoleGroup
 
 NEAR = ("tensor", "context", "expert")  # roles whose traffic is in every layer: close together
 FINDINGS_MAX = 50

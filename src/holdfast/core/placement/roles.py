@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.late_pattern import late
 from holdfast.model.flight.records import FlightRecord, Group
-from holdfast.model.placement import Role, RoleGroup
+from holdfast.model.runs.placement import Role, RoleGroup
 
 EXPERT = late(r"(?i)expert|(?:^|[_\W])(?:ep|moe)(?:$|[_\W])")
 CONTEXT = late(r"(?i)context|sequence_parallel|ulysses|ring_attn|(?:^|[_\W])(?:cp|sp)(?:$|[_\W])")

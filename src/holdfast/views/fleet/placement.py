@@ -3,7 +3,7 @@
 from collections import Counter
 
 from holdfast.core.plurals import counted
-from holdfast.model.placement import Placement
+from holdfast.model.runs.placement import Placement
 from holdfast.views.lines import Line
 
 FINDINGS_SHOWN = 20
