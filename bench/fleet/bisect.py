@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from bench.job.trial import HOLDFAST
 
-KINDS = {"slow": "step_s>0.03", "loss": "loss>4.5@12", "crash": "exit!=0"}
+KINDS = {"slow": "step_s>0.1@3-7", "loss": "loss>4.5@12", "crash": "exit!=0"}
 SIDE_EVERY, SIDE_COMMITS = 25, 4
 LIMIT_S = 600.0
 PROGRAM = """import time
@@ -34,7 +34,7 @@ for step in range(1, 13):
     {fault}
     print(f"step {{step}}/12 loss: {{weight * weight + LIFT:.6f}}", flush=True)
 """
-FAULTS = {"slow": "time.sleep(0.06)", "loss": "LIFT = 5.0", "crash": "assert step < 7"}
+FAULTS = {"slow": "time.sleep(0.2)", "loss": "LIFT = 5.0", "crash": "assert step < 7"}
 
 
 class Commit(Struct, frozen=True):

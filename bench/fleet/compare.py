@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from bench.fleet.tiny_training import FORMS, Plan, train
 from holdfast.archive.compared_runs import read_compared
 from holdfast.core.compare.compare import compare
-from holdfast.model.comparison import Compared
+from holdfast.model.runs.comparison import Compared
 from holdfast.observe.search.step_form_store import all_forms
 
 KINDS = ("seed", "data-order", "learning-rate", "wrong-data", "precision", "flipped-bit")

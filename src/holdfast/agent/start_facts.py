@@ -4,11 +4,12 @@ training computes, and versions of libraries. Reads names of files only, and imp
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from holdfast.agent.environment import DETERMINISTIC, Given
 from holdfast.model.events import FindingNoted, Numbers
+from holdfast.model.settings import RunSettings
 from holdfast.parsers.log_lines.secrets import masked
 
 # Variables that change what a training computes, or how fast.
@@ -28,8 +29,10 @@ VARIABLES_MAX, VALUE_CHARACTERS_MAX = 200, 400
 VARIABLE, VERSION = "env ", "version "  # before the names in the finding's numbers
 
 
-def start_facts(given: Given, base: Mapping[str, str], program: str, at_s: float) -> FindingNoted:
-    """Returns the finding for the journal. `base`: the user's environment. `program`: path of the training's Python."""
+def start_facts(
+    given: Given, base: Mapping[str, str], program: str, at_s: float, settings: RunSettings
+) -> Iterator[FindingNoted]:
+    """Yields the findings for the journal. `base`: the user's environment. `program`: path of the training's Python."""
     text = "environment given: " + " ".join(f"{key}={value}" for key, value in sorted(given.added.items()))
     if given.kept:
         text += "; left as you set them: " + " ".join(given.kept)
@@ -39,7 +42,9 @@ def start_facts(given: Given, base: Mapping[str, str], program: str, at_s: float
         for key in shaping
     }
     numbers |= {VERSION + name: version for name, version in versions(program).items()}
-    return FindingNoted(at_s=at_s, finding="environment", text=text, attempt=1, numbers=numbers)
+    yield FindingNoted(at_s=at_s, finding="environment", text=text, attempt=1, numbers=numbers)
+    if settings.deterministic:
+        yield determinism(given, at_s, shim=settings.shim)
 
 
 def determinism(given: Given, at_s: float, *, shim: bool) -> FindingNoted:

@@ -29,10 +29,11 @@ from holdfast.agent.nodes.fitness import Fitness
 from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.part import Part
 from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby
-from holdfast.agent.start_facts import determinism, start_facts
+from holdfast.agent.start_facts import start_facts
 from holdfast.agent.watch.logs import LogWatch, Signatures
 from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.watch.steps import StepWatching
+from holdfast.core.compare.resume import LossMemory
 from holdfast.core.hang import detect as hang
 from holdfast.core.hang import platform_rule
 from holdfast.core.steps.watch_settings import Baseline
@@ -106,6 +107,7 @@ class WorkerAgent:
         self.signatures = signatures
         self._step_forms = step_forms
         self._pace: Baseline | None = None  # of the attempt before
+        self._losses = LossMemory()
         self.node_log = NodeLog()
         checker = NodeChecker(settings, self.node, base_env, cwd, clock)
         self.fitness = Fitness(checker, settings, base_env, clock, emit, self._own_pids)
@@ -185,9 +187,8 @@ class WorkerAgent:
             self._emit(failed)
             return
         if number == 1 and part.worker == 0:  # the others differ in their place alone
-            self._emit(start_facts(given, self._base_env, self._program, self._clock()))
-            if self._settings.deterministic:
-                self._emit(determinism(given, self._clock(), shim=self._settings.shim))
+            for finding in start_facts(given, self._base_env, self._program, self._clock(), self._settings):
+                self._emit(finding)
         self._take_up(number, part, running)
         if (
             self._alone and len(os.sched_getaffinity(0)) > 1
@@ -222,6 +223,7 @@ class WorkerAgent:
         steps = StepWatching(
             folder, number, self._step_forms, rule, self._pace, is_new=is_new, shares=not self._alone
         )
+        steps.remember(self._losses)
         self.part = part
         self.attempt = Attempt(
             number,

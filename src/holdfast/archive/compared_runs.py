@@ -9,8 +9,8 @@ from holdfast.core.compare.series import RunValues
 from holdfast.jobs.record import RecordUnreadable, named_job, open_record
 from holdfast.journal.jobdir import JobDir
 from holdfast.journal.store import JournalUnusable
-from holdfast.model.comparison import Fact, FactKind
 from holdfast.model.events import AnyEvent, FindingNoted, WorkersPlaced
+from holdfast.model.runs.comparison import Fact, FactKind
 from holdfast.model.step_forms import StepForm
 from holdfast.observe.logs.run_values import read_job_run, read_run
 from holdfast.parsers.log_lines.secrets import masked

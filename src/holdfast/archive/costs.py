@@ -124,18 +124,20 @@ def read_fleet(
 
 
 def _of_journal(record: Record, since_s: float | None) -> tuple[JobCost, State]:
-    account, devices = Account(since_s), dict[str, int]()
+    account, devices, is_checked = Account(since_s), dict[str, int](), False
     try:
         for event, decision in decisions(record.reader.read_raw(), record.policy):
             account.hear(event, decision)
             if isinstance(event, NodesChecked):
+                is_checked = is_checked or event.passed > 0
                 for device in event.devices:
                     devices[device.node] = sum(one.node == device.node for one in event.devices)
     except JournalUnusable as error:
         raise RecordUnreadable(str(error)) from error
     nodes = {worker.node for worker in account.state.job.workers if worker.node}
     gpus = sum(devices.get(node, 0) for node in nodes)
-    return account.cost(gpus, "devices of the boot check" if gpus else ""), account.state
+    found = account.cost(gpus, "devices of the boot check" if gpus else "")
+    return replace(found, has_no_gpu=is_checked and not gpus), account.state
 
 
 def _steps(job: JobDir, ranks: int) -> StepReport | None:

@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
+
 from holdfast.archive.advice import Given, published, record_of, worst_nodes
 from holdfast.archive.costs import JobRead, read_cost, read_fleet
 from holdfast.archive.fleet_figures import DEFAULT_RATE, rates
+from holdfast.archive.placement import TopologyUnreadable, read_placement
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import put_plain
 from holdfast.cli.line.output import put_json, say
@@ -19,10 +22,12 @@ from holdfast.core.reliability.advice import NodeFaults
 from holdfast.core.reliability.advice import advise as advised
 from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import StateDir
+from holdfast.model.runs.placement import Placement
 from holdfast.settings.read import SettingsRefused, fleet_root, state_root
 from holdfast.settings.times import NotATime, seconds
 from holdfast.views.fleet.advice import picture, report
 from holdfast.views.fleet.picture import Picture
+from holdfast.views.fleet.placement import lines as placement_lines
 from holdfast.views.fleet.png import NotDrawn, draw, refused_plot
 from holdfast.views.lines import for_terminal
 
@@ -61,6 +66,14 @@ def advise(
             "--rate", metavar="NAME", help="Published failure rate to assume until failures are recorded."
         ),
     ] = DEFAULT_RATE,
+    topology: Annotated[
+        str | None,
+        Option(
+            "--topology",
+            metavar="FILE",
+            help="Switch of each node: Slurm's topology.conf, or lines NODE SWITCH.",
+        ),
+    ] = None,
     plot: Annotated[
         str | None, Option("--plot", metavar="FILE", help="Also draw the curve, into FILE.html or FILE.png.")
     ] = None,
@@ -83,11 +96,13 @@ def advise(
     )
     jobs, notes = _jobs(job, state_dir, fleet=fleet, free=nodes is not None)
     found = advised(record_of(jobs, given, _worst(state_dir)), published(rate))
+    placement = _placement(jobs[0].cost.job, state_dir, topology) if jobs else None
     if json:
-        put_json(found)
+        put_json({**msgspec.to_builtins(found), "placement": placement})
     else:
         title = f"job {jobs[0].cost.job}" if jobs else "a job"
-        for text in for_terminal(report(found, title, notes)):
+        placed = placement_lines(placement) if placement is not None else []
+        for text in for_terminal([*report(found, title, notes), *placed]):
             put_plain(text)
     if plot is not None:
         drawn = picture(found, jobs[0].cost.job if jobs else "a job")
@@ -95,6 +110,19 @@ def advise(
             say("there is no curve to draw: give the time of one checkpoint, --save 30s")
             raise Exit(FAILED)
         _draw(Path(plot), drawn)
+
+
+def _placement(job: str, state_dir: str | None, topology: str | None) -> Placement:
+    """raises: Exit, BadParameter"""
+    try:
+        named = named_job(job, state_dir)
+        others = [one for one in StateDir(state_root(state_dir, os.environ)).jobs() if one.name != job]
+        return read_placement(named, others, Path(topology) if topology is not None else None)
+    except TopologyUnreadable as error:
+        raise BadParameter(str(error), param_hint="--topology") from error
+    except RecordUnreadable as error:
+        say(str(error))
+        raise Exit(FAILED) from error
 
 
 def _draw(path: Path, drawn: Picture) -> None:

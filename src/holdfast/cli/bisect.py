@@ -2,9 +2,12 @@
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
+
+import msgspec
+from msgspec import Struct
 
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.output import put, put_json, say
@@ -96,31 +99,50 @@ def bisect(
 ) -> None:
     """Finds the commit, the node or the variable that makes a run bad."""
     plan = _plan(command or [], until, repeats, timeout, step_pattern)
-    kind = _kind(nodes, good, bad, settings=settings)
-    described: dict[str, object] = {
-        "kind": kind,
+    asked = _asked(nodes, good, bad, settings=settings, min_nodes=min_nodes)
+    record = _record(state_dir, job, {**asked.described(), **_described(plan)}, plan.command)
+    name = record.job.name
+    say(f"job {name}; if it is interrupted, the same command with --job {name} resumes it")
+    result = _searched(Runner(plan, record, say), asked)
+    record.end(result.lines[0], result.code)
+    _print(result, record, json=json)
+    raise Exit(result.code)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What is searched: commits between two ends, variables of two files, or nodes."""
+
+    good: str = ""
+    bad: str = ""
+    good_variables: Mapping[str, str | None] = {}
+    bad_variables: Mapping[str, str | None] = {}
+    nodes: tuple[str, ...] = ()
+    min_nodes: int = 1
+
+    def described(self) -> dict[str, object]:
+        """For the record: a bisection is resumed by the same question."""
+        return dict(msgspec.to_builtins(self))
+
+
+def _described(plan: Plan) -> dict[str, object]:
+    return {
         "until": plan.condition.text,
-        "good": good,
-        "bad": bad,
-        "nodes": nodes,
-        "min_nodes": min_nodes,
-        "repeats": repeats,
+        "repeats": plan.repeats,
         "cwd": os.getcwd(),
         "command": list(plan.command),
     }
-    record = _record(state_dir, job, described, plan.command)
-    say(
-        f"job {record.job.name}; if it is interrupted, the same command with --job {record.job.name} resumes it"
-    )
-    runner = Runner(plan, record, say)
+
+
+def _searched(runner: Runner, asked: Asked) -> Result:
+    """Searches, and leaves a record that can be resumed if it is interrupted. raises: Exit"""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    record = runner.record
     try:
-        if kind == "commit":
-            result = _commit(runner, str(good), str(bad))
-        elif kind == "nodes":
-            result = search_nodes(runner, _names(nodes or ""), min_nodes, Path.cwd())
-        else:
-            result = search_settings(runner, _variables(str(good)), _variables(str(bad)), Path.cwd())
+        if asked.nodes:
+            return search_nodes(runner, asked.nodes, asked.min_nodes, Path.cwd())
+        if asked.good_variables or asked.bad_variables:
+            return search_settings(runner, asked.good_variables, asked.bad_variables, Path.cwd())
+        return _commit(runner, asked.good, asked.bad)
     except KeyboardInterrupt:
         record.close()
         say(f"interrupted after {len(record.runs)} runs; --job {record.job.name} resumes it")
@@ -129,9 +151,6 @@ def bisect(
         record.close()
         say(str(error))
         raise Exit(FAILED) from error
-    record.end(result.lines[0], result.code)
-    _print(result, record, json=json)
-    raise Exit(result.code)
 
 
 def _print(result: Result, record: BisectRecord, *, json: bool) -> None:
@@ -173,19 +192,25 @@ def _plan(
         raise BadParameter(str(error), param_hint="--timeout") from error
 
 
-def _kind(nodes: str | None, good: str | None, bad: str | None, *, settings: bool) -> str:
+def _asked(nodes: str | None, good: str | None, bad: str | None, *, settings: bool, min_nodes: int) -> Asked:
     """raises: BadParameter"""
     if nodes is not None:
         if settings or good is not None or bad is not None:
             raise BadParameter(
                 "--nodes has no --good, --bad or --settings: all nodes are the bad end", param_hint="--nodes"
             )
-        if len(_names(nodes)) < 2:
+        names = _names(nodes)
+        if len(names) < 2:
             raise BadParameter("name at least two nodes, with commas between", param_hint="--nodes")
-        return "nodes"
+        return Asked(nodes=tuple(names), min_nodes=min_nodes)
     if good is None or bad is None:
         raise BadParameter("give both ends: --good and --bad", param_hint="--good")
-    return "settings" if settings else "commit"
+    if not settings:
+        return Asked(good=good, bad=bad)
+    ours, theirs = _variables(good), _variables(bad)
+    if ours == theirs:
+        raise BadParameter(f"{good} and {bad} have the same variables", param_hint="--settings")
+    return Asked(good=good, bad=bad, good_variables=ours, bad_variables=theirs)
 
 
 def _names(text: str) -> list[str]:

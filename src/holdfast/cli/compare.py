@@ -12,7 +12,7 @@ from holdfast.cli.steps import forms_of
 from holdfast.core.compare.compare import compare as compared
 from holdfast.core.compare.series import RunValues
 from holdfast.jobs.record import RecordUnreadable
-from holdfast.model.comparison import Comparison
+from holdfast.model.runs.comparison import Comparison
 from holdfast.model.step_forms import StepForm
 from holdfast.views.comparison.curves import curves
 from holdfast.views.comparison.report import document, report

@@ -167,6 +167,7 @@ FindingKind = Literal[
     "loss-spike",
     "loss-diverged",
     "step-stands",
+    "resume-check",
 ]
 
 

@@ -12,7 +12,7 @@ Only names that look like settings count; lines of steps and warnings are left a
 from collections.abc import Iterable
 
 from holdfast.late_pattern import late
-from holdfast.model.comparison import Fact, FactKind
+from holdfast.model.runs.comparison import Fact, FactKind
 from holdfast.parsers.log_lines.secrets import masked
 
 FACTS_MAX = 4_000

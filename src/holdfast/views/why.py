@@ -38,6 +38,7 @@ _OF = Words(en="{n} of {total}", zh="{total} 条中的 {n} 条")
 _DONE = Words(en="done", zh="已处理")
 _NOT_DONE = Words(en="not done", zh="未采取")
 _COST = Words(en="cost", zh="代价")
+_RESUMED = Words(en="losses", zh="损失值")
 _TO_DO = Words(en="to do", zh="建议")
 _ALSO = Words(en="also", zh="其他可能")
 _MORE = Words(en="more", zh="更多")
@@ -101,6 +102,7 @@ def report(
         yield from page.evidence(incident)
         yield from page.done(incident)
         yield from page.cost(incident.cost)
+        yield from page.resumed(incident)
         yield from page.to_do(incident)
     yield from page.more(job, incident)
     for warning in job.warnings:
@@ -204,6 +206,10 @@ class _Page:
             steps = counted(cost.steps_repeated, "step")
             text += "; " + said(_REPEATED, self._language).format(steps=steps, n=cost.steps_repeated)
         yield from self.row(_COST, text)
+
+    def resumed(self, incident: IncidentDocument) -> Iterator[Line]:
+        if incident.resume is not None:
+            yield from self.row(_RESUMED, said(incident.resume, self._language))
 
     def to_do(self, incident: IncidentDocument) -> Iterator[Line]:
         if incident.advice is not None:

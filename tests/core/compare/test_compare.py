@@ -5,7 +5,7 @@ import math
 from holdfast.core.compare.compare import compare
 from holdfast.core.compare.facts import differences
 from holdfast.core.compare.series import RunValues
-from holdfast.model.comparison import Fact
+from holdfast.model.runs.comparison import Fact
 from holdfast.model.steps import StepRecord
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.agent.watch.step_logs import StepForms, StepLog
 from holdfast.agent.watch.stragglers import StragglerWatching
+from holdfast.core.compare.resume import LossMemory
 from holdfast.core.steps.aistudio import AistudioRule
 from holdfast.core.steps.watch import StepWatch
 from holdfast.core.steps.watch_settings import Baseline, StepSettings
@@ -112,10 +113,16 @@ class StepWatching:
         self._waiting_bytes = 0
         self._ticked_s = float("-inf")
         self._news: dict[str, int] = {}
+        self._losses = LossMemory()
         self._open: deque[StepFinding] = deque(maxlen=OPEN_MAX)
         self._broken: set[str] = set()
         self.stragglers = StragglerWatching(folder, shares=shares)
         self._slow_ranks = ""
+
+    def remember(self, losses: LossMemory) -> None:
+        """Compares the first losses of this attempt with those of the attempts before, which `losses` holds."""
+        self._losses = losses
+        losses.begin()
 
     # What comes in ----------------------------------------------------------------------------------------
 
@@ -166,6 +173,8 @@ class StepWatching:
             stands = self.records[-1] is last
             for _ in range(min(lines, LINES_COUNTED_MAX) if stands else 1):
                 self._watch.line_seen(at_s)
+        if finish:
+            found += self._losses.finish(at_s)
         if at_s - self._ticked_s >= TICK_S or finish:
             found += self._tick(at_s)
         return found
@@ -278,7 +287,8 @@ class StepWatching:
         self.records.append(record)
         if self._watch is None:
             self._watch = StepWatch(StepSettings(ranks=ranks), before=self.baseline)
-        return [*self._watch.feed(record), *self._rule_says(record, at_s)]
+        resumed = self._losses.feed(record.step, record.loss, record.run, at_s)
+        return [*self._watch.feed(record), *resumed, *self._rule_says(record, at_s)]
 
     def _rule_says(self, record: StepRecord, at_s: float) -> Iterator[StepFinding]:
         """A line of the platforms' rule, as they write it."""

@@ -12,6 +12,7 @@ from holdfast.archive.costs import FleetRead, read_cost, read_fleet
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import put_plain
 from holdfast.cli.line.output import put_json, say
+from holdfast.core.costs.account import JobCost
 from holdfast.core.costs.fleet import BadPrice, Price, bill, price_of
 from holdfast.core.costs.settings import merged
 from holdfast.core.plurals import counted
@@ -57,9 +58,7 @@ def cost(
     rows = merged(row for one in found.jobs for row in one.settings)
     title = counted(len(costs), "job") if whole else f"job {costs[0].job}" if costs else "job"
     notes = [f"{one.job}: {note}" if whole else note for one in costs for note in one.notes]
-    notes += [
-        f"the number of GPUs of {one.job} is taken from its {one.gpus_from}" for one in costs if not whole
-    ]
+    notes += [_counted_from(one) for one in costs if not whole]
     notes += found.unread
     if found.left_out:
         notes.append(f"{counted(found.left_out, 'job')} ended before then")
@@ -68,6 +67,12 @@ def cost(
         return
     for text in for_terminal(report(made, rows, title=title, price=asked, jobs=costs, notes=notes)):
         put_plain(text)
+
+
+def _counted_from(cost: JobCost) -> str:
+    if cost.has_no_gpu:
+        return f"the boot check of {cost.job} named no GPU: rank-hours are counted, from its {cost.gpus_from}"
+    return f"the number of GPUs of {cost.job} is taken from its {cost.gpus_from}"
 
 
 def _job(job: str | None, state_dir: str | None, since_s: float | None) -> FleetRead:

@@ -6,7 +6,7 @@ from holdfast.core.compare.facts import differences
 from holdfast.core.compare.parting import partings, speeds
 from holdfast.core.compare.series import RunValues
 from holdfast.core.plurals import counted
-from holdfast.model.comparison import MEASURES, Cause, Compared, Comparison, Parting
+from holdfast.model.runs.comparison import MEASURES, Cause, Compared, Comparison, Parting
 
 NAMES = {"data": "data", "learning_rate": "learning rate", "loss": "loss", "grad_norm": "gradient norm"}
 

@@ -6,7 +6,7 @@ Facts that differ in each start, such as ports, process ids, times and folders o
 from collections.abc import Sequence
 
 from holdfast.late_pattern import late
-from holdfast.model.comparison import Fact, FactDifference, FactKind
+from holdfast.model.runs.comparison import Fact, FactDifference, FactKind
 
 DIFFERENCES_MAX = 200
 ORDER: tuple[FactKind, ...] = ("seed", "data", "version", "setting", "environment", "command", "node")

@@ -13,7 +13,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from holdfast.core.compare.series import Cell, Column, RunValues, is_equal, middle, shown
-from holdfast.model.comparison import MEASURES, Measure, Parting, Speed
+from holdfast.model.runs.comparison import MEASURES, Measure, Parting, Speed
 
 NOISE_FACTOR = 2.0
 LASTS, OF_NEXT = 4, 5  # a difference beyond noise lasts in so many of the next steps

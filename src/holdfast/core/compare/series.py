@@ -11,7 +11,7 @@ from statistics import median
 from msgspec import Struct
 
 from holdfast.core.plurals import counted
-from holdfast.model.comparison import MEASURES, Fact, Measure, RunSummary
+from holdfast.model.runs.comparison import MEASURES, Fact, Measure, RunSummary
 from holdfast.model.steps import StepRecord
 
 VALUES_MAX = 4_000_000  # kept of one run, of all ranks and measures

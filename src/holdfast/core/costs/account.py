@@ -55,6 +55,7 @@ class JobCost(Struct, frozen=True, kw_only=True):
 
     `by_class`: seconds; they add up to `wall_s`. `gpus`: 0 if unknown. `since_s`, `until_s`: the counted
     period. `has_steps`: whether the log contains steps; without them, repeated and slow steps are unknown.
+    `has_no_gpu`: a boot check looked at the nodes and named no GPU, and each rank counts as one.
     """
 
     job: str
@@ -67,6 +68,7 @@ class JobCost(Struct, frozen=True, kw_only=True):
     incidents: tuple[IncidentCost, ...] = ()
     has_steps: bool = True
     notes: tuple[str, ...] = ()
+    has_no_gpu: bool = False
 
     @property
     def gpu_hours(self) -> float:

@@ -29,7 +29,7 @@ ALL = (
     CostClass(EVALUATION, "evaluation between steps", is_lost=False),
     CostClass(SLOW, "time of slow steps beyond the usual step time"),
     CostClass(STRAGGLERS, "waiting for slow ranks"),
-    CostClass(REPEATED, "repeating the steps since the last checkpoint"),
+    CostClass(REPEATED, "repeating steps after a restart"),
     CostClass(DETECTION, "from the last step of a hang until it was found"),
     CostClass("diagnosis", "from a failure until its verdict"),
     CostClass("isolation", "isolating nodes"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.compare.resume import KIND as RESUME_CHECK
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.policy_change import in_force
 from holdfast.core.job.spent import KeptSpending, Part, Spending, Spent
@@ -115,7 +116,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     `step_before`: the best step of the failed attempt; `step_resumed`: the first one after the recovery.
     `steps_lost`: steps to repeat; None if unknown. `corrections`: users' corrections of the verdict. `nodes`,
     `nodes_after`: node by worker, of the failed and of the resumed attempt. `troubles`: failed checks.
-    `ended`: the job ended in it.
+    `ended`: the job ended in it. `resume`: how the losses of repeated steps compare (core/compare/resume.py).
     """
 
     number: int
@@ -140,6 +141,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     troubles: tuple[CheckTold, ...] = ()
     exits: tuple[RankEnd, ...] = ()
     ended: bool = False
+    resume: Numbers = {}
 
 
 class AttemptStory(Struct, frozen=True, kw_only=True):
@@ -373,6 +375,9 @@ class Story:
                     self._devices[device.node] = sum(one.node == device.node for one in event.devices)
             case FindingNoted(finding=finding) if finding == MOVED:
                 self._moved = event.text
+            case FindingNoted(finding=finding) if finding == RESUME_CHECK and self._incidents:
+                last = next(reversed(self._incidents.values()))
+                self._incidents[last.number] = replace(last, resume=last.resume or event.numbers)
             case JobMoved() | ControllerResumed():
                 self._moved = ""
             case _:

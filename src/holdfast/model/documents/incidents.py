@@ -94,6 +94,8 @@ class IncidentDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `evidence`: by time, with the first error marked. `evidence_total`: includes evidence omitted here.
     `timeline`: seconds of each part from detection to the first step after recovery, in order.
+    `resume`: how the losses of repeated steps compare with those before the fault; `resume_verdict`: exact, noise or
+    different.
     """
 
     job: str
@@ -115,6 +117,8 @@ class IncidentDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost: Cost | None = None
     step_before: int | None = None
     step_resumed: int | None = None
+    resume: Words | None = None
+    resume_verdict: str = ""
     similar: tuple[Similar, ...] = ()
     corrections: tuple[Correction, ...] = ()
     has_bundle: bool = False

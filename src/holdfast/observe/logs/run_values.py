@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.core.compare.series import RunValues
 from holdfast.core.steps.report import LogSteps, trainings
 from holdfast.core.steps.watch_settings import StepSettings
-from holdfast.model.comparison import Fact
+from holdfast.model.runs.comparison import Fact
 from holdfast.model.step_forms import StepForm
 from holdfast.observe.logs.step_logs import FoundLogs, ReadSettings, read_job, read_logs
 from holdfast.observe.logs.streams import Unreadable

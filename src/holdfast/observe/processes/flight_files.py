@@ -126,6 +126,11 @@ class SceneReader:
                 if one.attempt == attempt and one.record is not None
             )
 
+    def groups(self) -> tuple[Group, ...]:
+        """All groups of all ranks' lists; one that several ranks list comes several times."""
+        with self._lock:
+            return tuple(group for _, groups in sorted(self._groups.items()) for group in groups.values())
+
     def _take(self, log: Log) -> None:
         most = STACKS_BYTES_MAX if log.kind in ("faulthandler", "py-spy") else SIZE_BYTES_MAX
         data = _all_of(log.stream, most)

@@ -137,7 +137,7 @@ class BisectRecord:
             rows = list(reader.read_raw())
         finally:
             reader.close()
-        if facts.get("bisect") != msgspec.to_builtins(dict(plan)):
+        if facts.get("bisect") != msgspec.json.decode(msgspec.json.encode(plan)):
             raise OtherPlan(
                 f"job {self.job.name} exists and is another one: give the same revisions, condition and command to resume "
                 "it, or another --job"

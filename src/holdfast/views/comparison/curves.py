@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from holdfast.core.compare.series import RunValues, middle
-from holdfast.model.comparison import Comparison, Measure
+from holdfast.model.runs.comparison import Comparison, Measure
 from holdfast.parsers.log_lines.secrets import masked
 from holdfast.views.comparison.report import MEASURES
 from holdfast.views.fleet.picture import LINE_COLOURS, LinesPicture, Panel, PanelLine

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.plurals import counted
-from holdfast.model.comparison import (
+from holdfast.model.runs.comparison import (
     Cause,
     Compared,
     Comparison,

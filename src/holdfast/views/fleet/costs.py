@@ -33,15 +33,16 @@ def report(
 ) -> list[Line]:
     """Returns the lines of the cost report.
 
-    `jobs`: the jobs of a fleet, listed by what they lost; empty for a single job.
+    `jobs`: the jobs of a fleet, listed by what they lost, or the single job.
     """
-    head = f"{title}: {gpu_hours(bill.gpu_hours)} GPU-hours in {length(round(bill.wall_s))}"
+    unit = "rank-hours" if jobs and all(one.has_no_gpu for one in jobs) else "GPU-hours"
+    head = f"{title}: {gpu_hours(bill.gpu_hours)} {unit} in {length(round(bill.wall_s))}"
     if price is not None:
         head += f", {price.words(bill.gpu_hours)}"
     if bill.goodput is not None:
         head += f"; {bill.goodput:.2%} of it was progress"
-    lines = [Line(head, "strong"), Line(), *_table(bill, price)]
-    lines += _settings(settings, price)
+    lines = [Line(head, "strong"), Line(), *_table(bill, price, unit)]
+    lines += _settings(settings, price, unit)
     if len(jobs) > 1:
         lines += _jobs(jobs, price)
     lines += [Line(f"note: {note}", "quiet") for note in notes[:UNREAD_SHOWN]]
@@ -61,11 +62,11 @@ def document(
     return built
 
 
-def _table(bill: Bill, price: Price | None) -> list[Line]:
+def _table(bill: Bill, price: Price | None, unit: str) -> list[Line]:
     if not bill.classes:
         return [Line("No costs have been recorded yet.")]
     money = f"{'cost':>14}" if price is not None else ""
-    lines = [Line(f"{'':<16}{'time':>12}{'GPU-hours':>12}{'share':>8}{money}", "quiet")]
+    lines = [Line(f"{'':<16}{'time':>12}{unit:>12}{'share':>8}{money}", "quiet")]
     for one in bill.classes:
         paid = f"{price.words(one.gpu_hours):>14}" if price is not None else ""
         text = (
@@ -76,13 +77,13 @@ def _table(bill: Bill, price: Price | None) -> list[Line]:
     return lines
 
 
-def _settings(rows: Sequence[SettingCost], price: Price | None) -> list[Line]:
+def _settings(rows: Sequence[SettingCost], price: Price | None, unit: str) -> list[Line]:
     if not rows:
         return []
     lines = [Line(), Line("Settings that cost most", "strong")]
     for row in rows[:SETTINGS_SHOWN]:
         paid = f" ({price.words(row.gpu_hours)})" if price is not None else ""
-        text = f"{row.setting} {row.value} cost {gpu_hours(row.gpu_hours)} GPU-hours{paid}"
+        text = f"{row.setting} {row.value} cost {gpu_hours(row.gpu_hours)} {unit}{paid}"
         if row.incidents:
             text += f" in {counted(row.incidents, 'incident')}"
         if row.other_gpu_hours is not None and row.gain_gpu_hours > 0.0:

@@ -5,6 +5,7 @@ from datetime import tzinfo
 
 from msgspec.structs import replace
 
+from holdfast.core.compare.resume import resume_words
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.diagnosis.words.verdict_zh import advice_zh, in_chinese
 from holdfast.core.job.story import IncidentStory, Summary
@@ -61,6 +62,8 @@ def incident_document(
         cost=cost_of(incident, summary.devices),
         step_before=incident.step_before,
         step_resumed=incident.step_resumed,
+        resume=resume_words(incident.resume) if incident.resume else None,
+        resume_verdict=str(incident.resume.get("verdict", "")),
         similar=similar,
         corrections=corrections,
         has_bundle=scene.has_bundle,

@@ -19,6 +19,7 @@ HEADS = {
     "who": Words(en="who", zh="定位"),
     "action": Words(en="action", zh="处置"),
     "cost": Words(en="cost", zh="损失"),
+    "resumed": Words(en="losses", zh="损失值"),
     "advice": Words(en="Advice", zh="建议"),
     "evidence": Words(en="Evidence", zh="证据"),
     "more": Words(en="further pieces of evidence", zh="条其他证据"),
@@ -58,6 +59,8 @@ def incident_markdown(document: IncidentDocument, language: Language = "en") -> 
     if document.cost is not None:
         hours = f", {document.cost.device_hours:.2g} GPU·h" if document.cost.devices else ""
         lines.append(f"| {head('cost')} | {said(span(document.cost.lost_s), language)}{hours} |")
+    if document.resume is not None:
+        lines.append(f"| {head('resumed')} | {_cell(said(document.resume, language))} |")
     if document.advice is not None:
         lines += ["", f"### {head('advice')}", "", _plain(said(document.advice, language))]
     shown = document.evidence[:EVIDENCE_MAX]

@@ -1,0 +1,25 @@
+"""Formats the placement of a job: its groups by role, what is placed badly and what to change. Prints nothing."""
+
+from collections import Counter
+
+from holdfast.core.plurals import counted
+from holdfast.model.runs.placement import Placement
+from holdfast.views.lines import Line
+
+FINDINGS_SHOWN = 20
+
+
+def lines(placement: Placement) -> list[Line]:
+    """Returns the section of a report."""
+    found = [Line(), Line("Placement", "strong")]
+    sizes = Counter((group.role, len(group.ranks), group.is_guessed) for group in placement.groups)
+    for (role, size, is_guessed), count in sorted(sizes.items()):
+        guess = ", by their shape" if is_guessed else ""
+        found.append(Line(f"  {role}: {counted(count, 'group')} of {counted(size, 'rank')}{guess}"))
+    for finding in placement.findings[:FINDINGS_SHOWN]:
+        found += [Line(f"  {finding.text}", "error"), Line(f"    change: {finding.change}")]
+    if len(placement.findings) > FINDINGS_SHOWN:
+        found.append(Line(f"  and {len(placement.findings) - FINDINGS_SHOWN} more (--json)"))
+    if not placement.findings and placement.groups:
+        found.append(Line("  nothing that could be looked at is placed badly"))
+    return [*found, *(Line(f"  not known: {text}", "quiet") for text in placement.unknown)]
