@@ -11,7 +11,7 @@ READY := .venv/ready
 # Installed first, at a fixed version, so that its dependencies decide the versions of shared packages.
 TORCH := torch==2.13.0
 
-.PHONY: setup check test tests signatures pure browser slurm postgresql monitoring kubectl launchers demo bench golden
+.PHONY: setup check test tests signatures pure browser slurm postgresql monitoring kubectl agent-folder agent-image launchers demo bench golden
 
 setup: $(READY)
 
@@ -25,7 +25,7 @@ check: $(READY)
 unexport PYTHONDONTWRITEBYTECODE
 
 # Static checks run in parallel with the tests, which wait more than they compute.
-test: $(READY) browser slurm postgresql monitoring kubectl
+test: $(READY) browser slurm postgresql monitoring kubectl agent-folder
 	$(MAKE) --no-print-directory --jobs=2 check tests
 
 tests: $(READY) signatures
@@ -81,6 +81,25 @@ kubectl:
 			apt-get update --quiet=2 && \
 			DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes --no-install-recommends kubernetes-client; } || \
 		echo 'Cannot install kubectl here: its tests are skipped' >&2
+
+# The folder by which Holdfast runs in anybody's image, and that image. Both are of this machine's architecture.
+AGENT := build/agent
+AGENT_SOURCES := $(wildcard tools/agent_image/*) pyproject.toml $(shell find src/holdfast -type f ! -name '*.pyc' ! -name '*.msgpack')
+agent-folder: $(READY)
+	@$(MAKE) --no-print-directory $(AGENT)/ready || echo 'Cannot build the agent folder here: its tests are skipped' >&2
+
+$(AGENT)/ready: $(AGENT_SOURCES)
+	@(for tool in musl-gcc busybox dpkg-deb readelf; do command -v $$tool >/dev/null || exit 1; done) || \
+		{ apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
+			apt-get install --quiet=2 --yes --no-install-recommends binutils busybox-static gcc libc6-dev musl-tools; }
+	$(BIN)/python tools/agent_image/build.py $(AGENT)
+	touch $@
+
+agent-image: $(AGENT)/ready
+	@command -v buildah >/dev/null || { apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive \
+		apt-get install --quiet=2 --yes --no-install-recommends buildah; }
+	buildah --storage-driver vfs build --isolation chroot --tag holdfast-agent --file tools/agent_image/Containerfile $(AGENT)
+	buildah --storage-driver vfs push holdfast-agent oci-archive:$(AGENT)/holdfast-agent.tar
 
 # The environment of bench/launchers/matrix.py: training frameworks and MPI, a few GB, apart from .venv.
 LAUNCHERS := openmpi-bin libopenmpi-dev mpich tini

@@ -100,6 +100,19 @@ def core(value, wanted, path):
         yield f"{path} is {value!r}, not {wanted.__name__}"
 
 
+def hints_of(kind):
+    """Types of a model's fields, by the API's names."""
+    return {name.rstrip("_"): hint for name, hint in typing.get_type_hints(kind).items()}
+
+
+def inner(kind, name):
+    """The model of a field, without Optional and List."""
+    found = hints_of(kind)[name]
+    while typing.get_args(found):
+        found = next(one for one in typing.get_args(found) if one is not type(None))
+    return found
+
+
 def fields_of(value, wanted, path):
     if not isinstance(value, dict):
         yield f"{path} is not a mapping"

@@ -10,6 +10,7 @@ import yaml
 
 from holdfast.core.kubernetes.needs import features, needs, version_of
 from holdfast.engines.kubernetes.kinds import OWNERS
+from holdfast.engines.kubernetes.manifests import Wanted, access
 from kubernetes import schemas
 from kubernetes.kubectl import apply
 
@@ -122,13 +123,16 @@ def test_all_rules_of_a_namespace_are_listed_by_the_server_of_tests(server):
     assert "watch" in pods["verbs"] and "delete" not in pods["verbs"] and not status["incomplete"]
 
 
-def test_every_kind_of_owner_has_its_needs():
-    for one in OWNERS.values():
-        assert [
-            need
-            for need in needs(one.group, one.plural)
-            if (need.group, need.resource) == (one.group, one.plural)
-        ]
+@pytest.mark.parametrize("kind", OWNERS)
+def test_the_controllers_needs_are_the_rules_of_its_role(kind):
+    wanted = Wanted(job="t", namespace="n", image="i", pods=2, run=(), secret="ab", kind=kind)
+    role = next(one for one in access(wanted) if one["kind"] == "Role")
+    rules = {
+        (rule["apiGroups"][0], rule["resources"][0], verb) for rule in role["rules"] for verb in rule["verbs"]
+    }
+    listed = needs(OWNERS[kind].group, OWNERS[kind].plural)
+    controllers = [one for one in listed if one.who == "controller" and one.namespaced]
+    assert {(one.group, one.resource, verb) for one in controllers for verb in one.verbs} == rules
 
 
 def test_versions_are_read_with_what_vendors_add():

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from holdfast.engines.kubernetes.kinds import KINDS
+from holdfast.engines.kubernetes.kinds import OWNERS
 from holdfast.parsers.kubernetes.objects import owner_of
 from kubernetes.server import Server
 from many.whole_job import LONG_S, WholeJob, words_of
@@ -68,7 +68,7 @@ class KubernetesJob(WholeJob):
         return b"HOLDFAST_KUBERNETES_ROLE=controller" in words_of(pid, "environ")
 
     def owner(self):
-        return self.server.get(KINDS[self.kind].path("default", "t"))
+        return self.server.get(OWNERS[self.kind].path("default", "t"))
 
     def has_ended_as(self, condition):
         """Waits for this condition of the Job."""

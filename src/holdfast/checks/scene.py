@@ -37,7 +37,7 @@ def scene_for(
     env = os.environ if env is None else env
     cwd = cwd or _here()
     asked = asked_by(launch_for(command, env, cwd), command, env) if read_scripts else asked_of(command, env)
-    places = {"work": cwd, "temporary": env.get("TMPDIR") or tempfile.gettempdir()}
+    places = {"work": cwd, "temporary": env.get("TMPDIR") or _temporary(cwd)}
     if asked.checkpoint:
         places["checkpoint"] = str(Path(cwd) / asked.checkpoint)
     return Scene(
@@ -58,6 +58,14 @@ def scene_for(
         baseline=baseline or Baseline(),
         options=dict(options or {}),
     )
+
+
+def _temporary(cwd: str) -> str:
+    """Where Python puts temporary files; the working folder where no folder can be written."""
+    try:
+        return tempfile.gettempdir()
+    except OSError:
+        return cwd
 
 
 def _here() -> str:

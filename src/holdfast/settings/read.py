@@ -119,7 +119,11 @@ def state_places(root: Path) -> tuple[Path, ...]:
     """Returns the folders in which jobs may be recorded: the state folder, then folders that are nearly
     always writable.
     """
-    return root, Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}", Path("/dev/shm")
+    try:
+        temporary = [Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"]
+    except OSError:  # a container whose root is read-only may have none
+        temporary = []
+    return root, *temporary, Path("/dev/shm")
 
 
 def fleet_folder(settings: RunSettings) -> Path:

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.kubernetes.cluster_report import ClusterReport, Feature, Judged
 from holdfast.core.kubernetes.needs import CONTROLLER, VERSION_LEAST, YOU
-from holdfast.model.cluster_report import ClusterReport, Feature, Judged
 
 _MARKS = {True: "yes    ", False: "no     ", None: "unknown"}
 _TITLES = {

@@ -79,6 +79,7 @@ BUILT_IN = [
         namespaced=False,
     ),
     Kind("batch.volcano.sh", "v1alpha1", "Job", "jobs", status=True),
+    Kind("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", status=True),
     Kind("bus.volcano.sh", "v1alpha1", "Command", "commands"),
     Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", status=True),
 ]

@@ -53,6 +53,17 @@ def manifests(job):
         ]
         spec = {"schedulerName": "volcano", "minAvailable": 4, "tasks": tasks}
         return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": spec}]
+    if job.kind == "pytorchjob":
+        parts = {
+            name: {
+                "replicas": count,
+                "restartPolicy": "ExitCode",
+                "template": {"spec": pod_spec(job, container="pytorch")},
+            }
+            for name, count in (("Master", 1), ("Worker", 3))
+        }
+        spec = {"pytorchReplicaSpecs": parts}
+        return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}]
     api = {"apiVersion": "trainer.kubeflow.org/v1alpha1"}
     spec = {"runtimeRef": {"name": "plain"}, "trainer": {"numNodes": 4}}
     label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
@@ -79,7 +90,7 @@ def wrapped(job, restarts=RESTARTS):
     return run.stdout
 
 
-@pytest.fixture(params=["job", "jobset", "trainjob", "volcano"])
+@pytest.fixture(params=["job", "jobset", "trainjob", "volcano", "pytorchjob"])
 def job(request, tmp_path, cache_home):
     one = KubernetesJob(tmp_path, cache_home, kind=request.param)
     yield one

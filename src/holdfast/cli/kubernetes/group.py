@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,10 +128,26 @@ def doctor(
         raise Exit(NOT_ENOUGH)
 
 
-def _wrap(files: list[str], flags: list[str], given: dict[str, object], *, shows_diff: bool) -> None:
+@app.command()
+def policy(
+    agent_image: Annotated[
+        str, Option("--agent-image", metavar="IMAGE", help="Image with the agent's folder. Required.")
+    ] = "",
+) -> None:
+    """Prints the admission policy by which one annotation on a pod or a Job puts Holdfast into it (Kubernetes 1.36)."""
+    if not agent_image or not agent_image.isprintable() or set(agent_image) & set(' "\\'):
+        say(
+            "--agent-image IMAGE is required: the image that make agent-image builds, as your registry names it"
+        )
+        raise Exit(REFUSED)
+    text = files("holdfast.engines.kubernetes").joinpath("policy.yaml").read_text()
+    sys.stdout.write(text.replace("AGENT_IMAGE", agent_image))
+
+
+def _wrap(names: list[str], flags: list[str], given: dict[str, object], *, shows_diff: bool) -> None:
     whole, asked = _loaded(f"{_WRAP}.whole"), _loaded(f"{_WRAP}.asked")
     texts = _loaded(f"{_WRAP}.texts")
-    read = [(name, _read(name, texts.BYTES_MAX)) for name in files]
+    read = [(name, _read(name, texts.BYTES_MAX)) for name in names]
     try:
         wrapped = whole.wrap(read, asked.Asked(**given, run_flags=tuple(flags)))
     except asked.Refused as error:
@@ -140,7 +157,7 @@ def _wrap(files: list[str], flags: list[str], given: dict[str, object], *, shows
     for note in wrapped.notes:
         say(note)
     text = wrapped.text
-    sys.stdout.write(texts.diff("".join(one for _, one in read), text, files[0]) if shows_diff else text)
+    sys.stdout.write(texts.diff("".join(one for _, one in read), text, names[0]) if shows_diff else text)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

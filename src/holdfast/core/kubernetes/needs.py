@@ -8,7 +8,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from holdfast.model.cluster_report import Feature, Judged, Need
+from msgspec.structs import replace
+
+from holdfast.core.kubernetes.cluster_report import Feature, Judged, Need
 
 LEASE_GROUP, RBAC_GROUP = "coordination.k8s.io", "rbac.authorization.k8s.io"
 VERSION_LEAST = (1, 33)  # successPolicy and backoffLimitPerIndex of Jobs
@@ -46,132 +48,143 @@ GROUPS = {
 }
 
 
+_OWNER = "OWNER"  # stands for the kind that owns the job's pods
+_YOURS = (
+    Need(
+        who=YOU, resource=_OWNER, verbs=("create", "get", "patch", "delete"), required=True, purpose="the job"
+    ),
+    Need(
+        who=YOU,
+        resource="secrets",
+        verbs=("create",),
+        required=True,
+        purpose="the job's secret",
+        instead="holdfast k8s wrap --secret NAME uses an existing one",
+    ),
+    Need(who=YOU, resource="services", verbs=("create",), required=True, purpose="the controller's address"),
+    Need(
+        who=YOU,
+        resource="serviceaccounts",
+        verbs=("create",),
+        required=True,
+        purpose="the controller's account",
+    ),
+    Need(
+        who=YOU,
+        resource="roles",
+        group=RBAC_GROUP,
+        verbs=("create",),
+        required=True,
+        purpose="the controller's rights",
+    ),
+    Need(
+        who=YOU,
+        resource="rolebindings",
+        group=RBAC_GROUP,
+        verbs=("create",),
+        required=True,
+        purpose="the controller's rights",
+    ),
+    Need(who=YOU, resource="jobs", group="batch", verbs=("create",), required=True, purpose="the controller"),
+    Need(
+        who=YOU,
+        resource="pods/log",
+        verbs=("get",),
+        purpose="the output of a job that you follow",
+        lost="holdfast run and attach print no output of the training",
+        instead="read it where your cluster collects logs",
+    ),
+    Need(
+        who=YOU,
+        resource="pods/exec",
+        verbs=("get", "create"),
+        purpose="holdfast status, log, stacks, exec and shell from outside",
+        lost="these commands do not reach the job",
+        instead="holdfast attach prints the job's own lines",
+    ),
+)
+_CONTROLLERS = (
+    Need(who=CONTROLLER, resource="pods", verbs=_READ, required=True, purpose="to see pods"),
+    Need(
+        who=CONTROLLER,
+        resource=_OWNER,
+        verbs=_READ,
+        purpose="to see that the job is suspended or deleted",
+        lost="the training does not end in order when the job is suspended or deleted",
+        instead="its pods end it, when they are removed",
+    ),
+    Need(
+        who=CONTROLLER,
+        resource=_OWNER,
+        verbs=("patch",),
+        purpose="to make all pods anew (--reschedule-pods)",
+        lost="a whole job is restarted in the pods that are there",
+    ),
+    Need(
+        who=CONTROLLER,
+        resource="pods",
+        verbs=("delete",),
+        purpose="to replace a pod on a dead node",
+        lost="a pod on a dead node is replaced by its owner only, after minutes or never",
+        instead="spares take over all the same",
+    ),
+    Need(
+        who=CONTROLLER,
+        resource="pods/eviction",
+        verbs=("create",),
+        purpose="to replace a pod without a failure of its Job",
+        lost="a replaced pod counts as a failure of the Job",
+        instead="pods are deleted",
+    ),
+    Need(
+        who=CONTROLLER,
+        resource="pods/log",
+        verbs=("get",),
+        purpose="a second proof that a pod is dead",
+        lost="a frozen node is proven only by the state of nodes",
+        instead="the worker moves to a spare all the same; its old pod stays",
+    ),
+    Need(
+        who=CONTROLLER,
+        resource="events",
+        verbs=_READ,
+        purpose="reasons why pods do not start",
+        lost="quotas, mounts and images that keep a pod from starting are not named",
+        instead="kubectl describe pod",
+    ),
+    Need(
+        who=CONTROLLER,
+        resource="leases",
+        group=LEASE_GROUP,
+        verbs=("get", "create", "update", "patch"),
+        purpose="one controller for a job",
+        lost="a second controller of the same job is not noticed",
+    ),
+)
+_VOLCANO = Need(
+    who=CONTROLLER,
+    resource="commands",
+    group="bus.volcano.sh",
+    verbs=("create",),
+    purpose="to have Volcano make all pods anew (--reschedule-pods)",
+    lost="a whole job is restarted in the pods that are there",
+)
+_CLUSTER = Need(
+    who=CONTROLLER,
+    resource="nodes",
+    verbs=("watch", "patch"),
+    namespaced=False,
+    purpose="states of nodes, and a taint for one with a machine fault",
+    lost="other jobs' pods still land on a node that Holdfast has isolated",
+    instead="no worker of this job is placed there, and its pods that land there are evicted, 5 times at most",
+)
+
+
 def needs(group: str, plural: str) -> tuple[Need, ...]:
-    """All needs of a job whose owner is of this kind."""
-    return (
-        Need(
-            who=YOU,
-            resource=plural,
-            group=group,
-            verbs=("create", "get", "patch", "delete"),
-            required=True,
-            purpose="the job",
-        ),
-        Need(
-            who=YOU,
-            resource="secrets",
-            verbs=("create",),
-            required=True,
-            purpose="the job's secret",
-            instead="holdfast k8s wrap --secret NAME uses an existing one",
-        ),
-        Need(
-            who=YOU, resource="services", verbs=("create",), required=True, purpose="the controller's address"
-        ),
-        Need(
-            who=YOU,
-            resource="serviceaccounts",
-            verbs=("create",),
-            required=True,
-            purpose="the controller's account",
-        ),
-        Need(
-            who=YOU,
-            resource="roles",
-            group=RBAC_GROUP,
-            verbs=("create",),
-            required=True,
-            purpose="the controller's rights",
-        ),
-        Need(
-            who=YOU,
-            resource="rolebindings",
-            group=RBAC_GROUP,
-            verbs=("create",),
-            required=True,
-            purpose="the controller's rights",
-        ),
-        Need(
-            who=YOU,
-            resource="jobs",
-            group="batch",
-            verbs=("create",),
-            required=True,
-            purpose="the controller",
-        ),
-        Need(
-            who=YOU,
-            resource="pods/log",
-            verbs=("get",),
-            purpose="output of a job that you follow",
-            lost="holdfast run and attach print no output of the training",
-            instead="read it where your cluster collects logs",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource="pods",
-            verbs=_READ,
-            required=True,
-            purpose="to see pods",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource=plural,
-            group=group,
-            verbs=_READ,
-            purpose="to see that the job is suspended or deleted",
-            lost="the training does not end in order when the job is suspended or deleted",
-            instead="its pods end it, when they are removed",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource="pods",
-            verbs=("delete",),
-            purpose="to replace a pod on a dead node",
-            lost="a pod on a dead node is replaced by its owner only, after minutes or never",
-            instead="spares take over all the same",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource="pods/eviction",
-            verbs=("create",),
-            purpose="to replace a pod without a failure of its Job",
-            lost="a replaced pod counts as a failure of the Job",
-            instead="pods are deleted",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource="pods/log",
-            verbs=("get",),
-            purpose="a second proof that a pod is dead",
-            lost="a frozen node is proven only by the state of nodes",
-            instead="the worker moves to a spare all the same; its old pod stays",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource="events",
-            verbs=_READ,
-            purpose="reasons why pods do not start",
-            lost="quotas, mounts and images that keep a pod from starting are not named",
-            instead="kubectl describe pod",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource="leases",
-            group=LEASE_GROUP,
-            verbs=("get", "create", "update", "patch"),
-            purpose="one controller for a job",
-            lost="a second controller of the same job is not noticed",
-        ),
-        Need(
-            who=CONTROLLER,
-            resource="nodes",
-            verbs=("watch", "patch"),
-            namespaced=False,
-            purpose="states of nodes, and a taint for one with a machine fault",
-            lost="other jobs' pods still land on a node that Holdfast has isolated",
-            instead="no worker of this job is placed there, and its pods that land there are evicted, 5 times at most",
-        ),
+    """Returns all needs of a job whose pods' owner is of this API group and plural name."""
+    listed = (*_YOURS, *_CONTROLLERS, *([_VOLCANO] if group == "batch.volcano.sh" else []), _CLUSTER)
+    return tuple(
+        replace(one, resource=plural, group=group) if one.resource == _OWNER else one for one in listed
     )
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.kubernetes import needs
+from holdfast.core.kubernetes.cluster_report import ClusterReport, Need
 from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
 from holdfast.engines.kubernetes.kinds import OWNERS
 from holdfast.engines.kubernetes.rights import Right, allowed
 from holdfast.engines.kubernetes.wrap.texts import fresh
-from holdfast.model.cluster_report import ClusterReport, Need
 
 _PROBE = "holdfast-doctor"
 

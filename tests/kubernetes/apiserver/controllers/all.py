@@ -7,6 +7,7 @@ from kubernetes.apiserver.controllers.collector import Collector
 from kubernetes.apiserver.controllers.job import Jobs
 from kubernetes.apiserver.controllers.jobset import JobSets
 from kubernetes.apiserver.controllers.node_lifecycle import NodeLifecycle
+from kubernetes.apiserver.controllers.pytorchjob import PyTorchJobs
 from kubernetes.apiserver.controllers.scheduler import Scheduler
 from kubernetes.apiserver.controllers.trainjob import TrainJobs
 from kubernetes.apiserver.controllers.volcano import VolcanoJobs
@@ -24,6 +25,7 @@ class Controllers:
             TrainJobs(store),
             JobSets(store),
             VolcanoJobs(store),
+            PyTorchJobs(store),
             Jobs(store),
             NodeLifecycle(store, node_grace_s),
             Scheduler(store),

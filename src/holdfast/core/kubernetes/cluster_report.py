@@ -1,4 +1,4 @@
-"""Describes what `holdfast k8s doctor` finds: rights and features of a cluster, and what is lost without each."""
+"""Describes what `holdfast k8s doctor` finds: rights and features of a cluster, and what is lost without each. Data types only."""
 
 from msgspec import Struct
 
