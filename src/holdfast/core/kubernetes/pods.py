@@ -28,6 +28,7 @@ from holdfast.core.kubernetes import words
 from holdfast.core.kubernetes.annotations import asked, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
 from holdfast.core.kubernetes.knocks import Answer, Knocks
+from holdfast.core.kubernetes.owner import end_of, is_older, newer
 from holdfast.model.kubernetes import (
     AnyClusterAct,
     ClusterEvent,
@@ -62,8 +63,7 @@ AGAIN_S = 20.0
 LANDED_MAX = 5  # evictions of pods that land on an isolated node; then one stays there, unused
 WAIT_NOTED_S = 5.0  # a trouble that is over sooner is not noted
 EVENTS_MAX = 64  # different messages of Events that are noted
-TERMINATED = 143
-FAILED = 1
+GONE_MAX = 4096  # pods that have gone are remembered, so that late events do not bring them back
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -106,6 +106,7 @@ class PodBook:
         self._knocks = Knocks()
         self._news: list[AnyNews] = []
         self._acts: list[AnyClusterAct] = []
+        self._gone: dict[str, str] = {}  # names of pods that have gone, by uid
         self._wonders_s: float | None = None
         self._ended = False
         self._remaking: RemakeWay | None = None
@@ -139,26 +140,28 @@ class PodBook:
 
     # Facts ------------------------------------------------------------------------------------------------
 
-    def listed(self, pods: Iterable[PodState], at_s: float) -> None:
-        """Processes a complete list of the current pods."""
+    def listed(self, pods: Iterable[PodState], at_s: float, version: str = "") -> None:
+        """All pods that there were at this version; a list that is older than what is known of a pod says nothing of it."""
         there = {}
         for pod in pods:
             there[pod.name] = pod.uid
             self.saw_pod(pod, at_s)
         for name, known in list(self._pods.items()):
-            if there.get(name) != known.state.uid:
+            if there.get(name) != known.state.uid and not is_older(version, known.state.version):
                 self.pod_gone(name, known.state.uid, at_s)
 
     def saw_pod(self, state: PodState, at_s: float) -> None:
+        if state.uid in self._gone:
+            return  # a late event
         known = self._pods.get(state.name)
         if known is not None and known.state.uid != state.uid:
-            if _is_older(state, known.state):
+            if is_older(state.version, known.state.version):
                 return  # a late event about the pod before
             self.pod_gone(state.name, known.state.uid, at_s)
             known = None
         if known is None:
             known = self._pods[state.name] = _Pod(state)
-        elif _is_older(state, known.state):
+        elif is_older(state.version, known.state.version):
             return
         if state.sick_devices != known.state.sick_devices and state.sick_devices:
             text = f"{words.where(state)}: its kubelet reports an unhealthy device: {', '.join(state.sick_devices)}"
@@ -184,6 +187,9 @@ class PodBook:
             return
         self._lose(known, words.end_of(known.state))
         del self._pods[name]
+        self._gone[uid] = name
+        if len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         self._evict_at_s.pop(name, None)
         self._doubts.forget(name)
         self._knocks.forget(name)
@@ -224,7 +230,10 @@ class PodBook:
         return name == self._owner.name or name.startswith(f"{self._owner.name}-")
 
     def saw_owner(self, owner: OwnerState, at_s: float) -> None:
-        before, self._owner = self._owner, owner
+        before = self._owner
+        if newer(before, owner) is None:
+            return
+        self._owner = owner
         if before is None or of_platform(owner.annotations) != of_platform(before.annotations):
             self._news.append(asked(owner.annotations, f"{owner.kind} {owner.name}"))
 
@@ -249,13 +258,25 @@ class PodBook:
     def ask(self, name: str, at_s: float) -> None:
         known = self._pods.get(name)
         if known is None:
-            self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
+            self._ask_of_unknown(name, at_s)
         elif known.down or known.state.is_over:
             self._news.append(NodeDown(node=name, reason=words.end_of(known.state)))
         else:
             self._knocks.ask(name, at_s)
             if self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+
+    def _ask_of_unknown(self, name: str, at_s: float) -> None:
+        """It has gone; or the list was stale, from which this controller knows the pods: then the server itself is asked."""
+        if name in self._gone.values():
+            self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
+        elif self._doubts.may_probe(name, at_s):
+            self._acts.append(ProbePod(pod=name, uid=""))
+
+    def not_there(self, name: str) -> None:
+        """The server has no pod of this name."""
+        if name not in self._pods:
+            self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
 
     def knocked(self, name: str, uid: str, answer: Answer, at_s: float) -> None:
         """What became of a connection to the port of the pod's agent."""
@@ -352,27 +373,10 @@ class PodBook:
             self._news.append(JobGoesOn())
 
     def _end_of_job(self, at_s: float) -> EndAsked | None:
-        owner = self._owner
         live = [one for one in self._pods.values() if one.announced and not one.down]
         grace_s = float(max((one.state.grace_s for one in live), default=0))
-        if owner is None:
-            return None
-        name = f"{owner.kind} {owner.name}"
-        if owner.deleting:
-            return EndAsked(reason=f"{name} was deleted", code=TERMINATED, finish_s=grace_s)
-        anew = self._remaking is not None
-        if owner.suspended or (self._remaking == "evict" and all(map(_ends, self._pods.values()))):
-            return EndAsked(
-                reason="all pods of the job are made anew" if anew else f"{name} was suspended",
-                code=TERMINATED,
-                finish_s=grace_s,
-                comes_back=True,
-                for_others=not anew,
-                leave_code=TERMINATED,
-            )
-        if owner.over:
-            return EndAsked(reason=f"{name} has {owner.over} ({owner.why})", code=FAILED, finish_s=grace_s)
-        return None
+        known = [one.state for one in self._pods.values() if one.announced or one.down]
+        return end_of(self._owner, known, self._remaking, grace_s)
 
     def _over(self, known: _Pod) -> None:
         self._lose(known, words.end_of(known.state))
@@ -491,16 +495,3 @@ class PodBook:
         if text != self._waited:
             self._waited = text
             self._news.append(EngineNote(text=text))
-
-
-def _ends(pod: _Pod) -> bool:
-    return pod.down or pod.state.deleting or pod.state.is_over
-
-
-def _is_older(state: PodState, known: PodState) -> bool:
-    """Returns True if a state is older than the known one; versions compare as numbers, as documented from
-    Kubernetes 1.35.
-    """
-    if not (state.version.isdigit() and known.version.isdigit()):
-        return False
-    return int(state.version) < int(known.version)

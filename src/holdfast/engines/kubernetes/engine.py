@@ -283,6 +283,8 @@ class KubernetesEngine:
                     self._done(one)
                 case Probed(answered=answered) if answered is not None:
                     self._book.probed(one.pod, answered=answered, at_s=self._clock())
+                case Probed(is_gone=True):
+                    self._book.not_there(one.pod)
                 case Probed():
                     pass
                 case Knocked():
@@ -316,7 +318,7 @@ class KubernetesEngine:
         for raw in seen.objects:
             with suppress(NotRead):
                 pods.append(pod_of(raw, self._identity.container))
-        self._book.listed(pods, self._clock())
+        self._book.listed(pods, self._clock(), seen.version)
         self._is_listed = True
         return ()
 
