@@ -235,3 +235,25 @@ def test_a_controller_whose_pod_is_lost_begins_the_job_again(job):
     wait_for(lambda: f"another start:\n{job.said()}", lambda: len(job.notes("given-0")) > 1, LONG_S)
     job.go()
     assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "record"}}
+    job.server.create({**claim, "spec": {"accessModes": ["ReadWriteOnce"]}})
+    run = job.submit("--state-claim", "record")
+    ranks = (job.given_to(), job.ranks())[1]
+    job.trains()
+    (controller,) = job.pods("controller")
+    job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
+    wait_for(
+        lambda: f"another controller:\n{job.said()}",
+        lambda: set(job.pods("controller")) - {controller},
+        LONG_S,
+    )
+    job.waits_for("controller-resumed")
+    job.trains(more=10)
+    assert job.ranks() == ranks
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()

@@ -33,12 +33,13 @@ class Faults:
         self.watch_s = 0.0  # each watch ends after this long; 0: as asked
         self.back = asyncio.Event()
 
-    async def before(self, verb, plural):
+    async def before(self, verb, plural, *, strikes=True):
         if self.away:
             raise Dropped
         while self.mute:
             await self._until_back()
-        self._strike(verb, plural, after=False)
+        if strikes:
+            self._strike(verb, plural, after=False)
 
     def after(self, verb, plural):
         if self.kill_writer and plural != "leases":
