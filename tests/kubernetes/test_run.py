@@ -257,3 +257,30 @@ def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
     job.trains(attempt=2)
     job.go()
     assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fails_too(job):
+    run = job.submit()
+    spare = (job.given_to(), job.spare())[1]
+    job.trains()
+    _, pod = other_than_first(job)
+    node, path = job.node_of(pod), f"/api/v1/namespaces/default/pods/{pod}"
+    (status,) = job.server.get(path)["status"]["containerStatuses"]
+    health = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-7", "health": "Unhealthy"}]}]
+    sick = {**status, "allocatedResourcesStatus": health}
+    job.server.merge(f"{path}/status", {"status": {"containerStatuses": [sick]}})
+    wait_for(lambda: f"the report:\n{job.said()}", lambda: "GPU-7" in job.said(), LONG_S)
+    job.trains(more=20)  # a report alone ends nothing
+    assert not job.events("device-faulted")
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert spare in job.placed(2) and pod not in job.placed(2)
+    assert job.waits_for("device-faulted")["device"] == "nvidia.com/gpu GPU-7"
+    taints = wait_for(
+        f"a taint of {node}",
+        lambda: job.server.get(f"/api/v1/nodes/{node}")["spec"].get("taints"),
+        LONG_S,
+    )
+    assert [one["key"] for one in taints] == ["holdfast.dev/isolated"]
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()

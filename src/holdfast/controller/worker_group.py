@@ -44,6 +44,7 @@ from holdfast.model.nodes.workers import (
     AgentHello,
     AnyNews,
     AnyReport,
+    DevicesSick,
     EndAsked,
     EngineNote,
     JobGoesOn,
@@ -344,6 +345,8 @@ class WorkerGroupEngine:
                 self.note("engine", text, key=text)
             case EndAsked():
                 self.end_asked = news
+            case DevicesSick():
+                self._do(self.worker_group.sick(news, at_s))
             case NotRemade(reason=reason):
                 self.note("engine", f"{reason}; the workers restart on the nodes that are there", key=reason)
                 if self._waiting is not None:
@@ -366,6 +369,8 @@ class WorkerGroupEngine:
                     self._tell_engine(event)
                     self.parts.conclusion.heard(event)
                     self.emit(event)
+                    for fault in self.worker_group.after(event, self._clock()):
+                        self.emit(fault)
                 case Send(node=node, order_id=order_id, command=command):
                     self._flush()
                     self.link.order(node, order_id, _encode(command))

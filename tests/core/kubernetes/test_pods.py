@@ -16,6 +16,7 @@ from holdfast.model.kubernetes import (
     TaintNode,
 )
 from holdfast.model.nodes.workers import (
+    DevicesSick,
     EndAsked,
     EngineNote,
     JobGoesOn,
@@ -280,13 +281,36 @@ def test_warnings_that_say_why_no_pod_comes_are_noted_once_with_what_to_do(book)
     assert "exists in this namespace" in notes[0] and "exceeded quota: gpus" in notes[1]
 
 
-def test_an_unhealthy_device_is_noted_once(book):
+def test_an_unhealthy_device_is_reported_once_and_so_is_its_recovery(book):
     book.listed([pod()], 0.0)
     book.turn(0.0)
-    for version in ("11", "12"):
-        book.saw_pod(pod(sick_devices=("nvidia.com/gpu GPU-1",), version=version), 1.0)
-    (note,), _ = book.turn(1.0)
-    assert "nvidia.com/gpu GPU-1" in note.text
+    book.saw_pod(pod(version="11", sick_devices=("nvidia.com/gpu GPU-1",)), 1.0)
+    book.saw_pod(pod(version="12", sick_devices=("nvidia.com/gpu GPU-1",)), 1.0)
+    (note, sick), acts = book.turn(1.0)
+    assert "GPU-1" in note.text and "it is acted on if the training fails, too" in note.text
+    assert sick == DevicesSick(node="t-0-a", devices={"nvidia.com/gpu GPU-1": "Unhealthy"})
+    assert acts == []
+    book.saw_pod(pod(version="13"), 2.0)
+    assert book.turn(2.0)[0][1] == DevicesSick(node="t-0-a", devices={})
+
+
+def test_a_monitors_condition_of_a_node_is_a_report_on_hardware_and_pressure_is_not(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    book.saw_node(NodeState(name="gpu-1", problems=("MemoryPressure",)), 1.0)
+    assert not [one for one in book.turn(1.0)[0] if isinstance(one, DevicesSick)]
+    book.saw_node(NodeState(name="gpu-1", problems=("MemoryPressure", "GpuXidError")), 2.0)
+    (sick,) = [one for one in book.turn(2.0)[0] if isinstance(one, DevicesSick)]
+    assert sick.devices == {"gpu-1 GpuXidError": "GpuXidError"}
+
+
+def test_a_taint_of_another_program_and_a_cordon_are_told(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    book.saw_node(NodeState(name="gpu-1", taints=(("example.com/gpu-fault", "NoExecute"),)), 1.0)
+    assert "example.com/gpu-fault:NoExecute" in book.turn(1.0)[0][0].text
+    book.saw_node(NodeState(name="gpu-1", cordoned=True), 2.0)
+    assert "cordoned" in book.turn(2.0)[0][0].text
 
 
 def test_a_job_that_begins_again_uses_none_of_the_pods_of_before(book):

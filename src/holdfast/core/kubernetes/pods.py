@@ -27,6 +27,7 @@ from msgspec import Struct
 from holdfast.core.kubernetes import words
 from holdfast.core.kubernetes.annotations import asked, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
+from holdfast.core.kubernetes.event_notes import EventNotes
 from holdfast.core.kubernetes.knocks import Answer, Knocks
 from holdfast.core.kubernetes.owner import end_of, is_older, newer
 from holdfast.model.kubernetes import (
@@ -45,6 +46,7 @@ from holdfast.model.kubernetes import (
 )
 from holdfast.model.nodes.workers import (
     AnyNews,
+    DevicesSick,
     EndAsked,
     EngineNote,
     JobGoesOn,
@@ -62,7 +64,6 @@ ANEW_GRACE_S = 5
 AGAIN_S = 20.0
 LANDED_MAX = 5  # evictions of pods that land on an isolated node; then one stays there, unused
 WAIT_NOTED_S = 5.0  # a trouble that is over sooner is not noted
-EVENTS_MAX = 64  # different messages of Events that are noted
 GONE_MAX = 4096  # pods that have gone are remembered, so that late events do not bring them back
 
 
@@ -90,6 +91,7 @@ class _Pod(Struct):
     waits_s: float | None = None
     again_s: float = 0.0  # before which a refused removal is not asked for again
     noted: str = ""
+    sick: dict[str, str] = {}
 
 
 class PodBook:
@@ -113,7 +115,7 @@ class PodBook:
         self._wants = 0
         self._waited = ""
         self._noted_nodes: dict[str, str] = {}
-        self._told_events: set[str] = set()
+        self._event_notes = EventNotes()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -163,10 +165,8 @@ class PodBook:
             known = self._pods[state.name] = _Pod(state)
         elif is_older(state.version, known.state.version):
             return
-        if state.sick_devices != known.state.sick_devices and state.sick_devices:
-            text = f"{words.where(state)}: its kubelet reports an unhealthy device: {', '.join(state.sick_devices)}"
-            self._news.append(EngineNote(text=text))
         known.state = state
+        self._note_devices(known)
         if state.deleting and known.deleting_s is None:
             known.deleting_s = at_s
         if state.is_over:
@@ -203,31 +203,26 @@ class PodBook:
         if fault and self._noted_nodes.get(node.name) != fault:
             self._news.append(EngineNote(text=f"{fault}; pods there: {', '.join(mine[:4])}"))
         self._noted_nodes[node.name] = fault
+        for pod in self._pods.values():
+            if pod.state.node == node.name:
+                self._note_devices(pod)
+
+    def _note_devices(self, known: _Pod) -> None:
+        """Reports of faulty devices, once each: one proof, which alone ends nothing."""
+        node = self._nodes.get(known.state.node)
+        sick = dict.fromkeys(known.state.sick_devices, words.UNHEALTHY) | words.hardware_problems(node)
+        if sick == known.sick:
+            return
+        known.sick = sick
+        text = f"{words.where(known.state)}: " + (
+            words.sick(sick) if sick else "its devices are healthy again"
+        )
+        self._news += [EngineNote(text=text), DevicesSick(node=known.state.name, devices=sick)]
 
     def saw_event(self, event: ClusterEvent, at_s: float) -> None:
-        """Processes a Kubernetes event about the job's pods or their owner, which may say why no pod
-        comes.
-        """
+        """Of the job's own pods, and of what makes them."""
         known = self._pods.get(event.about)
-        is_owner = self._owner is not None and self._is_of_owner(event.about)
-        if (
-            not event.is_warning
-            or (known is None and not is_owner)
-            or (known is not None and known.state.running)
-        ):
-            return
-        if (
-            words.advice_of(event)
-            and event.message not in self._told_events
-            and len(self._told_events) < EVENTS_MAX
-        ):
-            self._told_events.add(event.message)
-            self._news.append(EngineNote(text=words.event_line(event)))
-
-    def _is_of_owner(self, name: str) -> bool:
-        """Returns True if a name is that of the owner, or of a Job that it created."""
-        assert self._owner is not None
-        return name == self._owner.name or name.startswith(f"{self._owner.name}-")
+        self._news += self._event_notes.of(event, known.state if known is not None else None, self._owner)
 
     def saw_owner(self, owner: OwnerState, at_s: float) -> None:
         before = self._owner

@@ -381,6 +381,13 @@ class EngineNote(News, frozen=True):
     text: str
 
 
+class DevicesSick(News, frozen=True):
+    """The devices of a node that the cluster reports as faulty now, all of them: by name, with the report's code."""
+
+    node: str
+    devices: dict[str, str]
+
+
 class NotRemade(News, frozen=True):
     """The nodes of the job cannot be made anew: its workers are placed on those that are there."""
 
@@ -413,6 +420,7 @@ AnyNews = (
     | EndAsked
     | JobGoesOn
     | EngineNote
+    | DevicesSick
     | NotRemade
     | PolicyAsked
     | NoMoreNodes
