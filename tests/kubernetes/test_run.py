@@ -220,11 +220,8 @@ def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
     job.nothing_left()
 
 
-def test_a_controller_whose_pod_is_lost_begins_the_job_again(job):
-    """Its journal is lost with it; agents end what they run for a controller that does not know it."""
-    run = job.submit()
-    job.given_to()
-    job.trains()
+def lose_controller(job):
+    """Its pod is removed by force; returns once another one is there."""
     (controller,) = job.pods("controller")
     job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
     wait_for(
@@ -232,6 +229,36 @@ def test_a_controller_whose_pod_is_lost_begins_the_job_again(job):
         lambda: set(job.pods("controller")) - {controller},
         LONG_S,
     )
+
+
+def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(job):
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    ranks = job.ranks(2)
+    lose_controller(job)
+    job.waits_for("controller-resumed")
+    assert "restoring" in job.said()
+    job.trains(attempt=2, more=20)
+    assert job.ranks(2) == ranks
+    job.kill(job.rank(1, 2))
+    job.trains(attempt=3)
+    assert len(job.events("attempt-started")) == 3
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_record_that_is_lost_everywhere_begins_the_job_again(job):
+    """The pods of the workers are lost with it, and their copies."""
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    workers = list(job.pods())
+    lose_controller(job)
+    for pod in workers:
+        job.server.control("kill-pod", pod=pod)
     wait_for(lambda: f"another start:\n{job.said()}", lambda: len(job.notes("given-0")) > 1, LONG_S)
     job.go()
     assert run.code(LONG_S) == 0, job.said()

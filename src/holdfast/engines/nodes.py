@@ -43,6 +43,8 @@ class NodeEngine(Protocol):
     """
 
     port: int  # at which the controller listens; 0: any free one
+    # Files of the job's folder that agents keep with copies of the journal; None: the folder outlives the controller.
+    copied_files: tuple[str, ...] | None
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
 from holdfast.controller.hang_watch import HangWatching
+from holdfast.controller.journal_copies import JournalCopies
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.parts import Parts
 from holdfast.controller.requests import Requests
@@ -140,6 +141,7 @@ class NodesSupervisor:
             self.clock,
             self._hear,
             lambda: self.record.flush() and self._held is None,  # what is held is not written down yet
+            lambda: self.record.store.last_seq if self.record.store is not None else 0,
         )
         self.controller = Controller(settings.policy, self.record, self.machine, self._on_decision)
         self.requests = Requests(self.controller, self.clock, settings.grace_s, self.machine.signal)
@@ -208,7 +210,12 @@ class NodesSupervisor:
             files=self._files,
             shunned=self._fleet.shunned,
             why_not_isolate=self._fleet.why_not_isolate,
+            copies=self._copies(),
         )
+
+    def _copies(self) -> JournalCopies | None:
+        files = self._engine.copied_files
+        return JournalCopies(self.record, self.hub.say, self._job.path, files) if files is not None else None
 
     def _now(self) -> JobNow:
         """Returns the current state of the job for calls of users."""

@@ -89,6 +89,7 @@ class KubernetesEngine:
         self._has_no_record, self._remakes = has_no_record, remakes
         self.is_moved = False  # the job's pods are ended, and its record continues
         self.port = PORT
+        self.copied_files: tuple[str, ...] | None = (ISOLATED, REMADE)
         self._connection, self._identity, self._clock = connection, identity, clock
         self._book = PodBook(Rules(remakes_ended=identity.kind.remakes_ended))
         self._arrived: queue.SimpleQueue[tuple[Watching, Seen] | Done | Probed | Knocked] = (

@@ -91,6 +91,7 @@ class LocalNodes:
         self._hosts: Hosts
         self._place: JobPlace
 
+    copied_files: tuple[str, ...] | None = None
     port = 0
 
     @property

@@ -99,6 +99,7 @@ class SlurmEngine:
         self._lost_with = lost_with
         self._is_second = bool(lost_with)  # another controller began this job's steps
 
+    copied_files: tuple[str, ...] | None = None
     port = 0
 
     @property
