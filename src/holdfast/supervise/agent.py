@@ -27,7 +27,7 @@ from holdfast.agent.nodes.journal_copy import JournalCopy
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
-from holdfast.core.kubernetes.wrapped import is_wrapped, without_addresses
+from holdfast.core.kubernetes.wrapped import is_wrapped
 from holdfast.engines.nodes import IN_USE
 from holdfast.jobs.agent_place import AgentPlace
 from holdfast.link.agent_link import AgentLink
