@@ -5,6 +5,7 @@ The API server and kubelets of the tests run pods as processes of this machine; 
 ranks had made a step again. `writes`: requests that changed something on the cluster until then.
 
     hang            one rank is stopped (SIGSTOP); `named`: when the verdict is in the journal
+    job rescheduled  a rank is killed, and all pods are made anew (--reschedule-pods)
     node frozen     all processes of a pod and its kubelet stop; connections stay open
     … without node rights  the same, without any right to see nodes
     server away     the API server drops all connections, from 2 s before the fault on, for `--away` seconds
@@ -56,10 +57,14 @@ def freeze_node(job: KubernetesJob) -> None:
 FAULTS: dict[str, tuple[Callable[[KubernetesJob], None], float, bool]] = {
     "rank killed": (kill_rank, 2.5, True),
     "hang": (stop_rank, 10.0, True),
+    "job rescheduled": (kill_rank, 20.0, True),
     "pod killed": (kill_pod, 5.0, True),
     "node frozen": (freeze_node, 18.0, True),
     "node frozen without node rights": (freeze_node, 18.0, False),
 }
+
+
+FLAGS = {"job rescheduled": ("--reschedule-pods",)}
 
 
 def _victim() -> int:
@@ -106,7 +111,12 @@ def measured(fault: str, run: int, options: argparse.Namespace) -> Row:
     strike, _, sees_nodes = FAULTS[fault]
     with tempfile.TemporaryDirectory(prefix="kubernetes-", ignore_cleanup_errors=True) as folder:
         job = KubernetesJob(
-            Path(folder), *options.flag, steps=FOR_EVER, kind=options.kind, training_kind=options.training
+            Path(folder),
+            *options.flag,
+            *FLAGS.get(fault, ()),
+            steps=FOR_EVER,
+            kind=options.kind,
+            training_kind=options.training,
         )
         if not sees_nodes:
             job.server.control("deny", denied=NO_NODE_RIGHTS)

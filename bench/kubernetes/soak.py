@@ -77,6 +77,12 @@ class Soak:
         for name in self.job.pods("controller"):
             self.job.server.control("kill-pod", pod=name)
 
+    def lose_controller(self) -> None:
+        """Its pod is removed by force, and its record with it: the next one has the copy of an agent."""
+        for name in self.job.pods("controller"):
+            path = f"/api/v1/namespaces/default/pods/{name}"
+            self.job.server.delete(path, gracePeriodSeconds=0)
+
     def lose_server(self) -> None:
         """And a rank meanwhile."""
         self.job.server.control("faults", away=True)
@@ -110,7 +116,7 @@ class Soak:
             self.frozen = ""
 
 
-NEW_ATTEMPT = ("kill_spare", "kill_controller")  # all others cost the attempt
+NEW_ATTEMPT = ("kill_spare", "kill_controller", "lose_controller")  # all others cost the attempt
 
 
 def main() -> int:
@@ -147,6 +153,7 @@ def run(job: KubernetesJob, options: argparse.Namespace) -> list[str]:
         soak.evict_pod,
         soak.freeze_node,
         soak.kill_controller,
+        soak.lose_controller,
         soak.lose_server,
         soak.refuse,
         soak.forget_history,

@@ -220,10 +220,55 @@ def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
     job.nothing_left()
 
 
-def test_a_controller_whose_pod_is_lost_begins_the_job_again(job):
-    """Its journal is lost with it; agents end what they run for a controller that does not know it."""
+def lose_controller(job):
+    """Its pod is removed by force; returns once another one is there."""
+    (controller,) = job.pods("controller")
+    job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
+    wait_for(
+        lambda: f"another controller:\n{job.said()}",
+        lambda: set(job.pods("controller")) - {controller},
+        LONG_S,
+    )
+
+
+def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(job):
     run = job.submit()
     job.given_to()
+    job.trains()
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    ranks = job.ranks(2)
+    lose_controller(job)
+    job.waits_for("controller-resumed")
+    assert "restoring" in job.said()
+    job.trains(attempt=2, more=20)
+    assert job.ranks(2) == ranks
+    job.kill(job.rank(1, 2))
+    job.trains(attempt=3)
+    assert len(job.events("attempt-started")) == 3
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_record_that_is_lost_everywhere_begins_the_job_again(job):
+    """The pods of the workers are lost with it, and their copies."""
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    workers = list(job.pods())
+    lose_controller(job)
+    for pod in workers:
+        job.server.control("kill-pod", pod=pod)
+    wait_for(lambda: f"another start:\n{job.said()}", lambda: len(job.notes("given-0")) > 1, LONG_S)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "record"}}
+    job.server.create({**claim, "spec": {"accessModes": ["ReadWriteOnce"]}})
+    run = job.submit("--state-claim", "record")
+    ranks = (job.given_to(), job.ranks())[1]
     job.trains()
     (controller,) = job.pods("controller")
     job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
@@ -232,6 +277,37 @@ def test_a_controller_whose_pod_is_lost_begins_the_job_again(job):
         lambda: set(job.pods("controller")) - {controller},
         LONG_S,
     )
-    wait_for(lambda: f"another start:\n{job.said()}", lambda: len(job.notes("given-0")) > 1, LONG_S)
+    job.waits_for("controller-resumed")
+    job.trains(more=10)
+    assert job.ranks() == ranks
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fails_too(job):
+    run = job.submit()
+    spare = (job.given_to(), job.spare())[1]
+    job.trains()
+    _, pod = other_than_first(job)
+    node, path = job.node_of(pod), f"/api/v1/namespaces/default/pods/{pod}"
+    (status,) = job.server.get(path)["status"]["containerStatuses"]
+    health = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-7", "health": "Unhealthy"}]}]
+    sick = {**status, "allocatedResourcesStatus": health}
+    job.server.merge(f"{path}/status", {"status": {"containerStatuses": [sick]}})
+    wait_for(lambda: f"the report:\n{job.said()}", lambda: "GPU-7" in job.said(), LONG_S)
+    job.trains(more=20)  # a report alone ends nothing
+    assert not job.events("device-faulted")
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert spare in job.placed(2) and pod not in job.placed(2)
+    assert job.waits_for("device-faulted")["device"] == "nvidia.com/gpu GPU-7"
+    taints = wait_for(
+        f"a taint of {node}",
+        lambda: job.server.get(f"/api/v1/nodes/{node}")["spec"].get("taints"),
+        LONG_S,
+    )
+    assert [one["key"] for one in taints] == ["holdfast.dev/isolated"]
     job.go()
     assert run.code(LONG_S) == 0, job.said()

@@ -88,6 +88,7 @@ class KubernetesJob(WholeJob):
         found = sorted(
             (self.path / "cluster" / "pods").glob(f"{name}-controller-*/volumes/holdfast-state/jobs/{name}")
         )
+        found += (self.path / "cluster" / "claims").glob(f"*/jobs/{name}")
         return found[-1] if found else self.path / "nothing"
 
     def watches(self):

@@ -71,8 +71,8 @@ def _of_pods(name: str, what: str) -> Any:
 
 
 def _pod_flags(context: Context) -> dict[str, object]:
-    """Returns the values of the flags for pods. Raises BadParameter."""
-    given = {key: context.params.get(key) for key in ("image", "namespace")}
+    """raises: BadParameter"""
+    given = {key: context.params.get(key) for key in ("image", "namespace", "state_claim")}
     gpus = context.params.get("gpus") or "0"
     if not gpus.isdigit():
         raise BadParameter(f"--gpus {gpus!r} is not a number of GPUs for each pod")
@@ -156,8 +156,11 @@ def run(
     reschedule_pods: Annotated[
         bool, Option("--reschedule-pods", help="For pods: a reschedule of the job makes all of them anew.")
     ] = False,
-    namespace: Annotated[str | None, _of_pods("--namespace", "namespace in which they are created.")] = None,
-    kube_context: Annotated[str | None, _of_pods("--context", "context of the kubeconfig.")] = None,
+    state_claim: Annotated[
+        str | None, _of_pods("--state-claim", "a PersistentVolumeClaim for the record of the job.")
+    ] = None,
+    namespace: Annotated[str | None, _of_pods("--namespace", "where they are created.")] = None,
+    kube_context: Annotated[str | None, _of_pods("--context", "of the kubeconfig.")] = None,
     env: Annotated[
         list[str] | None, _of_pods("--env", "environment variable NAME=VALUE; repeatable.")
     ] = None,

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from holdfast.controller.journal_copies import JournalCopies
 from holdfast.core.workers.acts import Act
 from holdfast.link.arrived import Arrived
 from holdfast.model.events import AnyEvent
@@ -97,6 +98,7 @@ class Parts(Struct):
     calls: Calls
     files: Files
     stragglers: StragglerWatch | None = None
+    copies: JournalCopies | None = None
     shunned: Callable[[], frozenset[str]] = frozenset  # nodes that the node book excludes
     # Isolates the node for all jobs; or returns why it may not (node, reason -> why not).
     why_not_isolate: Callable[[str, str], str] = lambda node, reason: ""

@@ -5,9 +5,11 @@ Requests are to stop, to restart, to record a remark on an incident, and to reco
 
 import signal
 from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.controller.alert_notes import KEY, KEY_CHARACTERS_MAX, AlertNotes
 from holdfast.controller.loop import Controller
+from holdfast.core.job import policy_change
 from holdfast.core.job.story_lines import ALERT
 from holdfast.core.plurals import counted
 from holdfast.model.calls import NOTES_MAX, AlertNote, AnyRequest, AskNotes, AskRemark, AskRestart, AskStop
@@ -18,10 +20,20 @@ from holdfast.model.events import (
     StopRequested,
     VerdictCorrected,
 )
+from holdfast.model.nodes.workers import PolicyAsked
+from holdfast.model.policy import Policy
 from holdfast.model.state import Ended, Finishing, Holding, Running
 
 BY_CHARACTERS_MAX = 100
 TEXT_CHARACTERS_MAX = 2_000
+
+
+class Asking(Protocol):
+    """The part of a worker group engine through which a platform asks for other limits."""
+
+    policy_asked: PolicyAsked | None
+
+    def note(self, finding: str, text: str, key: str = "") -> None: ...
 
 
 class Requests:
@@ -60,6 +72,20 @@ class Requests:
                 return self._remark(by, word)
             case AskNotes():
                 return self._note(by, word)
+
+    def heed_platform(self, machine: Asking, policy: Policy) -> None:
+        """Changes the limits of the recovery as the job's platform asks, such as by an annotation.
+
+        `policy`: of the start of the job.
+        """
+        asked, machine.policy_asked = machine.policy_asked, None
+        if asked is None:
+            return
+        if asked.refused:
+            machine.note("policy", f"{asked.by}: {asked.text}", key=asked.text)
+        changed = policy_change.wanted(self._controller.state.job, policy, asked, self._clock())
+        if changed is not None:
+            self._controller.handle(changed)
 
     def _stop(self, by: str, reason: str, *, force: bool) -> tuple[bool, str]:
         before = self._controller.state

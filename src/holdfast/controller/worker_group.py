@@ -44,6 +44,7 @@ from holdfast.model.nodes.workers import (
     AgentHello,
     AnyNews,
     AnyReport,
+    DevicesSick,
     EndAsked,
     EngineNote,
     JobGoesOn,
@@ -52,6 +53,8 @@ from holdfast.model.nodes.workers import (
     PolicyAsked,
     PortFound,
     RecordsTold,
+    RowsKept,
+    RowsSent,
     Sampled,
     SetUp,
     Shipped,
@@ -87,10 +90,8 @@ _HELLOS = msgspec.msgpack.Decoder(AgentHello)
 
 
 class WorkerGroupEngine:
-    """The engine of `controller.loop` for a job on many nodes.
-
-    `emit`: passes an event to the controller. `flush`: writes the journal, and returns True if everything is
-    written.
+    """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True if all is written.
+    `last_row`: of the journal.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class WorkerGroupEngine:
         clock: Callable[[], float],
         emit: Callable[[AnyEvent], None],
         flush: Callable[[], bool],
+        last_row: Callable[[], int] = lambda: 0,
     ) -> None:
         self.worker_group = worker_group
         self.link = link
@@ -117,9 +119,10 @@ class WorkerGroupEngine:
         self._engine = engine
         self._set_up = _encode(set_up)
         self._clock = clock
-        self._flush = flush
+        self._flush, self._last_row = flush, last_row
         self._times = NodeTimes(clock, link.offset_s)
         self._heard: dict[str, int] = {}  # by stream: the last entry processed but not acknowledged
+        self._written: deque[tuple[int, dict[str, int]]] = deque()  # by the last row: what the journal has
         self._ahead: dict[str, int] = {}  # the same, for entries that overtook others
         self._arrived: deque[Arrived] = deque()
         self._later = Later()
@@ -201,9 +204,14 @@ class WorkerGroupEngine:
 
     def acknowledge(self) -> None:
         """Acknowledges reports whose outcome is in the journal, so that agents can forget them."""
+        copies = self.parts.copies
         if self._heard and self._flush():
-            heard, self._heard = self._heard, {}
-            for stream, seq in heard.items():
+            self._written.append((self._last_row(), self._heard))
+            self._heard = {}
+        if copies is not None:
+            copies.push(self._clock())
+        while self._written and (copies is None or copies.covers(self._written[0][0])):
+            for stream, seq in self._written.popleft()[1].items():
                 self.link.recorded(stream, seq)
 
     def _look_on(self, at_s: float) -> None:
@@ -257,6 +265,8 @@ class WorkerGroupEngine:
             case Left():
                 self._take_of(arrived.peer)
                 self.parts.calls.left(arrived.peer)
+                if self.parts.copies is not None:
+                    self.parts.copies.left(arrived.peer)
                 if arrived.peer in self.connected:
                     self.connected.discard(arrived.peer)
                     self._do(self.worker_group.left(arrived.peer, at_s))
@@ -280,6 +290,8 @@ class WorkerGroupEngine:
             return
         self.connected.add(joined.peer)
         self.link.say(joined.peer, self._set_up)
+        if self.parts.copies is not None:
+            self.parts.copies.joined(hello)
         self._do(self.worker_group.joined(hello, joined.address, at_s))
 
     def _entry(self, entry: Entry, at_s: float) -> None:
@@ -317,8 +329,8 @@ class WorkerGroupEngine:
             seq = max(seq, self._ahead.pop(stream))
         self._heard[stream] = max(seq, self._heard.get(stream, 0))
 
-    def _seen(self, peer: str, report: Sampled | RecordsTold | Looked | WorkerEvidence | Shipped) -> None:
-        """Passes a report to the component that processes it."""
+    def _seen(self, peer: str, report: AnyReport) -> None:
+        """Passes a report to the part that processes it."""
         match report:
             case Sampled():
                 samples = self._times.of_samples(peer, report)
@@ -333,6 +345,11 @@ class WorkerGroupEngine:
                 self.parts.hangs.looked(peer, report)
             case WorkerEvidence():
                 self.parts.conclusion.evidence(peer, self._times.of_evidence(peer, report))
+            case RowsKept():
+                if self.parts.copies is not None:
+                    self.parts.copies.kept(peer, report)
+            case RowsSent():
+                pass  # for a controller before this one, which restored the record
             case Shipped():
                 if why := self.parts.files.take(report):
                     self.note("not-shipped", why, key=why)
@@ -344,6 +361,8 @@ class WorkerGroupEngine:
                 self.note("engine", text, key=text)
             case EndAsked():
                 self.end_asked = news
+            case DevicesSick():
+                self._do(self.worker_group.sick(news, at_s))
             case NotRemade(reason=reason):
                 self.note("engine", f"{reason}; the workers restart on the nodes that are there", key=reason)
                 if self._waiting is not None:
@@ -366,8 +385,10 @@ class WorkerGroupEngine:
                     self._tell_engine(event)
                     self.parts.conclusion.heard(event)
                     self.emit(event)
+                    for fault in self.worker_group.after(event, self._clock()):
+                        self.emit(fault)
                 case Send(node=node, order_id=order_id, command=command):
-                    self._flush()
+                    self._write_down()
                     self.link.order(node, order_id, _encode(command))
                 case Say(node=node, command=command):
                     self.link.say(node, _encode(command))
@@ -384,6 +405,12 @@ class WorkerGroupEngine:
                     self._set_aside(node, reason)
                 case MoreNodes(workers=workers, without=without):
                     self._engine.more_nodes(workers, without)
+
+    def _write_down(self) -> None:
+        """Before an order that rests on it."""
+        self._flush()
+        if self.parts.copies is not None:
+            self.parts.copies.push(self._clock(), now=True)
 
     def _tell_engine(self, event: AnyEvent) -> None:
         match event:

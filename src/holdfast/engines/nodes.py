@@ -34,6 +34,15 @@ class JobPlace(Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
 
 
+class FixedNodes:
+    """Defaults of an engine whose job folder outlives the controller, and whose nodes are not made anew."""
+
+    copied_files: tuple[str, ...] | None = None
+
+    def remake(self, attempt: int) -> bool:
+        return False
+
+
 class NodeEngine(Protocol):
     """Interface of a multi-node engine. No method blocks: results and news come later, from `turn`.
 
@@ -43,6 +52,8 @@ class NodeEngine(Protocol):
     """
 
     port: int  # at which the controller listens; 0: any free one
+    # Files of the job's folder that agents keep with copies of the journal; None: the folder outlives the controller.
+    copied_files: tuple[str, ...] | None
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -47,6 +47,11 @@ class Recorder:
         return self._store
 
     @property
+    def last_seq(self) -> int:
+        """Returns the number of the last entry that is in the journal; 0 while it cannot be opened."""
+        return self._store.last_seq if self._store is not None else 0
+
+    @property
     def trouble(self) -> str:
         """Why the journal is not being written; empty if it is."""
         return self._trouble

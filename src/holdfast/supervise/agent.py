@@ -23,10 +23,11 @@ from holdfast import __version__
 from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.environment import free_port
 from holdfast.agent.nodes.home import NodeHome
+from holdfast.agent.nodes.journal_copy import JournalCopy
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
-from holdfast.core.kubernetes.wrapped import is_wrapped, without_addresses
+from holdfast.core.kubernetes.wrapped import is_wrapped
 from holdfast.engines.nodes import IN_USE
 from holdfast.jobs.agent_place import AgentPlace
 from holdfast.link.agent_link import AgentLink
@@ -35,7 +36,16 @@ from holdfast.link.life_port import LifePort
 from holdfast.link.messages import UNREADABLE
 from holdfast.link.spool import Spool, SpoolInUse
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes.workers import AgentHello, AnyCommand, AnyReport, Leave, SetUp, Told
+from holdfast.model.nodes.workers import (
+    AgentHello,
+    AnyCommand,
+    AnyReport,
+    KeepRows,
+    Leave,
+    SendRows,
+    SetUp,
+    Told,
+)
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
 from holdfast.supervise.live_signatures import live_signatures
@@ -88,7 +98,8 @@ class AgentWheel:
     ) -> None:
         self._place = place
         self._home = home
-        self._env = without_addresses(env)
+        self._copy = JournalCopy(home.folder)
+        self._env = env
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._agent: RemoteAgent | None = None
@@ -206,6 +217,7 @@ class AgentWheel:
 
     def _hello(self) -> bytes:
         attempt, worker = self._agent.runs if self._agent else (0, None)
+        copy_of, copy_seq = self._copy.state
         hello = AgentHello(
             node=self._place.node,
             address=self._place.address or self._link.local_address,
@@ -215,6 +227,8 @@ class AgentWheel:
             worker=worker,
             token=self._place.token(),
             free_port=free_port(address=ANY_ADDRESS),
+            copy_of=copy_of,
+            copy_seq=copy_seq,
         )
         return msgspec.msgpack.encode(hello)
 
@@ -271,6 +285,13 @@ class AgentWheel:
             tell(f"a command that this version does not know ({error}): ignored")
             if order:
                 self._link.done(order)
+            return
+        if isinstance(command, KeepRows):
+            self._send(self._copy.keep(command), drop=True)
+            return
+        if isinstance(command, SendRows):
+            for piece in self._copy.pieces():
+                self._send(piece)
             return
         if isinstance(command, SetUp):
             self._set_up(command)

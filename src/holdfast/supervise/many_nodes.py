@@ -14,13 +14,13 @@ from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
 from holdfast.controller.hang_watch import HangWatching
+from holdfast.controller.journal_copies import JournalCopies
 from holdfast.controller.loop import Controller, decisions
 from holdfast.controller.parts import Parts
 from holdfast.controller.requests import Requests
 from holdfast.controller.shipped import ShippedFiles
 from holdfast.controller.straggler_watch import StragglersWatching
 from holdfast.controller.worker_group import WorkerGroupEngine
-from holdfast.core.job import policy_change
 from holdfast.core.job.decision import Decision
 from holdfast.core.nodes import watch as node_watch
 from holdfast.core.plurals import counted
@@ -88,6 +88,11 @@ class NodesSupervisor:
     One thread; nothing in it blocks longer than `LOOK_S`.
     """
 
+    _relay: CallRelay
+    hangs: HangWatching
+    stragglers: StragglersWatching
+    controller: Controller
+
     def __init__(
         self,
         settings: RunSettings,
@@ -127,10 +132,6 @@ class NodesSupervisor:
         self.worker_group = WorkerGroup(
             job.name, engine.nodes, self._group_settings(), __version__, secrets.token_hex(3), self._memory
         )
-        self._relay: CallRelay
-        self.hangs: HangWatching
-        self.stragglers: StragglersWatching
-        self.controller: Controller
         self.machine = WorkerGroupEngine(
             self.worker_group,
             self.hub,
@@ -140,6 +141,7 @@ class NodesSupervisor:
             self.clock,
             self._hear,
             lambda: self.record.flush() and self._held is None,  # what is held is not written down yet
+            lambda: self.record.last_seq,
         )
         self.controller = Controller(settings.policy, self.record, self.machine, self._on_decision)
         self.requests = Requests(self.controller, self.clock, settings.grace_s, self.machine.signal)
@@ -208,7 +210,12 @@ class NodesSupervisor:
             files=self._files,
             shunned=self._fleet.shunned,
             why_not_isolate=self._fleet.why_not_isolate,
+            copies=self._copies(),
         )
+
+    def _copies(self) -> JournalCopies | None:
+        files = self._engine.copied_files
+        return JournalCopies(self.record, self.hub.say, self._job.path, files) if files is not None else None
 
     def _now(self) -> JobNow:
         """Returns the current state of the job for calls of users."""
@@ -292,7 +299,7 @@ class NodesSupervisor:
             fenced(self._show)
             fenced(self._flush)
         fenced(self._heed_engine)
-        fenced(self._heed_policy)
+        fenced(lambda: self.requests.heed_platform(self.machine, self._settings.policy))
         if at_s - self._ticked_s >= TICK_S:
             self._ticked_s = at_s
             fenced(lambda: self._hear(Tick(at_s=at_s)))
@@ -441,18 +448,6 @@ class NodesSupervisor:
         )
         self.machine.signal(signal.SIGTERM)
         self.machine.carry_out(stop)
-
-    def _heed_policy(self) -> None:
-        """The platform of the job asks for other limits, such as by an annotation."""
-        asked, self.machine.policy_asked = self.machine.policy_asked, None
-        if asked is None:
-            return
-        if asked.refused:
-            self.machine.note("policy", f"{asked.by}: {asked.text}", key=asked.text)
-        job, policy = self.controller.state.job, self._settings.policy
-        changed = policy_change.wanted(job, policy, asked, self.clock())
-        if changed is not None:
-            self.controller.handle(changed)
 
     def _end_for(self, asked: EndAsked, at_s: float) -> None:
         """Ends the job for the scheduler, once; it signals this process too, after the agents."""

@@ -16,6 +16,7 @@ from holdfast.model.kubernetes import (
     TaintNode,
 )
 from holdfast.model.nodes.workers import (
+    DevicesSick,
     EndAsked,
     EngineNote,
     JobGoesOn,
@@ -253,9 +254,12 @@ def test_missing_pods_are_waited_for_with_the_schedulers_words_each_once(book):
     assert acts == []
 
 
-def test_an_unknown_pod_is_down(book):
+def test_an_unknown_pod_is_down_only_where_the_server_has_none(book):
+    """The list may have been stale from which the controller knows its pods."""
     book.ask("t-9-z", 0.0)
-    assert book.turn(0.0)[0] == [NodeDown(node="t-9-z", reason="pod t-9-z is gone")]
+    assert book.turn(0.0) == ([], [ProbePod(pod="t-9-z", uid="")])
+    book.not_there("t-9-z")
+    assert book.turn(0.1)[0] == [NodeDown(node="t-9-z", reason="pod t-9-z is gone")]
 
 
 def test_warnings_that_say_why_no_pod_comes_are_noted_once_with_what_to_do(book):
@@ -277,13 +281,36 @@ def test_warnings_that_say_why_no_pod_comes_are_noted_once_with_what_to_do(book)
     assert "exists in this namespace" in notes[0] and "exceeded quota: gpus" in notes[1]
 
 
-def test_an_unhealthy_device_is_noted_once(book):
+def test_an_unhealthy_device_is_reported_once_and_so_is_its_recovery(book):
     book.listed([pod()], 0.0)
     book.turn(0.0)
-    for version in ("11", "12"):
-        book.saw_pod(pod(sick_devices=("nvidia.com/gpu GPU-1",), version=version), 1.0)
-    (note,), _ = book.turn(1.0)
-    assert "nvidia.com/gpu GPU-1" in note.text
+    book.saw_pod(pod(version="11", sick_devices=("nvidia.com/gpu GPU-1",)), 1.0)
+    book.saw_pod(pod(version="12", sick_devices=("nvidia.com/gpu GPU-1",)), 1.0)
+    (note, sick), acts = book.turn(1.0)
+    assert "GPU-1" in note.text and "it is acted on if the training fails, too" in note.text
+    assert sick == DevicesSick(node="t-0-a", devices={"nvidia.com/gpu GPU-1": "Unhealthy"})
+    assert acts == []
+    book.saw_pod(pod(version="13"), 2.0)
+    assert book.turn(2.0)[0][1] == DevicesSick(node="t-0-a", devices={})
+
+
+def test_a_monitors_condition_of_a_node_is_a_report_on_hardware_and_pressure_is_not(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    book.saw_node(NodeState(name="gpu-1", problems=("MemoryPressure",)), 1.0)
+    assert not [one for one in book.turn(1.0)[0] if isinstance(one, DevicesSick)]
+    book.saw_node(NodeState(name="gpu-1", problems=("MemoryPressure", "GpuXidError")), 2.0)
+    (sick,) = [one for one in book.turn(2.0)[0] if isinstance(one, DevicesSick)]
+    assert sick.devices == {"gpu-1 GpuXidError": "GpuXidError"}
+
+
+def test_a_taint_of_another_program_and_a_cordon_are_told(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    book.saw_node(NodeState(name="gpu-1", taints=(("example.com/gpu-fault", "NoExecute"),)), 1.0)
+    assert "example.com/gpu-fault:NoExecute" in book.turn(1.0)[0][0].text
+    book.saw_node(NodeState(name="gpu-1", cordoned=True), 2.0)
+    assert "cordoned" in book.turn(2.0)[0][0].text
 
 
 def test_a_job_that_begins_again_uses_none_of_the_pods_of_before(book):
@@ -303,5 +330,5 @@ def test_a_removal_that_was_refused_is_asked_for_again_later():
     book.saw_pod(ended("t-worker-0"), 1.0)
     act = DeletePod(pod="t-worker-0", uid="uid-t-worker-0")
     assert book.turn(1.0)[1] == [act]
-    book.not_done(act, 2.0)
+    book.not_done(act, "HTTP 500", 2.0)
     assert turns(book, 60.0, from_s=2.0)[1] == [act]

@@ -28,17 +28,23 @@ class Faults:
         self.mute = False  # every request hangs
         self.doubled = False  # each watch event comes twice
         self.shuffled = False  # watch events of different objects change places
+        self.kill_writer = False  # the next controller of a job that writes is killed
+        self.writer_killed = lambda: None
         self.watch_s = 0.0  # each watch ends after this long; 0: as asked
         self.back = asyncio.Event()
 
-    async def before(self, verb, plural):
+    async def before(self, verb, plural, *, strikes=True):
         if self.away:
             raise Dropped
         while self.mute:
             await self._until_back()
-        self._strike(verb, plural, after=False)
+        if strikes:
+            self._strike(verb, plural, after=False)
 
     def after(self, verb, plural):
+        if self.kill_writer and plural != "leases":
+            self.kill_writer = False
+            self.writer_killed()
         self._strike(verb, plural, after=True)
 
     def _strike(self, verb, plural, after):
@@ -55,7 +61,7 @@ class Faults:
 
     def set(self, wanted):
         """From the control request: {"away": true, "rules": [{"code": 500, "count": 3}], ...}."""
-        for name in ("away", "mute", "doubled", "shuffled", "watch_s"):
+        for name in ("away", "mute", "doubled", "shuffled", "watch_s", "kill_writer"):
             if name in wanted:
                 setattr(self, name, wanted[name])
         if "rules" in wanted:

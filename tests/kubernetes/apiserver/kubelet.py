@@ -113,6 +113,13 @@ class Kubelets:
             if run.pod["metadata"]["name"] == pod_name and not run.is_over:
                 run.strike(signal.SIGKILL)
 
+    def kill_controllers(self):
+        """The pods of Holdfast's controllers."""
+        for run in self.runs.values():
+            labels = run.pod["metadata"].get("labels") or {}
+            if labels.get("holdfast.dev/role") == "controller" and not run.is_over:
+                run.strike(signal.SIGKILL)
+
     def _of(self, node):
         return [run for run in self.runs.values() if run.node == node]
 

@@ -30,6 +30,7 @@ async def serve(arguments):
     control = Control(api, faults, kubelets, controllers)
     server = HttpServer(control.handle)
     control.server = server
+    faults.writer_killed = kubelets.kill_controllers
     api.logs = kubelets.logs
     api.exec = PodExec(kubelets)
     await server.start(arguments.port)

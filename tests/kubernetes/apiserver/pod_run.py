@@ -90,6 +90,9 @@ class PodRun:
         if container.get("image", "") in self._all.bad_images:
             return "ImagePullBackOff", f'Back-off pulling image "{container["image"]}": not found'
         for volume in self.pod["spec"].get("volumes", ()):
+            claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+            if claim and self._find("persistentvolumeclaims", claim) is None:
+                return "ContainerCreating", f'persistentvolumeclaim "{claim}" not found'
             secret = (volume.get("secret") or {}).get("secretName")
             if secret and self._find("secrets", secret) is None:
                 text = f'MountVolume.SetUp failed for volume "{volume["name"]}" : secret "{secret}" not found'
@@ -139,7 +142,10 @@ class PodRun:
             if "hostPath" in volume:
                 found[mount["mountPath"]] = volume["hostPath"]["path"]
                 continue
+            claim = volume.get("persistentVolumeClaim")
             folder = self.folder / "volumes" / mount["name"]
+            if claim:  # outlives the pod
+                folder = self._all.folder / "claims" / claim["claimName"]
             folder.mkdir(parents=True, exist_ok=True)
             found[mount["mountPath"]] = str(folder)
             if "secret" in volume:

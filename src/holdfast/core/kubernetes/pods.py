@@ -27,7 +27,9 @@ from msgspec import Struct
 from holdfast.core.kubernetes import words
 from holdfast.core.kubernetes.annotations import asked, of_platform
 from holdfast.core.kubernetes.doubts import Doubts
+from holdfast.core.kubernetes.event_notes import EventNotes
 from holdfast.core.kubernetes.knocks import Answer, Knocks
+from holdfast.core.kubernetes.owner import end_of, is_older, newer
 from holdfast.model.kubernetes import (
     AnyClusterAct,
     ClusterEvent,
@@ -44,6 +46,7 @@ from holdfast.model.kubernetes import (
 )
 from holdfast.model.nodes.workers import (
     AnyNews,
+    DevicesSick,
     EndAsked,
     EngineNote,
     JobGoesOn,
@@ -61,9 +64,7 @@ ANEW_GRACE_S = 5
 AGAIN_S = 20.0
 LANDED_MAX = 5  # evictions of pods that land on an isolated node; then one stays there, unused
 WAIT_NOTED_S = 5.0  # a trouble that is over sooner is not noted
-EVENTS_MAX = 64  # different messages of Events that are noted
-TERMINATED = 143
-FAILED = 1
+GONE_MAX = 4096  # pods that have gone are remembered, so that late events do not bring them back
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -90,6 +91,7 @@ class _Pod(Struct):
     waits_s: float | None = None
     again_s: float = 0.0  # before which a refused removal is not asked for again
     noted: str = ""
+    sick: dict[str, str] = {}
 
 
 class PodBook:
@@ -106,13 +108,14 @@ class PodBook:
         self._knocks = Knocks()
         self._news: list[AnyNews] = []
         self._acts: list[AnyClusterAct] = []
+        self._gone: dict[str, str] = {}  # names of pods that have gone, by uid
         self._wonders_s: float | None = None
         self._ended = False
         self._remaking: RemakeWay | None = None
         self._wants = 0
         self._waited = ""
         self._noted_nodes: dict[str, str] = {}
-        self._told_events: set[str] = set()
+        self._event_notes = EventNotes()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -139,31 +142,31 @@ class PodBook:
 
     # Facts ------------------------------------------------------------------------------------------------
 
-    def listed(self, pods: Iterable[PodState], at_s: float) -> None:
-        """Processes a complete list of the current pods."""
+    def listed(self, pods: Iterable[PodState], at_s: float, version: str = "") -> None:
+        """All pods that there were at this version; a list that is older than what is known of a pod says nothing of it."""
         there = {}
         for pod in pods:
             there[pod.name] = pod.uid
             self.saw_pod(pod, at_s)
         for name, known in list(self._pods.items()):
-            if there.get(name) != known.state.uid:
+            if there.get(name) != known.state.uid and not is_older(version, known.state.version):
                 self.pod_gone(name, known.state.uid, at_s)
 
     def saw_pod(self, state: PodState, at_s: float) -> None:
+        if state.uid in self._gone:
+            return  # a late event
         known = self._pods.get(state.name)
         if known is not None and known.state.uid != state.uid:
-            if _is_older(state, known.state):
+            if is_older(state.version, known.state.version):
                 return  # a late event about the pod before
             self.pod_gone(state.name, known.state.uid, at_s)
             known = None
         if known is None:
             known = self._pods[state.name] = _Pod(state)
-        elif _is_older(state, known.state):
+        elif is_older(state.version, known.state.version):
             return
-        if state.sick_devices != known.state.sick_devices and state.sick_devices:
-            text = f"{words.where(state)}: its kubelet reports an unhealthy device: {', '.join(state.sick_devices)}"
-            self._news.append(EngineNote(text=text))
         known.state = state
+        self._note_devices(known)
         if state.deleting and known.deleting_s is None:
             known.deleting_s = at_s
         if state.is_over:
@@ -184,6 +187,9 @@ class PodBook:
             return
         self._lose(known, words.end_of(known.state))
         del self._pods[name]
+        self._gone[uid] = name
+        if len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
         self._evict_at_s.pop(name, None)
         self._doubts.forget(name)
         self._knocks.forget(name)
@@ -197,34 +203,32 @@ class PodBook:
         if fault and self._noted_nodes.get(node.name) != fault:
             self._news.append(EngineNote(text=f"{fault}; pods there: {', '.join(mine[:4])}"))
         self._noted_nodes[node.name] = fault
+        for pod in self._pods.values():
+            if pod.state.node == node.name:
+                self._note_devices(pod)
+
+    def _note_devices(self, known: _Pod) -> None:
+        """Reports of faulty devices, once each: one proof, which alone ends nothing."""
+        node = self._nodes.get(known.state.node)
+        sick = dict.fromkeys(known.state.sick_devices, words.UNHEALTHY) | words.hardware_problems(node)
+        if sick == known.sick:
+            return
+        known.sick = sick
+        text = f"{words.where(known.state)}: " + (
+            words.sick(sick) if sick else "its devices are healthy again"
+        )
+        self._news += [EngineNote(text=text), DevicesSick(node=known.state.name, devices=sick)]
 
     def saw_event(self, event: ClusterEvent, at_s: float) -> None:
-        """Processes a Kubernetes event about the job's pods or their owner, which may say why no pod
-        comes.
-        """
+        """Of the job's own pods, and of what makes them."""
         known = self._pods.get(event.about)
-        is_owner = self._owner is not None and self._is_of_owner(event.about)
-        if (
-            not event.is_warning
-            or (known is None and not is_owner)
-            or (known is not None and known.state.running)
-        ):
-            return
-        if (
-            words.advice_of(event)
-            and event.message not in self._told_events
-            and len(self._told_events) < EVENTS_MAX
-        ):
-            self._told_events.add(event.message)
-            self._news.append(EngineNote(text=words.event_line(event)))
-
-    def _is_of_owner(self, name: str) -> bool:
-        """Returns True if a name is that of the owner, or of a Job that it created."""
-        assert self._owner is not None
-        return name == self._owner.name or name.startswith(f"{self._owner.name}-")
+        self._news += self._event_notes.of(event, known.state if known is not None else None, self._owner)
 
     def saw_owner(self, owner: OwnerState, at_s: float) -> None:
-        before, self._owner = self._owner, owner
+        before = self._owner
+        if newer(before, owner) is None:
+            return
+        self._owner = owner
         if before is None or of_platform(owner.annotations) != of_platform(before.annotations):
             self._news.append(asked(owner.annotations, f"{owner.kind} {owner.name}"))
 
@@ -249,13 +253,25 @@ class PodBook:
     def ask(self, name: str, at_s: float) -> None:
         known = self._pods.get(name)
         if known is None:
-            self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
+            self._ask_of_unknown(name, at_s)
         elif known.down or known.state.is_over:
             self._news.append(NodeDown(node=name, reason=words.end_of(known.state)))
         else:
             self._knocks.ask(name, at_s)
             if self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
+
+    def _ask_of_unknown(self, name: str, at_s: float) -> None:
+        """It has gone; or the list was stale, from which this controller knows the pods: then the server itself is asked."""
+        if name in self._gone.values():
+            self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
+        elif self._doubts.may_probe(name, at_s):
+            self._acts.append(ProbePod(pod=name, uid=""))
+
+    def not_there(self, name: str) -> None:
+        """The server has no pod of this name."""
+        if name not in self._pods:
+            self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
 
     def knocked(self, name: str, uid: str, answer: Answer, at_s: float) -> None:
         """What became of a connection to the port of the pod's agent."""
@@ -352,27 +368,10 @@ class PodBook:
             self._news.append(JobGoesOn())
 
     def _end_of_job(self, at_s: float) -> EndAsked | None:
-        owner = self._owner
         live = [one for one in self._pods.values() if one.announced and not one.down]
         grace_s = float(max((one.state.grace_s for one in live), default=0))
-        if owner is None:
-            return None
-        name = f"{owner.kind} {owner.name}"
-        if owner.deleting:
-            return EndAsked(reason=f"{name} was deleted", code=TERMINATED, finish_s=grace_s)
-        anew = self._remaking is not None
-        if owner.suspended or (self._remaking == "evict" and all(map(_ends, self._pods.values()))):
-            return EndAsked(
-                reason="all pods of the job are made anew" if anew else f"{name} was suspended",
-                code=TERMINATED,
-                finish_s=grace_s,
-                comes_back=True,
-                for_others=not anew,
-                leave_code=TERMINATED,
-            )
-        if owner.over:
-            return EndAsked(reason=f"{name} has {owner.over} ({owner.why})", code=FAILED, finish_s=grace_s)
-        return None
+        known = [one.state for one in self._pods.values() if one.announced or one.down]
+        return end_of(self._owner, known, self._remaking, grace_s)
 
     def _over(self, known: _Pod) -> None:
         self._lose(known, words.end_of(known.state))
@@ -491,16 +490,3 @@ class PodBook:
         if text != self._waited:
             self._waited = text
             self._news.append(EngineNote(text=text))
-
-
-def _ends(pod: _Pod) -> bool:
-    return pod.down or pod.state.deleting or pod.state.is_over
-
-
-def _is_older(state: PodState, known: PodState) -> bool:
-    """Returns True if a state is older than the known one; versions compare as numbers, as documented from
-    Kubernetes 1.35.
-    """
-    if not (state.version.isdigit() and known.version.isdigit()):
-        return False
-    return int(state.version) < int(known.version)

@@ -5,6 +5,8 @@ source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disr
     https://kubernetes.io/docs/concepts/containers/images/, kubelet's pkg/kubelet/images/types.go (waiting reasons)
 """
 
+from collections.abc import Mapping
+
 from holdfast.model.kubernetes import ClusterEvent, NodeState, PodState
 
 DISRUPTIONS = {
@@ -12,6 +14,7 @@ DISRUPTIONS = {
     "DeletionByTaintManager": "its node has a taint that it does not tolerate",
     "EvictionByEvictionAPI": "it was evicted (a drain of its node, or a tool)",
     "DeletionByPodGC": "its node is gone or out of service",
+    "DeletionByDeviceTaintManager": "a device that it uses has a taint, such as of a fault",
     "TerminationByKubelet": "its kubelet ended it (node pressure, shutdown, or a pod of higher priority)",
 }
 POD_REASONS = {
@@ -47,6 +50,11 @@ EVENTS = {
     "FailedPreStopHook": "its preStop hook failed",
     "EvictionThresholdMet": "the node runs out of memory or disk",
 }
+UNHEALTHY = "Unhealthy"  # of a device, as its kubelet says
+# Conditions of a node that say nothing of its devices: pressure passes, and pods of too many or too large are moved by the kubelet.
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+# Taints by which Kubernetes itself says what the node's conditions say too, and that of Holdfast.
+KNOWN_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "holdfast.dev/", "nvidia.com/gpu")
 STARTING = ("ContainerCreating", "PodInitializing", "")
 KILLED, TERMINATED = 137, 143
 
@@ -128,6 +136,20 @@ def event_line(event: ClusterEvent) -> str:
     return f"{event.about}: {event.reason}: {event.message} ({advice_of(event)})"
 
 
+def hardware_problems(node: NodeState | None) -> dict[str, str]:
+    """Conditions of a node that report a fault of its hardware or kernel, as monitors such as the node problem detector set."""
+    if node is None:
+        return {}
+    return {f"{node.name} {problem}": problem for problem in node.problems if problem not in PRESSURES}
+
+
+def sick(devices: Mapping[str, str]) -> str:
+    names = ", ".join(
+        name if code == UNHEALTHY else f"{name} (condition of the node)" for name, code in devices.items()
+    )
+    return f"the cluster reports a fault of {names}; it is acted on if the training fails, too"
+
+
 def fault_of(node: NodeState) -> str:
     """Returns what the cluster reports as wrong with a node; empty if nothing."""
     if node.ready == "Unknown":
@@ -136,4 +158,7 @@ def fault_of(node: NodeState) -> str:
         return f"{node.name} is not ready ({node.ready_reason or 'Ready False'})"
     if node.problems:
         return f"{node.name} reports {', '.join(node.problems)}"
-    return ""
+    taints = [f"{key}:{effect}" for key, effect in node.taints if not key.startswith(KNOWN_TAINTS)]
+    if taints:
+        return f"{node.name} has the taint {', '.join(taints)}: its pods may be moved soon"
+    return f"{node.name} is cordoned: no new pod comes there" if node.cordoned else ""

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from msgspec import UNSET
 
 from holdfast.core.workers.acts import Act, Forget, Send, SetNodeAside, Tell
+from holdfast.core.workers.devices import SickDevices
 from holdfast.core.workers.memory import Memory
 from holdfast.core.workers.notes import SameNotes
 from holdfast.core.workers.orders import (
@@ -52,6 +53,7 @@ from holdfast.model.nodes.workers import (
     AgentEnded,
     AgentHello,
     CheckNode,
+    DevicesSick,
     Leave,
     NodeAlive,
     NodeDown,
@@ -108,6 +110,7 @@ class WorkerGroup:
         self._step_told: int | None = None
         self._step_told_s = float("-inf")
         self._notes = SameNotes()
+        self.devices = SickDevices()
         self._signals = 0
         self._ticked_s: float | None = None
 
@@ -154,8 +157,11 @@ class WorkerGroup:
                 return self._stop(order, at_s)
             case IsolateNode():
                 return self._isolate(order, at_s)
-            case HealDevice():  # nothing here can reset a device
-                healed = DeviceHealed(at_s=at_s, node=order.node, device=order.device, healed=False)
+            case HealDevice():  # nothing here can reset a device; the cluster may say that it has healed
+                has_healed = self.devices.was_reported(order.node, order.device) and not self.devices.is_sick(
+                    order.node, order.device
+                )
+                healed = DeviceHealed(at_s=at_s, node=order.node, device=order.device, healed=has_healed)
                 return [Tell(healed)]
 
     def signal(self, number: int) -> list[Act]:
@@ -222,6 +228,17 @@ class WorkerGroup:
             return self._go_on(at_s, look=True)
         is_more = isinstance(news, NodeReady | NodeAlive)
         return self.roster.news(news, at_s) + self._go_on(at_s, look=not is_more)
+
+    def sick(self, news: DevicesSick, at_s: float) -> list[Act]:
+        """The cluster reports the devices of a node as faulty, or as healthy again."""
+        team = self.roster.team
+        faults = self.devices.hear(news, () if team.over else team.nodes.values(), team.attempt, at_s)
+        return [Tell(fault) for fault in faults]
+
+    def after(self, event: AnyEvent, at_s: float) -> list[DeviceFaulted]:
+        """Faults of devices that the cluster has reported, and that this failure of the attempt confirms."""
+        team = self.roster.team
+        return self.devices.after(event, () if team.over else team.nodes.values(), team.attempt, at_s)
 
     def port_found(self, node: str, report: PortFound, at_s: float) -> list[Act]:
         """Processes the report that `node` has a free port for the rendezvous of an attempt."""

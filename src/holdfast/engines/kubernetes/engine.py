@@ -89,6 +89,7 @@ class KubernetesEngine:
         self._has_no_record, self._remakes = has_no_record, remakes
         self.is_moved = False  # the job's pods are ended, and its record continues
         self.port = PORT
+        self.copied_files: tuple[str, ...] | None = (ISOLATED, REMADE)
         self._connection, self._identity, self._clock = connection, identity, clock
         self._book = PodBook(Rules(remakes_ended=identity.kind.remakes_ended))
         self._arrived: queue.SimpleQueue[tuple[Watching, Seen] | Done | Probed | Knocked] = (
@@ -283,6 +284,8 @@ class KubernetesEngine:
                     self._done(one)
                 case Probed(answered=answered) if answered is not None:
                     self._book.probed(one.pod, answered=answered, at_s=self._clock())
+                case Probed(is_gone=True):
+                    self._book.not_there(one.pod)
                 case Probed():
                     pass
                 case Knocked():
@@ -316,7 +319,7 @@ class KubernetesEngine:
         for raw in seen.objects:
             with suppress(NotRead):
                 pods.append(pod_of(raw, self._identity.container))
-        self._book.listed(pods, self._clock())
+        self._book.listed(pods, self._clock(), seen.version)
         self._is_listed = True
         return ()
 

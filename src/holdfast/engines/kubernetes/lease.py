@@ -56,6 +56,10 @@ class Lease:
         self._thread.start()
         return self._is_first
 
+    def stop(self) -> None:
+        """Renews it no more, and keeps it: another controller process of this pod takes it over."""
+        self._over.set()
+
     def release(self) -> None:
         self._over.set()
         if self._thread.is_alive() and not self.lost_to:

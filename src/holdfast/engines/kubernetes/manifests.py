@@ -25,9 +25,9 @@ TOLERATED_S = 30  # of a node that is not ready; by then its worker runs elsewhe
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the job's objects are built from. `run`: arguments of `holdfast` in the controller's pod.
+    """What the job needs. `run`: the words of `holdfast` in the controller's pod. `gpus`: of each pod. `kind`: of KINDS.
 
-    `gpus`: GPUs of each pod. `kind`: a key of KINDS.
+    `state_claim`: a PersistentVolumeClaim for the controller's record; empty: an emptyDir.
     """
 
     job: str
@@ -40,6 +40,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     gpu_resource: str = GPU
     kind: str = "job"
     env: tuple[tuple[str, str], ...] = ()
+    state_claim: str = ""
 
 
 def labels(job: str, role: str = "") -> dict[str, str]:
@@ -240,7 +241,7 @@ def controller_job(wanted: Wanted) -> Document:
                     "serviceAccountName": names.objects_name(wanted.job),
                     "enableServiceLinks": False,
                     "containers": [container],
-                    "volumes": _volumes(wanted.job),
+                    "volumes": _volumes(wanted.job, wanted.state_claim),
                 },
             },
         },
@@ -337,11 +338,9 @@ def _of(wanted: Wanted, api_version: str, kind: str) -> Document:
     return {"apiVersion": api_version, "kind": kind, "metadata": meta}
 
 
-def _volumes(job: str) -> list[Document]:
+def _volumes(job: str, claim: str = "") -> list[Document]:
+    state: Document = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}}
     return [
-        {"name": "holdfast-state", "emptyDir": {}},
-        {
-            "name": "holdfast-secret",
-            "secret": {"secretName": names.objects_name(job), "defaultMode": SECRET_MODE},
-        },
+        {"name": "holdfast-state", **state},
+        {"name": "holdfast-secret", "secret": {"secretName": names.objects_name(job), "defaultMode": 0o440}},
     ]

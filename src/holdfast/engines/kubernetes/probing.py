@@ -13,20 +13,19 @@ from holdfast.engines.kubernetes.connection import Connection, RequestFailed, Se
 
 AT_ONCE = 8
 KUBELET_S, SERVER_S, KNOCK_S = 4.0, 2.0, 1.5
+NOT_FOUND = 404
 BY_KUBELET = (500, 502, 503, 504)  # of the server about a kubelet that does not answer
 
 
 class Probed(NamedTuple):
-    """The result of one test.
-
-    `answered`: True if the kubelet responded; False if it is silent while the API server responds; None if
-    nothing is proven.
-    """
+    """`answered`: False: the kubelet is silent while the server answers; None: nothing is proven. `is_gone`: there is no such
+    pod."""
 
     pod: str
     uid: str
     answered: bool | None
     is_forbidden: bool = False
+    is_gone: bool = False
 
 
 class Knocked(NamedTuple):
@@ -64,29 +63,31 @@ class Probing:
 
     def _run(self, pod: str, uid: str, container: str) -> None:
         try:
-            answered, forbidden = self._look(pod, uid, container)
+            found = self._look(Probed(pod, uid, None), container)
         finally:
             self._open.discard(pod)
-        self._hear(Probed(pod, uid, answered, forbidden))
+        self._hear(found)
 
-    def _look(self, pod: str, uid: str, container: str) -> tuple[bool | None, bool]:
+    def _look(self, one: Probed, container: str) -> Probed:
         params = {"tailLines": "1", "limitBytes": "1", "container": container}
         try:
-            self._connection.request("GET", f"{self._pods}/{pod}/log", params=params, within_s=KUBELET_S)
+            self._connection.request("GET", f"{self._pods}/{one.pod}/log", params=params, within_s=KUBELET_S)
         except RequestFailed as error:
             if error.is_forbidden:
-                return None, True
-            if error.code not in BY_KUBELET:
-                return None, False
+                return one._replace(is_forbidden=True)
+            if error.code not in (*BY_KUBELET, NOT_FOUND):
+                return one
         except ServerAway:
             pass  # either of the two: the next request shows which
         else:
-            return True, False
+            return one._replace(answered=True)
         try:
-            found = self._connection.request("GET", f"{self._pods}/{pod}", within_s=SERVER_S).json()
-        except (RequestFailed, ServerAway):
-            return None, False
-        return (False if found["metadata"]["uid"] == uid else None), False
+            found = self._connection.request("GET", f"{self._pods}/{one.pod}", within_s=SERVER_S).json()
+        except RequestFailed as error:
+            return one._replace(is_gone=error.code == NOT_FOUND)
+        except ServerAway:
+            return one
+        return one._replace(answered=False if found["metadata"]["uid"] == one.uid else None)
 
 
 def _knocked(address: str, port: int) -> Answer:

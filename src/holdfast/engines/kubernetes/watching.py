@@ -36,6 +36,7 @@ class Seen(NamedTuple):
     objects: tuple[bytes, ...] = ()
     why: str = ""
     is_forbidden: bool = False
+    version: str = ""  # of a list
 
 
 class Watching:
@@ -112,7 +113,7 @@ class Watching:
             if not more:
                 break
         self._answered()
-        self._hear(self, Seen("list", tuple(objects)))
+        self._hear(self, Seen("list", tuple(objects), version=version))
         self._version = version
 
     def _watch(self) -> None:

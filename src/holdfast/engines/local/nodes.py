@@ -29,7 +29,7 @@ from holdfast.engines.local.hosts import (
     refuse_namespaces,
     write_pid,
 )
-from holdfast.engines.nodes import EngineRefused, JobPlace
+from holdfast.engines.nodes import EngineRefused, FixedNodes, JobPlace
 from holdfast.model.nodes.workers import (
     AgentEnded,
     AnyNews,
@@ -60,7 +60,7 @@ class _Agent(Struct):
     due_s: float | None = None
 
 
-class LocalNodes:
+class LocalNodes(FixedNodes):
     """The NodeEngine of simulated nodes. Raises EngineRefused if this machine cannot simulate them.
 
     `kind`: "processes" or "netns". `env`: environment of agents and ranks. `agent`: the command that starts
@@ -167,9 +167,6 @@ class LocalNodes:
         self._news.append(NoMoreNodes(reason=f"{said}; --spares N adds more from the start"))
 
     def is_to_end(self) -> bool:
-        return False
-
-    def remake(self, attempt: int) -> bool:
         return False
 
     def signalled(self, number: int) -> bool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from holdfast.engines.nodes import IN_USE, EngineRefused, JobPlace
+from holdfast.engines.nodes import IN_USE, EngineRefused, FixedNodes, JobPlace
 from holdfast.engines.slurm.agent_steps import AGENT, STEP_NAME, AgentStep, environment, keeper_words
 from holdfast.engines.slurm.job_watch import JobWatch
 from holdfast.engines.slurm.lines import Lines, has_none
@@ -49,7 +49,7 @@ END_S = 5.0
 SRUN_LOG = "srun.log"  # beside the log of the agent
 
 
-class SlurmEngine:
+class SlurmEngine(FixedNodes):
     """The NodeEngine for Slurm.
 
     `env`: environment of this process; `agent`: the command that starts an agent.
@@ -195,9 +195,6 @@ class SlurmEngine:
     def is_to_end(self) -> bool:
         self._watch.wonder()
         return True
-
-    def remake(self, attempt: int) -> bool:
-        return False
 
     def signalled(self, number: int) -> bool:
         """Returns True if Slurm can say why the controller got the signal; EndAsked then follows within 3

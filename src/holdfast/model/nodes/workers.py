@@ -5,6 +5,8 @@ Reports are kept on the node until the controller has them; commands can be repe
 one MessagePack map with its tag in `kind` (`msgspec.msgpack`), one per frame of the link.
 """
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
 from holdfast.model.events import AnyEvent
@@ -18,17 +20,22 @@ from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
 from holdfast.model.steps import RankStep
 
-AGENT_ENDS = "agent-ends"  # kind of the finding that an agent ends because of a signal
-PROTOCOL = 1  # version of these messages and of the link's frames; must be equal on both sides
+AGENT_ENDS = "agent-ends"  # the kind of the finding for an agent that got a signal to end
+LINEAGE = "lineage"  # the fact of a journal that names it, for copies of it
+FILE_KEY = "file:"  # before the name of a file, among the facts of a copy
+PROTOCOL = 1  # of these values and of the link's frames; the other side's must be the same
+
+
+CopiedRow: TypeAlias = tuple[float, str, bytes, bytes, str]  # the fields of a row of the journal
 
 
 class AgentHello(Struct, frozen=True, kw_only=True):
     """The first message of an agent on every connection.
 
-    `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start.
-    `attempt`, `worker`: what runs here now; 0 and None for nothing. `token`: contents of the token file in
-    the job's folder, which shows whether the folder is shared with the controller; empty without the file.
-    `free_port`: a TCP port without a listener here.
+    `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start. `attempt`,
+    `worker`: what runs here now; 0 and None if there is nothing. `token`: contents of the token file in the job's
+    folder, by which the controller sees whether the folder is shared; empty if there is none. `free_port`: a TCP port
+    without a listener here. `copy_of`, `copy_seq`: the record of which a copy is here, and up to which row.
     """
 
     node: str
@@ -39,6 +46,8 @@ class AgentHello(Struct, frozen=True, kw_only=True):
     worker: int | None = None
     token: str = ""
     free_port: int = 0
+    copy_of: str = ""
+    copy_seq: int = 0
 
 
 # Reports ------------------------------------------------------------------------------------------------------
@@ -161,7 +170,35 @@ class Shipped(Report, frozen=True, tag="shipped"):
     data: bytes
 
 
-AnyReport = Told | PortFound | Sampled | RecordsTold | Looked | WorkerEvidence | StandbyState | Shipped
+class RowsKept(Report, frozen=True, tag="rows-kept"):
+    """The result of KeepRows: the copy here has all rows up to `seq`. `is_broken`: it cannot be written."""
+
+    lineage: str
+    seq: int
+    is_broken: bool = False
+
+
+class RowsSent(Report, frozen=True, tag="rows-sent"):
+    """The result of SendRows, in pieces: the next rows of the copy. `meta`: facts of the job, in the first piece."""
+
+    lineage: str
+    rows: tuple[CopiedRow, ...]
+    meta: dict[str, bytes] = {}
+    is_last: bool = False
+
+
+AnyReport = (
+    RowsKept
+    | RowsSent
+    | Told
+    | PortFound
+    | Sampled
+    | RecordsTold
+    | Looked
+    | WorkerEvidence
+    | StandbyState
+    | Shipped
+)
 
 
 # Commands -----------------------------------------------------------------------------------------------------
@@ -294,8 +331,23 @@ class Leave(Command, frozen=True, tag="leave"):
     reason: str
 
 
+class KeepRows(Command, frozen=True, tag="keep-rows"):
+    """Rows of the job's journal after row `after`, to be kept as a copy. Answer: RowsKept. `meta`: facts of the job."""
+
+    lineage: str
+    after: int
+    rows: tuple[CopiedRow, ...]
+    meta: dict[str, bytes] = {}
+
+
+class SendRows(Command, frozen=True, tag="send-rows"):
+    """Requests the copy of the journal: the controller has lost its own. Answer: RowsSent."""
+
+
 AnyCommand = (
     SetUp
+    | KeepRows
+    | SendRows
     | FindPort
     | StartWorker
     | PrepareStandby
@@ -381,6 +433,13 @@ class EngineNote(News, frozen=True):
     text: str
 
 
+class DevicesSick(News, frozen=True):
+    """The devices of a node that the cluster reports as faulty now, all of them: by name, with the report's code."""
+
+    node: str
+    devices: dict[str, str]
+
+
 class NotRemade(News, frozen=True):
     """The nodes of the job cannot be made anew: its workers are placed on those that are there."""
 
@@ -413,6 +472,7 @@ AnyNews = (
     | EndAsked
     | JobGoesOn
     | EngineNote
+    | DevicesSick
     | NotRemade
     | PolicyAsked
     | NoMoreNodes

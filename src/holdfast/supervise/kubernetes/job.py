@@ -24,6 +24,7 @@ from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
 from holdfast.parsers.kubernetes.objects import NotRead, owner_of
 from holdfast.supervise.kubernetes.follow import Follower, Outcome
+from holdfast.supervise.kubernetes.restoring import restore
 from holdfast.supervise.kubernetes.submission import NotSubmitted, PodFlags, submission, submit
 from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
 from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, recorded, taken_up
@@ -118,12 +119,15 @@ def _control(settings: RunSettings, flags: PodFlags, env: Mapping[str, str], con
     except NoCluster as error:
         console.tell(str(error))
         return USAGE
+    secret = Path(env[names.SECRET_ENV])
+    if job is None and not flags.state_claim:
+        restore(connection, _identity(settings, env), settings.state_dir, secret, env, console)
     while True:
         job = _job_of(settings)
         engine = _Engine(
             connection,
             _identity(settings, env),
-            Path(env[names.SECRET_ENV]),
+            secret,
             has_no_record=job is None,
             remakes=flags.reschedule_pods,
         )

@@ -32,6 +32,7 @@ _LOCAL = (
     "--namespace",
     "--context",
     "--gpus",
+    "--state-claim",
     "--env",
     "--job",
     "--engine",
@@ -53,9 +54,8 @@ class NotSubmitted(Exception):
 
 
 class PodFlags(Struct, frozen=True, kw_only=True):
-    """Flags of `holdfast run` for pods. `env`: texts "NAME=VALUE".
-
-    `reschedule_pods`: a reschedule of the job deletes and creates all its pods.
+    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each. `reschedule_pods`: a reschedule makes all pods anew.
+    `state_claim`: for the controller's record.
     """
 
     image: str = ""
@@ -65,6 +65,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
     context: str = ""
     env: tuple[str, ...] = ()
     reschedule_pods: bool = False
+    state_claim: str = ""
 
 
 class Submission(Struct, frozen=True, kw_only=True):
@@ -157,6 +158,7 @@ def wanted_of(
         run=words_again(argv, name),
         secret=secrets.token_hex(32),
         env=tuple({**passed, **given}.items()),
+        state_claim=flags.state_claim,
     )
 
 

@@ -1,0 +1,128 @@
+"""Keeps copies of the job's journal on two agents' nodes, where the controller's own disk may be lost with it.
+
+New rows go to both before orders that rest on them, and at least every `EVERY_S`. Reports of agents are acknowledged once the
+copies have their rows. A copy is never waited for: if it is not acknowledged within `LATE_S`, another agent gets one.
+"""
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.journal.recorder import Recorder
+from holdfast.journal.rows import JournalUnusable
+from holdfast.model.nodes.workers import FILE_KEY, LINEAGE, AgentHello, CopiedRow, KeepRows, RowsKept
+
+COPIES = 2
+EVERY_S, LATE_S = 0.5, 10.0
+ROWS_MAX, BYTES_MAX = 500, 1 << 19
+FILE_BYTES_MAX = 1 << 16
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class _Copy(Struct):
+    """One agent. `kept`: the last row that it has. `sent`: that was sent to it."""
+
+    kept: int = 0
+    sent: int = 0
+    sent_s: float = 0.0
+    is_broken: bool = False
+
+
+class JournalCopies:
+    """`say`: sends to an agent; False: it is not connected. `files`: of the job's folder, copied too."""
+
+    def __init__(
+        self, record: Recorder, say: Callable[[str, bytes], bool], folder: Path, files: tuple[str, ...]
+    ) -> None:
+        self._record, self._say, self._folder, self._names = record, say, folder, files
+        self._copies: dict[str, _Copy] = {}  # of connected agents
+        self._chosen: list[str] = []
+        self._pushed_s = float("-inf")
+        self._lineage = self._known_lineage()
+
+    def _known_lineage(self) -> str:
+        store = self._record.store
+        known = b""
+        if store is not None:
+            with suppress(JournalUnusable):
+                known = store.meta(LINEAGE) or b""
+        lineage = known.decode("ascii", "replace") or secrets.token_hex(8)
+        if not known:
+            self._record.set_meta(LINEAGE, lineage.encode())
+        return lineage
+
+    def joined(self, hello: AgentHello) -> None:
+        kept = hello.copy_seq if hello.copy_of == self._lineage else 0
+        self._copies[hello.node] = _Copy(kept=kept, sent=kept)
+
+    def left(self, node: str) -> None:
+        self._copies.pop(node, None)
+
+    def kept(self, node: str, report: RowsKept) -> None:
+        copy = self._copies.get(node)
+        if copy is not None and report.lineage == self._lineage:
+            copy.is_broken = copy.is_broken or report.is_broken
+            has_gap = report.seq <= copy.kept  # what was sent does not follow on what is there
+            copy.sent = report.seq if has_gap else max(copy.sent, report.seq)
+            copy.kept = report.seq
+
+    def covers(self, seq: int) -> bool:
+        """Whether the copies have all rows up to this one; True where there is no agent to keep one."""
+        return all(self._copies[node].kept >= seq for node in self._chosen if node in self._copies)
+
+    def push(self, at_s: float, *, now: bool = False) -> None:
+        """Sends new rows; `now`: an order rests on them."""
+        store = self._record.store
+        if store is None or not (now or at_s - self._pushed_s >= EVERY_S):
+            return
+        self._pushed_s = at_s
+        self._choose(at_s)
+        last = store.last_seq
+        for node in self._chosen:
+            copy = self._copies[node]
+            if copy.sent < last:
+                rows, meta = self._rows(copy.sent), self._meta() if copy.sent == copy.kept else {}
+                if not rows:
+                    continue  # the journal cannot be read now
+                given = KeepRows(lineage=self._lineage, after=copy.sent, rows=rows, meta=meta)
+                before, copy.sent, copy.sent_s = copy.sent, copy.sent + len(rows), at_s
+                if not self._say(node, _encode(given)):
+                    copy.sent = before
+
+    def _choose(self, at_s: float) -> None:
+        for copy in self._copies.values():
+            if copy.sent > copy.kept and at_s - copy.sent_s > LATE_S:
+                copy.is_broken, copy.sent = True, copy.kept
+        good = [node for node in self._chosen if node in self._copies and not self._copies[node].is_broken]
+        others = sorted(node for node, one in self._copies.items() if not one.is_broken and node not in good)
+        others.sort(key=lambda node: -self._copies[node].kept)
+        self._chosen = [*good, *others][:COPIES]
+
+    def _rows(self, after: int) -> tuple[CopiedRow, ...]:
+        rows: list[CopiedRow] = []
+        size = 0
+        store = self._record.store
+        assert store is not None, "rows come from an open journal"
+        with suppress(JournalUnusable):
+            for raw in store.read_raw(after):
+                rows.append(raw[:5])
+                size += len(raw[2]) + len(raw[3])
+                if len(rows) >= ROWS_MAX or size >= BYTES_MAX:
+                    break
+        return tuple(rows)
+
+    def _meta(self) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        store = self._record.store
+        if store is not None:
+            with suppress(JournalUnusable):
+                found = store.all_meta()
+        for name in self._names:
+            with suppress(OSError):
+                found[FILE_KEY + name] = (self._folder / name).read_bytes()[:FILE_BYTES_MAX]
+        return found

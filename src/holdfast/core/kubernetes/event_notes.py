@@ -1,0 +1,30 @@
+"""Chooses which Events of the cluster are worth a line of the job's log: why no pod comes, or why one does not start. Pure."""
+
+from holdfast.core.kubernetes import words
+from holdfast.model.kubernetes import ClusterEvent, OwnerState, PodState
+from holdfast.model.nodes.workers import EngineNote
+
+EVENTS_MAX = 64  # different messages that are noted
+
+
+class EventNotes:
+    """Each message once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def of(self, event: ClusterEvent, pod: PodState | None, owner: OwnerState | None) -> list[EngineNote]:
+        """`pod`: that the Event is about, if it is the job's."""
+        if not event.is_warning or (pod is None and not _is_of_owner(event.about, owner)):
+            return []
+        if pod is not None and pod.running:
+            return []
+        if not words.advice_of(event) or event.message in self._told or len(self._told) >= EVENTS_MAX:
+            return []
+        self._told.add(event.message)
+        return [EngineNote(text=words.event_line(event))]
+
+
+def _is_of_owner(name: str, owner: OwnerState | None) -> bool:
+    """The owner, or a Job that it made."""
+    return owner is not None and (name == owner.name or name.startswith(f"{owner.name}-"))

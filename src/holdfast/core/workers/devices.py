@@ -1,0 +1,64 @@
+"""Decides when a device that the cluster reports as faulty becomes a fault of the job. Pure.
+
+A report of the cluster is one proof: a training that goes on is left alone. The second is a failure of the attempt, an exit with
+a code or a hang, within `TOGETHER_S` of it. A device that the cluster reports as healthy again counts as healed.
+"""
+
+from collections.abc import Collection
+
+from holdfast.model.events import AnyEvent, DeviceFaulted, HangFound, RankExited, WorkerExited
+from holdfast.model.nodes.workers import DevicesSick
+
+TOGETHER_S = 60.0  # a report that comes later than a failure by more than this does not explain it
+DEVICES_MAX = 16  # of one node
+
+
+class SickDevices:
+    """Devices by node, as the cluster reports them now."""
+
+    def __init__(self) -> None:
+        self._sick: dict[str, dict[str, str]] = {}  # by node: what is said, by device
+        self._failed: tuple[int, float] = (0, float("-inf"))  # the attempt, and when
+        self._told: set[tuple[int, str, str]] = set()
+
+    def hear(
+        self, news: DevicesSick, used: Collection[str], attempt: int, at_s: float
+    ) -> list[DeviceFaulted]:
+        """`used`: nodes of the attempt. The faults that follow, where the attempt has failed just now."""
+        self._sick[news.node] = dict(list(news.devices.items())[:DEVICES_MAX])
+        failed, failed_s = self._failed
+        if failed != attempt or at_s - failed_s > TOGETHER_S:
+            return []
+        return self._faults(attempt, [news.node] if news.node in used else [], at_s)
+
+    def after(self, event: AnyEvent, used: Collection[str], attempt: int, at_s: float) -> list[DeviceFaulted]:
+        """The faults that follow from a failure of the attempt."""
+        match event:
+            case RankExited(attempt=of, code=code) | WorkerExited(attempt=of, code=code) if (
+                of == attempt and code
+            ):
+                pass
+            case HangFound(attempt=of) if of == attempt:
+                pass
+            case _:
+                return []
+        self._failed = attempt, at_s
+        return self._faults(attempt, sorted(used), at_s)
+
+    def was_reported(self, node: str, device: str) -> bool:
+        """Whether a fault of it was made of a report."""
+        return any((one, name) == (node, device) for _, one, name in self._told)
+
+    def is_sick(self, node: str, device: str) -> bool:
+        return device in self._sick.get(node, {})
+
+    def _faults(self, attempt: int, nodes: Collection[str], at_s: float) -> list[DeviceFaulted]:
+        found = []
+        for node in nodes:
+            for device, code in self._sick.get(node, {}).items():
+                if (attempt, node, device) not in self._told:
+                    self._told.add((attempt, node, device))
+                    found.append(DeviceFaulted(at_s=at_s, node=node, device=device, code=code))
+        if found:
+            self._told = {one for one in self._told if one[0] == attempt}
+        return found

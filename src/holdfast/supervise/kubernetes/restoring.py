@@ -1,0 +1,167 @@
+"""Restores the record of a job whose controller's pod was lost with it, from the copy of an agent.
+
+Runs before the new controller: listens as it does, lets the agents connect, and takes the copy with the most rows. The training
+goes on meanwhile. Entries that agents have spooled are not acknowledged here: they send them to the controller again.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
+from holdfast.engines.kubernetes.engine import Identity
+from holdfast.engines.kubernetes.lease import Lease, LeaseTaken
+from holdfast.engines.kubernetes.names import PORT, ROLE_WORKER, objects_name, selector
+from holdfast.journal.jobdir import JobDir, StateDir, StateUnwritable
+from holdfast.journal.rows import JournalUnusable, Row
+from holdfast.journal.store import Store
+from holdfast.link.arrived import Entry, Joined
+from holdfast.link.hub import Hub
+from holdfast.link.listening import ListenFailed
+from holdfast.link.messages import UNREADABLE
+from holdfast.model.nodes.workers import FILE_KEY, AgentHello, RowsSent, SendRows
+from holdfast.observe.clock import JobClock
+from holdfast.parsers.kubernetes.objects import NotRead, page, pod_of
+from holdfast.supervise.start import keep_environment
+from holdfast.views.console import Console
+
+FIRST_S = 45.0  # for the first agent: a name of a Service may be known only after a while
+OTHERS_S = 4.0  # for the others
+PIECES_S = 60.0
+LEASE_S = 40.0
+TURN_S = 0.05
+_HELLOS = msgspec.msgpack.Decoder(AgentHello)
+_PIECES = msgspec.msgpack.Decoder(RowsSent)
+
+
+class _Copy(Struct):
+    """The copy of one agent."""
+
+    node: str
+    lineage: str
+    seq: int
+
+
+def restore(
+    connection: Connection,
+    identity: Identity,
+    state_dir: str,
+    secret: Path,
+    env: Mapping[str, str],
+    console: Console,
+) -> bool:
+    """True: the record is in the state folder now, and the job can be resumed. False: nothing is known of it."""
+    name = objects_name(identity.job)
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{identity.namespace}/leases/{name}"
+    try:
+        connection.request("GET", path)  # none: this controller is the first
+        pods = _agents(connection, identity)
+        if not pods:
+            return False
+        lease = Lease(connection, identity.namespace, name, identity.holder)
+        lease.take(LEASE_S)
+    except (RequestFailed, ServerAway, LeaseTaken, NotRead):
+        return False
+    try:
+        return _from_agents(
+            identity, state_dir, bytes.fromhex(secret.read_text().strip()), pods, env, console
+        )
+    except (OSError, ValueError, ListenFailed, JournalUnusable, StateUnwritable) as error:
+        console.tell(f"the record of the job cannot be restored from its agents: {error}")
+        return False
+    finally:
+        lease.stop()
+
+
+def _agents(connection: Connection, identity: Identity) -> int:
+    """How many pods run whose agents may have a copy."""
+    path = f"/api/v1/namespaces/{identity.namespace}/pods"
+    params = {"labelSelector": selector(identity.job, ROLE_WORKER)}
+    found = page(connection.request("GET", path, params=params).content)
+    return sum(1 for raw in found.items or () if pod_of(bytes(raw), identity.container).running)
+
+
+def _from_agents(
+    identity: Identity, state_dir: str, secret: bytes, pods: int, env: Mapping[str, str], console: Console
+) -> bool:
+    """raises: OSError, ValueError, ListenFailed, JournalUnusable, StateUnwritable"""
+    hub = Hub(secret=secret, listen=[(identity.address, PORT)], clock=JobClock())
+    try:
+        best = _best(hub, pods)
+        if best is None:
+            return False
+        console.tell(
+            f"the record was lost with its pod: restoring {best.seq} entries from the agent of {best.node}"
+        )
+        pieces = _fetched(hub, best)
+    finally:
+        hub.close()
+    if pieces is None:
+        console.tell(f"the agent of {best.node} did not send its copy within {PIECES_S:.0f} s")
+        return False
+    job = StateDir(Path(state_dir)).create(identity.job, time.time())
+    write_record(job, pieces)
+    keep_environment(job, env, console)
+    return True
+
+
+def write_record(job: JobDir, pieces: list[RowsSent]) -> None:
+    """raises: OSError, JournalUnusable"""
+    store = Store.open(job.journal_path)
+    try:
+        for piece in pieces:
+            store.append([Row(*row) for row in piece.rows])
+            for key, value in piece.meta.items():
+                if key.startswith(FILE_KEY):
+                    (job.path / Path(key.removeprefix(FILE_KEY)).name).write_bytes(value)
+                else:
+                    store.set_meta(key, value)
+    finally:
+        store.close()
+
+
+def _best(hub: Hub, pods: int) -> _Copy | None:
+    """The copy with the most rows among those of the agents that connect in time."""
+    found: dict[str, _Copy] = {}
+    until_s = time.monotonic() + FIRST_S
+    while time.monotonic() < until_s and len(found) < pods:
+        for arrived in hub.turn():
+            if isinstance(arrived, Joined) and arrived.role == "agent":
+                try:
+                    hello = _HELLOS.decode(arrived.hello)
+                except UNREADABLE:
+                    continue
+                if not found:
+                    until_s = min(until_s, time.monotonic() + OTHERS_S)
+                found[arrived.peer] = _Copy(arrived.peer, hello.copy_of, hello.copy_seq)
+        time.sleep(TURN_S)
+    copies = [copy for copy in found.values() if copy.seq > 0]
+    return max(copies, key=lambda copy: copy.seq, default=None)
+
+
+def _fetched(hub: Hub, copy: _Copy, clock: Callable[[], float] = time.monotonic) -> list[RowsSent] | None:
+    """All pieces of the copy; None: they did not come in time. An agent that connects again is asked again."""
+    pieces: list[RowsSent] = []
+    ask = msgspec.msgpack.encode(SendRows())
+    hub.say(copy.node, ask)
+    until_s = clock() + PIECES_S
+    while clock() < until_s:
+        for arrived in hub.turn():
+            if isinstance(arrived, Joined) and arrived.peer == copy.node:
+                pieces = []
+                hub.say(copy.node, ask)
+            elif isinstance(arrived, Entry) and arrived.peer == copy.node:
+                try:
+                    piece = _PIECES.decode(arrived.body)
+                except UNREADABLE:
+                    continue  # another report
+                if piece.lineage != copy.lineage:
+                    continue
+                pieces = [piece] if piece.meta else [*pieces, piece]
+                if piece.is_last:
+                    return pieces
+        time.sleep(TURN_S)
+    return None
