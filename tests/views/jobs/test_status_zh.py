@@ -14,7 +14,7 @@ TITLE = Words(en="rank 2 ran out of GPU memory", zh="rank 2 显存不足")
         ("phase", "training, step 80", "训练中，第 80 步"),
         ("attempt", "2, since 2026-01-01 15:19:58", "第 2 次，自 2026-01-01 15:19:58 起"),
         ("step", "80 of 100 (80%), checkpoint", "80 / 100 (80%), checkpoint"),
-        ("step", "none named yet", "日志尚未给出步数"),
+        ("step", "none yet", "日志尚未给出步数"),
         ("step time", "now 3.05 s, median 3.0 s, best 2.9 s", "当前 3.05 s, 中位 3.0 s, 最好 2.9 s"),
         ("eta", "6s at this pace", "按当前速度 6s"),
         ("straggler", "none found", "未发现"),
@@ -31,7 +31,7 @@ TITLE = Words(en="rank 2 ran out of GPU memory", zh="rank 2 显存不足")
         ("incident", "none so far", "至今没有"),
         (
             "incident",
-            "none open; 2 so far, the last over after 3.5s, 1 step lost",
+            "none open; 2 so far, the last one ended after 3.5s, 1 step lost",
             "无未恢复的故障；共 2 次，最近一次用时 3.5s，损失 1 步",
         ),
         (

@@ -35,7 +35,7 @@ _OPEN = late(r"(\d+), since (\S+ \S+): (.*)")
 # By the name of the row: what is replaced, in this order.
 _PARTS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     "attempt": ((late(r"(\d+), since (.+)"), r"第 \1 次，自 \2 起"),),
-    "step": ((late(r"none named yet"), "日志尚未给出步数"), (late(r"^(\d+) of (\d+)"), r"\1 / \2")),
+    "step": ((late(r"^none yet"), "日志尚未给出步数"), (late(r"^(\d+) of (\d+)"), r"\1 / \2")),
     "step time": (
         (late(r"\bnow "), "当前 "),
         (late(r"\bmedian "), "中位 "),
@@ -53,7 +53,7 @@ _PARTS: dict[str, tuple[tuple[re.Pattern[str], str], ...]] = {
     "incident": (
         (late(r"^none so far$"), "至今没有"),
         (late(r"^none open; (\d+) so far"), r"无未恢复的故障；共 \1 次"),
-        (late(r", the last over after (\S+?)(?=,|$)"), r"，最近一次用时 \1"),
+        (late(r", the last one ended after (\S+?)(?=,|$)"), r"，最近一次用时 \1"),
         (late(r", (\d+) steps? lost"), r"，损失 \1 步"),
     ),
     "verdict": ((late(r"^none so far$"), "至今没有"),),
