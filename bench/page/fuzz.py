@@ -125,7 +125,7 @@ def fuzz(server: Server, secret: str, wanted: int, known: Known) -> int:
     operations.sort(key=lambda one: one.path == LOGIN)
     modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
     # Some operations have no invalid requests, and some few valid ones.
-    each = -(-wanted * 3 // (len(operations) * len(modes) * 2 * (1 + AGAIN)))
+    each = -(-wanted * 11 // (len(operations) * len(modes) * 10 * (1 + AGAIN)))
     counted: collections.Counter[int] = collections.Counter()
     failures: list[str] = []
     session = requests.Session()
