@@ -77,7 +77,6 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.web.main": "cli/services/serve.py, by its name: it is in an extra",
     "holdfast.archive.index.migrate": "archive.index.database, by its name: most servers need no migration",
     "holdfast.archive.index.migrations.versions.0001_first_tables": "Alembic, by its path",
-    "holdfast.metrics.alertmanager": "a sender for notify; tests run it against a real Alertmanager",
     "holdfast.demo.train": "the demo's training, a script under torchrun",
 }
 OF_ONE_MACHINE = re.compile(

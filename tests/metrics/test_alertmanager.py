@@ -7,17 +7,17 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from core.metrics.test_alerts import AGAIN, FAILED, summary
 from holdfast.core.metrics.alerts import NAME
 from holdfast.metrics.alert_receiver import AlertReceiver, NotRecorded
-from holdfast.metrics.alertmanager import AlertmanagerSender, AlertmanagerUnavailable, post
+from holdfast.metrics.alertmanager import AlertmanagerUnavailable, post
 from holdfast.model.documents.actions import AlertWebhook
 from holdfast.model.monitoring.alerts import Alert, ReceivedAlert
 from holdfast.parsers.alertmanager import received
 from metrics.servers import Played, alertmanager, free_port, text
 from run.place import wait_for
+
+ONE = Alert(labels={"alertname": "X"}, annotations={}, starts_s=1.0, ends_s=2.0)
 
 
 class Webhook:
@@ -42,36 +42,21 @@ def listed(server):
         return json.load(answer)
 
 
-def test_an_incident_is_an_alert_that_resolves(tools, started, tmp_path):
-    webhook = Webhook({})
+def test_our_own_alert_resolves_and_is_no_evidence(tools, started, tmp_path):
+    webhook = Webhook({"pretrain": ("node-1",)})
     server = started(alertmanager(tmp_path, started(Played(webhook)).url))
-    sender = AlertmanagerSender(server.url, page="http://page/1")
     now_s = time.time()
-    job = summary(FAILED)
-    # The story's clock begins at 0: what is sent is as if it had begun just now.
-    opened = shifted(job, now_s - 11.0)
-    assert sender.is_due(opened, now_s)
-    assert sender.send(opened, now_s) == 1
-    assert not sender.is_due(opened, now_s + 1.0)
-    assert sender.is_due(opened, now_s + 61.0)
+    labels = {"alertname": NAME, "job_name": "pretrain", "node": "node-1"}
+    post(server.url, [Alert(labels=labels, annotations={}, starts_s=now_s - 10.0, ends_s=now_s + 300.0)])
     (one,) = listed(server)
-    assert one["labels"] == {"alertname": NAME, "severity": "critical", "job_name": "llama", "incident": "1"}
-    assert one["status"]["state"] == "active"
-    sender.send(opened, now_s + 1.0)
-    assert len(listed(server)) == 1  # sent twice is one alert
-    over = shifted(summary(FAILED, *AGAIN), now_s - 21.0)
-    assert sender.is_due(over, now_s + 1.0)
-    sender.send(over, now_s + 1.0)
+    assert one["labels"] == labels and one["status"]["state"] == "active"
+    wait_for("the first webhook", lambda: webhook.answers)
+    post(server.url, [Alert(labels=labels, annotations={}, starts_s=now_s - 10.0, ends_s=time.time())])
     wait_for("it is resolved", lambda: listed(server) == [])
-    wait_for("both were told", lambda: len(webhook.answers) >= 2)
-    assert webhook.notes == []  # our own alert is no evidence
+    wait_for("both webhooks", lambda: len(webhook.answers) >= 2)
+    assert webhook.notes == []
     counts = {one.labels[0]: one.value for one in webhook.receiver.samples()}
     assert counts["firing"] >= 1 and counts["resolved"] >= 1
-
-
-def shifted(job, by_s):
-    incidents = tuple(replace(one, found_at_s=one.found_at_s + by_s) for one in job.incidents)
-    return replace(job, incidents=incidents, last_at_s=(job.last_at_s or 0.0) + by_s)
 
 
 def test_another_alert_is_evidence_for_the_job_on_that_node_once(tools, started, tmp_path):
@@ -128,20 +113,18 @@ def test_answers_of_an_alertmanager_that_does_not_take_them(started, status, is_
 
     server = started(Played(answer))
     with pytest.raises(AlertmanagerUnavailable, match=str(status)) as told:
-        AlertmanagerSender(server.url).send(summary(FAILED), 15.0)
+        post(server.url, [ONE])
     assert (told.value.is_for_good, told.value.retry_after_s) == (is_for_good, 7.0)
 
 
 def test_nobody_listens():
-    sender = AlertmanagerSender(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(AlertmanagerUnavailable, match="cannot be reached"):
-        sender.send(summary(FAILED), 15.0)
-    assert sender.is_due(summary(FAILED), 15.0)  # it was not taken
+        post(f"http://127.0.0.1:{free_port()}", [ONE])
 
 
 def test_one_that_never_answers_is_waited_for_no_longer(started):
     enough = threading.Event()
     server = started(Played(lambda handler: enough.wait(30)))
     with pytest.raises(AlertmanagerUnavailable):
-        AlertmanagerSender(server.url, timeout_s=0.3).send(summary(FAILED), 15.0)
+        post(server.url, [ONE], timeout_s=0.3)
     enough.set()

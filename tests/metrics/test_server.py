@@ -177,7 +177,7 @@ def test_an_alert_before_an_incident_is_shown_with_it_and_not_twice_after_a_rest
     with first.client(token) as client:
         until(lambda: [row.nodes for row in client.jobs().jobs] == [(NODE,)])
         done = client.alerts(webhook("Hot", "Slow"))
-        assert done.done and done.text == "2 alerts, 2 of them new for 1 job"
+        assert done.done and done.text == "2 alerts, 2 of them passed to 1 job"
         assert not client.alerts(webhook("Hot", "Slow")).done
         assert not client.alerts(webhook("Hot", node="elsewhere")).done
     first.stop()

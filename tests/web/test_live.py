@@ -144,6 +144,29 @@ def test_new_lines_of_output_reach_who_follows_it(server, place):
         assert found[0].text.startswith("new line") and found[0].place.rank == 3
 
 
+@pytest.mark.parametrize("wanted", [{"rank": [4, 5]}, {"output": True}, {"worker": [0]}])
+def test_new_lines_of_several_ranks_come_on_one_time_axis(server, place, wanted):
+    folder = place.state.job("other").worker(3, 0)
+    folder.mkdir(parents=True, exist_ok=True)
+    logs = [folder / f"rank-{rank}.log" for rank in (4, 5)]
+    for log in logs:
+        log.write_text("old line\n")
+    with server.client() as client:
+        viewer = Viewer(client, "other", **wanted)
+        lines = iter(range(10_000))
+
+        def both():
+            for log in logs:
+                with log.open("a") as file:
+                    file.write(f"line {next(lines)} {len(wanted)}\n")
+            seen = [event for event in viewer.seen if isinstance(event, OutputLine)]
+            return seen if {one.place.rank for one in seen} == {4, 5} else None
+
+        found = until(both)
+        times = [one.at_s for one in found]
+        assert all(one.text.startswith("line") for one in found) and times == sorted(times)
+
+
 def test_a_viewer_that_stops_reading_is_cut_off_and_holds_up_nobody(place, tmp_path):
     running = Server(place.root, "--rate", "1000")
     writer = Writer(place, "loud")

@@ -32,6 +32,7 @@ from holdfast.model.documents.output import OutputFile, OutputPage
 
 PREFIX = "/api/v1"
 Answer = TypeVar("Answer")
+Some = int | Iterable[int] | None  # one number, several, or no restriction
 Parameter = str | int | float | bool | None | Iterable[str] | Iterable[int]
 
 

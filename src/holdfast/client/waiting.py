@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from holdfast.client import calls
-from holdfast.client.calls import Call
+from holdfast.client.calls import Call, Parameter, Some
 from holdfast.client.errors import ApiError
 from holdfast.client.events import RECONNECT_S, RECONNECT_S_MAX, SILENCE_S, Live, Parser
 from holdfast.client.requests import COMMAND_S, TIMEOUT_S, answer, base, built, headers, not_reached
@@ -236,13 +236,22 @@ class Client:
     # Events ----------------------------------------------------------------------------------------------------------
 
     def events(
-        self, job: str = "", *, worker: int | None = None, rank: int | None = None, reconnect: bool = True
+        self,
+        job: str = "",
+        *,
+        worker: Some = None,
+        rank: Some = None,
+        output: bool = False,
+        reconnect: bool = True,
     ) -> Iterator[Live]:
-        """Yields changes until the caller stops. Reconnects at the last event, so that no event is lost."""
+        """Yields changes until the caller stops. Reconnects at the last event, so that no event is lost.
+
+        `worker`, `rank`: also yields lines of their output; `output`: of all ranks.
+        """
         parser, wait_s = Parser(), RECONNECT_S
         while True:
             try:
-                for event in self._events(parser, job, worker, rank):
+                for event in self._events(parser, job, worker=worker, rank=rank, output=output or None):
                     wait_s = RECONNECT_S
                     yield event
                     if isinstance(event, StreamEnded):
@@ -255,8 +264,8 @@ class Client:
             time.sleep(wait_s)
             wait_s = min(RECONNECT_S_MAX, wait_s * 2)
 
-    def _events(self, parser: Parser, job: str, worker: int | None, rank: int | None) -> Iterator[Live]:
-        parameters = calls.pairs({"job": job, "worker": worker, "rank": rank})
+    def _events(self, parser: Parser, job: str, **wanted: Parameter) -> Iterator[Live]:
+        parameters = calls.pairs({"job": job, **wanted})
         path = (calls.PREFIX + "/events").removeprefix("/")
         last = {"Last-Event-ID": parser.last_id} if parser.last_id else {}
         timeout = httpx.Timeout(self._timeout_s, read=SILENCE_S)

@@ -1,4 +1,4 @@
-"""Sends incidents to Alertmanager as alerts that resolve. Each call tries once; the caller retries.
+"""Sends alerts to Alertmanager. Each call tries once; the caller retries.
 
 Alertmanager identifies an alert by its labels, so sending it twice does not duplicate it.
 
@@ -14,8 +14,6 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from holdfast.core.job.story import Summary
-from holdfast.core.metrics.alerts import RESEND_S, alerts_of
 from holdfast.model.monitoring.alerts import Alert
 
 TIMEOUT_S = 5.0
@@ -34,36 +32,6 @@ class AlertmanagerUnavailable(Exception):
         super().__init__(text)
         self.retry_after_s = retry_after_s
         self.is_for_good = is_for_good
-
-
-class AlertmanagerSender:
-    """Sender of the alerts of one job. `url`: of Alertmanager.
-
-    `page`: URL of the job's page; empty if there is none.
-    """
-
-    def __init__(self, url: str, *, page: str = "", timeout_s: float = TIMEOUT_S) -> None:
-        self._url = url.rstrip("/")
-        self._page = page
-        self._timeout_s = timeout_s
-        self._sent_s = float("-inf")
-        self._sent: tuple[object, ...] = ()
-
-    def is_due(self, summary: Summary, at_s: float) -> bool:
-        """Returns True if an alert is new, or must be repeated so that it does not resolve by itself."""
-        alerts = alerts_of(summary, at_s, url=self._page)
-        return bool(alerts) and (_news(alerts) != self._sent or at_s - self._sent_s >= RESEND_S)
-
-    def send(self, summary: Summary, at_s: float) -> int:
-        """Sends all open and recently closed incidents, and returns their number.
-
-        Raises AlertmanagerUnavailable.
-        """
-        alerts = alerts_of(summary, at_s, url=self._page)
-        if alerts:
-            post(self._url, alerts, self._timeout_s)
-        self._sent_s, self._sent = at_s, _news(alerts)
-        return len(alerts)
 
 
 def post(url: str, alerts: Sequence[Alert], timeout_s: float = TIMEOUT_S) -> None:
@@ -98,11 +66,6 @@ def _document(one: Alert) -> dict[str, Any]:
 
 def _stamp(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
-
-
-def _news(alerts: Sequence[Alert]) -> tuple[object, ...]:
-    """Returns the content that makes a new message; a changed end time alone does not."""
-    return tuple((one.labels, one.annotations, one.starts_s, one.ends_s <= one.starts_s) for one in alerts)
 
 
 def _retry_after_s(text: str) -> float | None:

@@ -1,31 +1,13 @@
-"""Incidents as alerts that resolve, and Alertmanager's alerts as evidence for the jobs on that node."""
+"""Alertmanager's alerts as evidence for the jobs on that node."""
 
 import msgspec
 import pytest
 
-from core.job.test_story import BUG, POLICY, START, told
-from holdfast.core.metrics.alerts import ENDED_SENT_S, LIVES_S, NAME, alerts_of, evidence
+from holdfast.core.metrics.alerts import NAME, evidence
 from holdfast.model.documents.actions import AlertWebhook
-from holdfast.model.events import (
-    AttemptStarted,
-    AttemptStopped,
-    Placed,
-    RankExited,
-    StepReached,
-    VerdictReached,
-    WorkersPlaced,
-)
 from holdfast.model.monitoring.alerts import ReceivedAlert
 from holdfast.parsers.alertmanager import ALERTS_MAX, TEXT_MAX, received
 
-FAILED = RankExited(at_s=10.0, attempt=1, worker=0, rank=0, code=-9)
-AGAIN = (
-    VerdictReached(at_s=11.0, incident=1, verdict=BUG),
-    AttemptStopped(at_s=12.0, attempt=1),
-    WorkersPlaced(at_s=13.0, attempt=2, placed=(Placed(0, "n0"),)),
-    AttemptStarted(at_s=14.0, attempt=2),
-    StepReached(at_s=20.0, attempt=2, step=1),
-)
 WEBHOOK = {
     "version": "4",
     "groupKey": "{}:{}",
@@ -53,34 +35,6 @@ JOBS = {"pretrain": ("node-0", "node-1"), "other": ("node-2",)}
 
 def webhook(**more):
     return msgspec.convert({**WEBHOOK, **more}, AlertWebhook)
-
-
-def summary(*events):
-    return told(*START, *events, policy=POLICY)[0].summary()
-
-
-def test_no_incident_no_alert():
-    assert alerts_of(summary(), 9.0) == []
-
-
-def test_an_open_incident_lives_until_it_is_sent_again():
-    (one,) = alerts_of(summary(FAILED), 15.0, url="http://page")
-    assert one.labels == {"alertname": NAME, "severity": "critical", "job_name": "llama", "incident": "1"}
-    assert (one.starts_s, one.ends_s, one.url) == (10.0, 15.0 + LIVES_S, "http://page")
-
-
-def test_the_verdict_changes_no_label():
-    (before,), (after,) = alerts_of(summary(FAILED), 15.0), alerts_of(summary(FAILED, AGAIN[0]), 15.0)
-    assert before.labels == after.labels
-    assert after.annotations["category"] == "user_code"
-    assert "KeyError" in after.annotations["summary"]
-
-
-def test_a_recovered_incident_is_resolved_and_later_forgotten():
-    over = summary(FAILED, *AGAIN)
-    (one,) = alerts_of(over, 25.0)
-    assert one.ends_s == pytest.approx(20.0)
-    assert alerts_of(over, 21.0 + ENDED_SENT_S) == []
 
 
 def test_a_webhook_becomes_evidence_of_the_job_on_that_node():

@@ -3,11 +3,13 @@
 Only reads; works while the job runs and after a crash.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec.structs import replace
+from rich.cells import set_cell_size
 
 from holdfast import __version__
 from holdfast.archive.state import Truth, steps_now
@@ -23,17 +25,22 @@ from holdfast.cli.job.named import (
     unsupervised,
 )
 from holdfast.cli.line.flags import App, Exit, Option
-from holdfast.cli.line.output import put, put_json, say
+from holdfast.cli.line.languages import Lang, chosen_language, put_plain
+from holdfast.cli.line.output import put_json, say
 from holdfast.core.job.story import IncidentStory, Line, RankKnown, Summary
 from holdfast.core.job.wording import verdict_words
 from holdfast.core.plurals import counted
 from holdfast.jobs.record import Record, RecordUnreadable, supervisor
 from holdfast.settings.times import length, stamp
+from holdfast.views.jobs.incident import title_words
 from holdfast.views.jobs.phase import at_step, true_words
+from holdfast.views.jobs.status_zh import rows_zh
+from holdfast.views.languages import Language
 from holdfast.views.status import NoTerminal, Seen, refuse_without_terminal, watch
 from holdfast.views.steps.rows import step_rows, steps_of
 
 RANKS_SHOWN_MAX = 16
+NAME_COLUMNS = 10
 
 Watch = Annotated[bool, Option("--watch", "-w", help="Live view in the terminal; q quits.")]
 
@@ -41,8 +48,15 @@ app = App()
 
 
 @app.command()
-def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, live: Watch = False) -> None:
-    """Shows the state of a job on one screen."""
+def status(
+    job: Job = None,
+    state_dir: StateFolder = None,
+    json: Json = False,
+    live: Watch = False,
+    lang: Lang = None,
+) -> None:
+    """Shows the state of a job on one screen. The live view is in English."""
+    language = chosen_language(lang, os.environ, json=json)
     if live:
         _refuse_watch(json)
     record = opened(job, state_dir)
@@ -67,15 +81,26 @@ def status(job: Job = None, state_dir: StateFolder = None, json: Json = False, l
                 }
             )
             return
-        for name, text in rows(record, *looked_at(record)):
-            put(f"{name:<10} {text}".rstrip())
-        if warning := unsupervised(record):
-            put(warning)
+        _print(record, language)
     except RecordUnreadable as error:
         say(str(error))
         raise Exit(FAILED) from error
     finally:
         record.close()
+
+
+def _print(record: Record, language: Language) -> None:
+    summary, truth = looked_at(record)
+    found, warning = rows(record, summary, truth), unsupervised(record)
+    if language == "zh":
+        verdicts = [one for one in summary.incidents if one.verdict is not None]
+        title = title_words(verdicts[-1].verdict, verdicts[-1]) if verdicts else None
+        found = rows_zh(found, title)
+        warning = f"此作业现在没有监督进程；重新接管：holdfast attach {record.job.name}" if warning else ""
+    for name, text in found:
+        put_plain(f"{set_cell_size(name, NAME_COLUMNS)} {text}".rstrip())
+    if warning:
+        put_plain(warning)
 
 
 def rows(record: Record, summary: Summary, truth: Truth) -> list[tuple[str, str]]:

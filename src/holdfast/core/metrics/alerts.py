@@ -1,64 +1,18 @@
-"""Converts incidents to Alertmanager alerts, and alerts of other sources to evidence about nodes. Pure."""
+"""Converts alerts of a monitoring system to evidence about nodes. Pure."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from holdfast.core.job.story import IncidentStory, Summary
-from holdfast.model.monitoring.alerts import Alert, AlertEvidence, ReceivedAlert
+from holdfast.model.monitoring.alerts import AlertEvidence, ReceivedAlert
 
 NAME = "HoldfastIncident"
 RESEND_S = 60.0
 # Alertmanager resolves an alert at this time unless it is sent again; three sends may fail.
 LIVES_S = 4 * RESEND_S
-ENDED_SENT_S = 900.0  # a resolved alert is sent again for this long, in case Alertmanager was down
 FIRING = "firing"
 # Labels that name a node, the most reliable first: Holdfast, DCGM, Kubernetes, relabelled node-exporter.
 NODE_LABELS = ("node", "Hostname", "kubernetes_node", "nodename", "host", "instance")
 WORDS_MAX = 400
-
-
-def alerts_of(summary: Summary, at_s: float, *, url: str = "") -> list[Alert]:
-    """Returns one alert per open incident and per recently closed one.
-
-    `url`: of the job's page, for the link in the alert.
-
-    The category is an annotation and no label: it comes with the verdict, and a changed label would create
-    another alert.
-    """
-    is_over = bool(summary.outcome)
-    return [
-        _alert(summary.job, one, at_s, url, ended_s=ended_s)
-        for one in summary.incidents
-        for ended_s in [_ended_s(one, summary.last_at_s if is_over else None)]
-        if ended_s is None or at_s - ended_s <= ENDED_SENT_S
-    ]
-
-
-def _ended_s(one: IncidentStory, job_ended_s: float | None) -> float | None:
-    if one.over:
-        return one.found_at_s + (one.took_s or 0.0)
-    return job_ended_s
-
-
-def _alert(job: str, one: IncidentStory, at_s: float, url: str, *, ended_s: float | None) -> Alert:
-    verdict = one.verdict
-    title = verdict.title if verdict is not None else one.found
-    annotations = {
-        "summary": f"job {job}, incident {one.number}: {title}"[:WORDS_MAX],
-        "description": verdict.advice[:WORDS_MAX] if verdict is not None else "",
-        "category": verdict.category if verdict is not None else "",
-        "action": one.rungs[-1].rung if one.rungs else "",
-    }
-    return Alert(
-        labels={"alertname": NAME, "severity": "critical", "job_name": job, "incident": str(one.number)},
-        annotations={name: text for name, text in annotations.items() if text},
-        starts_s=one.found_at_s,
-        ends_s=ended_s if ended_s is not None else at_s + LIVES_S,
-        url=url,
-    )
-
-
-# Received alerts -----------------------------------------------------------------------------------------
 
 
 def evidence(

@@ -53,7 +53,7 @@ class Alerts:
             why = "; ".join(done.failed[:FAILED_MAX])
             raise unavailable(f"alerts of {counted(len(done.failed), 'job')} are not recorded yet: {why}")
         jobs = counted(len(found), "job")
-        return ActionResult(done=done.new > 0, text=f"{told}, {done.new} of them new for {jobs}")
+        return ActionResult(done=done.new > 0, text=f"{told}, {done.new} of them passed to {jobs}")
 
     def _note(self, job: str, found: Sequence[AlertEvidence]) -> None:
         """raises: NotRecorded"""

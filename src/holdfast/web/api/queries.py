@@ -109,13 +109,15 @@ class MarkdownQuery(Query, frozen=True):
 class EventsQuery(Query, frozen=True):
     """Query parameters of the event stream of one job or all jobs.
 
-    `job`: includes its log; with `worker` or `rank`, also lines of its output. `last_event_id`: replaces the
-    header Last-Event-ID.
+    `job`: includes its log. `worker`, `rank`: also lines of their output, on one time axis; `output`: of all ranks.
+    `attempt`: output of this attempt only. `last_event_id`: replaces the header Last-Event-ID.
     """
 
     job: Name = ""
-    worker: Count | None = None
-    rank: Count | None = None
+    worker: Annotated[tuple[Count, ...], Meta(max_length=64)] = ()
+    rank: Annotated[tuple[Count, ...], Meta(max_length=64)] = ()
+    attempt: Count | None = None
+    output: bool = False
     last_event_id: Annotated[str, Meta(max_length=100)] = ""
 
 

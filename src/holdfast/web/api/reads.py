@@ -55,10 +55,10 @@ async def bundle(parts: ServerParts, at: dict[str, Any]) -> Response:
 
 async def events(parts: ServerParts, request: Request, asking: Caller, query: EventsQuery) -> Response:
     tail = None
-    if query.worker is not None or query.rank is not None:
+    if query.worker or query.rank or query.output:
         if not query.job:
-            raise bad_request("worker and rank need job=, the job whose output to send")
-        tail = TailWanted(query.job, query.worker, query.rank)
+            raise bad_request("worker, rank and output need job=, the job whose output to send")
+        tail = TailWanted(query.job, query.worker, query.rank, query.attempt)
     last = request.headers.get("last-event-id", "") or query.last_event_id
     viewer, missed = parts.feed.join(query.job, last)
 

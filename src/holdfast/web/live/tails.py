@@ -17,11 +17,12 @@ TAILS_MAX = 100
 
 
 class TailWanted(NamedTuple):
-    """The output to follow: job, worker, rank."""
+    """The output to follow: job, workers, ranks, attempt. Without workers and ranks: of all of them."""
 
     job: str
-    worker: int | None
-    rank: int | None
+    workers: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    attempt: int | None = None
 
 
 class Tails:
@@ -76,8 +77,9 @@ class Tails:
 def _query(wanted: TailWanted, cursor: str) -> OutputQuery:
     """Returns the query for lines after a cursor; without one, for the last line and the cursor behind it."""
     return OutputQuery(
-        worker=() if wanted.worker is None else (wanted.worker,),
-        rank=() if wanted.rank is None else (wanted.rank,),
+        worker=wanted.workers,
+        rank=wanted.ranks,
+        attempt=wanted.attempt,
         cursor=cursor,
         direction="after" if cursor else "before",
         limit=LINES_MAX if cursor else 1,

@@ -161,17 +161,18 @@ function Progress({ pages, pattern, more }) {
 
 function LineBox({ id, query, pages, loaded, more, again, several, live }) {
   const box = useRef(null), [fresh, setFresh] = useState([]), [shown, setShown] = useState(0), [stale, setStale] = useState(false);
-  const ranks = numbers(query.get("rank") ?? ""), one = ranks.length === 1;
+  const ranks = numbers(query.get("rank") ?? "");
   const last = pages[pages.length - 1], atEnd = last && !last.after && !query.get("pattern");
   useEffect(() => {
     setFresh([]);
     setShown(0);
     setStale(false);
   }, [String(query), pages]);
-  // The server tells the lines of one rank. Of several it tells that the job goes on: then there may be more to read.
-  useLive(live && atEnd ? { job: id, rank: one ? ranks[0] : null } : null, (kind, data) => {
+  // New lines of the ranks that are shown, or of all, come on one time axis.
+  const wanted = { job: id, rank: ranks.length ? ranks : null, worker: query.get("worker"), attempt: query.get("attempt"), output: ranks.length ? null : "true" };
+  useLive(live && atEnd ? wanted : null, (kind, data) => {
     if (kind === "output") setFresh((old) => [...old, data.line].slice(-KEPT));
-    else if (!one || kind === "reset") setStale(true);
+    else if (kind === "reset") setStale(true);
   });
   const lines = useMemo(() => {
     const known = new Set(), all = [...pages.flatMap((page) => page.lines), ...(atEnd ? fresh.slice(0, shown) : [])];
