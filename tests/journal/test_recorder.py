@@ -127,7 +127,7 @@ def test_a_journal_of_another_run_in_its_place_is_not_touched(tmp_path):
     other = Store.open(scene.path)
     other.append([Row(99.0, "tick", b"", b"", "")])
     assert not scene.write(2)
-    assert "another file stands at" in scene.said[0]
+    assert "was replaced by another file" in scene.said[0]
     assert scene.written() == [99]
     other.close()
     shutil.rmtree(tmp_path / "a")

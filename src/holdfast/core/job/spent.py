@@ -131,7 +131,7 @@ class Spending:
 
     @property
     def spent(self) -> Spent:
-        """Returns the seconds spent so far, apart from incidents."""
+        """The seconds spent so far, apart from incidents."""
         return Spent(
             useful_s=self._useful_s + self._since_step_s + self._alone_s,
             started_s=self._started_s,
@@ -140,12 +140,12 @@ class Spending:
 
     @property
     def is_settled(self) -> bool:
-        """Returns whether all time so far has its final assignment."""
+        """Whether all time so far has its final assignment."""
         return not self._since_step_s and not self._alone_s
 
     @property
     def incidents(self) -> tuple[int, ...]:
-        """Returns the numbers of incidents that cost time. 0: a restart that a user requested before the
+        """The numbers of incidents that cost time. 0: a restart that a user requested before the
         first incident.
         """
         return tuple(self._parts)

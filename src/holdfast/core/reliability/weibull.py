@@ -115,7 +115,7 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def known(self) -> str:
-        """Returns how much is known about the failure rate, in words."""
+        """How much is known about the failure rate, in words."""
         if not self.failures:
             return (
                 "no failure was seen: the rate is that of published fleets, bounded by the time without one"

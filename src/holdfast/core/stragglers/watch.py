@@ -222,7 +222,7 @@ class StragglerWatch:
 
     @property
     def told(self) -> tuple[Straggler, ...]:
-        """Returns the ranks that were slow at the last call of `findings`."""
+        """The ranks that were slow at the last call of `findings`."""
         return tuple(one.found for one in self._open.values())
 
     def heat(self) -> HeatMap | None:

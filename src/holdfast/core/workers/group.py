@@ -187,7 +187,7 @@ class WorkerGroup:
 
     @property
     def is_gone(self) -> bool:
-        """Returns whether no agent is connected."""
+        """Whether no agent is connected."""
         return not any(node.joined for node in self.roster.nodes.values())
 
     def workers(self, attempt: int) -> dict[int, str]:

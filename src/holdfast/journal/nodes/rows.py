@@ -1,4 +1,4 @@
-"""Reads and writes the rows of the node book. Each function runs inside a transaction of its caller."""
+"""Reads and writes the rows of the node book. Each function runs inside its caller's transaction."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from holdfast.model.nodes.book import (
 )
 
 DAY_S = 86_400.0
-ATTEMPTS_KEPT_S = 120 * DAY_S  # where attempts ran, after their end
+ATTEMPTS_KEPT_S = 120 * DAY_S  # how long attempts are kept after their end
 LINES_KEPT_S = 730 * DAY_S  # isolations, releases and repairs are kept forever
 NODE_KNOWN_S = 30 * DAY_S  # a node without news for this long no longer counts as part of the fleet
 SCHEMA = """
@@ -40,7 +40,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def put_isolated(connection: sqlite3.Connection, isolation: Isolation) -> None:
-    """Writes the isolation, and a line about it."""
+    """Writes an isolation, and a line about it."""
     connection.execute(
         "INSERT OR REPLACE INTO isolated VALUES (?, ?, ?, ?, ?)",
         tuple(
@@ -74,7 +74,9 @@ def insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
 
 
 def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> DeviceLine:
-    """The line with the time when the device was first seen there, unless it has been in another node since."""
+    """Returns the line with `since_s` set to when the device was first seen in this node without another in
+    between.
+    """
     query = (
         "SELECT key, body FROM lines WHERE serial = ? AND kind = 'device' ORDER BY at_s DESC, id DESC LIMIT 1"
     )
@@ -109,7 +111,10 @@ def _seen(connection: sqlite3.Connection, nodes: Iterable[str], at_s: float) -> 
 
 
 def refusal(connection: sqlite3.Connection, wanted: Isolation, limit: IsolationLimit, nodes: int) -> str:
-    """Why the limit refuses the isolation; empty if not. Isolations by people, and released ones, count too."""
+    """Returns why the limit on isolations refuses this one; empty if it does not.
+
+    Isolations made by people and isolations that were lifted count too. `nodes`: the job's number of nodes.
+    """
     recent = dict(
         connection.execute(
             "SELECT node, max(at_s) FROM lines WHERE kind = 'isolation' AND at_s > ? GROUP BY node",
@@ -128,7 +133,7 @@ def all_isolated(connection: sqlite3.Connection) -> list[Isolation]:
 
 
 def line_of(body: bytes) -> AnyLine | None:
-    """The line; None if this version does not know its kind."""
+    """Decodes a line of the node book; None if this version does not know its kind."""
     try:
         return _LINE.decode(body)
     except msgspec.ValidationError:
