@@ -1,4 +1,7 @@
-"""Runs one connection from its handshake to its end: frames over a socket. Both sides use it."""
+"""Runs one authenticated connection from its handshake to its end: frames over a socket.
+
+Both sides use it.
+"""
 
 from collections.abc import Iterator
 

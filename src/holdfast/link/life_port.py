@@ -12,7 +12,10 @@ TAKEN_MAX = 64  # connections in one turn
 
 
 class LifePort:
-    """`port` 0, or one that is in use: nothing listens, and `why_not` says so."""
+    """A listening port by which others can tell that this process lives; it closes every connection at once.
+
+    `port`: 0 or one in use: nothing listens, and `why_not` gives the reason.
+    """
 
     def __init__(self, address: str, port: int) -> None:
         self.why_not = "" if port else "no port is given"

@@ -1,4 +1,4 @@
-"""Opens the listening sockets of a controller."""
+"""Opens the listening TCP sockets of a controller."""
 
 import socket
 import ssl

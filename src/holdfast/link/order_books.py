@@ -13,7 +13,7 @@ class _Order(Struct):
 
 
 class OrderBook:
-    """The controller's unfinished orders for one peer, in order."""
+    """The orders that a controller has sent or will send to one peer and that are not done, in order."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Order] = {}

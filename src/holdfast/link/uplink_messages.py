@@ -18,7 +18,7 @@ Raw = tuple[float, str, bytes, bytes, str, int]  # journal.rows.RawEntry
 
 
 class Word(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """The base class of all messages; the tag `kind` identifies the type."""
+    """The base class of all messages between uplink and server; the tag `kind` identifies the type."""
 
     pass
 
@@ -41,13 +41,13 @@ class Begin(Word, frozen=True, tag="begin"):
 
 
 class RowsSent(Word, frozen=True, tag="rows"):
-    """Rows of the job's journal, in order."""
+    """Rows of the job's journal, in order, which the uplink sends to the server."""
 
     rows: tuple[Raw, ...]
 
 
 class MetaSent(Word, frozen=True, tag="meta"):
-    """A metadata value of the job's journal."""
+    """A metadata value of the job's journal, which the uplink sends to the server."""
 
     key: str
     value: bytes
@@ -170,7 +170,7 @@ packed = msgspec.msgpack.encode
 
 
 class BadWord(ValueError):
-    """Raised for bytes that are no valid message of this protocol."""
+    """Raised for bytes that are no valid message between uplink and server."""
 
 
 def from_job(raw: bytes) -> FromJob:

@@ -21,7 +21,7 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """A need, and its verbs that are not allowed."""
+    """A permission that Holdfast needs in a cluster, with the verbs that are not allowed."""
 
     need: Need
     missing: tuple[str, ...] = ()
@@ -59,5 +59,5 @@ class ClusterReport(Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Jobs can run here, with what is allowed now."""
+        """Whether jobs can run in this cluster with the permissions granted now."""
         return not self.too_old and all(one.allowed or not one.need.required for one in self.rights)

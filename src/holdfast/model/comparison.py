@@ -94,7 +94,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def step(self) -> int | None:
-        """The first step at which the runs differ."""
+        """The first step at which the compared runs differ."""
         return self.parted[0].step if self.parted else None
 
 

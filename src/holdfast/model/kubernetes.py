@@ -8,7 +8,7 @@ RemakeWay = Literal["suspend", "restart-job", "evict"]
 
 
 class ContainerEnd(Struct, frozen=True, kw_only=True):
-    """How a container ended. `code`: its exit code, 128 + N for signal N."""
+    """The end of a container. `code`: its exit code, 128 + N for signal N."""
 
     code: int
     reason: str = ""
@@ -47,7 +47,7 @@ class PodState(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the pod runs any more, by its kubelet's report."""
+        """Whether all containers of the pod have ended, according to its kubelet."""
         return self.phase in ("Succeeded", "Failed") or (self.ended is not None and not self.running)
 
 
@@ -99,7 +99,7 @@ class ClusterEvent(Struct, frozen=True, kw_only=True):
 
 
 class ClusterAct(Struct, frozen=True, kw_only=True):
-    """A request to the API server. Each can be repeated safely."""
+    """The base class of requests to the Kubernetes API server. Each can be repeated safely."""
 
 
 class Evict(ClusterAct, frozen=True):
@@ -114,14 +114,14 @@ class Evict(ClusterAct, frozen=True):
 
 
 class DeletePod(ClusterAct, frozen=True):
-    """Delete a pod that has ended, if its owner creates no other one before."""
+    """Request: delete a pod that has ended, if its owner creates no other one before."""
 
     pod: str
     uid: str
 
 
 class TaintNode(ClusterAct, frozen=True):
-    """Taint a node, so that no new pods are scheduled on it."""
+    """Request: taint a node, so that no new pods are scheduled on it."""
 
     node: str
     reason: str
@@ -142,7 +142,7 @@ class ProbePod(ClusterAct, frozen=True):
 
 
 class KnockAgent(ClusterAct, frozen=True):
-    """Connects to the port of the pod's agent, past the API server. A read."""
+    """Request: connect to the port of the pod's agent, without the API server, to see whether it answers."""
 
     pod: str
     uid: str

@@ -7,7 +7,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class BadEnvFile(ValueError):
-    """A line is no variable; the message names the line."""
+    """Raised for a line of an environment file that is no variable; the message names the line."""
 
 
 def env_file(text: str) -> dict[str, str]:

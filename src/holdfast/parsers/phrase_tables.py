@@ -60,7 +60,7 @@ def code_entries(text: str, categories: Collection[str], actions: Collection[str
 
 
 def code_forms(text: str) -> tuple[CodeForm, ...]:
-    """Parses code_forms.csv. raises: PhraseTableError"""
+    """Parses the table code_forms.csv. raises: PhraseTableError"""
     forms = []
     for line, row in _rows(text, "code forms", FORM_COLUMNS):
         try:

@@ -22,7 +22,7 @@ class FoundCommit(Struct, frozen=True):
 
 
 class RefusedEnd(Struct, frozen=True):
-    """An end was judged otherwise than the user says."""
+    """A contradiction: the good or the bad commit was tested, and is not as the user said."""
 
     end: str
     commit: str

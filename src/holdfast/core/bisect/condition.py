@@ -35,7 +35,7 @@ WARM_UP_SHARE = 0.2
 
 
 class BadCondition(ValueError):
-    """The condition cannot be parsed; the message says which part and why."""
+    """Raised when a condition cannot be parsed; the message names the invalid part and the reason."""
 
 
 class Term(Struct, frozen=True, kw_only=True):
@@ -67,20 +67,20 @@ class Shown(Struct, kw_only=True):
 
 
 class Judged(Struct, frozen=True):
-    """`why`: the value that decided, or what is missing."""
+    """The judgement of one run by a condition. `why`: the deciding value, or what is missing."""
 
     judgement: Judgement
     why: str
 
 
 def parsed(text: str) -> Condition:
-    """Returns the condition. raises: BadCondition"""
+    """Parses a condition from its text. raises: BadCondition"""
     terms = [_term(part.strip()) for part in text.strip().split(" or ")]
     return Condition(text.strip(), tuple(terms))
 
 
 def judge(condition: Condition, shown: Shown) -> Judged | None:
-    """Returns the judgement; None while the run may still decide it."""
+    """Judges a run by a condition; None while the run may still decide it."""
     found = [_judged(term, shown) for term in condition.terms]
     bad = next((one for one in found if one is not None and one.judgement == "bad"), None)
     if bad is not None:

@@ -17,7 +17,7 @@ Answer: TypeAlias = Callable[[Sequence[str]], Judgement]
 
 
 class Needed(Struct, frozen=True):
-    """The next part to run."""
+    """The next subset that must be run to find the failing one."""
 
     part: Part
 

@@ -95,7 +95,7 @@ def _is_rank(process: Process) -> bool:
 
 
 def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
-    """Returns findings on leftover processes."""
+    """Returns findings on processes that an earlier run left on the node."""
     return [
         warned(
             f"{process.name} (pid {process.pid})",

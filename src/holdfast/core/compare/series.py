@@ -20,14 +20,14 @@ Value = float | str
 
 
 class Cell(Struct, gc=False):
-    """The values of one step, sorted. `run`: the number of restarts before it."""
+    """The values of one measure at one step, sorted. `run`: the number of restarts before it."""
 
     run: int
     values: tuple[Value, ...]
 
 
 class Column:
-    """One measure of one writer, by step."""
+    """One measure of one writer (a rank or the training), by step."""
 
     __slots__ = ("cells",)
 
@@ -35,7 +35,7 @@ class Column:
         self.cells: dict[int, Cell] = {}
 
     def add(self, step: int, run: int, value: Value) -> int:
-        """Takes a value. Returns how many values more are kept than before."""
+        """Adds a value. Returns by how many the number of stored values grew."""
         cell = self.cells.get(step)
         if cell is None:
             self.cells[step] = Cell(run, (value,))
@@ -49,7 +49,7 @@ class Column:
 
 
 class RunValues:
-    """All values of one run. `name`: as the user named the run."""
+    """All values in one run's logs. `name`: as the user named the run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class RunValues:
         self._left_out = 0
 
     def take(self, records: Iterable[StepRecord]) -> None:
-        """Takes the records of the log that counts for the whole training."""
+        """Adds the records of the log that counts for the whole training."""
         for record in records:
             if record.step is None:
                 continue
@@ -77,7 +77,7 @@ class RunValues:
             self._add(self.columns, record)
 
     def take_rank(self, rank: int, records: Iterable[StepRecord]) -> None:
-        """Takes the records of one rank's own log."""
+        """Adds the records of one rank's log."""
         if rank not in self.of_ranks and len(self.of_ranks) >= RANKS_MAX:
             return
         columns = self.of_ranks.setdefault(rank, {measure: Column() for measure in MEASURES})
@@ -101,7 +101,7 @@ class RunValues:
         )
 
     def all_notes(self) -> list[str]:
-        """What is to be known of this run's log before its values are compared."""
+        """Returns notes on this run's log that a comparison must mention."""
         found = list(self.notes)
         if not self.steps:
             found.append(f"{self.name}: no steps were found")
@@ -140,7 +140,7 @@ class RunValues:
 
 
 def same(one: Value, other: Value) -> bool:
-    """Whether two printed values are equal. NaN equals NaN."""
+    """Returns whether two printed values are equal. NaN equals NaN."""
     return one == other or (one != one and other != other)
 
 
@@ -149,7 +149,7 @@ def is_equal(one: Cell, other: Cell) -> bool:
 
 
 def middle(cell: Cell) -> float:
-    """The median of the values of a step; nan for texts."""
+    """Returns the median of the values of a step; NaN for texts."""
     numbers = [value for value in cell.values if isinstance(value, float | int)]
     return median(numbers) if numbers else float("nan")
 

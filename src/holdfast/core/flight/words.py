@@ -29,7 +29,7 @@ NEVER = ("never enqueued it", "从未加入")
 
 
 def ranks_zh(ranks: Sequence[int]) -> str:
-    """Returns the names of ranks in Chinese."""
+    """Formats a set of ranks in Chinese."""
     return ranks_named(ranks).replace("ranks ", "rank ")
 
 
@@ -116,7 +116,7 @@ def described(
 
 
 def wait(waiting: Sequence[int], culprits: Sequence[int], what: str, what_zh: str) -> Words:
-    """Returns which ranks wait in which operation, in English and Chinese."""
+    """Returns a sentence on which ranks wait in which operation, in English and Chinese."""
     if not waiting:
         return Words(en=f"in {what}", zh=what_zh)
     many = len(waiting)

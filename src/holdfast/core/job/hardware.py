@@ -35,7 +35,7 @@ RECOVERING = Isolating | Stopping | Placing | Waiting | Checking | Healing
 
 
 def on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
-    """Returns the decision on a faulty device, depending on the phase."""
+    """Decides what to do about a faulty device, depending on the phase of the job."""
     job, phase = state.job, state.phase
     device = Device(node=event.node, device=event.device, code=event.code)
     if isinstance(phase, New | Ended | Finishing | Holding) or device in job.to_heal:
@@ -69,7 +69,7 @@ def _is_known(job: Job, device: Device) -> bool:
 
 
 def on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
-    """Returns the decision on a lost node, depending on the phase."""
+    """Decides what to do about a lost node, depending on the phase of the job."""
     job, phase = state.job, state.phase
     if event.node in job.lost:
         return Decision(state)

@@ -14,7 +14,7 @@ from holdfast.model.state import Ended, Job, State
 
 
 def in_force(job: Job, policy: Policy) -> Policy:
-    """The policy of the start, with what was changed since."""
+    """Returns the policy that is valid now: the one at the start with all later changes."""
     return with_fields(policy, job.policy_fields) if job.policy_fields is not None else policy
 
 

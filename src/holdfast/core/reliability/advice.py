@@ -84,7 +84,10 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 def advise(record: Record, published: Published) -> Advice:
-    """Returns the recommendation. `published`: the prior for a short record."""
+    """Returns a recommendation on checkpoint interval and spare nodes.
+
+    `published`: the prior for a short history.
+    """
     expected_s = DAY_S / published.per_node_day
     of_node = fit(record.gaps, expected_s)
     of_job = of_node.scaled(float(max(1, record.nodes)))

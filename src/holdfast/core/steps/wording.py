@@ -1,4 +1,4 @@
-"""Describes slowdowns in English and Chinese. Pure."""
+"""Describes slowdowns of training steps in English and Chinese. Pure."""
 
 from holdfast.model.steps import Slowdown, SlowdownKind, StepFinding
 
@@ -97,7 +97,7 @@ def _what(what: str) -> tuple[str, str]:
 
 
 def slower(slowdown: Slowdown, step: int | None, at_s: float | None, sure: float) -> StepFinding:
-    """Returns the finding that steps have become slower."""
+    """Returns a sentence saying that steps have become slower, and by how much."""
     return StepFinding(
         kind="slowdown",
         text=slowdown.explanation,

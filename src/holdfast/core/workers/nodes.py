@@ -47,7 +47,7 @@ class Node(Struct):
 
     @property
     def is_usable(self) -> bool:
-        """Whether a worker may be placed there."""
+        """Whether a worker may be placed on the node."""
         return (
             self.known
             and self.is_reachable

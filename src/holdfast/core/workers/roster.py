@@ -153,10 +153,8 @@ class Roster:
             self.team.started.add(worker)
 
     def _await_all(self, at_s: float) -> None:
-        """After the controller resumed, has the engine queried about silent nodes, even those without a
-        worker.
-
-        An agent may have been lost during its launch, together with the previous controller.
+        """Requests, after a restart of the controller, that the engine is queried about silent nodes, even
+        those unused.
         """
         for node in self.nodes.values():
             if node.known and not (node.joined or node.lost) and node.contact.silent_since_s is None:

@@ -60,7 +60,7 @@ class SpareChecks:
         return [Send(name, f"spare-{epoch}.{at_s:.0f}/check/{name}", command) for name in due]
 
     def checked(self, node: Node, answer: NodesChecked, at_s: float) -> list[Act] | None:
-        """Processes the result of a check; returns None if it is not of a spare."""
+        """Handles the result of a node's check; returns None if the node is not a spare."""
         if node.name not in self._waits:
             return None
         self._waits.discard(node.name)

@@ -58,7 +58,7 @@ class Told(Report, frozen=True, tag="told"):
 
 
 class PortFound(Report, frozen=True, tag="port-found"):
-    """The result of the command FindPort."""
+    """An agent's answer to the command FindPort: a free port."""
 
     attempt: int
     port: int
@@ -262,7 +262,7 @@ class LookCloser(Command, frozen=True, tag="look-closer"):
 
 
 class SampleStacks(Command, frozen=True, tag="sample-stacks"):
-    """Set the ranks whose stacks are sampled repeatedly."""
+    """Command to an agent: the set of ranks whose stacks it samples repeatedly."""
 
     attempt: int
     ranks: tuple[int, ...] = ()
@@ -318,7 +318,7 @@ class News(Struct, frozen=True, kw_only=True):
 
 
 class NodeReady(News, frozen=True):
-    """The node belongs to the job, and its agent is being started."""
+    """An engine's report: the node belongs to the job, and its agent is being started."""
 
     node: str
 
@@ -372,7 +372,7 @@ class EndAsked(News, frozen=True):
 
 
 class JobGoesOn(News, frozen=True):
-    """The scheduler no longer requires the job to end."""
+    """An engine's report: the scheduler no longer requires the job to end."""
 
 
 class EngineNote(News, frozen=True):
@@ -399,7 +399,7 @@ class PolicyAsked(News, frozen=True):
 
 
 class NoMoreNodes(News, frozen=True):
-    """Answer to `more_nodes`: no further nodes will come."""
+    """An engine's answer to `more_nodes`: no further nodes will come."""
 
     reason: str
 

@@ -156,7 +156,7 @@ class _Machine:
         self._memory: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """Runs the program and returns its value. raises: Refused"""
+        """Interprets the pickle and returns its value. raises: Refused"""
         data, steps = self._data, _STEPS
         for _ in range(STEPS_MAX):
             code = data[self._at : self._at + 1]

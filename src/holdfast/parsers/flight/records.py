@@ -55,7 +55,7 @@ Types = Annotated[tuple[str, ...], Meta(max_length=16_384)]
 
 
 class Entry(Struct, gc=False):
-    """An entry as torch writes it; msgspec checks its types."""
+    """An entry of a flight record as torch writes it; msgspec checks its types."""
 
     record_id: int = -1
     pg_id: int | str = -1
@@ -95,7 +95,7 @@ def read_record(data: bytes, rank: int | None, file: str = "") -> FlightRecord:
 
 
 def decoded(data: bytes) -> Any:
-    """Returns the value of a pickle or JSON text. raises: Refused"""
+    """Decodes a pickle or JSON text. raises: Refused"""
     if data.lstrip()[:1] not in (b"{", b"[") or data[:1] == b"]":
         return unpickled(data)
     if len(data) > SIZE_BYTES_MAX:

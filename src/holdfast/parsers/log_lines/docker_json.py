@@ -24,7 +24,7 @@ _decoder = msgspec.json.Decoder(Record)
 
 
 def is_docker_json(head: bytes) -> bool:
-    """Returns whether the first lines all have the form of Docker's logs."""
+    """Returns whether the first lines of a log all have the form of Docker's JSON log files."""
     lines = [line for line in head.split(b"\n", PROOF_LINES)[:PROOF_LINES] if line.strip()]
     return bool(lines) and all(_record(line) is not None for line in lines)
 

@@ -39,11 +39,11 @@ class Details:
         self._carried: dict[str, float | str] = {}
 
     def carry(self, line: bytes) -> None:
-        """Keeps the values of a line that has no step, for the next record."""
+        """Keeps the values of a log line without a step, for the next record."""
         self._carried |= details(line)
 
     def added(self, record: StepRecord, line: bytes) -> StepRecord:
-        """Returns the record with the values of its line."""
+        """Returns the step record with the further values of its line added."""
         found = self._carried | details(line)
         self._carried = {}
         return replace(record, **found) if found else record

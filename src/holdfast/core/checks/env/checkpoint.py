@@ -36,7 +36,7 @@ _LOCATOR, _LOCATOR_BYTES = b"PK\6\7", 20
 
 
 class Entry(Struct, frozen=True):
-    """A file or folder in the checkpoint folder."""
+    """A file or folder in a checkpoint folder, by name."""
 
     name: str
     is_folder: bool

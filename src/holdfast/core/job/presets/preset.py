@@ -94,5 +94,5 @@ def preset(policy: dict[str, Value], notes: list[str], **beside: float | None) -
 
 
 def notes_given(given: Given, notes: dict[str, str]) -> list[str]:
-    """Returns the notes of those settings that the user gave."""
+    """Returns the notes on those settings of another program that the user gave."""
     return [f"{name}: {text}" for name, text in notes.items() if name in given.values]
