@@ -139,8 +139,9 @@ class AskRemark(CallWord, frozen=True, tag="call-remark"):
 
 
 class AlertNote(Struct, frozen=True, kw_only=True):
-    """An alert about a node of the job. `key`: equal for the same alert in the same state. `since_s`: since when it is in
-    this state, seconds since the epoch; None: unknown.
+    """A monitoring alert about a node of the job. `key`: equal for the same alert in the same state.
+
+    `since_s`: since when it is in this state, seconds since the epoch; None: unknown.
     """
 
     key: str
@@ -151,9 +152,9 @@ class AlertNote(Struct, frozen=True, kw_only=True):
 
 
 class AskNotes(CallWord, frozen=True, tag="call-notes"):
-    """Records alerts of a monitoring system in the job's journal, each once per state. Answer: RequestDone or CallRefused.
+    """A request to record alerts of a monitoring system in the job's journal, each once per state.
 
-    `by`: who sends them, for the record. At most NOTES_MAX in one message.
+    `by`: the sender, for the journal. At most NOTES_MAX alerts. Answer: RequestDone or CallRefused.
     """
 
     by: str

@@ -35,11 +35,11 @@ class JobSubmitted(Event, frozen=True, tag="job-submitted"):
 
 
 class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
-    """A controller has replayed the journal and continues. Orders without a result are repeated."""
+    """Event: a controller has replayed the journal and continues. Orders without a result are repeated."""
 
 
 class JobMoved(Event, frozen=True, tag="job-moved"):
-    """The scheduler has ended all processes of the job and restarted it, possibly on other nodes.
+    """Event: the scheduler has ended all processes of the job and restarted it, possibly on other nodes.
 
     `away_s`: how long the nodes were unused, since the previous controller recorded the move; None if
     unknown, or if another job may have used them.
@@ -282,7 +282,9 @@ class FindingNoted(Event, frozen=True, tag="finding-noted"):
 
 
 class PolicyChanged(Event, frozen=True, tag="policy-changed"):
-    """The limits of the recovery were changed while the job runs. `fields`: all changes since the start of the job.
+    """Event: policy settings were changed while the job runs.
+
+    `fields`: all changes since the start of the job.
 
     `by`: what changed them, such as an annotation of the job's object.
     """

@@ -67,9 +67,11 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
 
 class OwnerState(Struct, frozen=True, kw_only=True):
-    """The object that makes the pods: a Job, JobSet, TrainJob or Volcano Job. `over`: empty, "succeeded" or "failed".
+    """The state of the object that creates the job's pods: a Job, JobSet, TrainJob, Volcano Job or
+    PyTorchJob.
 
-    `suspended`: it is to be; `is_suspended`: its controller says that it is.
+    `over`: "succeeded" or "failed"; empty while it runs. `suspended`: requested in its spec; `is_suspended`:
+    reported by its controller.
     """
 
     kind: str
@@ -128,7 +130,7 @@ class TaintNode(ClusterAct, frozen=True):
 
 
 class RemakePods(ClusterAct, frozen=True):
-    """Ends all pods of the job, so that their owner makes them anew for this attempt."""
+    """Request: end all pods of the job, so that their owner creates them again for this attempt."""
 
     way: RemakeWay
     attempt: int

@@ -1,7 +1,7 @@
-"""Collects what one run logged, step by step: losses, gradient norms, learning rates, data, step times. Pure.
+"""Collects what one run logged at each step: losses, gradient norms, learning rates, data, step times. Pure.
 
-A step that a restart makes again counts with its last value. Writers without a rank may print one step several times:
-all their values count, in any order.
+A step that is repeated after a restart counts with its last value. Writers without a rank may print a step
+several times: all of its values count, in any order.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from holdfast.core.plurals import counted
 from holdfast.model.comparison import MEASURES, Fact, Measure, RunSummary
 from holdfast.model.steps import StepRecord
 
-VALUES_MAX = 4_000_000  # kept of one run, of all ranks and measures
+VALUES_MAX = 4_000_000  # maximum number of values kept per run, over all ranks and measures
 RANKS_MAX = 4_096
 Value = float | str
 
@@ -110,7 +110,7 @@ class RunValues:
             first, last = min(self.repeated), max(self.repeated)
             found.append(
                 f"{self.name}: {counted(len(self.repeated), 'step')} between {first} and {last} "
-                "were made again after a restart; the last value of each counts"
+                "were repeated after a restart; the last value of each counts"
             )
         losses = len(self.columns["loss"].cells)
         if losses < len(self.steps):
@@ -119,7 +119,7 @@ class RunValues:
                 f"{self.name}: {missing} of {counted(len(self.steps), 'step')} have no loss in the log"
             )
         if self._left_out:
-            found.append(f"{self.name}: {self._left_out} values were left out: at most {VALUES_MAX} are kept")
+            found.append(f"{self.name}: {self._left_out} values were omitted: at most {VALUES_MAX} are kept")
         return found
 
     def _add(self, columns: dict[Measure, Column], record: StepRecord) -> None:
@@ -155,7 +155,7 @@ def middle(cell: Cell) -> float:
 
 
 def shown(cell: Cell) -> Value:
-    """The value of a step for people: its only one, else the median or the first."""
+    """Returns the value of a step for display: the only one, else the median, or the first of texts."""
     value = cell.values[0]
     return value if len(cell.values) == 1 or isinstance(value, str) else middle(cell)
 

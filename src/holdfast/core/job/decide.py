@@ -72,7 +72,7 @@ SIGTERM = 15  # the signal of a stop: an exit by it needs no log line
 
 
 def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
-    """The only way the state changes. Total: every event has an answer in every state."""
+    """Decides on one event of a job, valid in every state: its new state, the orders and the reason."""
     policy = policy_change.in_force(state.job, policy)
     match event:
         case StepReached():

@@ -1,6 +1,8 @@
-"""Applies a change of the policy while the job runs, such as an annotation of its platform. Pure.
+"""Applies a change of the policy while the job runs, such as one requested by an annotation of its Kubernetes
+object.
 
-The change is an event of the journal, so a resumed controller decides with the same limits. Budgets already spent stay spent.
+The change is an event of the journal, so a controller that resumes uses the same limits. Restarts already
+counted against a limit remain counted. Pure.
 """
 
 from msgspec import UNSET
@@ -24,7 +26,10 @@ def with_fields(policy: Policy, fields: PolicyFields) -> Policy:
 
 
 def wanted(job: Job, policy: Policy, asked: PolicyAsked, at_s: float) -> PolicyChanged | None:
-    """The event for what a platform asks for; None: it is in force already. What is refused stays as it is."""
+    """Returns the event for a policy change that a platform requests; None if it is already in force.
+
+    Refused settings keep their values.
+    """
     kept = job.policy_fields or PolicyFields()
     fields = replace(asked.fields, **{name: getattr(kept, name) for name in asked.refused})
     if with_fields(policy, fields) == in_force(job, policy):

@@ -182,7 +182,9 @@ class WorkerGroup:
 
     @property
     def is_moved(self) -> bool:
-        """The scheduler has ended all processes of the job and started it again since the last controller."""
+        """Whether the scheduler has ended all processes of the job and started it again since the last
+        controller ran.
+        """
         return self._memory.moved
 
     @property
@@ -387,7 +389,7 @@ class WorkerGroup:
         return self._launch.begin(order, at_s) + self._go_on(at_s)
 
     def _stand_by(self) -> list[Act]:
-        """Once the job trains, has the next attempt's processes started on the same nodes, and held."""
+        """Has the standby processes of the next attempt started on the same nodes, once the job trains."""
         team = self.roster.team
         trains = self._step is not None and self._memory.started >= team.attempt > self._standbys.asked
         if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:

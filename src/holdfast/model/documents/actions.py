@@ -95,7 +95,10 @@ class Login(Body, frozen=True):
 
 
 class WebhookAlert(Struct, frozen=True, kw_only=True):
-    """One alert of Alertmanager's webhook. `status`: firing or resolved. Times: RFC 3339; other fields are ignored."""
+    """One alert in a webhook request of Alertmanager. `status`: firing or resolved. Times: RFC 3339.
+
+    Other fields are ignored.
+    """
 
     status: str
     labels: dict[str, str]
@@ -106,7 +109,7 @@ class WebhookAlert(Struct, frozen=True, kw_only=True):
 
 
 class AlertWebhook(Body, frozen=True, forbid_unknown_fields=False):
-    """The body that Alertmanager sends to a webhook receiver. Other fields are ignored."""
+    """The request body that Alertmanager sends to a webhook receiver. Other fields are ignored."""
 
     version: str
     alerts: tuple[WebhookAlert, ...]

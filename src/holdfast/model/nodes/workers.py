@@ -376,20 +376,24 @@ class JobGoesOn(News, frozen=True):
 
 
 class EngineNote(News, frozen=True):
-    """A note for the log: a scheduler that does not answer, a missing permission."""
+    """An engine's note for the log, such as that the scheduler does not answer or a permission is missing."""
 
     text: str
 
 
 class NotRemade(News, frozen=True):
-    """The nodes of the job cannot be made anew: its workers are placed on those that are there."""
+    """An engine's report: the job's nodes cannot be created again; its workers are placed on the existing
+    ones.
+    """
 
     reason: str
 
 
 class PolicyAsked(News, frozen=True):
-    """The limits of the recovery that the job's platform asks for now. `refused`: fields whose values are out of range;
-    they stay as they are. `text`: what it says, for the log.
+    """An engine's report: policy settings that the job's platform requests now.
+
+    `refused`: settings with invalid values, which stay as they are. `text`: the request in words, for the
+    log.
     """
 
     fields: PolicyFields

@@ -360,7 +360,11 @@ def event_of(raw: bytes) -> ClusterEvent:
 
 
 def _outcome(status: _OwnerStatus) -> tuple[str, str]:
-    """("succeeded" or "failed", why) of a Job, JobSet, TrainJob, Volcano Job or PyTorchJob; ("", "") while it runs."""
+    """Returns the outcome of a Job, JobSet, TrainJob, Volcano Job or PyTorchJob: "succeeded" or "failed", and
+    the reason.
+
+    ("", "") while it runs.
+    """
     for one in status.conditions or ():
         if one.status != _WANTED_TRUE:
             continue
@@ -377,7 +381,7 @@ def _outcome(status: _OwnerStatus) -> tuple[str, str]:
 
 
 def _is_restarting(status: _OwnerStatus) -> bool:
-    """A Volcano Job that ends all its pods, to make them anew."""
+    """Returns whether a Volcano Job is ending all its pods to create them again."""
     return status.state is not None and status.state.phase == "Restarting"
 
 

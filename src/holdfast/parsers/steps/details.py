@@ -33,7 +33,7 @@ LABELS = (b"norm", b"lr", b"rate", b"hash", b"sample", b"batch", b"data", b"inpu
 
 
 class Details:
-    """Adds labelled values to records. A line of its own beside a bar is kept for the next record."""
+    """A parser of further values of step lines, found by their labels and added to step records."""
 
     def __init__(self) -> None:
         self._carried: dict[str, float | str] = {}
@@ -50,7 +50,7 @@ class Details:
 
 
 def details(line: bytes) -> dict[str, float | str]:
-    """Returns the labelled values of a line by the names of their fields in `StepRecord`."""
+    """Returns the further values in a line by the names of their fields in `StepRecord`."""
     low = line.lower()
     if not any(label in low for label in LABELS):
         return {}

@@ -350,8 +350,8 @@ class EventSteps:
 
 
 def _kind(tag: str) -> str:
-    """What a tag contains besides the step: s or ms, throughput, loss, gradient norm, learning rate; "" for anything
-    else.
+    """Returns what a TensorBoard tag contains: a time (s or ms), throughput, loss, gradient norm, learning
+    rate; else "".
     """
     if not _is_training(tag):
         return ""
