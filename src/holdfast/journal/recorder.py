@@ -88,7 +88,7 @@ class Recorder:
         self._retry_at_s = self._clock_s()
         if not self.flush() and self._held:
             self._tell(
-                f"{counted(len(self._held), 'entry', 'entries')} of the record of this job {'is' if len(self._held) == 1 else 'are'} lost: {self._trouble}"
+                f"{counted(len(self._held), 'entry', 'entries')} of the journal of this job {'is' if len(self._held) == 1 else 'are'} lost: {self._trouble}"
             )
         if self._store is not None:
             self._store.close()
@@ -136,14 +136,15 @@ class Recorder:
             self._store = None
         if not self._trouble:
             self._tell(
-                f"the record of this job is not being written: {error}: training goes on; "
+                f"the journal of this job cannot be written: {error}: training continues; "
                 f"up to {HELD_ROWS_MAX} entries wait in memory, older ones are lost"
             )
         self._trouble = str(error)
 
     def _note_recovery(self, written: int) -> None:
         lost = self._lost_in_trouble
-        told = f"the record of this job is being written again: {counted(written, 'entry that waited is', 'entries that waited are')} in it"
+        waiting = counted(written, "waiting entry", "waiting entries")
+        told = f"the journal of this job is being written again, with {waiting}"
         self._tell(f"{told}, {lost} are lost" if lost else told)
         if lost:
             self.set_meta(LOST_KEY, b"%d" % self.lost_rows)

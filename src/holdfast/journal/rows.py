@@ -118,6 +118,7 @@ def writable(text: str) -> str:
 
 
 def meta_crc(key: str, value: bytes) -> int:
+    """Computes the checksum of a metadata value and its key."""
     return crc32(value, crc32(key.encode() + b"\0"))
 
 

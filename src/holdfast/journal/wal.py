@@ -124,10 +124,12 @@ class Log:
 
 
 def opened(path: Path) -> BufferedReader | None:
+    """Opens a file for reading; None if it does not exist."""
     return path.open("rb") if path.is_file() else None
 
 
 def size_of(file: BufferedReader | None) -> int:
+    """Returns the size of an open file in bytes; 0 for None."""
     return file.seek(0, 2) if file is not None else 0
 
 

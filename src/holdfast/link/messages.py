@@ -68,6 +68,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def entry(seq: int, body: bytes, drop: bool) -> bytes:
+    """Encodes an entry. `drop`: it may be dropped."""
     return _ENTRY.pack(seq, drop) + body
 
 
@@ -80,6 +81,7 @@ def as_entry(body: bytes) -> tuple[int, bool, bytes]:
 
 
 def beat(beat: Beat) -> bytes:
+    """Encodes a heartbeat."""
     return _BEAT.pack(beat.sent_s, beat.echo_s, beat.held_s)
 
 
@@ -91,6 +93,7 @@ def as_beat(body: bytes) -> tuple[Beat, bytes]:
 
 
 def ack(received: int, recorded: int) -> bytes:
+    """Encodes an acknowledgement of the last received and the last recorded entry."""
     return _ACK.pack(received, recorded)
 
 

@@ -107,7 +107,7 @@ def folder(name, changed_s=1.0):
             "",
             "it names iter_0000200, which is not there",
         ),
-        ([], {MEGATRON_TRACKER: "metadata"}, "", "it says 'metadata', no iteration"),
+        ([], {MEGATRON_TRACKER: "metadata"}, "", "its content is 'metadata', not an iteration number"),
         ([folder("global_step5")], {DEEPSPEED_TRACKER: "global_step5"}, "global_step5", ""),
         ([], {DEEPSPEED_TRACKER: "../x"}, "", "it names '../x'"),
         (

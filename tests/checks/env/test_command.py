@@ -79,7 +79,7 @@ def test_the_launcher_and_its_script(command, launcher, script, module):
         ("docker run image torchrun t.py", "docker runs it elsewhere"),
         ("srun --container-image=x torchrun t.py", "container"),
         ("uv run torchrun t.py", "uv chooses"),
-        ("torchrun --no-python ./binary", "a program of its own"),
+        ("torchrun --no-python ./binary", "a program other than Python"),
         ("bash", "from its input"),
         ("", "command is empty"),
     ],

@@ -134,7 +134,7 @@ def _judged(term: Term, shown: Shown) -> Judged | None:
         return Judged("unknown", "the run was ended at its time limit")
     value = {"exit": shown.exit, "steps": shown.last_step or 0, "seconds": shown.seconds}[term.name]
     if value is None:
-        return Judged("unknown", "the exit code is not known")
+        return Judged("unknown", "the exit code is unknown")
     return _compared(term, float(value), "")
 
 

@@ -145,6 +145,7 @@ def same(one: Value, other: Value) -> bool:
 
 
 def is_equal(one: Cell, other: Cell) -> bool:
+    """Returns whether two runs printed the same values at a step."""
     return len(one.values) == len(other.values) and all(map(same, one.values, other.values))
 
 

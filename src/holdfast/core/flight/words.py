@@ -79,7 +79,7 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
     elif life.wait_channel.startswith(SLEEP_CHANNELS) and life.rank_class in ("unknown", "waiting_outside"):
         en, zh = "sleeps", "在休眠"
     elif life.rank_class == "unknown" and not life.frames:
-        en, zh = ("left no record", "没有留下记录") if is_absent else ("is known to live", "仍在运行")
+        en, zh = ("left no record", "没有留下记录") if is_absent else ("is known to be running", "仍在运行")
     if life.exit_code is not None:
         en, zh = _ended(life.exit_code)
     at = place(life.frames)

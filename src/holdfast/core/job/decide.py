@@ -195,7 +195,7 @@ def _on_worker_exit(state: State, event: WorkerExited, policy: Policy) -> Decisi
         return Decision(state)
     finished = tuple(dict.fromkeys((*phase.finished, event.worker)))
     if len(finished) == len(job.workers) and not _has_failed_rank(state):
-        ending = Ended(outcome="succeeded", code=0, reason="the command ended well in every worker")
+        ending = Ended(outcome="succeeded", code=0, reason="the command ended with code 0 in every worker")
         return recovery.finish(job, event.at_s, ending)
     return Decision(State(job, replace(phase, finished=finished)))
 

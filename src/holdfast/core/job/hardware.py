@@ -78,7 +78,7 @@ def on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
     if isinstance(phase, New | Ended | Finishing | Holding):
         return Decision(State(job, phase))
     if event.with_job:
-        return Decision(State(job, phase), why=f"{event.node} is taken away: {event.reason}")
+        return Decision(State(job, phase), why=f"the scheduler withdraws {event.node}: {event.reason}")
     if all(worker.node != event.node for worker in job.workers):
         return Decision(State(job, phase), why=f"{event.node} is lost ({event.reason}); no worker runs there")
     match phase:

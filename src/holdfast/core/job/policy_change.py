@@ -21,6 +21,7 @@ def in_force(job: Job, policy: Policy) -> Policy:
 
 
 def with_fields(policy: Policy, fields: PolicyFields) -> Policy:
+    """Returns the policy with these settings changed."""
     given = {name: value for name, value in asdict(fields).items() if value is not UNSET}
     return replace(policy, **given)
 
@@ -38,6 +39,7 @@ def wanted(job: Job, policy: Policy, asked: PolicyAsked, at_s: float) -> PolicyC
 
 
 def on_changed(state: State, event: PolicyChanged) -> Decision:
+    """Records a changed policy in the state of the job."""
     if isinstance(state.phase, Ended):
         return Decision(state)
     job = replace(state.job, policy_fields=event.fields)

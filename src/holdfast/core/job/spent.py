@@ -52,7 +52,7 @@ class Spent(Struct, frozen=True, kw_only=True):
 
 
 class KeptSpending(Struct, frozen=True, kw_only=True):
-    """The stored state of a Spending, from which another Spending continues."""
+    """The stored state of a Spending (the account of a job's time), from which another Spending continues."""
 
     useful_s: float
     started_s: float

@@ -84,7 +84,7 @@ def outages_of(
     names = {one.node for one in ordered}
     if nodes < max(1, len(names)):
         raise TraceRefused(
-            f"the trace names {len(names)} nodes, more than the {nodes} that the fleet is said to have"
+            f"the trace names {len(names)} nodes, more than the {nodes} given as the fleet's size"
         )
     ends = [one.end_s for one in ordered if one.end_s is not None]
     first_s = since_s if since_s is not None else min((one.start_s for one in ordered), default=0.0)

@@ -456,7 +456,7 @@ def _followed(
     over += [
         replace(
             one,
-            explanation=f"{one.explanation}; no longer so at step {step}",
+            explanation=f"{one.explanation}; recovered by step {step}",
             explanation_zh=f"{one.explanation_zh}；第 {step} 步时已恢复",
         )
         for ranks, one in before.items()

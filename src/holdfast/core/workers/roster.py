@@ -252,7 +252,7 @@ class Roster:
     def _stop_old(self, node: Node, at_s: float) -> list[Act]:
         node.returning, node.asked_s = "stop", at_s
         node.returns += 1
-        stop = StopWorker(attempt=node.attempt, reason=f"attempt {node.attempt} is over")
+        stop = StopWorker(attempt=node.attempt, reason=f"attempt {node.attempt} has ended")
         return [Send(node.name, self.order_id(f"return-{node.returns}/stop/{node.name}"), stop)]
 
     # Coming back ------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class Roster:
             passed = [Tell(replace(answer, context=IDLE))] if self._spares.suite else []
             return [*self._back(node, at_s), *passed]
         node.returning = "refused"
-        text = f"{name} is back and its check says: {why}; it is not used"
+        text = f"the returned node {name} is not used, because its check found: {why}"
         noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
         return [noted, SetNodeAside(name, why)] if name in answer.isolate else [noted]
 

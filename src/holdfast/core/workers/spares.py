@@ -78,7 +78,7 @@ class SpareChecks:
         self._refused.add(node.name)
         if is_known:
             return [told]
-        text = f"{node.name} stands by and its check says: {why}; it is not used"
+        text = f"the spare node {node.name} is not used, because its check found: {why}"
         noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
         return [told, noted, *([SetNodeAside(node.name, why)] if node.name in answer.isolate else [])]
 

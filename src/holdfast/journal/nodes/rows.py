@@ -58,6 +58,7 @@ def put_isolated(connection: sqlite3.Connection, isolation: Isolation) -> None:
 
 
 def insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
+    """Writes a line; it replaces an earlier line with the same key."""
     at_s = line.at_s if line.at_s == line.at_s else 0.0
     if isinstance(line, DeviceLine):
         line = _with_first(connection, key, line)
@@ -86,6 +87,7 @@ def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> D
 
 
 def insert_ran(connection: sqlite3.Connection, ran: AttemptRan) -> None:
+    """Writes where an attempt ran; it replaces an earlier row of the same attempt."""
     if not ran.hours:
         _forget_old(connection, ran.started_s)  # once per attempt
     connection.execute(
@@ -128,6 +130,7 @@ def refusal(connection: sqlite3.Connection, wanted: Isolation, limit: IsolationL
 
 
 def all_isolated(connection: sqlite3.Connection) -> list[Isolation]:
+    """Returns the isolated nodes in order of time."""
     rows = connection.execute("SELECT node, since_s, reason, by, run FROM isolated ORDER BY since_s, node")
     return [Isolation(node=row[0], since_s=row[1], reason=row[2], by=row[3], run=row[4]) for row in rows]
 

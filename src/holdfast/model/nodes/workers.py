@@ -324,9 +324,10 @@ class NodeReady(News, frozen=True):
 
 
 class NodeDown(News, frozen=True):
-    """The node is gone or unusable, by the scheduler's or the machine's own report.
+    """An engine's report: the node does not exist any more or is unusable, according to the scheduler or the
+    machine.
 
-    `with_job`: all nodes of the job are taken away; this one has no fault.
+    `with_job`: the job loses all its nodes; this node has no fault.
     """
 
     node: str

@@ -183,7 +183,7 @@ def by_launcher(name: str, words: tuple[str, ...]) -> Launch:
         options=options,
         arguments=tuple(rest[1:]),
         words=words,
-        unclear="the launcher starts a program of its own (--no-python)" if is_program else "",
+        unclear="the launcher starts a program other than Python (--no-python)" if is_program else "",
     )
 
 

@@ -365,7 +365,7 @@ def _of_libraries(env: Mapping[str, str], place: Place) -> Iterator[Finding]:
         yield _finding(
             "LD_LIBRARY_PATH",
             path,
-            f"LD_LIBRARY_PATH has {path}, whose libcuda.so.1 is a stub and is taken for the driver's",
+            f"LD_LIBRARY_PATH has {path}, whose stub libcuda.so.1 is loaded in place of the driver's",
             Words(
                 en=f"Take {path} out of LD_LIBRARY_PATH.", zh=f"请从 LD_LIBRARY_PATH 移除 {path}（stub 库）。"
             ),

@@ -17,10 +17,10 @@ class BadPreset(ValueError):
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """One setting of another system.
+    """A fault-tolerance setting of another system, which `--policy` accepts.
 
-    `kind`: whole, seconds, minutes, ratio, yes (a boolean) or text. `low`, `high`: the range of a number.
-    `default`: the documented default; None if it is off or not documented.
+    `kind`: whole (an integer), seconds, minutes, ratio, yes (a boolean) or text. `low`, `high`: the range of
+    a number. `default`: the documented default; None if it is off or not documented.
     """
 
     name: str
