@@ -287,7 +287,7 @@ def test_a_damaged_book_is_set_aside_when_it_is_written(fleet, holdfast):
     assert holdfast("nodes")[0] == 1
     code, _, err = holdfast("nodes", "isolate", "gpu-21", "--reason", "x")
     assert code == 0
-    assert "set aside" in err
+    assert "renamed to" in err
     assert set(NodeBook(fleet.folder).isolated()) == {"gpu-20", "gpu-21"}
 
 

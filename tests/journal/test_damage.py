@@ -161,7 +161,7 @@ def _copies(files):
 )
 def test_a_file_that_is_no_journal_is_kept_and_a_journal_begun(tmp_path, content):
     kept, told = _opened(tmp_path, {"": content})
-    assert kept == 0 and "does not begin as a journal" in told
+    assert kept == 0 and "not that of a journal" in told
 
 
 def test_a_database_of_something_else_is_kept(tmp_path):

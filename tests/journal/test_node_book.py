@@ -228,7 +228,7 @@ def test_a_damaged_book_is_set_aside_and_the_isolated_stay_so(tmp_path, damage):
     again.note([_lost(1)])
     assert again.lines("a") == [_lost(1)[1]]
     assert set(again.isolated()) == {"bad"}
-    assert any("set aside" in note for note in again.notes)
+    assert any("renamed to" in note for note in again.notes)
     assert len(list(tmp_path.glob(f"{FILE}.damaged-*"))) == 1
 
 
@@ -314,7 +314,7 @@ def test_a_full_disk_costs_the_run_nothing_and_the_lines_come_later(tmp_path):
         again = NodeBook(tmp_path)
         assert len(again.lines("b")) == 2999
         assert set(again.isolated()) == {"bad"}
-        assert sum("goes on with the last known" in text for text in said) == 1
+        assert sum("uses the last known" in text for text in said) == 1
 
     in_child(work)
 
@@ -330,7 +330,7 @@ def test_a_book_that_another_holds_is_not_waited_for(tmp_path):
     assert book.isolate(_isolation("worse"), nodes=40).isolated
     assert set(book.isolated()) == {"bad", "worse"}
     assert len(said) == 1
-    assert "goes on with the last known" in said[0]
+    assert "uses the last known" in said[0]
     holder.execute("ROLLBACK")
     assert book.isolated().keys() == {"bad", "worse"}
     book.close()
@@ -363,5 +363,5 @@ def test_a_folder_that_cannot_be_made_costs_nothing(tmp_path):
     assert book.isolated() == {}
     assert book.isolate(_isolation("a")).isolated
     book.close()
-    assert sum("goes on with the last known" in text for text in said) == 1
+    assert sum("uses the last known" in text for text in said) == 1
     assert "1 line is lost" in said[-1]

@@ -56,15 +56,13 @@ def test_trouble_is_said_once_and_what_waited_is_written(tmp_path):
     assert not scene.write(2)
     assert not scene.later()
     assert len(scene.said) == 1
-    assert scene.said[0].startswith("the record of this job is not being written: the journal")
-    assert "training goes on" in scene.said[0]
+    assert scene.said[0].startswith("the journal of this job cannot be written: the journal")
+    assert "training continues" in scene.said[0]
     (tmp_path / "state").unlink()
     assert not scene.write(3)  # not yet tried again
     assert scene.later()
     assert scene.written() == [1, 2, 3]
-    assert scene.said[1:] == [
-        "the record of this job is being written again: 3 entries that waited are in it"
-    ]
+    assert scene.said[1:] == ["the journal of this job is being written again, with 3 waiting entries"]
     assert scene.write(4) and scene.written() == [1, 2, 3, 4]
     scene.recorder.close()
 
@@ -90,7 +88,7 @@ def test_large_rows_are_bounded_by_their_bytes(tmp_path):
     scene.write(1, 2, 3, size_bytes=recorder.HELD_BYTES_MAX // 3 + 1)
     assert scene.recorder.lost_rows == 1
     scene.recorder.close()
-    assert "2 entries of the record of this job are lost" in scene.said[-1]
+    assert "2 entries of the journal of this job are lost" in scene.said[-1]
 
 
 def test_the_folder_may_be_removed_under_it(tmp_path):
@@ -127,7 +125,7 @@ def test_a_journal_of_another_run_in_its_place_is_not_touched(tmp_path):
     other = Store.open(scene.path)
     other.append([Row(99.0, "tick", b"", b"", "")])
     assert not scene.write(2)
-    assert "another file stands at" in scene.said[0]
+    assert "was replaced by another file" in scene.said[0]
     assert scene.written() == [99]
     other.close()
     shutil.rmtree(tmp_path / "a")
@@ -169,7 +167,7 @@ def _check_full_disk(path: Path, make_room):
     for number in range(count, count + 50):
         scene.write(number)
         scene.now_s += 1.0
-    assert len(scene.said) == 1 and "training goes on" in scene.said[0]
+    assert len(scene.said) == 1 and "training continues" in scene.said[0]
     acknowledged = [-1, *range(count - 1)]
     assert scene.written() == acknowledged
     make_room()

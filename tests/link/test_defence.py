@@ -119,7 +119,7 @@ def test_something_else_than_an_introduction_is_refused(both, raw):
     sock = raw(hub)
     sock.sendall(proven(both, sock).seal(48, b"\0" * 24))
     both.until(lambda: bool(both.of(Refused)))
-    assert "instead of an introduction" in whys(both)[0]
+    assert "instead of a join" in whys(both)[0]
 
 
 def test_who_does_not_finish_the_handshake_is_dropped_after_five_seconds(both, raw):
@@ -143,7 +143,7 @@ def test_strangers_are_bounded_and_agents_get_in_all_the_same(both, raw):
     link = both.link(hub)
     both.until(lambda: link.connected, step_s=0.1)
     assert len(hub._strangers) <= 10
-    assert any("makes room" in why for why in whys(both))
+    assert any("not yet authenticated" in why for why in whys(both))
 
 
 def test_somebody_who_knocks_all_the_time_is_told_of_now_and_then(both, raw):
@@ -152,7 +152,7 @@ def test_somebody_who_knocks_all_the_time_is_told_of_now_and_then(both, raw):
         raw(hub).sendall(b"GET / HTTP/1.0\r\n\r\n")
     both.pass_s(0.5)
     assert len(both.of(Refused)) == 5
-    assert "no more are reported" in whys(both)[-1]
+    assert "further ones are not reported" in whys(both)[-1]
 
 
 def test_a_recorded_stream_played_again_is_refused(both, raw):
@@ -165,7 +165,7 @@ def test_a_recorded_stream_played_again_is_refused(both, raw):
     sock = raw(hub)
     sock.sendall(bytes(relay.up[0]))
     both.until(lambda: bool(both.of(Refused)))
-    assert "does not know this job's secret" in whys(both)[0]  # for the proof is of another nonce
+    assert "does not have this job's secret" in whys(both)[0]  # for the proof is of another nonce
     assert len(both.of(Entry)) == 1
 
 
@@ -339,7 +339,7 @@ def test_tls_on_one_side_only_is_told(both, tls):
     without = both.link(hub)
     with_tls = both.link(plain, name="node2", tls=ClientTls(tls.fingerprint))
     both.until(lambda: len(both.of(Refused)) == 2 and without.trouble != "" and with_tls.trouble != "")
-    assert any("it speaks TLS" in why for why in whys(both))
+    assert any("it uses TLS" in why for why in whys(both))
     assert not both.of(Joined)
 
 

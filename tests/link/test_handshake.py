@@ -48,7 +48,7 @@ def test_it_works_however_the_bytes_are_cut(places):
 def test_another_secret_is_refused_by_both():
     agent, controller = AgentSide(SECRET, NONCE, 1), ControllerSide(OTHER, NONCE2, 1)
     with pytest.raises(
-        Refusal, match="does not know this job's secret, or our secret is that of another job"
+        Refusal, match="does not have this job's secret, or ours is that of another job"
     ) as told:
         shaken(agent, controller)
     with pytest.raises(Refusal, match="it says: the secrets of the two sides differ"):
@@ -60,7 +60,7 @@ def test_a_stranger_who_makes_up_a_proof_is_refused():
     stranger, his = AgentSide(OTHER, NONCE, 1), ControllerSide(OTHER, NONCE2, 1)
     answer, _ = shaken(stranger, his)
     controller.feed(stranger.begin())
-    with pytest.raises(Refusal, match="does not know this job's secret"):
+    with pytest.raises(Refusal, match="does not have this job's secret"):
         controller.feed(answer.send)
 
 
@@ -113,10 +113,10 @@ def test_another_protocol_is_refused_with_both_numbers(ours, theirs):
 @pytest.mark.parametrize(
     "first, why",
     [
-        (b"GET / HTTP/1.1\r\n", "does not speak Holdfast's protocol"),
-        (b"\x16\x03\x01\x02\x00", "it speaks TLS"),
-        (b"\n", "does not speak"),
-        (b"HFLX", "does not speak"),
+        (b"GET / HTTP/1.1\r\n", "does not use Holdfast's protocol"),
+        (b"\x16\x03\x01\x02\x00", "it uses TLS"),
+        (b"\n", "does not use"),
+        (b"HFLX", "does not use"),
     ],
 )
 def test_who_speaks_something_else_is_refused_at_once(first, why):

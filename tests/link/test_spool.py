@@ -153,7 +153,7 @@ def test_the_oldest_samples_are_dropped_and_findings_never(tmp_path):
     assert samples == [b"sample %03d" % number for number in range(200 - len(samples), 200)]
     assert 30 < len(samples) < 60
     assert spool.dropped == 200 - len(samples)
-    assert spool.notes() == ["the spool is short of room: the oldest samples are being dropped"]
+    assert spool.notes() == ["the spool is out of space: the oldest samples are being dropped"]
     spool.close()
 
 

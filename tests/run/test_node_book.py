@@ -106,7 +106,7 @@ def test_a_sick_book_costs_the_run_nothing(place, book, trouble):
         holder.execute("BEGIN EXCLUSIVE")
     run = place.shell("exit 7")
     assert run.code() == 7
-    words = {"damaged": "set aside"}.get(trouble, "the run goes on with the last known isolated nodes")
+    words = {"damaged": "renamed to"}.get(trouble, "the run uses the last known isolated nodes")
     assert run.err.count(words) == 1
     if holder is not None:
         holder.execute("ROLLBACK")

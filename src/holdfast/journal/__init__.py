@@ -1,1 +1,1 @@
-"""The append-only record of a job."""
+"""Stores a job's journal: the append-only record of its events and the controller's decisions."""

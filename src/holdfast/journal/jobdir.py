@@ -1,10 +1,10 @@
-"""Defines the layout of the state folder: where each job keeps its journal, logs and incidents.
+"""Defines the layout of the state folder, in which each job keeps its journal, logs and incident reports.
 
     jobs/<job>/journal.db
     jobs/<job>/attempt-001/worker-0/
     jobs/<job>/incidents/
 
-Names and locks jobs. Never looks into a journal and never removes anything.
+Also names and locks jobs. Never reads a journal and never removes a file.
 """
 
 import errno
@@ -20,26 +20,26 @@ from typing import Self
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 NAME_CHARACTERS_MAX = 64
-_SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz23456789"  # no vowels, so no words; none that look alike
+_SUFFIX_LETTERS = "bcdfghjkmnpqrstvwxz23456789"  # no vowels, to avoid words; no characters that look alike
 _NAME_TRIES_MAX = 100
 _CREATED, _LOCK = "created", "lock"
 _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class BadJobName(ValueError):
-    """The name is not valid for a job; the message says why."""
+    """Raised for an invalid job name; the message gives the reason."""
 
 
 class NoSuchJob(LookupError):
-    """The state folder has no job of this name."""
+    """Raised if the state folder has no job of the given name."""
 
 
 class JobExists(Exception):
-    """A job of this name exists."""
+    """Raised when a new job is given the name of an existing one."""
 
 
 class JobInUse(Exception):
-    """Another process runs this job. `pid`: its id; None when it could not be read."""
+    """Raised when another process runs the job. `pid`: that process's id; None if it could not be read."""
 
     def __init__(self, name: str, pid: int | None) -> None:
         self.name, self.pid = name, pid
@@ -51,11 +51,15 @@ class JobInUse(Exception):
 
 
 class StateUnwritable(OSError):
-    """The state folder cannot be written; the caller may fall back to another one."""
+    """Raised when the state folder cannot be written; the caller may fall back to another folder."""
 
 
 class JobLock:
-    """A lock on a job until release() or the end of the process. `held` is False if the disk supports no locks."""
+    """A file lock on a job, held until release() or the end of the process.
+
+    `held`: False if the file system supports no locks; the job is then not protected against a second
+    process.
+    """
 
     def __init__(self, descriptor: int, held: bool) -> None:
         self.held = held
@@ -76,7 +80,7 @@ class JobLock:
 
 
 class JobDir:
-    """The folder of one job. Gives paths; only lock() touches the disk."""
+    """The folder of one job: gives the paths of its files. Only lock() writes to disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,7 +115,9 @@ class JobDir:
         return JobLock(descriptor, held)
 
     def created_at_s(self) -> float:
-        """When the job was created; if unknown, the folder's own time."""
+        """Returns when the job was created, in seconds since the epoch; if not recorded, the folder's
+        modification time.
+        """
         with suppress(OSError, ValueError):
             return float((self.path / _CREATED).read_text())
         with suppress(OSError):
@@ -119,23 +125,23 @@ class JobDir:
         return 0.0
 
     def is_empty(self) -> bool:
-        """True if nothing was ever run here. raises: OSError"""
+        """Returns whether nothing was ever run in this job's folder. raises: OSError"""
         return {entry.name for entry in self.path.iterdir()} <= {_CREATED, _LOCK}
 
 
 class StateDir:
-    """The state folder of all jobs. It need not exist before the first create()."""
+    """The state folder, which holds the folders of all jobs. It need not exist before the first create()."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._jobs = root / "jobs"
 
     def jobs(self) -> list[JobDir]:
-        """All jobs, newest first; none if the folder is missing or cannot be read."""
+        """Returns all jobs, newest first; an empty list if the folder is missing or unreadable."""
         return sorted(self._found(), key=lambda job: (job.created_at_s(), job.name), reverse=True)
 
     def count(self) -> int:
-        """The number of jobs, without reading anything of theirs."""
+        """Returns the number of jobs, without reading any file of theirs."""
         return len(self._found())
 
     def _found(self) -> list[JobDir]:
@@ -146,7 +152,7 @@ class StateDir:
         return []
 
     def job(self, name: str) -> JobDir:
-        """The folder of an existing job. raises: BadJobName, NoSuchJob"""
+        """Returns the folder of an existing job. raises: BadJobName, NoSuchJob"""
         check_name(name)
         job = JobDir(self._jobs / name)
         if not job.path.is_dir():
@@ -154,9 +160,11 @@ class StateDir:
         return job
 
     def create(self, name: str | None, at_s: float) -> JobDir:
-        """Creates a folder for a new job, under a generated name if none is given.
+        """Creates the folder of a new job.
 
-        raises: BadJobName; JobInUse or JobExists when the name was used; StateUnwritable
+        `name`: None generates a name. `at_s`: creation time, seconds since the epoch.
+
+        raises: BadJobName; JobInUse or JobExists if the name was used; StateUnwritable
         """
         if name is not None:
             check_name(name)
@@ -170,7 +178,8 @@ class StateDir:
         return job
 
     def shared(self, name: str, at_s: float) -> JobDir:
-        """The folder of a job whose workers each have their own supervisor: the first one creates it.
+        """Returns the folder of a job that several supervisors share, one per worker: the first one creates
+        it.
 
         raises: BadJobName, StateUnwritable
         """
@@ -185,7 +194,9 @@ class StateDir:
         return job
 
     def _made_up(self, at_s: float) -> JobDir:
-        """E.g. 0131-1502-k7p: month, day, hour, minute and three random letters."""
+        """Creates a job's folder with a generated name: month, day, hour, minute and 3 random characters
+        (0131-1502-k7p).
+        """
         day = datetime.fromtimestamp(at_s).astimezone()
         for _ in range(_NAME_TRIES_MAX):
             suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(3))
@@ -208,7 +219,7 @@ class StateDir:
         return job
 
     def _next(self, name: str) -> str:
-        """The first free name of NAME-2, NAME-3, …"""
+        """Returns the first unused name of NAME-2, NAME-3, …"""
         stem, number = re.sub(r"-\d{1,3}$", "", name)[: NAME_CHARACTERS_MAX - 5], 2
         while (self._jobs / f"{stem}-{number}").exists():
             number += 1
@@ -216,7 +227,7 @@ class StateDir:
 
 
 def check_name(name: str) -> None:
-    """Checks a job's name. raises: BadJobName, with the reason"""
+    """Checks that a job name is valid. raises: BadJobName with the reason"""
     if NAME.fullmatch(name):
         return
     if not name:
@@ -232,7 +243,12 @@ def check_name(name: str) -> None:
 
 
 def flocked(descriptor: int) -> bool:
-    """Locks the file. False if the disk supports no locks, which must not fail a run. raises: BlockingIOError"""
+    """Locks an open file with flock.
+
+    Returns False if the file system supports no locks, which must not fail a run.
+
+    raises: BlockingIOError if another process holds the lock
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Writes a job's journal despite disk errors, and never stops the job for it.
+"""Writes a job's journal despite disk errors, which never stop the job.
 
-When the journal cannot be written, entries wait in bounded memory, people get one message, and the recorder retries at
-intervals. For one thread.
+While the journal cannot be written, entries wait in bounded memory, the user gets one message, and the
+recorder retries at intervals. For a single thread.
 """
 
 from collections import deque
@@ -16,15 +16,15 @@ from holdfast.journal.store import Store
 
 HELD_ROWS_MAX = 100_000
 HELD_BYTES_MAX = 32 << 20
-BATCH_ROWS_MAX = 1_000  # record() writes by itself at this many; flush() writes at most so many at once
+BATCH_ROWS_MAX = 1_000  # record() writes when this many are held; flush() writes at most this many at once
 RETRY_S = 5.0
-LOST_KEY = "rows-lost"  # in the journal's meta: how many rows never reached it
+LOST_KEY = "rows-lost"  # key in the journal's metadata: the number of rows that could not be written
 
 
 class Recorder:
-    """A Store that fails open: no method raises because of the journal.
+    """A writer of the journal that fails open: no method raises when the journal cannot be written.
 
-    `clock_s`: any clock that does not jump back. `say`: shows people one sentence.
+    `clock_s`: any monotonic clock, in seconds. `say`: shows a sentence to the user.
     """
 
     def __init__(self, path: Path, clock_s: Callable[[], float], say: Callable[[str], None]) -> None:
@@ -53,11 +53,11 @@ class Recorder:
 
     @property
     def trouble(self) -> str:
-        """Why the journal is not being written; empty if it is."""
+        """Why the journal cannot be written at the moment; empty if it can."""
         return self._trouble
 
     def record(self, row: Row) -> None:
-        """Takes the row. It is durable after the next flush() that returns True."""
+        """Holds a row for writing. It is durable after the next flush() that returns True."""
         self._held.append(row)
         self._held_bytes += _size_bytes(row)
         if len(self._held) >= BATCH_ROWS_MAX:
@@ -68,11 +68,14 @@ class Recorder:
             self._lost_in_trouble += 1
 
     def set_meta(self, key: str, value: bytes) -> None:
-        """Stores a fact of the job, written with the next flush()."""
+        """Sets a metadata value of the job, written with the next flush()."""
         self._new_meta[key] = value
 
     def flush(self) -> bool:
-        """Writes all held rows. False if the journal cannot be written now; the caller acts anyway."""
+        """Writes all held rows.
+
+        Returns False if the journal cannot be written now; the caller then acts without it.
+        """
         if self._trouble and self._clock_s() < self._retry_at_s:
             return False
         held_before = len(self._held)
@@ -86,11 +89,11 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Tries once more to write the held rows, and reports a loss."""
+        """Tries once more to write the held rows, and reports those that are lost."""
         self._retry_at_s = self._clock_s()
         if not self.flush() and self._held:
             self._tell(
-                f"{counted(len(self._held), 'entry', 'entries')} of the record of this job {'is' if len(self._held) == 1 else 'are'} lost: {self._trouble}"
+                f"{counted(len(self._held), 'entry', 'entries')} of the journal of this job {'is' if len(self._held) == 1 else 'are'} lost: {self._trouble}"
             )
         if self._store is not None:
             self._store.close()
@@ -108,7 +111,10 @@ class Recorder:
                 self._forget(row)
 
     def _store_in_place(self) -> Store:
-        """The store, opened if needed, and written again if its file was removed. raises: JournalUnusable"""
+        """Returns the journal, opened if needed, and written again in full if its file was removed.
+
+        raises: JournalUnusable
+        """
         if self._store is None:
             self._store = Store.open(self._path)
             if self._store.salvaged:
@@ -119,11 +125,13 @@ class Recorder:
             self._store = None
             self._store = Store.open(self._path)
             self._tell(
-                f"the journal {self._path} was removed while in use: it has been made anew, "
+                f"the journal {self._path} was removed while in use: it has been written again, "
                 f"with the {counted(self._store.last_seq, 'entry', 'entries')} it had"
             )
         elif self._store.displaced():
-            raise JournalUnusable(f"another file stands at {self._path}; remove it if no other run uses it")
+            raise JournalUnusable(
+                f"the journal {self._path} was replaced by another file; remove it if no other run uses it"
+            )
         return self._store
 
     def _note_trouble(self, error: JournalUnusable) -> None:
@@ -133,14 +141,15 @@ class Recorder:
             self._store = None
         if not self._trouble:
             self._tell(
-                f"the record of this job is not being written: {error}: training goes on; "
+                f"the journal of this job cannot be written: {error}: training continues; "
                 f"up to {HELD_ROWS_MAX} entries wait in memory, older ones are lost"
             )
         self._trouble = str(error)
 
     def _note_recovery(self, written: int) -> None:
         lost = self._lost_in_trouble
-        told = f"the record of this job is being written again: {counted(written, 'entry that waited is', 'entries that waited are')} in it"
+        waiting = counted(written, "waiting entry", "waiting entries")
+        told = f"the journal of this job is being written again, with {waiting}"
         self._tell(f"{told}, {lost} are lost" if lost else told)
         if lost:
             self.set_meta(LOST_KEY, b"%d" % self.lost_rows)
@@ -151,7 +160,7 @@ class Recorder:
         self._held_bytes -= _size_bytes(row)
 
     def _tell(self, sentence: str) -> None:
-        with suppress(OSError):  # a console that is gone must not stop the record
+        with suppress(OSError):  # a closed console must not stop the recorder
             self._say(sentence)
 
 

@@ -1,7 +1,7 @@
 """Prepares a journal file for writing: creates it, verifies it, and rebuilds it when damaged.
 
-A damaged file is never written or deleted: the entries that can be verified go into a new file, and the damaged one stays
-beside it. A kill at any step is safe: the next opening finishes the repair.
+A damaged file is neither changed nor deleted: the entries that can be verified are copied to a new file, and
+the damaged one is kept beside it. A kill at any step is safe: the next opening finishes the repair.
 """
 
 import os
@@ -43,16 +43,19 @@ _CHUNK_QUERY = (
 
 
 class Ready(Struct, frozen=True):
-    """A journal file that can be opened for writing. `salvaged`: for people; empty when nothing was wrong."""
+    """A verified journal file that can be opened for writing.
+
+    `tail`: its last entry. `salvaged`: a message for users about a repair; empty if the file was not damaged.
+    """
 
     tail: Tail
     salvaged: str = ""
 
 
 def make_ready(path: Path) -> Ready:
-    """Ensures that a sound journal is at `path`.
+    """Creates, verifies or repairs the journal at `path`, so that it can be written.
 
-    raises: NewerJournal; OSError or sqlite3.Error when the disk or the folder does not allow it
+    raises: NewerJournal; OSError or sqlite3.Error if the disk or the folder does not allow it
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     put_in_place(path)
@@ -69,10 +72,12 @@ def make_ready(path: Path) -> Ready:
 
 
 def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:
-    """Writes a whole journal beside `path`, for put_in_place() to move there.
+    """Writes a complete journal to a temporary file beside `path`, for put_in_place() to move.
+
+    Returns its last entry.
 
     `meta` is read after the entries, because a salvage completes it last.
-    raises: NewerJournal; OSError or sqlite3.Error, leaving nothing behind
+    raises: NewerJournal; OSError or sqlite3.Error, with the temporary file removed
     """
     target = Path(f"{path}{_BUILDING}")
     _remove(target)
@@ -89,14 +94,19 @@ def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) ->
 
 
 def put_in_place(path: Path) -> Path | None:
-    """Replaces the old journal and its log by a built one, if any. Returns where the old one was moved."""
+    """Replaces the journal and its write-ahead log by the one that build() wrote.
+
+    Returns where the old one was moved.
+
+    None if there was no old journal.
+    """
     built = Path(f"{path}{_BUILT}")
     if not built.exists():
         return None
     kept = _aside(path)
     if path.exists():
         os.replace(path, kept)
-    # The log must be gone before the new file stands there: SQLite would apply it to the new one.
+    # The log must be removed before the new file is at this path: SQLite would apply it to the new one.
     if _log_of(path).exists():
         os.replace(_log_of(path), _log_of(kept))
     Path(f"{path}-shm").unlink(missing_ok=True)
@@ -105,7 +115,7 @@ def put_in_place(path: Path) -> Path | None:
 
 
 def connected(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection without hidden transactions. `mode`: rw, rwc, ro or immutable."""
+    """Opens an SQLite connection without implicit transactions. `mode`: rw, rwc, ro or immutable."""
     how = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None, check_same_thread=False
@@ -113,14 +123,18 @@ def connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def sealed_chunks(connection: sqlite3.Connection, after_seq: int) -> Iterator[list[SealedEntry]]:
-    """Entries after `after_seq`, in chunks, without a read transaction open between them."""
+    """Yields the entries after `after_seq` with their checksums in chunks, without a read transaction between
+    chunks.
+    """
     while chunk := connection.execute(_CHUNK_QUERY, (after_seq, CHUNK_ROWS)).fetchall():
         yield chunk
         after_seq = chunk[-1][5]
 
 
 def proven(chunk: list[SealedEntry], tail: Tail) -> tuple[list[SealedEntry], Tail]:
-    """The leading entries that follow `tail` without a break, and the new tail."""
+    """Returns the first entries of a chunk whose checksums continue from `tail`, and the last of them as the
+    new tail.
+    """
     seq, chain, good = tail.seq, tail.chain, 0
     # A damaged page can hold values of other types than the columns.
     with suppress(AttributeError, TypeError, struct.error):
@@ -134,25 +148,25 @@ def proven(chunk: list[SealedEntry], tail: Tail) -> tuple[list[SealedEntry], Tai
 
 
 def read_meta(connection: sqlite3.Connection) -> dict[str, bytes]:
-    """The newest value of each key. raises: JournalDamaged"""
+    """Returns the newest value of each metadata key. raises: JournalDamaged"""
     rows = connection.execute("SELECT key, value, crc FROM meta ORDER BY id").fetchall()
     for key, value, crc in rows:
         if not isinstance(key, str) or not isinstance(value, bytes) or crc != meta_crc(key, value):
-            raise JournalDamaged(f"the value of {key!r} is not what was written")
+            raise JournalDamaged(f"the checksum of the value of {key!r} is wrong")
     return {key: value for key, value, _ in rows}
 
 
 def check_version(path: Path, meta: Mapping[str, bytes]) -> None:
-    """raises: NewerJournal"""
+    """Checks that this version of Holdfast knows the journal's format. raises: NewerJournal"""
     version = int(meta.get(VERSION_KEY, b"0"))
     if version > SCHEMA_VERSION:
         raise NewerJournal(path, version)
 
 
 def _looked_through(path: Path) -> Tail:
-    """The tail of a journal, after verifying all of it. raises: JournalDamaged, sqlite3.Error"""
+    """Verifies a whole journal and returns its last entry. raises: JournalDamaged, sqlite3.Error"""
     if _first_bytes(path) != FILE_HEADER:
-        raise JournalDamaged("the file does not begin as a journal does")
+        raise JournalDamaged("the file's header is not that of a journal")
     # Read-only, so that closing it does not merge a damaged log into the file.
     with closing(connected(path, "ro")) as connection:
         check_version(path, read_meta(connection))
@@ -173,7 +187,7 @@ def _proven_tail(connection: sqlite3.Connection) -> Tail:
     for chunk in sealed_chunks(connection, after_seq=0):
         good, tail = proven(chunk, tail)
         if len(good) < len(chunk):
-            raise JournalDamaged(f"the entry after {tail.seq} is not what was written")
+            raise JournalDamaged(f"the checksum of the entry after {tail.seq} is wrong")
     return tail
 
 
@@ -183,14 +197,14 @@ def _salvaged(path: Path, why: str) -> Ready:
     kept = put_in_place(path)
     told = f"the journal {path} was damaged ({why}): {counted(tail.seq, 'entry was', 'entries were')} saved into a fresh file"
     if salvage.beyond:
-        told += f", {salvage.beyond} later ones could be read but do not join on to them"
+        told += f", {salvage.beyond} later ones could be read but do not follow them without a gap"
     return Ready(tail, f"{told}; the damaged file is kept as {kept}")
 
 
 def _rescued(path: Path, salvage: Salvage) -> Iterator[RawEntry]:
-    """The verified entries that SQLite can still read, and those that the raw files hold beyond them."""
+    """Yields the verified entries that SQLite can still read, then those that only the raw file holds."""
     tail = Tail()
-    # SQLite removes the log beside an empty file, so it may not touch one that does not begin as it should.
+    # SQLite removes the log beside an empty file, so it must not open a file without the right header.
     if _first_bytes(path) == FILE_HEADER:
         with suppress(sqlite3.Error), closing(connected(path, "ro")) as connection:
             for entry in connection.execute(_CHUNK_QUERY, (0, _ALL)):
@@ -234,7 +248,10 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _aside(path: Path) -> Path:
-    """The name under which to keep a damaged file. A log left alone by a kill stays with its file."""
+    """Returns an unused name under which to keep a damaged file.
+
+    A write-ahead log that a kill left without its database gets the name that belongs to that database.
+    """
     number = 1
     while Path(f"{path}.damaged-{number}").exists() or Path(f"{path}.damaged-{number}-wal").exists():
         number += 1

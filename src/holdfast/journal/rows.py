@@ -1,7 +1,7 @@
 """Defines the file format of a journal: rows, errors, tables, and the chain of checksums.
 
-Every entry carries a CRC-32 over itself and the entry before it. So damage is found in any byte, and a row salvaged from a
-damaged file can be verified against the row before it. Never opens or repairs a file.
+Every entry carries a CRC-32 over itself and its predecessor's checksum. So damage to any byte is detected,
+and a row salvaged from a damaged file can be verified. Never opens or repairs a file.
 """
 
 import sqlite3
@@ -12,7 +12,7 @@ from zlib import crc32
 from msgspec import Struct
 
 SCHEMA_VERSION = 1
-VERSION_KEY = "schema-version"  # in `meta`, whose shape never changes: any version can read it
+VERSION_KEY = "schema-version"  # in the table `meta`, whose columns never change: any version can read it
 
 PAGE_BYTES = 4096
 # The start of every journal's first page: SQLite 3, pages of 4096 bytes, WAL for reading and writing.
@@ -44,13 +44,16 @@ INSERT_ENTRY = "INSERT INTO entries (at_s, kind, event, orders, why, seq, chain)
 INSERT_META = "INSERT INTO meta (key, value, crc) VALUES (?, ?, ?)"
 
 RawEntry: TypeAlias = tuple[float, str, bytes, bytes, str, int]  # the fields of Entry, in its order
-SealedEntry: TypeAlias = tuple[float, str, bytes, bytes, str, int, int]  # the same and its chain
+SealedEntry: TypeAlias = tuple[float, str, bytes, bytes, str, int, int]  # a RawEntry and its checksum
 
 _HEAD = Packing("<qdII")
 
 
 class Row(Struct, frozen=True):
-    """One event and what was decided on it. `at_s`: the job's clock. `why` is for people."""
+    """One event of a job and the controller's decision on it, before it is in the journal.
+
+    `at_s`: time on the job's clock. `event`, `orders`: JSON. `why`: the reason for the decision, for users.
+    """
 
     at_s: float
     kind: str
@@ -60,28 +63,28 @@ class Row(Struct, frozen=True):
 
 
 class Entry(Row, frozen=True):
-    """A row in the journal. `seq` counts from 1 without a gap."""
+    """A row in the journal. `seq`: its number, counted from 1 without a gap."""
 
     seq: int
 
 
 class Tail(Struct, frozen=True):
-    """The last entry of a journal, to which the next one is chained."""
+    """The number and checksum of a journal's last entry, from which the next entry's checksum continues."""
 
     seq: int = 0
     chain: int = 0
 
 
 class JournalUnusable(OSError):
-    """The journal cannot be opened, read or written now. It may work later."""
+    """Raised when the journal cannot be opened, read or written at the moment; a later try may succeed."""
 
 
 class JournalDamaged(JournalUnusable):
-    """The file is damaged. Opening it again for writing repairs it."""
+    """Raised when the journal's file is damaged. Opening it again for writing repairs it."""
 
 
 class NewerJournal(JournalUnusable):
-    """A newer Holdfast wrote this journal; it is left as it is."""
+    """Raised when a newer version of Holdfast wrote the journal, which is then not changed."""
 
     def __init__(self, path: object, version: int) -> None:
         super().__init__(
@@ -91,13 +94,15 @@ class NewerJournal(JournalUnusable):
 
 
 def chain_of(before: int, seq: int, at_s: float, kind: str, event: bytes, orders: bytes, why: str) -> int:
-    """The chain of an entry whose predecessor's chain is `before` (0 for the first)."""
+    """Computes the checksum of an entry from its fields and its predecessor's checksum `before` (0 for the
+    first).
+    """
     head = _HEAD.pack(seq, at_s, len(event), len(orders))
     return crc32(b"".join((head, event, orders, kind.encode(), b"\0", why.encode())), before)
 
 
 def seal(row: Row, before: Tail) -> SealedEntry:
-    """The row as it is stored after `before`."""
+    """Returns the row as it is stored after the entry `before`, with its number and checksum."""
     # Adding 0.0 turns -0.0 into 0.0, as SQLite does. SQLite has no NaN, and a row must not be lost because of one.
     at_s = row.at_s + 0.0 if row.at_s == row.at_s else 0.0
     kind, why, seq = writable(row.kind), writable(row.why), before.seq + 1
@@ -106,16 +111,22 @@ def seal(row: Row, before: Tail) -> SealedEntry:
 
 
 def writable(text: str) -> str:
-    """The text with lone surrogates (bytes of a log that were not UTF-8) escaped: SQLite refuses them."""
+    """Returns the text with lone surrogates escaped, which SQLite refuses: bytes of a log that were not
+    UTF-8.
+    """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def meta_crc(key: str, value: bytes) -> int:
+    """Computes the checksum of a metadata value and its key."""
     return crc32(value, crc32(key.encode() + b"\0"))
 
 
 def unusable(what: str, error: Exception) -> JournalUnusable:
-    """`error` as the exception that callers handle. `what`: what failed, for the message."""
+    """Converts an exception to JournalUnusable or JournalDamaged.
+
+    `what`: the failed operation, for the message.
+    """
     if isinstance(error, JournalUnusable):
         return error
     kind = JournalDamaged if is_damage(error) else JournalUnusable
@@ -135,7 +146,9 @@ _DAMAGE_IN_READING = {sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_SHORT_READ
 
 
 def is_damage(error: Exception) -> bool:
-    """True if the file's content is at fault, rather than the disk, a lock or a permission."""
+    """Returns whether an SQLite error shows damaged content of the file, rather than a disk, lock or
+    permission problem.
+    """
     if not isinstance(error, sqlite3.DatabaseError):
         return False
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)  # absent: text that is not UTF-8

@@ -1,7 +1,7 @@
 """Salvages the entries of a journal that SQLite can no longer read: page by page, from the raw files.
 
-Reads every table page in the main file and in the committed part of the write-ahead log, whether or not the tree still
-leads to it. The chain of checksums shows which rows are valid, and their order. Never writes.
+Reads every table page in the main file and in the committed part of the write-ahead log, even if the b-tree
+no longer references it. The chain of checksums shows which rows are valid, and their order. Never writes.
 
 source: https://www.sqlite.org/fileformat2.html (b-tree pages, record format)
 """
@@ -25,7 +25,10 @@ _Value: TypeAlias = None | int | float | bytes | str
 
 
 class Salvage:
-    """The raw files of one journal. A page has an index: those of the main file from 0, then the log's frames."""
+    """The raw files of one journal, read without SQLite.
+
+    Pages are indexed from 0: first those of the main file, then the frames of the write-ahead log.
+    """
 
     def __init__(self, path: Path) -> None:
         self._main = opened(path)
@@ -42,7 +45,7 @@ class Salvage:
             self._main.close()
 
     def entries(self, after: Tail) -> Iterator[RawEntry]:
-        """The entries that follow `after`, as far as they can be read and verified."""
+        """Yields the entries that follow `after`, as far as they can be read and verified."""
         tail, metas, loose = after, dict[int, tuple[str, bytes]](), set[int]()
         for place in self._places([*range(self._main_pages), *self._frame_indexes()], after_seq=0):
             match self._columns(place):
@@ -59,10 +62,10 @@ class Salvage:
         self.beyond = sum(seq > tail.seq for seq in loose)
 
     def log_goes_on_after(self, tail: Tail) -> bool:
-        """True if a damaged part of the write-ahead log holds a committed entry after `tail`.
+        """Returns whether a damaged part of the write-ahead log holds a committed entry after `tail`.
 
-        SQLite silently ends the log at the first damaged frame, and ignores the rest. An entry in the sound part is no
-        damage: its writer was killed before it updated the readers' index.
+        SQLite silently ignores the log from the first damaged frame on. An entry in the undamaged part is no
+        sign of damage: its writer was killed before it updated the readers' index.
         """
         for place in self._places(self._frame_indexes(), after_seq=tail.seq):
             if place >> 60 > tail.seq + 1:
@@ -78,7 +81,8 @@ class Salvage:
         return [self._main_pages + frame for frame in self._log.committed]
 
     def _places(self, pages: list[int], after_seq: int) -> list[int]:
-        """The positions of rows, by seq: (seq << 60) | (page index << 12) | offset in the page.
+        """Returns the positions of rows, sorted by number: (seq << 60) | (page index << 12) | offset in the
+        page.
 
         One int per row saves memory: a journal can have a million entries.
         """
@@ -94,7 +98,7 @@ class Salvage:
         if page is None:
             while len(self._at_hand) >= _PAGES_AT_HAND:
                 del self._at_hand[next(iter(self._at_hand))]
-            # The margin is for numbers that reach past the end of a damaged page.
+            # The padding is for variable-length integers that reach past the end of a damaged page.
             page = self._at_hand[index] = self._read_page(index).ljust(PAGE_BYTES + 20, b"\0")
         return page
 
@@ -104,7 +108,7 @@ class Salvage:
         return self._log.page(index - self._main_pages)
 
     def _columns(self, place: int) -> list[_Value]:
-        """The values of the row at this place; [] if it is no row."""
+        """Returns the values of the row at a position; an empty list if no row is there."""
         payload = self._payload(self._page(_page_index(place)), place & 0xFFF)
         with suppress(IndexError, UnicodeDecodeError, struct.error):
             return _record(payload)
@@ -138,7 +142,7 @@ def _page_index(place: int) -> int:
 
 
 def _joined(columns: list[_Value], seq: int, tail: Tail) -> SealedEntry | None:
-    """The row as an entry, if it is the one that follows `tail`."""
+    """Returns the row as an entry if its number and checksum follow `tail`; else None."""
     match columns:
         case [None, float() | int() as at_s, str() as kind, bytes() as event, bytes() as orders, str() as why,
               int() as chain]:  # fmt: skip
@@ -148,7 +152,7 @@ def _joined(columns: list[_Value], seq: int, tail: Tail) -> SealedEntry | None:
 
 
 def _cells(page: bytes) -> Iterator[tuple[int, int]]:
-    """The row id and the offset of each row in a page of a table; nothing for other pages."""
+    """Yields the row id and the offset of each row in a table leaf page; nothing for other pages."""
     if page[0] != _TABLE_LEAF:
         return
     count = min(int.from_bytes(page[3:5], "big"), (PAGE_BYTES - 8) // 2)
@@ -158,7 +162,7 @@ def _cells(page: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _record(payload: bytes) -> list[_Value]:
-    """The columns of a record: a header of serial types, then the values."""
+    """Parses the values of an SQLite record: a header of serial types, then the values."""
     head_bytes, at = _varint(payload, 0)
     body, values = head_bytes, list[_Value]()
     while at < head_bytes:
@@ -177,7 +181,7 @@ def _value_bytes(serial: int) -> int:
 
 def _value(serial: int, content: bytes, size_bytes: int) -> _Value:
     if len(content) < size_bytes:
-        raise IndexError("the value is cut off")
+        raise IndexError("the value is truncated")
     if serial >= 12:
         return content.decode() if serial % 2 else content
     if serial == 7:
@@ -188,7 +192,10 @@ def _value(serial: int, content: bytes, size_bytes: int) -> _Value:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer and the offset after it. Row ids are never negative here."""
+    """Parses a variable-length integer, and returns it with the offset after it.
+
+    Row ids are never negative here.
+    """
     value = 0
     for shift in range(8):
         byte = data[at + shift]

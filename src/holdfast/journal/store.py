@@ -1,11 +1,11 @@
 """Stores the journal of one job: an append-only SQLite file, readable while it is written.
 
-Entries survive a kill of this process once `append` has returned: the kernel has them. They are not synced to disk each
-time (synchronous=NORMAL), because a busy disk would block the loop for seconds. So a power cut or a kernel crash can lose
-the last entries, at most those since SQLite last moved its log into the main file (about 4 MB of pages); the file stays
-sound and without a gap. One writer at a time: the caller holds the job's lock.
+Entries survive a kill of this process once `append` has returned: the kernel has them. They are not synced to
+disk each time (synchronous=NORMAL), because a busy disk would block the event loop for seconds. So a power
+failure or a kernel crash can lose the last entries, at most those since SQLite's last checkpoint (about 4 MB
+of pages); the file stays consistent and without a gap. One writer at a time: the caller holds the job's lock.
 
-Never changes or removes an entry; triggers in the file refuse it too.
+Never changes or removes an entry; triggers in the file prevent it too.
 """
 
 import os
@@ -59,7 +59,7 @@ NO_ENTRY = Tail()
 
 
 class Store:
-    """The writer. For one thread at a time. After an error the next call tries again."""
+    """The writer of a journal, for one thread at a time. After an error the next call tries again."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, tail: Tail, salvaged: str) -> None:
         self.path = path
@@ -70,10 +70,11 @@ class Store:
 
     @staticmethod
     def open(path: Path) -> "Store":
-        """Opens the journal at `path`; creates it and its folder if missing, repairs it if damaged.
+        """Opens the journal at `path` for writing; creates it and its folder if missing, repairs it if
+        damaged.
 
-        Reads it through once: about a second for a million entries.
-        raises: NewerJournal; JournalUnusable when the folder or the disk does not allow writing
+        Verifies all of it: about one second for a million entries.
+        raises: NewerJournal; JournalUnusable if the folder or the disk cannot be written
         """
         try:
             ready = make_ready(path)
@@ -82,7 +83,7 @@ class Store:
             raise unusable(f"the journal {path} cannot be opened", error) from error
 
     def append(self, rows: Sequence[Row]) -> int:
-        """Writes all rows or none. Returns the last seq. raises: JournalUnusable"""
+        """Writes all rows or none. Returns the number of the last one. raises: JournalUnusable"""
         tail, batch = self._tail, list[SealedEntry]()
         for row in rows:
             batch.append(seal(row, tail))
@@ -93,7 +94,9 @@ class Store:
         return tail.seq
 
     def set_meta(self, key: str, value: bytes) -> None:
-        """Stores a fact of the job, such as its policy. Each value stays in the file; the newest counts.
+        """Sets a metadata value of the job, such as its policy.
+
+        Earlier values stay in the file; the newest is valid.
 
         raises: JournalUnusable
         """
@@ -104,20 +107,25 @@ class Store:
         return self.all_meta().get(key)
 
     def all_meta(self) -> dict[str, bytes]:
-        """All facts of the job. raises: JournalUnusable"""
+        """Returns all metadata values of the job by key. raises: JournalUnusable"""
         try:
             return read_meta(self._connection)
         except sqlite3.Error as error:
             raise unusable(f"the journal {self.path} cannot be read", error) from error
 
     def read(self, after_seq: int = 0, *, kinds: Sequence[str] = ()) -> Iterator[Entry]:
-        """Entries in order, including those appended meanwhile. No `kinds`: all. raises: JournalUnusable"""
+        """Yields the entries after number `after_seq` in order, including those appended meanwhile.
+
+        `kinds`: empty for all.
+
+        raises: JournalUnusable
+        """
         for raw in self.read_raw(after_seq):
             if not kinds or raw[1] in kinds:
                 yield Entry(*raw)
 
     def read_raw(self, after_seq: int = 0) -> Iterator[RawEntry]:
-        """As read(), but plain tuples in the order of Entry's fields, for long replays."""
+        """Yields entries as read(), but as plain tuples in the order of Entry's fields, which is faster."""
         try:
             for chunk in sealed_chunks(self._connection, after_seq):
                 for entry in chunk:
@@ -130,28 +138,31 @@ class Store:
         return self._tail.seq
 
     def displaced(self) -> bool:
-        """True if the file at the path is not the one being written."""
+        """Returns whether another file, or none, is now at the journal's path."""
         return _identity(self.path) != self._identity
 
     def vanished(self) -> bool:
-        """True if there is no file at the path: a person removed the state folder."""
+        """Returns whether no file is at the journal's path any more, as when a person removed the state
+        folder.
+        """
         return _identity(self.path) is None
 
     def write_anew(self) -> None:
-        """Writes the whole journal beside its path again, after the folder was removed.
+        """Writes the whole journal to its path again, after the folder was removed.
 
-        The removed file lives until it is closed, so nothing that was written is lost. Close this store
-        before opening the path again: SQLite removes the log by its name, and must not meet the new one's.
+        The removed file exists until it is closed, so no written entry is lost. Close this store before
+        opening the path again: SQLite removes the write-ahead log by its name, and must not remove the new
+        file's.
         raises: JournalUnusable
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             build(self.path, self._readable(), self.all_meta())
         except (OSError, sqlite3.Error) as error:
-            raise unusable(f"the journal {self.path} cannot be made anew", error) from error
+            raise unusable(f"the journal {self.path} cannot be written again", error) from error
 
     def close(self) -> None:
-        """Never raises: what append returned is safe without it."""
+        """Closes the file. Never raises: appended entries are safe without it."""
         with suppress(sqlite3.Error):
             self._connection.close()
 
@@ -173,7 +184,11 @@ class Store:
 
 
 class Reader:
-    """The reader: never writes; works beside a writer, after one that died, and in a read-only folder."""
+    """A read-only view of a journal. It never writes.
+
+    It works while a process writes the journal, after one was killed, and in a read-only folder. `damage`:
+    describes the damage at which reading ended; empty if there is none.
+    """
 
     def __init__(
         self, path: Path, connection: sqlite3.Connection, copy: TemporaryDirectory[str] | None
@@ -184,13 +199,16 @@ class Reader:
         self._copy = copy
 
     def read(self, after_seq: int = 0, *, kinds: Sequence[str] = ()) -> Iterator[Entry]:
-        """Entries in order. Ends at the first damaged one, and says so in `damage`."""
+        """Yields the entries after number `after_seq` in order.
+
+        `kinds`: empty for all. Ends at damage, and sets `damage`.
+        """
         for raw in self.read_raw(after_seq):
             if not kinds or raw[1] in kinds:
                 yield Entry(*raw)
 
     def read_raw(self, after_seq: int = 0) -> Iterator[RawEntry]:
-        """As read(), as plain tuples in the order of Entry's fields."""
+        """Yields entries as read(), but as plain tuples in the order of Entry's fields."""
         try:
             tail = Tail() if after_seq <= 0 else self._tail_at(after_seq)
             if tail is None:
@@ -206,7 +224,10 @@ class Reader:
             self.damage = f"{self.path} could not be read to its end: {error}"
 
     def read_chunks(self, after: Tail = NO_ENTRY) -> Iterator[list[SealedEntry]]:
-        """Entries after one that was read before, many at a time, with their chains. Ends at the first damaged one."""
+        """Yields the entries after `after` in chunks, with their checksums.
+
+        Ends at damage, and sets `damage`.
+        """
         try:
             for chunk in sealed_chunks(self._connection, after.seq):
                 good, after = proven(chunk, after)
@@ -219,7 +240,10 @@ class Reader:
             self.damage = f"{self.path} could not be read to its end: {error}"
 
     def holds(self, tail: Tail) -> bool:
-        """Whether this entry is in the journal with all before it as they were. raises: JournalUnusable"""
+        """Returns whether the journal still has this entry, with all entries before it unchanged.
+
+        raises: JournalUnusable
+        """
         if not tail.seq:
             return True
         try:
@@ -228,11 +252,11 @@ class Reader:
             raise unusable(f"the journal {self.path} cannot be read", error) from error
 
     def meta(self, key: str) -> bytes | None:
-        """One fact of the job. raises: JournalUnusable"""
+        """Returns one metadata value of the job; None if it is not set. raises: JournalUnusable"""
         return self.all_meta().get(key)
 
     def all_meta(self) -> dict[str, bytes]:
-        """All facts of the job. raises: JournalUnusable"""
+        """Returns all metadata values of the job by key. raises: JournalUnusable"""
         try:
             return read_meta(self._connection)
         except sqlite3.Error as error:
@@ -240,7 +264,7 @@ class Reader:
 
     @property
     def last_seq(self) -> int:
-        """The number of the last entry. raises: JournalUnusable"""
+        """The number of the last entry; 0 if there is none. raises: JournalUnusable"""
         try:
             (seq,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM entries").fetchone()
         except sqlite3.Error as error:
@@ -259,10 +283,10 @@ class Reader:
 
 
 def open_reader(path: Path, *, leaves_nothing: bool = False) -> Reader:
-    """Opens an existing journal for reading, a damaged one as far as possible.
+    """Opens an existing journal for reading; a damaged one as far as possible.
 
-    `leaves_nothing`: where nobody writes the journal, SQLite makes no files beside it. Entries of a writer that begins
-    meanwhile are not seen then, or seem damaged: look again once the files have changed.
+    `leaves_nothing`: if no process writes the journal, SQLite then creates no files beside it. Entries of a
+    writer that starts meanwhile are not seen, or look damaged: open it again once the files have changed.
     raises: NewerJournal, JournalUnusable
     """
     if not path.is_file():
@@ -279,9 +303,9 @@ def open_reader(path: Path, *, leaves_nothing: bool = False) -> Reader:
 
 
 def _reader_aside(path: Path, error: Exception) -> Reader:
-    """A reader that only needs to read the files of the folder.
+    """Opens a reader that needs only read access to the folder.
 
-    For a folder where SQLite can make no index of the log, and for a damaged file.
+    For a folder in which SQLite cannot create its index of the write-ahead log, and for a damaged file.
     raises: OSError, sqlite3.Error
     """
     log = Path(f"{path}-wal")
@@ -310,7 +334,7 @@ def _reader_aside(path: Path, error: Exception) -> Reader:
 
 
 def _has_log(path: Path) -> bool:
-    """Whether SQLite's write-ahead log lies beside it, with something in it."""
+    """Returns whether a non-empty write-ahead log of SQLite is beside the file."""
     try:
         return Path(f"{path}-wal").stat().st_size > 0
     except OSError:
@@ -320,7 +344,10 @@ def _has_log(path: Path) -> bool:
 def _reader(
     path: Path, connection: sqlite3.Connection, copy: TemporaryDirectory[str] | None = None
 ) -> Reader:
-    """A reader whose connection has been tried. raises: NewerJournal, JournalDamaged, sqlite3.Error"""
+    """Returns a reader on a connection, after a first query.
+
+    raises: NewerJournal, JournalDamaged, sqlite3.Error
+    """
     try:
         check_version(path, read_meta(connection))
         connection.execute("SELECT seq FROM entries LIMIT 1").fetchone()
@@ -335,7 +362,7 @@ def _connected_for_writing(path: Path) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        # A read-only file is refused now, rather than at the first append. BEGIN alone would let it pass.
+        # This refuses a read-only file now, not at the first append. BEGIN alone would accept it.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("PRAGMA user_version = 0")
         connection.execute("ROLLBACK")
@@ -346,7 +373,7 @@ def _connected_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode of the file; None if there is none."""
+    """Returns device and inode of the file; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:

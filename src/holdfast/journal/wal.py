@@ -1,8 +1,8 @@
 """Reads the write-ahead log of a journal without SQLite: its frames, and which of them were committed.
 
-A kill can stop a write between a frame's head and its page, or inside the page, because the kernel copies a write in
-pieces. So a head alone proves nothing; checksums distinguish a torn frame from a damaged log. SQLite stops at the first
-wrong checksum; this module checks each frame against the one before it.
+A kill can interrupt a write between a frame's header and its page, or inside the page, because the kernel
+copies in pieces. So a header alone proves nothing; checksums distinguish an incomplete frame from a damaged
+log. SQLite stops at the first wrong checksum; this module checks each frame against the one before it.
 
 source: https://www.sqlite.org/fileformat2.html#walformat
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from holdfast.journal.rows import PAGE_BYTES
 
 _HEAD_BYTES = 32
-_SUMMED_HEAD_BYTES = 24  # the head's own checksum is over these
+_SUMMED_HEAD_BYTES = 24  # the log header's checksum covers these
 _BIG_ENDIAN_MAGIC = 0x377F0683
 _FRAME_HEAD = struct.Struct(">IIQII")
 _FRAME_BYTES = _FRAME_HEAD.size + PAGE_BYTES
@@ -28,18 +28,20 @@ _SALTS_AT, _CHECKSUM_AT = 16, 24
 class _Frame(NamedTuple):
     page_number: int
     pages_after_commit: int  # 0: no commit
-    salts: int  # of the log's generation; 0 while SQLite has still to sum up a frame it wrote over
+    salts: (
+        int  # of the log's generation; 0 in an overwritten frame whose checksum SQLite has not yet computed
+    )
     checksum: tuple[int, int]  # over all frames of the generation up to this one
 
 
 class Log:
-    """The frames of one log file, numbered from 0. A missing file has none."""
+    """The frames of one write-ahead log file, numbered from 0. A missing file has none."""
 
     def __init__(self, path: Path) -> None:
         self._file = opened(path)
         self._head = read_at(self._file, 0, _HEAD_BYTES).ljust(_HEAD_BYTES, b"\0")
         self._order = ">" if int.from_bytes(self._head[:4], "big") == _BIG_ENDIAN_MAGIC else "<"
-        # SQLite ignores a frame at the file's end that is not whole, even where only zeros are missing.
+        # SQLite ignores an incomplete frame at the end of the file, even if only zeros are missing.
         whole_frames = max(0, size_of(self._file) - _HEAD_BYTES) // _FRAME_BYTES
         self._frames = [self._read_frame(frame) for frame in range(whole_frames)]
         self.committed = self._committed()  # the number of the page in each committed frame
@@ -53,7 +55,9 @@ class Log:
 
     @cached_property
     def sound_frames(self) -> int:
-        """How many frames SQLite reads when it opens the log: up to the last commit before any damage."""
+        """How many frames SQLite reads when it opens the log: up to the last commit before any
+        damage.
+        """
         if self._sum(self._head[:_SUMMED_HEAD_BYTES], (0, 0)) != self._head_checksum:
             return 0
         sound, salts = 0, int.from_bytes(self._head[_SALTS_AT:_CHECKSUM_AT], "big")
@@ -69,9 +73,9 @@ class Log:
         return first, second
 
     def _committed(self) -> dict[int, int]:
-        """The page number of each frame that is a commit, or that precedes a commit of its generation.
+        """Returns, by frame number, the page number of each frame that belongs to a committed transaction.
 
-        Frames without a commit after them were never acknowledged: a writer died in the midst of them.
+        Frames without a commit after them were never acknowledged: their writer was killed.
         """
         last = dict[int, int]()
         for number in reversed(range(len(self._frames))):
@@ -85,7 +89,9 @@ class Log:
         }
 
     def _was_finished(self, number: int) -> bool:
-        """Whether the frame was ever written to its end. One written after it proves that of a damaged one."""
+        """Returns whether the frame was ever written completely; for a damaged one, a later frame
+        proves it.
+        """
         salts, after = self._frames[number].salts, number + 1
         if not salts:
             return False
@@ -94,7 +100,7 @@ class Log:
         )
 
     def _follows(self, number: int) -> bool:
-        """Whether the frame's checksum is right, given the one stored before it."""
+        """Returns whether the frame's checksum is right, given the checksum stored before it."""
         at = _HEAD_BYTES + number * _FRAME_BYTES
         content = read_at(self._file, at, 8) + self.page(number)
         before = self._frames[number - 1].checksum if number else self._head_checksum
@@ -118,15 +124,17 @@ class Log:
 
 
 def opened(path: Path) -> BufferedReader | None:
+    """Opens a file for reading; None if it does not exist."""
     return path.open("rb") if path.is_file() else None
 
 
 def size_of(file: BufferedReader | None) -> int:
+    """Returns the size of an open file in bytes; 0 for None."""
     return file.seek(0, 2) if file is not None else 0
 
 
 def read_at(file: BufferedReader | None, at: int, count: int) -> bytes:
-    """Up to `count` bytes; fewer at the file's end, none if the disk cannot read."""
+    """Reads up to `count` bytes at an offset; fewer at the file's end, none if the disk has an error."""
     if file is not None:
         with suppress(OSError):
             file.seek(at)

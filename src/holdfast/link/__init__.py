@@ -1,3 +1,5 @@
-"""The connection between agents and a job's controller: one stream of entries up, orders down. Transports bytes
-only.
+"""Implements the connection between agents and a job's controller: entries of each agent upwards, orders
+downwards.
+
+Transports bytes and does not interpret them.
 """

@@ -40,29 +40,32 @@ from holdfast.model.nodes.workers import PROTOCOL
 BEAT_S = 1.0
 LOST_AFTER_S = 5.0  # of silence of the controller
 CONNECT_S = 5.0  # until there is a connection
-LOOK_AGAIN_S = 1.0  # how often to check whether the controller has moved, while it does not answer
+LOOK_AGAIN_S = 1.0  # interval of checks for a new controller address while it does not answer
 QUIET_S = 2.0  # silence of the controller, whose beats are due each second
-HANDSHAKE_S = 15.0  # longer than the controller's own limit: giving up early would only make its queue longer
-PUT_AWAY_AFTER_S = 3.0  # without a connection: from then on samples go to disk too
+HANDSHAKE_S = 15.0  # longer than the controller's limit: an earlier retry would only lengthen its queue
+PUT_AWAY_AFTER_S = 3.0  # without a connection, after which samples are written to disk too
 READ_BYTES_MAX = 1 << 20  # in one turn
 WINDOW_BYTES = 4 << 20  # sent, and not yet received by the controller
 OUT_BYTES_MAX = 1 << 20  # queued for the socket
-SAY_BYTES_MAX = 4 << 20  # the same, for messages that are not kept
+SAY_BYTES_MAX = 4 << 20  # queued for the socket, for messages that are not kept until acknowledged
 CHUNK_BYTES = 1 << 18
 CLOSE_POLL_S = 0.02
-FIRST_PAUSE_S, PAUSE_S_MAX = 0.2, 2.0  # between two tries; doubled each time
+FIRST_PAUSE_S, PAUSE_S_MAX = 0.2, 2.0  # between two connection attempts; doubled each time
 REFUSED_PAUSE_S = 3.0
-CROWDED_PAUSE_S_MAX = 8.0  # if the controller accepts but does not answer: it has many agents
+CROWDED_PAUSE_S_MAX = 8.0  # if the controller accepts but does not answer, because it has many agents
 
 
 class AgentLink:
-    """For one thread. Raises nothing, and only `close` blocks.
+    """The connection of an agent or client to its job's controller; it reconnects by itself.
 
-    `name`: unique; a client without one gets one. `where`: the controller's addresses, called before every connection and
-    each second while there is none; new addresses are tried first. `hello`: the greeting, called at each connection.
-    `spool`: None keeps entries in memory. `clock`: seconds since the epoch that never jump. `dice`: 0 to 1, spreads the
-    reconnections of many agents. Call `turn` when `fileno` is readable, and at least five times a second, for beats and
-    time limits.
+    For a single thread. Raises nothing, and only `close` blocks. Call `turn` when `fileno` is readable, and
+    at least five times a second, for heartbeats and time limits.
+
+    `name`: unique; a client without one gets one. `where`: returns the controller's addresses; called before
+    every connection and each second while there is none; new addresses are tried first. `hello`: returns the
+    greeting; called at each connection. `spool`: stores the entries; None keeps them in memory. `clock`:
+    seconds since the epoch that never jump. `dice`: returns a random number in 0..1, which spreads the
+    reconnections of many agents.
     """
 
     def __init__(
@@ -122,9 +125,10 @@ class AgentLink:
         return self._epoll.fileno()
 
     def send(self, body: bytes, *, drop: bool = False) -> None:
-        """Keeps the entry until the controller has recorded it. `drop`: it may be dropped, oldest first.
+        """Sends an entry, and keeps it until the controller has recorded it.
 
-        Entries that may be dropped are sent with the next turn, all others at once.
+        `drop`: True if the oldest such entries may be dropped when space runs out; these are sent with the
+        next turn, all others at once.
         """
         if self._is_closed:
             return
@@ -133,7 +137,10 @@ class AgentLink:
             self._guarded(self._push)
 
     def say(self, body: bytes) -> bool:
-        """Sends a message if a connection has room now; does not keep it. Returns True if it was sent."""
+        """Sends a message once, without keeping it, if the connection has room now.
+
+        Returns whether it was sent.
+        """
         channel = self._channel
         if channel is None or not self.connected or self._broken or len(body) > BODY_BYTES_MAX:
             return False
@@ -142,20 +149,26 @@ class AgentLink:
         return self._guarded(lambda: channel.send(SAY, body))
 
     def done(self, order_id: str) -> None:
-        """Reports the order as done, so that it is not sent again; at the next connection if there is none now."""
+        """Reports an order as done, so that the controller stops sending it; without a connection, at the
+        next one.
+        """
         self._taken.done(order_id)
         if self.connected:
             self._guarded(lambda: self._say_done(order_id))
 
     def turn(self) -> list[Heard]:
-        """What arrived since the last turn, in order."""
+        """Performs all work that is due, without blocking, and returns what arrived since the last call, in
+        order.
+        """
         if not self._is_closed:
             self._one_turn()
         heard, self._heard = self._heard, []
         return heard
 
     def close(self, wait_s: float) -> None:
-        """Sends what is left, for at most `wait_s`, says goodbye, and closes the spool."""
+        """Sends the remaining entries for at most `wait_s` seconds, says goodbye, and closes connection and
+        spool.
+        """
         if self._is_closed:
             return
         until_s = self._clock() + wait_s
@@ -170,9 +183,10 @@ class AgentLink:
         os.close(self._kick)
 
     def _turned(self, until_s: float, idle_s: float, done: Callable[[], bool]) -> float:
-        """Turns until it is done, or late, or idle for `idle_s` in total. Returns what is left of `idle_s`.
+        """Runs turns until `done` returns True, the time is `until_s`, or it has waited `idle_s` in total.
 
-        Counting the waits bounds the loop even if the given clock stands still.
+        Returns what is left of `idle_s`. Counting the waits bounds the loop even if the given clock stands
+        still.
         """
         while self._clock() < until_s and idle_s > 0 and not done():
             self.turn()
@@ -210,7 +224,10 @@ class AgentLink:
         self._heard += [Noted(note) for note in self._spool.notes()]
 
     def _look_again(self, now_s: float) -> None:
-        """raises: ChannelEnded, if the controller does not answer and has a new address"""
+        """Checks for a new address of a controller that does not answer.
+
+        raises: ChannelEnded, if it has one
+        """
         is_heard = self.connected and now_s - self._beats.heard_s < QUIET_S
         if is_heard or now_s - self._looked_s < LOOK_AGAIN_S:
             return
@@ -221,7 +238,9 @@ class AgentLink:
             raise ChannelEnded("the controller has a new address")
 
     def _places(self) -> list[Address]:
-        """The controller's addresses. The last one used is forgotten once it has moved."""
+        """Returns the controller's addresses to try in order: the last successful one first, unless it is
+        outdated.
+        """
         places = list(self._where())
         if not self._known.issuperset(places):
             self._last_place = ()
@@ -229,7 +248,7 @@ class AgentLink:
         return places
 
     def _begin(self, now_s: float) -> None:
-        """Connects to the next address; looks the addresses up again when none is left."""
+        """Connects to the next address; resolves the addresses again when all were tried."""
         if not self._targets:
             if self._lookup is None:
                 self._since_s = self._looked_s = now_s
@@ -241,7 +260,7 @@ class AgentLink:
             found, why = self._lookup.result()
             self._lookup = None
             if not found:
-                raise ChannelEnded(f"the controller's address is not known{why and ': ' + why}")
+                raise ChannelEnded(f"the controller's address is unknown{why and ': ' + why}")
             self._targets.extend(sorted(found, key=lambda target: target[1] != self._last_place))
         family, self._connecting_place = self._targets.popleft()
         self._since_s = now_s
@@ -250,7 +269,7 @@ class AgentLink:
         self._go_on(self._connecting, now_s)
 
     def _go_on(self, sock: socket.socket, now_s: float) -> None:
-        """Continues to connect. raises: ChannelEnded, if that fails"""
+        """Continues a non-blocking connect. raises: ChannelEnded, if that fails"""
         code = sock.connect_ex(self._connecting_place)
         where = _shown(self._connecting_place)
         if code in (errno.EINPROGRESS, errno.EALREADY):
@@ -342,7 +361,7 @@ class AgentLink:
     # Sending ----------------------------------------------------------------------------------------------
 
     def _push(self) -> None:
-        """Sends from the spool as much as window and socket allow. raises: ChannelEnded"""
+        """Sends as many entries of the spool as the window and the socket allow. raises: ChannelEnded"""
         channel = self._channel
         assert channel is not None
         while self._in_flight_bytes < WINDOW_BYTES and channel.wire.waiting_bytes < OUT_BYTES_MAX:
@@ -362,7 +381,9 @@ class AgentLink:
         self._channel.send(DONE, order_id.encode())
 
     def _guarded(self, send: Callable[[], None]) -> bool:
-        """Sends outside of a turn: the next turn reports a lost connection. Whether it was sent."""
+        """Sends outside of a turn, and returns whether it was sent; the next turn reports a lost
+        connection.
+        """
         if self._broken:
             return False
         try:
@@ -422,7 +443,7 @@ class AgentLink:
             os.eventfd_write(self._kick, 1)
 
     def _watch(self) -> None:
-        """Has epoll wait for what the next turn can handle."""
+        """Registers with epoll the events that the next turn can handle."""
         if self._channel is not None:
             descriptor, mask = self._channel.wire.fileno, self._channel.wire.mask
             if self._channel.has_more:

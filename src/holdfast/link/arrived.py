@@ -1,12 +1,15 @@
-"""Defines the messages that a controller's hub receives."""
+"""Defines what a controller's hub receives from its peers (agents and clients)."""
 
 from msgspec import Struct
 
 
 class Joined(Struct, frozen=True):
-    """A peer connected, for the first time or again. Without a Left before, a newer connection replaced the old one.
+    """A peer connected, for the first time or again.
 
-    `role`: "agent" or "client". `address`: its IP address. `stream`: of its entries, from name and spool.
+    Without a Left before it, this connection replaced an older one.
+
+    `role`: "agent" or "client". `hello`: its greeting. `address`: its IP address. `stream`: the id of its
+    stream of entries, from its name and its spool.
     """
 
     peer: str
@@ -17,10 +20,10 @@ class Joined(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a stream: each arrives once, in the order of `seq`, which has gaps.
+    """One entry of a peer's stream. Each arrives once, in the order of `seq`, which has gaps.
 
-    It is sent again to the next controller process unless `recorded` was called for it or a later one. `may_drop`: the
-    peer may drop it.
+    The peer sends it again to the next controller process unless `recorded` was called for it or a later one.
+    `may_drop`: True if the peer may drop it when it runs out of space.
     """
 
     peer: str
@@ -31,12 +34,17 @@ class Entry(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
+    """A message of a peer outside its stream: sent once, not kept and not repeated."""
+
     peer: str
     body: bytes
 
 
 class Left(Struct, frozen=True):
-    """The connection is closed. `said_goodbye`: the peer has ended; else it may reconnect at any moment."""
+    """A peer's connection was closed.
+
+    `said_goodbye`: the peer has ended; otherwise it may reconnect at any moment.
+    """
 
     peer: str
     why: str
@@ -44,14 +52,19 @@ class Left(Struct, frozen=True):
 
 
 class Silent(Struct, frozen=True):
-    """No message from an agent for longer than the limit, connected or not. Reported once until the next message."""
+    """An agent, connected or not, has sent nothing for longer than the limit.
+
+    Reported once until its next message.
+
+    `for_s`: seconds since its last message.
+    """
 
     peer: str
     for_s: float
 
 
 class Refused(Struct, frozen=True):
-    """A connection was refused. `address`: "ip:port", or empty if it concerns no single peer."""
+    """A connection was refused. `address`: "ip:port"; empty if the refusal concerns no single peer."""
 
     address: str
     why: str

@@ -1,8 +1,9 @@
-"""Computes the clock offset and the silence of the other side from heartbeats. Reads no clock itself.
+"""Computes the clock offset and the silence of the other side from heartbeats. Pure.
 
-A beat carries its sender's time, the time of the last beat that the sender received, and how long ago that was. So each
-beat closes a round trip: `rtt = now - echo - held`, and the other clock was at `sent + rtt / 2` (as in NTP, RFC 5905, 8).
-The shortest round trip of the last minute counts: it waited in no queue.
+A beat carries its sender's time, the time of the last beat that the sender received, and how long ago that
+was. So each beat completes a round trip: `rtt = now - echo - held`, and the other clock was at `sent + rtt /
+2` (as in NTP, RFC 5905, 8). The shortest round trip of the last minute is used, because it waited in no
+queue.
 """
 
 import math
@@ -14,7 +15,11 @@ KEPT = 60
 
 
 class Beats:
-    """The heartbeats of one connection. `offset_s`: the clock offset that an earlier connection measured."""
+    """The heartbeats of one connection, with the clock offset they show.
+
+    `offset_s`: the other side's clock minus ours, in seconds; None if unknown; initially that of an earlier
+    connection.
+    """
 
     def __init__(self, now_s: float, offset_s: float | None = None) -> None:
         self.offset_s = offset_s  # the other side's clock minus ours; None: not known yet
@@ -25,7 +30,9 @@ class Beats:
         self._trips: deque[tuple[float, float]] = deque(maxlen=KEPT)  # round trip, offset
 
     def heard(self, now_s: float) -> None:
-        """Notes the time of a message from the other side; any message ends its silence, not only a beat."""
+        """Records the time of a message from the other side; any message ends its silence, not
+        only a beat.
+        """
         self.heard_s = now_s
 
     def took(self, beat: Beat, now_s: float) -> None:

@@ -1,4 +1,7 @@
-"""Runs one connection from its handshake to its end: frames over a wire. The same on both sides."""
+"""Runs one authenticated connection from its handshake to its end: frames over a socket.
+
+Both sides use it.
+"""
 
 from collections.abc import Iterator
 
@@ -10,7 +13,10 @@ HANDSHAKE_READ_BYTES = 1 << 12
 
 
 class ChannelEnded(Exception):
-    """The connection must be closed; the message says why. `refused`: one side refuses the other."""
+    """Raised when the connection must be closed; the message gives the reason.
+
+    `refused`: True if one side rejects the other, as for a wrong secret.
+    """
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
@@ -18,7 +24,11 @@ class ChannelEnded(Exception):
 
 
 class Channel:
-    """`since_s`: when the connection was begun. raises: ChannelEnded, out of read, send and flush."""
+    """One connection: a handshake, then authenticated frames in both directions.
+
+    `address`: of the other side, "host:port". `since_s`: when the connection was begun. read, send and flush
+    raise ChannelEnded.
+    """
 
     def __init__(self, wire: Wire, handshake: Handshake, address: str, since_s: float) -> None:
         self.wire = wire
@@ -31,19 +41,22 @@ class Channel:
 
     @property
     def is_proven(self) -> bool:
-        """True if the other side knows the secret."""
+        """True if the other side has proved that it knows the job's secret."""
         return self._opener is not None
 
     @property
     def has_more(self) -> bool:
-        """True if data is left to read that the descriptor does not show."""
+        """True if data is buffered here, so that the descriptor does not become readable for it."""
         return self._has_frames or self.wire.has_more
 
     def begin(self) -> None:
         self._write(self._handshake.begin())
 
     def read(self, bytes_max: int) -> Iterator[Frame]:
-        """The frames that have arrived, up to about `bytes_max`. Frames not taken now come with the next call."""
+        """Yields the frames that have arrived, up to about `bytes_max` bytes.
+
+        Those not consumed come with the next call.
+        """
         if self._opener is None:
             data = self._shaken()
             if self._opener is None:
@@ -62,7 +75,7 @@ class Channel:
         self.flush()
 
     def put(self, kind: int, body: bytes) -> None:
-        """Queues a frame for the next `flush`: one system call sends many frames."""
+        """Queues a frame for the next `flush`, so that one system call sends many frames."""
         assert self._sealer is not None
         self.wire.put(self._sealer.seal(kind, body))
 
@@ -73,7 +86,7 @@ class Channel:
             raise ChannelEnded(str(error)) from error
 
     def _shaken(self) -> bytes:
-        """Continues the handshake. Returns the data after its end."""
+        """Continues the handshake. Returns the data that follows its end; empty if it is not finished."""
         data = self._read(HANDSHAKE_READ_BYTES)
         if not data:
             return b""

@@ -1,9 +1,10 @@
-"""Packs messages into authenticated frames, and unpacks them. No sockets.
+"""Encodes messages as authenticated frames, and decodes them. Pure.
 
-On the wire a frame is `length u32 | kind u8 | body | mac 16`, numbers in network order. `length` is the body's. The
-highest bit of `kind` says that the body is compressed (zstd). The MAC is HMAC-SHA256, cut to 16 bytes, over the
-frame's number in its direction, header and body, under a key of this session and direction: a frame that is changed,
-repeated, left out, moved, or from another connection does not fit. During the handshake frames have no MAC.
+On the wire a frame is `length u32 | kind u8 | body | mac 16`, numbers in network order. `length` is the
+body's. The highest bit of `kind` marks a compressed body (zstd). The MAC is HMAC-SHA256, truncated to 16
+bytes, over the frame's number in its direction, header and body, with a key of this session and direction: a
+frame that is changed, repeated, omitted, reordered or from another connection is rejected. Frames of the
+handshake have no MAC.
 """
 
 import hmac
@@ -17,15 +18,15 @@ import zstandard
 
 HEADER = struct.Struct("!IB")
 MAC_BYTES = 16
-BODY_BYTES_MAX = 16 << 20  # as it is and as it travels
+BODY_BYTES_MAX = 16 << 20  # both uncompressed and compressed
 COMPRESSED_FROM_BYTES = 512
 _NUMBER = struct.Struct("!Q")
 _COMPRESSED = 0x80
 _BLOCK_BYTES = 64  # of SHA-256
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
-_LEVEL = 1  # 4 kB of samples: a third of their size in about 10 us
+_LEVEL = 1  # compresses 4 kB of samples to a third in about 10 us
 
-# Kinds. Handshake:
+# Kinds of frames in the handshake:
 PROOF, REFUSE = 1, 2
 # To the controller:
 JOIN, ENTRY, DONE = 16, 17, 18
@@ -36,16 +37,23 @@ BEAT, SAY, GOODBYE = 48, 49, 50
 
 
 class BadFrame(Exception):
-    """The data is no frame of this connection, which must be closed. The message says why."""
+    """Raised for data that is no valid frame of this connection, which must be closed.
+
+    The message gives the reason.
+    """
 
 
 class Frame(NamedTuple):
+    """A decoded message. `kind`: one of this module's constants. `body`: uncompressed."""
+
     kind: int
     body: bytes
 
 
 class _Codec(threading.local):
-    """One compressor a thread: each holds memory of its own, far too much for one per connection."""
+    """The zstd compressor and decompressor of a thread: their buffers are too large to have a pair per
+    connection.
+    """
 
     def __init__(self) -> None:
         self.compress = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress
@@ -56,12 +64,12 @@ _codec = _Codec()
 
 
 def plain(kind: int, body: bytes) -> bytes:
-    """A frame of the handshake."""
+    """Encodes a frame of the handshake, without a MAC."""
     return HEADER.pack(len(body), kind) + body
 
 
 class _Mac:
-    """HMAC-SHA256 with one key. What depends on the key alone is computed once: 2 us instead of 6 for a small frame.
+    """HMAC-SHA256 with one key, with the key's part precomputed: 2 us instead of 6 for a small frame.
 
     source: RFC 2104, 2 and 4
     """
@@ -79,14 +87,14 @@ class _Mac:
 
 
 class Sealer:
-    """Makes the frames of one direction of one connection."""
+    """An encoder of the frames that one side of a connection sends."""
 
     def __init__(self, key: bytes) -> None:
         self._mac = _Mac(key)
         self._number = 0
 
     def seal(self, kind: int, body: bytes) -> bytes:
-        """The frame as bytes. raises: ValueError, if the body is too large"""
+        """Encodes a frame with its MAC. raises: ValueError, if the body is too large"""
         if len(body) > BODY_BYTES_MAX:
             raise ValueError(f"a body of {len(body)} bytes is too large: at most {BODY_BYTES_MAX}")
         if len(body) >= COMPRESSED_FROM_BYTES:
@@ -100,7 +108,10 @@ class Sealer:
 
 
 class Opener:
-    """Unpacks the frames of one direction of one connection. Holds at most one frame and one read."""
+    """A decoder of the frames that one side of a connection receives.
+
+    Buffers at most one frame and one read.
+    """
 
     def __init__(self, key: bytes, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         self._mac = _Mac(key)
@@ -109,9 +120,9 @@ class Opener:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete now. The rest is kept if the iterator is left early.
+        """Yields the frames that are complete now. The rest stays buffered if the caller stops early.
 
-        raises: BadFrame, after the good frames before it
+        raises: BadFrame, after the valid frames before it
         """
         if self._buffer:
             self._buffer += data
@@ -128,7 +139,10 @@ class Opener:
             self._buffer += data[at:]
 
     def _end(self, data: bytes | bytearray, at: int) -> int | None:
-        """Where the frame that begins here ends; None if it is incomplete. Checks its length before waiting for it."""
+        """Returns the end of the frame that begins at `at`; None if it is incomplete.
+
+        Checks its length before waiting for it.
+        """
         if len(data) - at < HEADER.size:
             return None
         length, _ = HEADER.unpack_from(data, at)
@@ -149,11 +163,11 @@ class Opener:
         return Frame(kind, body)
 
     def _expanded(self, body: bytes) -> bytes:
-        """Checks the announced size first, because that much is allocated."""
+        """Decompresses a body. Checks the announced size first, because that much memory is allocated."""
         try:
             size_bytes = zstandard.frame_content_size(body)
             if not 0 <= size_bytes <= self._body_bytes_max:
-                raise BadFrame(f"a compressed body that says its size is {size_bytes} bytes is refused")
+                raise BadFrame(f"a compressed body with an announced size of {size_bytes} bytes is refused")
             return _codec.decompress(body)
         except zstandard.ZstdError as error:
-            raise BadFrame(f"a compressed body cannot be read: {error}") from error
+            raise BadFrame(f"a body cannot be decompressed: {error}") from error

@@ -1,13 +1,14 @@
-"""Authenticates both sides with the job's secret, without sending it. No sockets, no randomness.
+"""Authenticates both sides with the job's secret, without sending it. Pure.
 
     agent       controller
       ── preamble ──►          "HFLK", protocol u16, zeros u16, nonce 32
       ◄── preamble, PROOF ──   HMAC(secret, "controller" + both preambles)
       ── PROOF, JOIN… ──►      HMAC(secret, "agent" + both preambles); from here on every frame has its MAC
 
-The preamble is the same in every protocol, so that two versions can tell each other apart. Both nonces are in every
-proof and in the keys of the session: nothing of an earlier connection fits. Instead of a PROOF, either side may send
-REFUSE with a sentence for people; it proves nothing, and nothing follows from it but the end of the connection.
+The preamble is the same in every protocol version, so that two versions recognize each other. Both nonces are
+in every proof and in the session's keys, so nothing of an earlier connection can be replayed. Instead of a
+PROOF, either side may send REFUSE with a sentence for users; it is not authenticated, and only ends the
+connection.
 """
 
 import hmac
@@ -24,18 +25,21 @@ _PREAMBLE = struct.Struct("!4sHH32s")
 _MAGIC = b"HFLK"
 _PROOF_BYTES = 32
 _TLS_HANDSHAKE = 0x16  # the first byte of a TLS connection (RFC 8446, 5.1: content type of a record)
-WRONG_SECRET = "it does not know this job's secret"
+WRONG_SECRET = "it does not have this job's secret"
 
 
 class Keys(Struct, frozen=True):
-    """The keys of one session: for sending and for receiving."""
+    """The keys of one session: `ours` authenticates sent frames, `theirs` received ones."""
 
     ours: bytes
     theirs: bytes
 
 
 class Step(Struct, frozen=True):
-    """What to send now. Once `keys` is set the handshake is done, and `rest` is data after it."""
+    """The result of processing handshake data: the bytes to send now, and the outcome.
+
+    `keys`: None until the handshake is done. `rest`: data that follows the handshake.
+    """
 
     send: bytes = b""
     keys: Keys | None = None
@@ -43,7 +47,7 @@ class Step(Struct, frozen=True):
 
 
 class Refusal(Exception):
-    """The handshake failed. `tell`: bytes to send before the connection is closed."""
+    """Raised when the handshake failed. `tell`: bytes to send before the connection is closed."""
 
     def __init__(self, why: str, tell: bytes = b"") -> None:
         super().__init__(why)
@@ -51,6 +55,8 @@ class Refusal(Exception):
 
 
 class Handshake(Protocol):
+    """One side of a handshake; it processes bytes and has no socket."""
+
     def begin(self) -> bytes: ...
 
     def feed(self, data: bytes) -> Step:
@@ -58,6 +64,8 @@ class Handshake(Protocol):
 
 
 class AgentSide:
+    """The agent's or client's side of a handshake. `nonce`: 32 random bytes."""
+
     def __init__(self, secret: bytes, nonce: bytes, protocol: int) -> None:
         self._secret = secret
         self._ours = _PREAMBLE.pack(_MAGIC, protocol, 0, nonce)
@@ -85,7 +93,7 @@ class AgentSide:
         proof, rest = taken
         if not hmac.compare_digest(proof, _said(self._secret, b"controller", self._ours + theirs)):
             raise Refusal(
-                "the listener there does not know this job's secret, or our secret is that of another job",
+                "the process at this address does not have this job's secret, or ours is that of another job",
                 plain(REFUSE, b"the secrets of the two sides differ"),
             )
         both = self._ours + theirs
@@ -95,6 +103,8 @@ class AgentSide:
 
 
 class ControllerSide:
+    """The controller's side of a handshake. `nonce`: 32 random bytes."""
+
     def __init__(self, secret: bytes, nonce: bytes, protocol: int) -> None:
         self._secret = secret
         self._ours = _PREAMBLE.pack(_MAGIC, protocol, 0, nonce)
@@ -133,17 +143,20 @@ class ControllerSide:
         return self._ours + plain(PROOF, _said(self._secret, b"controller", theirs + self._ours))
 
     def refused(self, why: str) -> bytes:
-        """Bytes that tell a peer, before any answer, why it is refused."""
+        """Returns the bytes that tell a peer, before any proof, why it is refused."""
         return self._ours + plain(REFUSE, why.encode()[:TELL_BYTES_MAX])
 
 
 def _check_begin(data: bytes) -> None:
-    """Refuses another protocol at its first byte: that peer may send no more and wait for an answer."""
+    """Checks that the data begins with the preamble. raises: Refusal at the first wrong byte
+
+    It does not wait for a whole preamble: a peer of another protocol may send no more and wait for an answer.
+    """
     if _MAGIC.startswith(data[: len(_MAGIC)]):
         return
     if data[0] == _TLS_HANDSHAKE:
-        raise Refusal("it speaks TLS, and this link is without")
-    raise Refusal(f"it does not speak Holdfast's protocol: it begins with {data[:16]!r}")
+        raise Refusal("it uses TLS, and this link does not")
+    raise Refusal(f"it does not use Holdfast's protocol: its data begins with {data[:16]!r}")
 
 
 def _protocol_of(preamble: bytes) -> int:
@@ -153,7 +166,10 @@ def _protocol_of(preamble: bytes) -> int:
 
 
 def _proof(data: bytes) -> tuple[bytes, bytes] | None:
-    """The proof at the beginning of `data` and the rest; None if it is incomplete. raises: Refusal"""
+    """Returns the proof at the beginning of `data`, and the rest; None if it is incomplete.
+
+    raises: Refusal
+    """
     if len(data) < HEADER.size:
         return None
     length, kind = HEADER.unpack_from(data)
@@ -163,7 +179,9 @@ def _proof(data: bytes) -> tuple[bytes, bytes] | None:
         text = data[HEADER.size : HEADER.size + length].decode("utf-8", "replace")
         raise Refusal(f"it says: {''.join(c if c.isprintable() else '?' for c in text)}")
     if kind != PROOF or length != _PROOF_BYTES:
-        raise Refusal(f"a proof of {_PROOF_BYTES} bytes was expected, and kind {kind} of {length} bytes came")
+        raise Refusal(
+            f"expected a proof of {_PROOF_BYTES} bytes, received a frame of kind {kind} with {length} bytes"
+        )
     end = HEADER.size + _PROOF_BYTES
     return (data[HEADER.size : end], data[end:]) if len(data) >= end else None
 

@@ -41,15 +41,15 @@ from holdfast.model.nodes.workers import PROTOCOL
 
 ACCEPTED_A_TURN, EVENTS_A_POLL = 128, 512
 TIMES_LOOKED_AT_S = 0.1
-EVENT_BYTES = 1000  # the fixed cost of an event, counted as bytes
+EVENT_BYTES = 1000  # the fixed cost of an event, in bytes of `turn_bytes`
 
 
 class Hub:
-    """For one thread. `listen`: port 0 takes a free one; see `addresses`. `seen`: by stream, the last entry that an
-    earlier controller process recorded. `clock`: seconds since the epoch that never jump.
+    """The server for all agents and clients of a job, for a single thread.
 
-    Call `turn` when `fileno` is readable, and at least five times a second.
-    raises: ListenFailed and TlsUnavailable from the constructor only
+    Call `turn` when `fileno` is readable, and at least five times a second. `listen`: port 0 takes a free
+    one; see `addresses`. `clock`: seconds since the epoch that never jump. `seen`: by stream, the last entry
+    that an earlier controller recorded. raises: ListenFailed and TlsUnavailable, from the constructor only
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Hub:
         return self._epoll.fileno()
 
     def turn(self) -> list[Arrived]:
-        """What arrived since the last call; of each peer in order."""
+        """Does all work that is due, and returns what arrived since the last call, in order per peer."""
         if not self._is_closed:
             self._one_turn(self._clock())
         arrived, self._arrived = self._arrived, []
         return arrived
 
     def recorded(self, stream: str, seq: int) -> None:
-        """The journal has all of the stream up to `seq`: the agent may forget it."""
+        """Confirms that a stream is recorded up to `seq`, so that the agent may delete those entries."""
         known = self._streams.get(stream)
         if known is None or seq <= known.recorded:
             return  # a client that has left, or nothing new
@@ -109,9 +109,9 @@ class Hub:
             self._ack_soon(peer.connection)
 
     def order(self, peer: str, order_id: str, body: bytes) -> None:
-        """Keeps the order until the peer reports it done, and sends it at each connection. The same id twice is one order.
+        """Sends an order at each connection of the peer until it reports it done. A repeated id is ignored.
 
-        A peer that has just joined gets its orders in the next turn, after what the controller says on its Joined.
+        A peer that has just joined gets its orders in the next turn, after the answer to its Joined.
         """
         if len(body) + len(order_id) + 64 > BODY_BYTES_MAX:
             raise ValueError(f"order {order_id} is too large for the link: {len(body)} bytes")
@@ -126,7 +126,7 @@ class Hub:
             self._peers[peer].orders.forget(prefix)
 
     def say(self, peer: str, body: bytes) -> bool:
-        """Sends a message if the peer is connected and reads; does not keep it. Returns True if it was sent."""
+        """Sends a message if the peer is connected; does not keep it. Returns whether it was sent."""
         known = self._peers.get(peer)
         connection = known.connection if known else None
         if connection is None or len(body) > BODY_BYTES_MAX:
@@ -136,17 +136,17 @@ class Hub:
         return self._send(connection, SAY, body)
 
     def offset_s(self, peer: str) -> float | None:
-        """The peer's clock minus ours in seconds; None if unknown."""
+        """Returns the peer's clock minus ours in seconds; None if unknown."""
         known = self._peers.get(peer)
         return known.beats.offset_s if known else None
 
     def silent_s(self, peer: str) -> float:
-        """Seconds since the last message of the peer; infinite if there was none."""
+        """Returns the seconds since the peer's last message; infinite if there was none."""
         known = self._peers.get(peer)
         return self._clock() - known.beats.heard_s if known and known.has_joined else math.inf
 
     def drop(self, peer: str, why: str) -> None:
-        """Closes its connection and sends the reason. The peer may connect again."""
+        """Closes a peer's connection, with the reason sent to it. The peer may connect again."""
         known = self._peers.get(peer)
         if known is not None and known.connection is not None:
             self._send(known.connection, REFUSE, why.encode())
@@ -187,7 +187,7 @@ class Hub:
                 self._judge_silence(now_s)
 
     def _read_all(self, now_s: float) -> bool:
-        """Reads what has arrived, up to a bound. Returns whether that was all."""
+        """Reads what has arrived, up to a limit of bytes. Returns whether that was all."""
         left_bytes = self._limits.turn_bytes
         is_last = False
         while left_bytes > 0 and not is_last:
@@ -207,7 +207,7 @@ class Hub:
         return left_bytes > 0
 
     def _serve(self, connection: Connection, now_s: float) -> int:
-        """Reads and sends what it can. Returns the number of bytes received."""
+        """Reads and sends what one connection allows now. Returns the number of bytes received."""
         count = 0
         channel = connection.channel
         try:
@@ -240,7 +240,7 @@ class Hub:
         kind, body = frame
         if peer is None:
             if kind != JOIN:
-                raise BadFrame(f"it began with kind {kind} instead of an introduction")
+                raise BadFrame(f"its first frame was of kind {kind} instead of a join")
             self._join(connection, messages.as_join(body), now_s)
             return
         peer.beats.heard(now_s)
@@ -287,20 +287,20 @@ class Hub:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                    self._note_refusal("", f"no more connections can be taken: {error.strerror}", now_s)
+                    self._note_refusal("", f"no more connections can be accepted: {error.strerror}", now_s)
                     self._listen(False)  # until times are looked at
                     return
                 continue  # the peer has gone again
             self._begin(sock, f"{place[0]}:{place[1]}", now_s)
 
     def _has_room_for_a_stranger(self, now_s: float) -> bool:
-        """Drops the oldest unproven connection if there is no room: an agent needs only milliseconds for its proof."""
+        """Returns whether another unauthenticated connection fits; may close the oldest one for it."""
         if len(self._strangers) < self._limits.strangers:
             return True
         oldest = next(iter(self._strangers.values()))
         if now_s - oldest.channel.since_s < self._limits.patience_s:
             return False
-        self._refuse(oldest, "too many connections wait to prove themselves: the oldest makes room")
+        self._refuse(oldest, "too many connections are not yet authenticated: the oldest one is closed")
         return True
 
     def _begin(self, sock: socket.socket, address: str, now_s: float) -> None:
@@ -314,7 +314,7 @@ class Hub:
             self._epoll.register(wire.fileno, select.EPOLLIN)
         except OSError as error:  # the kernel's limits
             wire.close()
-            self._note_refusal(address, f"it cannot be listened to: {error.strerror}", now_s)
+            self._note_refusal(address, f"its socket cannot be polled: {error.strerror}", now_s)
             return
         self._connections[wire.fileno] = self._strangers[wire.fileno] = connection
 
@@ -342,7 +342,7 @@ class Hub:
         self._wake()
 
     def _why_not(self, peer: Peer, join: messages.Join, address: str, now_s: float) -> str:
-        """Why the peer cannot join; empty if it can."""
+        """Returns why the peer cannot join; empty if it can."""
         if peer.connection is None:
             joined = len(self._connections) - len(self._strangers)
             return "" if joined < self._limits.peers else f"{joined} peers are connected, the maximum"
@@ -353,7 +353,7 @@ class Hub:
         return used_twice(peer.name, there, here)
 
     def _replace(self, connection: Connection) -> None:
-        """A newer connection of the same peer takes over: the peer has not left."""
+        """Closes a connection because the same peer made a newer one; the peer has not left."""
         self._send(connection, GOODBYE, b"a newer connection of the same name has taken over")
         connection.peer = None
         self._forget(connection)
@@ -439,7 +439,7 @@ class Hub:
         return peer
 
     def _ack_soon(self, connection: Connection) -> None:
-        """Sends it with the next turn; with many connections, later, to bound the rate."""
+        """Schedules an acknowledgement for the next turn; with many connections, at a limited rate."""
         if connection.ack_due:
             return
         many, limits = len(self._connections), self._limits
@@ -451,7 +451,7 @@ class Hub:
         self._acks.append(connection)
 
     def _send_acks(self, now_s: float) -> None:
-        """Sends acknowledgements that are due; they carry what was received and what was recorded."""
+        """Sends the due acknowledgements: numbers of the last received and the last recorded entry."""
         while self._acks and self._acks[0].ack_due_s <= now_s:
             connection = self._acks.popleft()
             is_due = connection.ack_due and connection.ack_due_s <= now_s  # no beat has carried it since
@@ -470,14 +470,14 @@ class Hub:
         if connection is None or peer.orders_wait:
             return
         if connection.channel.wire.waiting_bytes > self._limits.out_bytes:
-            return  # the peer has not read what was sent: the rest follows later
+            return  # the peer has not yet read what was sent; the rest follows later
         for order_id, body in peer.orders.to_send():
             sent = self._send(connection, ORDER, messages.pack(messages.OrderBody(order_id, body)))
             if not sent or connection.channel.wire.waiting_bytes > self._limits.out_bytes:
                 return
 
     def _send(self, connection: Connection, kind: int, body: bytes) -> bool:
-        """Whether the connection still stands. If not, the next turn reads what the peer sent last."""
+        """Sends a frame. Returns False if that failed; the next turn then reads the peer's last data."""
         try:
             connection.channel.send(kind, body)
         except ChannelEnded:

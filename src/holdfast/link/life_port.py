@@ -1,18 +1,21 @@
-"""Listens at a port of the agent, so that its controller can see whether the agent's process exists.
+"""Listens on a port of the agent, so that its controller can see whether the agent's process exists.
 
-Nothing is read or written there: a connection is accepted and closed. If the process has ended, the kernel of its host
-refuses connections. That is a proof that needs no scheduler; a node that is frozen or cut off refuses nothing.
+No data is exchanged: a connection is accepted and closed. After the process has ended, its host's kernel
+refuses connections, which proves the end without a scheduler; a frozen or disconnected node refuses nothing.
 """
 
 import socket
 from contextlib import suppress
 
 BACKLOG = 64
-TAKEN_MAX = 64  # connections in one turn
+TAKEN_MAX = 64  # connections accepted per turn
 
 
 class LifePort:
-    """`port` 0, or one that is in use: nothing listens, and `why_not` says so."""
+    """A listening port by which others can tell that this process lives; it closes every connection at once.
+
+    `port`: 0 or one in use: nothing listens, and `why_not` gives the reason.
+    """
 
     def __init__(self, address: str, port: int) -> None:
         self.why_not = "" if port else "no port is given"

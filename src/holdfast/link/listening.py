@@ -1,4 +1,4 @@
-"""Opens the listening sockets of a controller."""
+"""Opens the listening TCP sockets of a controller."""
 
 import socket
 import ssl
@@ -10,11 +10,16 @@ BACKLOG = 4096
 
 
 class ListenFailed(OSError):
-    """The controller cannot listen at its address; the message says where and why."""
+    """Raised when the controller cannot listen at its address; the message gives the address and
+    the reason.
+    """
 
 
 def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
-    """Non-blocking listening sockets by descriptor. Port 0: a free one. raises: ListenFailed"""
+    """Opens non-blocking listening sockets, and returns them by descriptor.
+
+    Port 0: a free one. raises: ListenFailed
+    """
     made: dict[int, socket.socket] = {}
     try:
         for host, port in addresses:
@@ -36,7 +41,10 @@ def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
 
 
 def prepared_socket(sock: socket.socket, tls: ssl.SSLContext | None) -> socket.socket | None:
-    """An accepted connection without blocking or delay, and with TLS if asked for; None if it is broken already."""
+    """Makes an accepted connection non-blocking, without Nagle's delay, and with TLS if `tls` is given.
+
+    None if the connection is already broken.
+    """
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

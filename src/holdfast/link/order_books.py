@@ -1,4 +1,4 @@
-"""Tracks orders on both sides: sent again until done, delivered exactly once. No sockets."""
+"""Tracks orders on both sides of a link: resent until done, delivered exactly once. Pure."""
 
 from collections.abc import Iterator
 
@@ -13,14 +13,14 @@ class _Order(Struct):
 
 
 class OrderBook:
-    """The controller's open orders for one peer, in order."""
+    """The orders that a controller has sent or will send to one peer and that are not done, in order."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Order] = {}
         self._done: dict[str, None] = {}
 
     def add(self, order_id: str, body: bytes) -> None:
-        """Adds an order. The same id twice is one order, even after it was done."""
+        """Adds an order. An id that was added before is ignored, even after the order was done."""
         if order_id not in self._open and order_id not in self._done:
             self._open[order_id] = _Order(body)
 
@@ -29,17 +29,17 @@ class OrderBook:
             _remember(self._done, order_id)
 
     def forget(self, prefix: str) -> None:
-        """Stops sending orders whose ids begin with `prefix`."""
+        """Removes orders whose ids begin with `prefix`."""
         for order_id in [one for one in self._open if one.startswith(prefix)]:
             del self._open[order_id]
 
     def again(self) -> None:
-        """A new connection: all open orders must be sent again."""
+        """Marks all unfinished orders as not sent, for a new connection."""
         for order in self._open.values():
             order.sent = False
 
     def to_send(self) -> Iterator[tuple[str, bytes]]:
-        """The orders to send. Each counts as sent once it is taken from the iterator."""
+        """Yields the id and body of each order not yet sent, and marks it as sent."""
         for order_id, order in self._open.items():
             if not order.sent:
                 order.sent = True
@@ -47,14 +47,14 @@ class OrderBook:
 
 
 class OrdersTaken:
-    """The orders that this agent process has received."""
+    """The ids of the orders that this agent process has received."""
 
     def __init__(self) -> None:
         self._open: dict[str, None] = {}
         self._done: dict[str, None] = {}
 
     def take(self, order_id: str) -> bool:
-        """Returns True if the order is new and must be delivered."""
+        """Records an order. Returns True if it is new and must be delivered."""
         if order_id in self._open or order_id in self._done:
             return False
         self._open[order_id] = None

@@ -1,4 +1,6 @@
-"""Holds what the hub knows of its peers: their connections, their streams of entries, and the limits for all of them."""
+"""Defines the hub's state of its peers: their connections, their streams of entries, and the limits for all
+of them.
+"""
 
 from msgspec import Struct
 
@@ -10,11 +12,15 @@ AGENT = "agent"  # the role of peers whose silence is reported; clients of other
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """`silent_s`: silence after which it is reported. `lost_s`: silence after which the connection is closed.
-    `strangers`: maximum number of unproven connections; beyond it, one older than `patience_s` makes room for the next.
-    `turn_bytes`, `serve_bytes`: about how much one turn takes in from all peers and from one, uncompressed.
-    `read_bytes`: the same for one peer, compressed. `out_bytes`: what may wait to be sent to one peer.
-    `prompt_acks`: up to this many connections are acknowledged at once; with more, `acks_a_second`, or with a beat."""
+    """The limits of a hub: times in seconds, sizes in bytes.
+
+    `silent_s`: silence after which an agent is reported. `lost_s`: silence after which a connection is
+    closed. `strangers`: maximum number of unauthenticated connections; beyond it, one older than `patience_s`
+    is closed for the next. `turn_bytes`, `serve_bytes`: about how much one turn reads from all peers and from
+    one, uncompressed. `read_bytes`: how much one turn reads from one peer, compressed. `out_bytes`: maximum
+    queued for one peer. `prompt_acks`: up to this many connections are acknowledged at once; with more,
+    `acks_a_second`, or with a beat.
+    """
 
     beat_s: float = 1.0
     silent_s: float = 3.0
@@ -37,14 +43,23 @@ LIMITS = Limits()
 
 
 class Stream(Struct):
-    """`received`: the controller has all up to here. `recorded`: the journal has all up to here."""
+    """The progress of a peer's stream of entries, as entry numbers.
+
+    `received`: the controller has all entries up to this one. `recorded`: the journal has all entries up to
+    this one.
+    """
 
     received: int = 0
     recorded: int = 0
-    kept: int = 0  # the last that must not be lost
+    kept: int = 0  # the last received entry that must not be lost
 
 
 class Connection(Struct, eq=False):
+    """One open connection of the hub, with its pending acknowledgement.
+
+    `mask`: epoll events. `peer`: None until it joins.
+    """
+
     channel: Channel
     mask: int
     peer: "Peer | None" = None
@@ -55,6 +70,8 @@ class Connection(Struct, eq=False):
 
 
 class Peer(Struct, eq=False):
+    """An agent or client known to the hub, connected or not. `instance`: identifies its process."""
+
     name: str
     role: str
     beats: Beats
@@ -65,11 +82,14 @@ class Peer(Struct, eq=False):
     has_joined: bool = False
     said_goodbye: bool = False
     silence_told: bool = False
-    orders_wait: bool = False  # the controller has not yet seen its Joined
+    orders_wait: bool = False  # orders are held back until the controller has handled its Joined
 
 
 def used_twice(name: str, there: str, here: str) -> str:
-    """Why a second peer of this name is refused. Without ports, so that the text is the same each time."""
+    """Returns the message for a second peer with a name in use.
+
+    Without ports, so that repeated messages are equal.
+    """
     return (
         f"the name {name!r} is used twice: by {there}, which is connected, and by {here}, which is refused; "
         "give each node a name of its own"

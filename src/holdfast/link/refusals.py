@@ -6,7 +6,7 @@ from holdfast.link.arrived import Refused
 
 
 class Refusals:
-    """Reports each refusal until there were `a_minute` of them within a minute, then none until that minute is over."""
+    """A rate limit on the reports of refused connections: `a_minute` are reported in each minute."""
 
     def __init__(self, a_minute: int) -> None:
         self._a_minute = a_minute
@@ -14,7 +14,9 @@ class Refusals:
         self._count = 0
 
     def noted(self, address: str, why: str, now_s: float) -> Refused | None:
-        """What to report of this refusal, if anything."""
+        """Counts a refusal, and returns what to report of it; None if the limit of this minute is
+        exceeded.
+        """
         if now_s - self._from_s > 60:
             self._from_s, self._count = now_s, 0
         self._count += 1
@@ -24,5 +26,5 @@ class Refusals:
             return None
         return Refused(
             address,
-            f"{why}; {self._count} connections were refused within a minute: no more are reported until it is over",
+            f"{why}; {self._count} connections were refused within a minute: further ones are not reported",
         )

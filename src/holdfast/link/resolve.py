@@ -1,4 +1,4 @@
-"""Resolves host names without blocking, so that a dead name server cannot stop an agent."""
+"""Resolves host names without blocking, so that an unreachable name server cannot stop an agent."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ SocketAddress = tuple[socket.AddressFamily, tuple[object, ...]]
 
 
 class Lookup:
-    """Resolves addresses: numeric ones at once, names in a background thread."""
+    """A running resolution of addresses: numeric ones at once, host names in a background thread."""
 
     def __init__(self, addresses: Sequence[Address]) -> None:
         self._found: list[SocketAddress] = []
@@ -33,7 +33,7 @@ class Lookup:
         return self._done.is_set()
 
     def result(self) -> tuple[list[SocketAddress], str]:
-        """The addresses found, and why others were not."""
+        """Returns the addresses found so far, and why others were not found; empty if all were."""
         return self._found, self._why
 
     def _run(self, addresses: Sequence[Address]) -> None:
@@ -45,7 +45,10 @@ class Lookup:
 
 
 def _look(host: str, port: int, found: list[SocketAddress], flags: int) -> str | None:
-    """Appends what it finds to `found`. Returns why it found nothing."""
+    """Resolves one host, and appends the addresses to `found`.
+
+    Returns the error if there are none; else None.
+    """
     try:
         for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags):
             found.append((family, place))

@@ -1,8 +1,10 @@
-"""Stores numbered entries in segment files, and removes the oldest by whole files. Written at once, never synced.
+"""Stores numbered entries in a log of segment files, and removes the oldest by whole files.
 
-A file `PREFIX-<first number>.log` holds entries one after the other: `crc32 u32 | length u32 | number u64 | body`,
-numbers in network order, the CRC over all that follows it. What a killed process has written stays; an entry it was
-in the middle of has no right CRC, and is cut off when the file is opened again.
+Never calls fsync.
+
+A file `PREFIX-<first number>.log` holds consecutive entries: `crc32 u32 | length u32 | number u64 | body`,
+numbers in network order, the CRC over all that follows it. Complete entries survive a kill of the process; an
+incomplete one fails its CRC, and is truncated when the file is opened again.
 """
 
 import os
@@ -31,9 +33,11 @@ class _Segment(Struct):
 
 
 class SegmentLog:
-    """raises: OSError, out of `append` alone: the log is then as it was before.
+    """A log of numbered entries in segment files of a folder.
 
-    `damaged`: what was found wrong when it was opened, a sentence; empty if there is nothing.
+    If `append` raises OSError, the log is unchanged.
+
+    `damaged`: a sentence on the damage found at opening; empty if there was none.
     """
 
     def __init__(self, folder: Path, prefix: str, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -53,7 +57,7 @@ class SegmentLog:
 
     @property
     def last(self) -> int:
-        """The highest number in it; 0 if it is empty."""
+        """The highest number in the log; 0 if it is empty."""
         return self._segments[-1].last if self._segments else 0
 
     def append(self, number: int, body: bytes) -> None:
@@ -75,7 +79,7 @@ class SegmentLog:
         segment.entries += 1
 
     def read(self, after: int) -> list[Numbered]:
-        """Entries above this number, in order, of one file. Empty if none are left."""
+        """Returns entries with numbers above `after`, in order, of one file at a time; empty at the end."""
         for segment in self._segments:
             if segment.last > after and segment.entries:
                 entries = self._entries(segment)
@@ -85,12 +89,12 @@ class SegmentLog:
         return []
 
     def forget(self, upto: int) -> None:
-        """Removes the files without a higher number."""
+        """Removes the files with no number above `upto`."""
         while self._segments and self._segments[0].last <= upto:
             self._remove_first()
 
     def drop_oldest(self) -> int:
-        """Removes the first file. Returns the number of its entries."""
+        """Removes the oldest file. Returns how many entries it had."""
         if not self._segments:
             return 0
         entries = self._segments[0].entries
@@ -111,7 +115,7 @@ class SegmentLog:
         for path in paths:
             entries, good_bytes, size_bytes = _scanned(path)
             if good_bytes < size_bytes:
-                self.damaged = f"{path}: the last {size_bytes - good_bytes} bytes are no whole entry"
+                self.damaged = f"{path}: the last {size_bytes - good_bytes} bytes are an incomplete entry"
                 with suppress(OSError):
                     os.truncate(path, good_bytes)
             last = self.last
@@ -130,7 +134,7 @@ class SegmentLog:
         self._segments.append(_Segment(path, number, number - 1, 0, 0))
 
     def _undo(self, segment: _Segment) -> None:
-        """Cuts off a partly written entry. If that fails, the next entry goes into a new file."""
+        """Truncates a partly written entry. If that fails, the next entry goes into a new file."""
         assert self._descriptor is not None
         try:
             os.ftruncate(self._descriptor, segment.size_bytes)
@@ -164,7 +168,7 @@ def _packed(number: int, body: bytes) -> bytes:
 
 
 def _scanned(path: Path) -> tuple[list[Numbered], int, int]:
-    """The good entries of a file, their size in bytes, and the size of the file."""
+    """Returns the valid entries of a file, their size in bytes, and the size of the file."""
     try:
         data = path.read_bytes()
     except OSError:

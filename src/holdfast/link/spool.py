@@ -1,8 +1,9 @@
 """Keeps an agent's outgoing entries until the controller has recorded them. Disk errors raise nothing.
 
-Entries that must not be lost are written to disk at once. Entries that may be dropped (samples) stay in memory, and go to
-disk if memory is short or the controller is away. Memory holds the newest entries of both kinds; older ones are in two
-logs on disk, `kept` and `loose`. Only `loose` is truncated when space runs out.
+Entries that must not be lost are written to disk at once. Entries that may be dropped (samples) stay in
+memory, and are written to disk if memory is short or the controller unreachable. Memory holds the newest
+entries of both kinds; older ones are in two logs on disk, `kept` and `loose`. Only `loose` is truncated when
+space runs out.
 """
 
 import errno
@@ -21,8 +22,8 @@ from holdfast.link.frames import BODY_BYTES_MAX
 from holdfast.link.messages import ENTRY_OVERHEAD_BYTES, UNREADABLE
 from holdfast.link.segments import OVERHEAD_BYTES, SEGMENT_BYTES, SegmentLog
 
-# A reopened spool continues from a number that no earlier opening can have reached: the second of its opening times
-# this. The controller may know numbers of entries that were only in the memory of a killed process.
+# Entries of a reopened spool are numbered from its opening time in seconds times this, which no earlier opening
+# can have reached: the controller may know numbers of entries that only a killed process had in memory.
 NUMBERS_PER_OPENING = 1 << 20
 RETRY_S = 5.0
 ENTRY_MEMORY_BYTES = 200  # about the overhead of an entry besides its body
@@ -31,12 +32,15 @@ _NO_LOCKS_HERE = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class SpoolInUse(Exception):
-    """Another process uses this spool: two agents of one name, probably on one node."""
+    """Raised when another process uses the spool: two agents with the same name, probably on one node."""
 
 
 class SpoolLimits(Struct, frozen=True, kw_only=True):
-    """`disk_bytes`: for entries that may be dropped. `kept_bytes`: for the others; beyond it new ones wait in memory, and
-    if that is full too they are lost, counted and reported."""
+    """The sizes that a spool may use, in bytes.
+
+    `disk_bytes`: on disk, for entries that may be dropped. `kept_bytes`: on disk, for the others; beyond it
+    new ones stay in memory, and if that is full too they are lost, counted and reported.
+    """
 
     memory_bytes: int = 8 << 20
     disk_bytes: int = 128 << 20
@@ -48,7 +52,7 @@ LIMITS = SpoolLimits()
 
 
 class Entry(Struct):
-    """`written`: it is also on disk."""
+    """An entry in the spool's memory. `drop`: it may be dropped. `written`: it is also on disk."""
 
     seq: int
     body: bytes
@@ -57,16 +61,22 @@ class Entry(Struct):
 
 
 class _Stream(msgspec.Struct, frozen=True):
-    """The file `stream`. `opening`: the last; see NUMBERS_PER_OPENING."""
+    """The content of the file `stream`: the stream's id.
+
+    `opening`: number of the last opening; see NUMBERS_PER_OPENING.
+    """
 
     id: str
     opening: int
 
 
 class Spool:
-    """`folder`: None keeps all in memory. `clock`: seconds since the epoch. raises: SpoolInUse, nothing else.
+    """A queue of an agent's outgoing entries, on disk and in memory.
 
-    `dropped`: how many droppable entries were dropped because space ran out. `lost`: how many of the others.
+    Raises nothing but SpoolInUse at its creation.
+
+    `folder`: None keeps all in memory. `clock`: returns seconds since the epoch. `dropped`: number of entries
+    that were dropped because space ran out. `lost`: number of entries lost that must not be dropped.
     """
 
     def __init__(self, folder: Path | None, clock: Callable[[], float], limits: SpoolLimits = LIMITS) -> None:
@@ -92,18 +102,18 @@ class Spool:
             self._open(folder)
 
     def notes(self) -> list[str]:
-        """Messages for people since the last call; each comes once."""
+        """Returns new messages for users since the last call; each comes once."""
         notes, self._notes = self._notes, []
         return notes
 
     @property
     def held(self) -> tuple[int, int]:
-        """How many entries wait in memory, and the bytes that they take."""
+        """The number of entries in memory, and their size in bytes."""
         return len(self._memory), self._memory_bytes
 
     @property
     def last(self) -> int:
-        """The number of the newest entry, or one below that of the first."""
+        """The number of the newest entry; before the first, one below its number."""
         return self._next - 1
 
     def append(self, body: bytes, *, drop: bool) -> None:
@@ -120,7 +130,9 @@ class Spool:
         self._memory_bytes += _cost(entry)
 
     def read(self, after: int, bytes_max: int) -> list[Entry]:
-        """The entries after number `after`, in order, up to `bytes_max`, but at least one if there is any."""
+        """Returns the entries after number `after`, in order, up to `bytes_max` bytes, but at least one if
+        there is any.
+        """
         entries = self._on_disk(after)
         if not entries:
             entries = self._memory[bisect_right(self._memory, after, key=lambda entry: entry.seq) :]
@@ -132,11 +144,13 @@ class Spool:
         return entries
 
     def received(self, upto: int) -> None:
-        """The controller process has all up to here. It may still die before it records them."""
+        """Notes that the controller process has all entries up to `upto`; it may still end before it records
+        them.
+        """
         self._received = upto
 
     def recorded(self, upto: int) -> None:
-        """Forgets all entries up to here."""
+        """Removes all entries up to number `upto`, which the controller has recorded."""
         count = bisect_right(self._memory, upto, key=lambda entry: entry.seq)
         self._memory_bytes -= sum(_cost(entry) for entry in self._memory[:count])
         del self._memory[:count]
@@ -145,11 +159,11 @@ class Spool:
                 log.forget(upto)
 
     def count_from(self, seq: int) -> None:
-        """Numbers the next entry after `seq`, which the controller has seen."""
+        """Numbers the next entry above `seq`, which the controller has seen."""
         self._next = max(self._next, seq + 1)
 
     def put_away(self) -> None:
-        """Writes entries that are only in memory to disk, because the controller is away."""
+        """Writes entries that are only in memory to disk, because the controller is unreachable."""
         if self._memory and self._disk_is_well():
             self._shrink_to(0)
 
@@ -174,7 +188,7 @@ class Spool:
             self._lock = _locked(folder / _LOCK)
         except BlockingIOError:
             raise SpoolInUse(
-                f"the spool {folder} is used by another agent: give each agent a name of its own"
+                f"the spool {folder} is used by another agent: give each agent a different name"
             ) from None
         except OSError as error:  # a full disk: what is there can still be read
             self._note_trouble(error)
@@ -201,7 +215,10 @@ class Spool:
             self._note_trouble(error)
 
     def _save_stream(self) -> None:
-        """Must come before any entry: else a reopened spool would send its entries twice, under another stream name."""
+        """Writes the stream's id.
+
+        Must precede any entry: else a reopened spool would resend its entries under another id.
+        """
         if self._unsaved and self._folder is not None:
             _replace(self._folder / _STREAM, self._unsaved)
             self._unsaved = b""
@@ -209,7 +226,7 @@ class Spool:
     # Disk -------------------------------------------------------------------------------------------------
 
     def _on_disk(self, after: int) -> list[Entry]:
-        """The entries of the logs after this number that are older than those in memory."""
+        """Returns the entries on disk after number `after` that are older than those in memory."""
         before = self._memory[0].seq if self._memory else self._next
         if after + 1 >= before:
             return []
@@ -224,7 +241,7 @@ class Spool:
         return sorted((one for one in found if one.seq < before), key=lambda one: one.seq)
 
     def _write_kept(self, entry: Entry) -> None:
-        """Writes the entry to disk if possible, and marks it so."""
+        """Writes an entry that must not be lost to disk if possible, and marks it as written."""
         if not entry.written and self._disk_is_well():
             try:
                 self._append_kept(entry)
@@ -232,7 +249,7 @@ class Spool:
                 self._note_trouble(error)
 
     def _append_kept(self, entry: Entry) -> None:
-        """Drops samples if the disk is full. raises: OSError"""
+        """Appends an entry to the log `kept`, and drops samples if the disk is full. raises: OSError"""
         assert self._kept is not None and self._loose is not None
         if self._kept.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.kept_bytes:
             raise OSError(errno.EDQUOT, f"its limit of {self._limits.kept_bytes >> 20} MiB is reached")
@@ -244,7 +261,7 @@ class Spool:
                 self._make_room(error)
 
     def _make_room(self, error: OSError) -> None:
-        """Drops the oldest samples if the disk is full. raises: the error, if that is not the cause"""
+        """Drops the oldest samples from a full disk. raises: `error`, if that is not its cause"""
         assert self._loose is not None
         dropped = self._loose.drop_oldest() if error.errno in (errno.ENOSPC, errno.EDQUOT) else 0
         if not dropped:
@@ -268,7 +285,10 @@ class Spool:
         return True
 
     def _disk_is_well(self) -> bool:
-        """Whether the disk can be written. After an error, retries at intervals, first with what waits in memory."""
+        """Returns whether the disk can be written.
+
+        After an error it retries at intervals, with the waiting entries first.
+        """
         if not self._trouble:
             return self._kept is not None
         if self._clock() < self._retry_at_s or self._kept is None:
@@ -289,8 +309,8 @@ class Spool:
         self._retry_at_s = self._clock() + RETRY_S
         if not self._trouble:
             self._note(
-                f"the spool {self._folder} cannot be written ({error.strerror or error}): what the controller "
-                f"does not have yet waits in memory, up to {self._limits.memory_bytes >> 20} MiB"
+                f"the spool {self._folder} cannot be written ({error.strerror or error}): entries that the "
+                f"controller does not have yet wait in memory, up to {self._limits.memory_bytes >> 20} MiB"
             )
         self._trouble = str(error) or type(error).__name__
 
@@ -306,11 +326,12 @@ class Spool:
             self._shrink_to(room * 3 // 4)
         if self._memory_bytes <= room or not self._memory:
             return True
-        self._lose(f"the spool has no room for an entry of {size_bytes} bytes", drop)
+        self._lose(f"the spool has no space for an entry of {size_bytes} bytes", drop)
         return False
 
     def _shrink_to(self, bytes_max: int) -> None:
-        """Removes the oldest entries from memory: those on disk, those that can be written now, and droppable ones.
+        """Reduces memory to `bytes_max` by removing the oldest entries: those on disk, those that can be
+        written, samples.
 
         Entries that can be neither dropped nor written stay.
         """
@@ -331,7 +352,7 @@ class Spool:
 
     def _drop(self, count: int) -> None:
         self.dropped += count
-        self._note_once("the spool is short of room: the oldest samples are being dropped")
+        self._note_once("the spool is out of space: the oldest samples are being dropped")
 
     def _lose(self, why: str, drop: bool) -> None:
         if drop:
@@ -355,7 +376,10 @@ def _cost(entry: Entry) -> int:
 
 
 def _locked(path: Path) -> int:
-    """raises: BlockingIOError, if another process holds the lock; OSError"""
+    """Opens and locks a file, and returns its descriptor.
+
+    raises: BlockingIOError if another process holds it; OSError
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -368,7 +392,7 @@ def _locked(path: Path) -> int:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replaces the file atomically, even if the machine crashes. raises: OSError"""
+    """Replaces a file atomically, even if the machine crashes. raises: OSError"""
     beside = path.with_suffix(".new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

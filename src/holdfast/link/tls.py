@@ -1,4 +1,6 @@
-"""TLS with a certificate made for the job and pinned by its SHA-256: no authority, no host names."""
+"""Sets up TLS with a self-signed certificate of the job, pinned by its SHA-256: without authorities or host
+names.
+"""
 
 import ssl
 import subprocess
@@ -13,24 +15,27 @@ _DAYS = 3650
 
 
 class TlsUnavailable(Exception):
-    """No certificate can be made, or the existing one cannot be used. The message says what to do."""
+    """Raised when no certificate can be created, or the existing one cannot be used.
+
+    The message says what to do.
+    """
 
 
 class ClientTls(Struct, frozen=True):
-    """`fingerprint`: SHA-256 of the controller's certificate, 64 hex digits."""
+    """The client's TLS settings. `fingerprint`: SHA-256 of the controller's certificate, 64 hex digits."""
 
     fingerprint: str
 
 
 class ServerTls(Struct, frozen=True):
-    """Files in PEM. The key is not encrypted."""
+    """The PEM files of the controller's certificate and of its private key, which is not encrypted."""
 
     certificate: Path
     key: Path
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the certificate, 64 hex digits. raises: TlsUnavailable"""
+        """The SHA-256 of the certificate as 64 hex digits. raises: TlsUnavailable"""
         try:
             return sha256(ssl.PEM_cert_to_DER_cert(self.certificate.read_text())).hexdigest()
         except (OSError, ValueError) as error:
@@ -38,9 +43,9 @@ class ServerTls(Struct, frozen=True):
 
 
 def make_certificate(folder: Path) -> ServerTls:
-    """Those of the folder, made if they are not there: a P-256 key and a certificate that it signed itself.
+    """Returns the key and certificate in the folder; creates them if missing: a P-256 key, self-signed.
 
-    Takes a moment. raises: TlsUnavailable
+    Takes a fraction of a second. raises: TlsUnavailable
     source: openssl-req(1)
     """
     made = ServerTls(folder / "tls.crt", folder / "tls.key")
@@ -49,7 +54,7 @@ def make_certificate(folder: Path) -> ServerTls:
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     command += ["-days", str(_DAYS), "-subj", "/CN=holdfast", "-keyout", str(made.key)]
     command += ["-out", str(made.certificate)]
-    advice = "install the openssl tool, or do without TLS (--no-link-tls)"
+    advice = "install the openssl tool, or disable TLS (--no-link-tls)"
     try:
         made.key.touch(mode=0o600)
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=OPENSSL_LIMIT_S)
@@ -57,13 +62,15 @@ def make_certificate(folder: Path) -> ServerTls:
         with suppress(OSError):  # a key alone is useless, and the job's name may be used again
             made.key.unlink(missing_ok=True)
         if isinstance(error, subprocess.CalledProcessError):
-            raise TlsUnavailable(f"openssl could not make a certificate: {error.stderr[-300:]}") from error
-        raise TlsUnavailable(f"no certificate could be made: {error}; {advice}") from error
+            raise TlsUnavailable(f"openssl could not create a certificate: {error.stderr[-300:]}") from error
+        raise TlsUnavailable(f"no certificate could be created: {error}; {advice}") from error
     return made
 
 
 def client_context() -> ssl.SSLContext:
-    """Certificates are checked by their fingerprint alone, once the handshake is done (wire.py)."""
+    """Returns a TLS context without verification: the certificate is checked by its fingerprint after the
+    handshake.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -72,7 +79,7 @@ def client_context() -> ssl.SSLContext:
 
 
 def server_context(tls: ServerTls) -> ssl.SSLContext:
-    """raises: TlsUnavailable"""
+    """Returns the TLS context of a controller with this certificate. raises: TlsUnavailable"""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:

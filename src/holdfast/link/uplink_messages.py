@@ -1,7 +1,7 @@
-"""Defines the messages between a job's uplink and the server: the journal upwards, requests downwards.
+"""Defines the messages between a job's uplink and the server: the job's journal upwards, requests downwards.
 
-The journal's sequence numbers make the stream resumable. The server sends the last row it has recorded, and the
-uplink continues after it. The server ignores a duplicate row and rejects a gap.
+The journal's sequence numbers make the transfer resumable. The server sends the number of the last row it has
+recorded, and the uplink continues after it. The server ignores a duplicate row and rejects a gap.
 """
 
 import msgspec
@@ -18,14 +18,16 @@ Raw = tuple[float, str, bytes, bytes, str, int]  # journal.rows.RawEntry
 
 
 class Word(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """The base class of all messages between uplink and server; the tag `kind` identifies the type."""
+
     pass
 
 
 class Begin(Word, frozen=True, tag="begin"):
-    """The first message.
+    """The uplink's first message: which job it sends.
 
-    `source`: the state folder, as HOST-DIGEST. `identity`: distinguishes a new job from an older one of the same
-    name.
+    `source`: the state folder, as HOST-DIGEST. `identity`: distinguishes a new job from an older one with the
+    same name. `created_s`: seconds since the epoch. `meta`: the journal's metadata.
     """
 
     job: str
@@ -39,23 +41,33 @@ class Begin(Word, frozen=True, tag="begin"):
 
 
 class RowsSent(Word, frozen=True, tag="rows"):
+    """Rows of the job's journal, in order, which the uplink sends to the server."""
+
     rows: tuple[Raw, ...]
 
 
 class MetaSent(Word, frozen=True, tag="meta"):
+    """A metadata value of the job's journal, which the uplink sends to the server."""
+
     key: str
     value: bytes
 
 
 class FileSent(Word, frozen=True, tag="file"):
-    """A small file of the job's folder, which replaces the previous version. `name`: relative to the folder."""
+    """A small file of the job's folder, which replaces the previous version.
+
+    `name`: relative to the folder.
+    """
 
     name: str
     content: bytes
 
 
 class PartSent(Word, frozen=True, tag="part"):
-    """A part of a file that is too large for one message. `size_bytes`: of the whole file."""
+    """A part of a file that is too large for one message.
+
+    `name`: relative to the job's folder. `size_bytes`: of the file.
+    """
 
     name: str
     offset: int
@@ -64,7 +76,7 @@ class PartSent(Word, frozen=True, tag="part"):
 
 
 class Alive(Word, frozen=True, tag="alive"):
-    """The state of the job on its host. `at_s`: the host's clock."""
+    """The state of the job on its host, sent at intervals. `at_s`: the host's clock."""
 
     state: str
     supervisor: str
@@ -72,11 +84,11 @@ class Alive(Word, frozen=True, tag="alive"):
 
 
 class Finished(Word, frozen=True, tag="finished"):
-    """Everything was sent. The uplink ends once the server has recorded it."""
+    """The uplink has sent everything. It ends once the server has recorded it."""
 
 
 class Answered(Word, frozen=True, tag="answered"):
-    """The answer to an Ask. `body`: JSON. `why`: the reason if there is no answer."""
+    """The answer to an Ask with the number `ask`. `body`: JSON. `why`: the reason if there is no answer."""
 
     ask: int
     body: bytes = b""
@@ -84,35 +96,44 @@ class Answered(Word, frozen=True, tag="answered"):
 
 
 class LineSaid(Word, frozen=True, tag="line-said"):
-    """A message of the controller on a line that the server opened (model.calls)."""
+    """A message of the controller on connection `line`, which the server opened; the bodies are in
+    model.calls.
+    """
 
     line: int
     body: bytes
 
 
 class LineEnded(Word, frozen=True, tag="line-ended"):
+    """The connection `line` to the controller has ended, for the reason `why`."""
+
     line: int
     why: str
 
 
 class Have(Word, frozen=True, tag="have"):
-    """The answer to Begin, and the acknowledgement of rows: the server has recorded everything up to `seq`."""
+    """The answer to Begin, and the acknowledgement of rows: the server has recorded all up to
+    number `seq`.
+    """
 
     seq: int
 
 
 class Refuse(Word, frozen=True, tag="refuse"):
-    """The server rejects the job, and the uplink ends. `why`: one sentence."""
+    """The server rejects the job, and the uplink ends. `why`: the reason, one sentence."""
 
     why: str
 
 
 class Kept(Word, frozen=True, tag="kept"):
-    """The answer to Finished."""
+    """The answer to Finished: the server has recorded everything."""
 
 
 class Ask(Word, frozen=True, tag="ask"):
-    """A request for the job's output. `what`: files or output. `query`: JSON, as in the HTTP API."""
+    """A request of the server for the job's output. `ask`: its number. `what`: files or output.
+
+    `query`: JSON, as in the HTTP API.
+    """
 
     ask: int
     what: str
@@ -120,17 +141,21 @@ class Ask(Word, frozen=True, tag="ask"):
 
 
 class OpenLine(Word, frozen=True, tag="open-line"):
-    """Connect to the controller, like `holdfast exec`."""
+    """A request to connect to the controller, as `holdfast exec` does. `line`: the connection's number."""
 
     line: int
 
 
 class SayOnLine(Word, frozen=True, tag="say-on-line"):
+    """A message of the server to the controller on connection `line`."""
+
     line: int
     body: bytes
 
 
 class CloseLine(Word, frozen=True, tag="close-line"):
+    """A request to close the connection `line` to the controller."""
+
     line: int
 
 
@@ -145,7 +170,7 @@ packed = msgspec.msgpack.encode
 
 
 class BadWord(ValueError):
-    """The bytes are not a valid message of this protocol."""
+    """Raised for bytes that are no valid message between uplink and server."""
 
 
 def from_job(raw: bytes) -> FromJob:

@@ -11,11 +11,14 @@ ERROR_MASK = select.EPOLLERR | select.EPOLLHUP
 
 
 class WireClosed(Exception):
-    """The connection is closed; the message says why."""
+    """Raised when the connection is closed; the message gives the reason."""
 
 
 class Wire:
-    """raises: WireClosed, out of every method that says so. `pin`: SHA-256 of the other side's certificate."""
+    """A non-blocking socket, with or without TLS, and its send queue.
+
+    `pin`: SHA-256 of the other side's certificate.
+    """
 
     def __init__(self, sock: socket.socket, *, is_tls: bool = False, pin: bytes | None = None) -> None:
         self.fileno = sock.fileno()
@@ -37,7 +40,7 @@ class Wire:
         return select.EPOLLIN | (select.EPOLLOUT if writes else 0)
 
     def read(self, bytes_max: int) -> bytes:
-        """The data that has arrived; empty if none. raises: WireClosed"""
+        """Returns the data that has arrived; empty if none. raises: WireClosed"""
         parts: list[bytes] = []
         got = 0
         self.has_more = self._wants_write = False
@@ -68,7 +71,7 @@ class Wire:
         return b"".join(parts) if len(parts) != 1 else parts[0]
 
     def write(self, data: bytes) -> None:
-        """Sends; queues what cannot be sent now. raises: WireClosed"""
+        """Sends data; queues what cannot be sent now. raises: WireClosed"""
         self._out += data
         self.flush()
 
@@ -77,7 +80,7 @@ class Wire:
         self._out += data
 
     def flush(self) -> None:
-        """raises: WireClosed"""
+        """Sends queued data as far as the socket accepts it. raises: WireClosed"""
         if not self._out and not self._handshaking:
             return
         self._wants_write = False
@@ -109,7 +112,7 @@ class Wire:
             return ""
 
     def _shaken(self) -> bool:
-        """Continues the TLS handshake. Whether it is done. raises: WireClosed, OSError"""
+        """Continues the TLS handshake. Returns whether it is done. raises: WireClosed, OSError"""
         assert isinstance(self._sock, ssl.SSLSocket)
         try:
             self._sock.do_handshake()

@@ -141,7 +141,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
     at_s: dict[str, float] = {}
 
     def of(self, device: str, name: str) -> Any:
-        """Returns a learned value; None if nothing was learned."""
+        """Returns a value that was learned for the baseline; None if it was not."""
         return self.facts.get(device, {}).get(name)
 
     def devices(self, kind: str) -> tuple[str, ...]:

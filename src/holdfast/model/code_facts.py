@@ -1,4 +1,7 @@
-"""Defines facts about device error codes: NVIDIA's Xid, NVSwitch's SXid, Ascend's NPU codes. No behaviour."""
+"""Defines the tables of device error codes: NVIDIA's Xid, NVSwitch's SXid, Ascend's NPU codes.
+
+No behaviour.
+"""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias

@@ -47,7 +47,7 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class Other(Struct, frozen=True, kw_only=True):
-    """An alternative cause. `title`: None if only the category is known."""
+    """An alternative cause of a failure. `title`: None if only the category is known."""
 
     category: str
     confidence: float

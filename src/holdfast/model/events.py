@@ -27,7 +27,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class JobSubmitted(Event, frozen=True, tag="job-submitted"):
-    """The job was submitted."""
+    """Event: the job was submitted."""
 
     job: str
     workers: int
@@ -35,11 +35,11 @@ class JobSubmitted(Event, frozen=True, tag="job-submitted"):
 
 
 class ControllerResumed(Event, frozen=True, tag="controller-resumed"):
-    """A controller has replayed the journal and continues. Orders without a result are repeated."""
+    """Event: a controller has replayed the journal and continues. Orders without a result are repeated."""
 
 
 class JobMoved(Event, frozen=True, tag="job-moved"):
-    """The scheduler has ended all processes of the job and restarted it, possibly on other nodes.
+    """Event: the scheduler has ended all processes of the job and restarted it, possibly on other nodes.
 
     `away_s`: how long the nodes were unused, since the previous controller recorded the move; None if
     unknown, or if another job may have used them.
@@ -50,18 +50,18 @@ class JobMoved(Event, frozen=True, tag="job-moved"):
 
 
 class Tick(Event, frozen=True, tag="tick"):
-    """A second has passed without another event."""
+    """Event: a second has passed without another event."""
 
 
 class Placed(Struct, frozen=True):
-    """The node of one worker."""
+    """The placement of one worker on a node."""
 
     worker: int
     node: str
 
 
 class WorkersPlaced(Event, frozen=True, tag="workers-placed"):
-    """Workers were placed on nodes."""
+    """Event: workers were placed on nodes."""
 
     attempt: int
     placed: tuple[Placed, ...]
@@ -76,7 +76,7 @@ class PlacementFailed(Event, frozen=True, tag="placement-failed"):
 
 
 class AttemptStarted(Event, frozen=True, tag="attempt-started"):
-    """The command of an attempt runs in every worker."""
+    """Event: the command of an attempt runs in every worker."""
 
     attempt: int
 
@@ -91,7 +91,7 @@ class AttemptStartFailed(Event, frozen=True, tag="attempt-start-failed"):
 
 
 class RankStarted(Event, frozen=True, tag="rank-started"):
-    """A rank was found."""
+    """Event: a process of a rank was found."""
 
     attempt: int
     worker: int
@@ -100,7 +100,7 @@ class RankStarted(Event, frozen=True, tag="rank-started"):
 
 
 class RankExited(Event, frozen=True, tag="rank-exited"):
-    """A rank ended."""
+    """Event: the process of a rank ended."""
 
     attempt: int
     worker: int
@@ -110,7 +110,7 @@ class RankExited(Event, frozen=True, tag="rank-exited"):
 
 
 class WorkerExited(Event, frozen=True, tag="worker-exited"):
-    """The launch command of a worker ended."""
+    """Event: the launch command of a worker ended."""
 
     attempt: int
     worker: int
@@ -135,7 +135,7 @@ class AttemptStopped(Event, frozen=True, tag="attempt-stopped"):
 
 
 class HangFound(Event, frozen=True, tag="hang-found"):
-    """A hang was confirmed."""
+    """Event: a hang was confirmed."""
 
     attempt: int
     hang: str  # a HangKind of model.samples: stopped, blocked-io, quiet, spinning, silent, exit-hang
@@ -144,7 +144,7 @@ class HangFound(Event, frozen=True, tag="hang-found"):
 
 
 class DeviceFaulted(Event, frozen=True, tag="device-faulted"):
-    """A device reported a fault."""
+    """Event: a device reported a fault."""
 
     node: str
     device: str
@@ -152,7 +152,7 @@ class DeviceFaulted(Event, frozen=True, tag="device-faulted"):
 
 
 class DeviceHealed(Event, frozen=True, tag="device-healed"):
-    """The result of the order HealDevice."""
+    """Event: the result of the order HealDevice."""
 
     node: str
     device: str
@@ -168,7 +168,7 @@ class NodeLost(Event, frozen=True, tag="node-lost"):
 
 
 class NodeReturned(Event, frozen=True, tag="node-returned"):
-    """A lost or new node can be used. An isolated node stays isolated."""
+    """Event: a lost or new node can be used. An isolated node stays isolated."""
 
     node: str
 
@@ -180,7 +180,7 @@ class NodeIsolated(Event, frozen=True, tag="node-isolated"):
 
 
 class NodeReleased(Event, frozen=True, tag="node-released"):
-    """A person, or a passed check, released an isolated node."""
+    """Event: a person, or a passed check, released an isolated node."""
 
     node: str
 
@@ -233,7 +233,7 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
 
 
 class VerdictReached(Event, frozen=True, tag="verdict-reached"):
-    """The result of the order Diagnose."""
+    """Event: the result of the order Diagnose."""
 
     incident: int
     verdict: Verdict
@@ -282,7 +282,9 @@ class FindingNoted(Event, frozen=True, tag="finding-noted"):
 
 
 class PolicyChanged(Event, frozen=True, tag="policy-changed"):
-    """The limits of the recovery were changed while the job runs. `fields`: all changes since the start of the job.
+    """Event: policy settings were changed while the job runs.
+
+    `fields`: all changes since the start of the job.
 
     `by`: what changed them, such as an annotation of the job's object.
     """
@@ -293,7 +295,7 @@ class PolicyChanged(Event, frozen=True, tag="policy-changed"):
 
 
 class IncidentAcknowledged(Event, frozen=True, tag="incident-acknowledged"):
-    """A user has acknowledged the incident. Changes nothing in the job."""
+    """Event: a user has acknowledged the incident. It changes nothing in the job."""
 
     incident: int
     by: str

@@ -8,7 +8,7 @@ RemakeWay = Literal["suspend", "restart-job", "evict"]
 
 
 class ContainerEnd(Struct, frozen=True, kw_only=True):
-    """How a container ended. `code`: its exit code, 128 + N for signal N."""
+    """The end of a container. `code`: its exit code, 128 + N for signal N."""
 
     code: int
     reason: str = ""
@@ -47,7 +47,7 @@ class PodState(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of the pod runs any more, by its kubelet's report."""
+        """Whether all containers of the pod have ended, according to its kubelet."""
         return self.phase in ("Succeeded", "Failed") or (self.ended is not None and not self.running)
 
 
@@ -67,9 +67,11 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
 
 class OwnerState(Struct, frozen=True, kw_only=True):
-    """The object that makes the pods: a Job, JobSet, TrainJob or Volcano Job. `over`: empty, "succeeded" or "failed".
+    """The state of the object that creates the job's pods: a Job, JobSet, TrainJob, Volcano Job or
+    PyTorchJob.
 
-    `suspended`: it is to be; `is_suspended`: its controller says that it is.
+    `over`: "succeeded" or "failed"; empty while it runs. `suspended`: requested in its spec; `is_suspended`:
+    reported by its controller.
     """
 
     kind: str
@@ -99,7 +101,7 @@ class ClusterEvent(Struct, frozen=True, kw_only=True):
 
 
 class ClusterAct(Struct, frozen=True, kw_only=True):
-    """A request to the API server. Each can be repeated safely."""
+    """The base class of requests to the Kubernetes API server. Each can be repeated safely."""
 
 
 class Evict(ClusterAct, frozen=True):
@@ -114,21 +116,21 @@ class Evict(ClusterAct, frozen=True):
 
 
 class DeletePod(ClusterAct, frozen=True):
-    """Delete a pod that has ended, if its owner creates no other one before."""
+    """Request: delete a pod that has ended, if its owner creates no other one before."""
 
     pod: str
     uid: str
 
 
 class TaintNode(ClusterAct, frozen=True):
-    """Taint a node, so that no new pods are scheduled on it."""
+    """Request: taint a node, so that no new pods are scheduled on it."""
 
     node: str
     reason: str
 
 
 class RemakePods(ClusterAct, frozen=True):
-    """Ends all pods of the job, so that their owner makes them anew for this attempt."""
+    """Request: end all pods of the job, so that their owner creates them again for this attempt."""
 
     way: RemakeWay
     attempt: int
@@ -142,7 +144,7 @@ class ProbePod(ClusterAct, frozen=True):
 
 
 class KnockAgent(ClusterAct, frozen=True):
-    """Connects to the port of the pod's agent, past the API server. A read."""
+    """Request: connect to the port of the pod's agent, without the API server, to see whether it answers."""
 
     pod: str
     uid: str

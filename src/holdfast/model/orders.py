@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Order(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """An order of the controller to an engine or agent."""
+    """The base class of orders that the controller gives to an engine or agent."""
 
 
 class PlaceWorkers(Order, frozen=True, tag="place-workers"):
@@ -34,7 +34,7 @@ class CheckNodes(Order, frozen=True, tag="check-nodes"):
 
 
 class WorkerStart(Struct, frozen=True, kw_only=True):
-    """The node and the counters of a worker at a start."""
+    """A worker's part of a start: its node and its restart counters."""
 
     worker: int
     node: str
@@ -62,7 +62,7 @@ class StopAttempt(Order, frozen=True, tag="stop-attempt"):
 
 
 class HealDevice(Order, frozen=True, tag="heal-device"):
-    """Wait for the device to heal, or reset it. Answer: DeviceHealed."""
+    """Order: wait for a device to heal, or reset it. Answer: DeviceHealed."""
 
     incident: int
     node: str
@@ -71,7 +71,7 @@ class HealDevice(Order, frozen=True, tag="heal-device"):
 
 
 class IsolateNode(Order, frozen=True, tag="isolate-node"):
-    """Keep the node from being used again. Answer: NodeIsolated."""
+    """Order: exclude the node from further use. Answer: NodeIsolated."""
 
     incident: int
     node: str
@@ -88,14 +88,14 @@ class Diagnose(Order, frozen=True, tag="diagnose"):
 
 
 class TellPeople(Order, frozen=True, tag="tell-people"):
-    """Notify users."""
+    """Order: notify users."""
 
     incident: int
     text: str
 
 
 class EndJob(Order, frozen=True, tag="end-job"):
-    """End the job. `code`: exit code of `holdfast run`."""
+    """Order: end the job. `code`: exit code of `holdfast run`."""
 
     outcome: str
     code: int

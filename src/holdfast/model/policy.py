@@ -9,7 +9,10 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class PolicyFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The settings of the policy that a platform may change while the job runs. UNSET: as at the start of the job."""
+    """The policy settings that a platform may change while the job runs.
+
+    UNSET: the value at the start of the job.
+    """
 
     max_restarts: MaxRestarts | UnsetType = UNSET
     unconditional_restart: bool | UnsetType = UNSET

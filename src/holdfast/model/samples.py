@@ -47,7 +47,7 @@ class RankSample(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Utilisation(Struct, frozen=True, kw_only=True):
-    """Utilisation of one device at one moment."""
+    """The utilisation of one device at one moment."""
 
     at_s: float
     device: str

@@ -24,28 +24,34 @@ class Words(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    r"""One known line.
+    r"""A log line with a known meaning: a pattern that recognises it, and what it says about a failure.
 
-    `category`: of the taxonomy; `{name}` in it is filled from a capture: "xid_{xid}".
-    `pattern`: a Python regular expression, searched in one line without its line end and colours; the subset
-        that both engines know, so `(?i)`, `(?:...)`, `(?P<name>...)`, `\b`, `^` and `$`; lookarounds too, but they
-        make the fast engine report more lines than match. Names with a meaning: rank, ranks, host, peer, device
-        (PCI address or index), pid, seq, op, bytes, ms, code, file, module, port, name.
-    `role`: cause, can be the first error; symptom, is the first error only when nothing explains it; context, never
-        is (it serves reasoning and exoneration); harmless, the same, and nor is anything else seen on its line, but an
-        exception that ended a traceback; end-ok, the work was done.
-    `severity`: fatal and error end a job; a warning does only where nothing worse is seen and the job died.
-    `explained_by`, `explains`: edges. "#id" of a signature, a category, a class of the taxonomy ("hardware"), or
-        "*" (any cause). A match that another, not later one explains is not the first error.
-    `rank_from`: whose rank the culprit is: "line" (who wrote it, else whom the launcher names), "capture" (the
-        pattern's rank: somebody else's), "none" (nobody's, unless the line itself says who wrote it).
-    `rank_end`: the line says how a process of a launcher ended. Who: `rank`, `local_rank` (its index among those that the
-        launcher started on its machine), `task` (of Slurm) or `pid`. How: `code` (-N or 128 + N: signal N), `signal`
-        (its number) or `name` ("SIGKILL", "Killed"). What a line leaves out may stand in one of the next lines.
-    `weight`: 0..1, how sure the category is when only this is seen.
-    `action`: of the taxonomy; empty: the category's usual one.
-    `tags`: properties that the rules of the diagnosis ask for; the files in the folder `rules` say which there are.
-    `matches`, `misses`: whole lines that it must, and must not, match.
+    `category`: of the taxonomy; `{name}` in it is replaced by a capture: "xid_{xid}".
+    `pattern`: a Python regular expression, searched in one line without line end and colours. Only syntax
+        that both engines support: `(?i)`, `(?:...)`, `(?P<name>...)`, `\b`, `^` and `$`; lookarounds too,
+        but they make the fast engine report more lines than match. Captures with a meaning: rank, ranks,
+        host, peer, device (PCI address or index), pid, seq, op, bytes, ms, code, file, module, port,
+        name.
+    `role`: "cause": may be the first error; "symptom": is the first error only if nothing else explains
+        the failure; "context": never is, but serves to explain or exonerate; "harmless": never is, nor is
+        anything else on its line except an exception that ended a traceback; "end-ok": the work was
+        finished.
+    `severity`: "fatal" and "error" end a job; "warning" counts only if nothing more severe was found and
+        the job failed.
+    `explained_by`, `explains`: edges to other signatures. "#id" of a signature, a category, a class of
+        the taxonomy ("hardware"), or "*" (any cause). A match explained by an earlier one is not the
+        first error.
+    `rank_from`: which rank is the culprit: "line" (the line's writer, else the rank that the launcher
+        names), "capture" (the rank in the pattern, another one than the writer), "none" (none, unless the
+        line names its writer).
+    `rank_end`: the line reports the end of a launcher's process. Which one: capture `rank`, `local_rank`
+        (index among the processes on its machine), `task` (of Slurm) or `pid`. How it ended: `code` (-N
+        or 128 + N: signal N), `signal` (number) or `name` ("SIGKILL", "Killed"). One of the next lines
+        may have the rest.
+    `weight`: 0..1, the confidence in the category if this is the only evidence.
+    `action`: of the taxonomy; empty: the category's default action.
+    `tags`: properties that rules of the diagnosis use; defined by the files in the folder `rules`.
+    `matches`, `misses`: test lines that the pattern must match, and must not match.
     """
 
     id: str

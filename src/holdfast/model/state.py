@@ -20,7 +20,7 @@ class Worker(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """A device with an error code."""
+    """A device, such as a GPU, with the error code it reported."""
 
     node: str
     device: str
@@ -73,7 +73,7 @@ class ExitFault(Struct, frozen=True, tag="exit"):
 
 
 class StartFault(Struct, frozen=True, tag="start"):
-    """The fault that the command could not be started."""
+    """The fault that the command of the attempt could not be started."""
 
     worker: int
     code: int
@@ -114,7 +114,7 @@ class NodePassed(Struct, frozen=True):
 
 
 class DeviceSeen(Struct, frozen=True):
-    """A fault of a device at a time, to count repeats."""
+    """A device fault with its time, kept to count repeats."""
 
     device: Device
     at_s: float
@@ -150,7 +150,7 @@ class Job(Struct, frozen=True):
 
 
 class New(Struct, frozen=True, tag="new"):
-    """Phase: not submitted yet."""
+    """Phase: the job is not submitted yet."""
 
 
 class Placing(Struct, frozen=True, tag="placing"):

@@ -107,29 +107,33 @@ class SettingForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    r"""One way to print a step.
+    r"""A step form: the format in which a training program prints its steps, as patterns for their values.
 
     `literal`: text that every line of this form contains.
-    `pattern`: a Python regular expression over the bytes of one line, searched; its named groups are of GROUPS. The
-        words NUM (a number, also nan, "1,234.5", "1.2K"), INT and CLOCK ("1:02:03", "2 days, 3:04:05") stand for
-        their expressions.
-    `fields`: further patterns, each searched in the same line from where `pattern` began, found or not: for values
-        that stand in any order, or behind much text.
-    `time`: what the group `time` is, or for bars the rate. `unit`: of `time` and `data` where no group `unit` says it;
-        "by-eta": seconds or milliseconds, whichever fits the time that is left (`eta`) better; seconds where no line
-        says that.
-    `before`: patterns of lines before, of which this one takes the values that it does not have itself.
-    `elapsed_unit`: of the group `elapsed` where it is no clock. `stamp_unit`: of `stamp`, seconds since
-        1970; stamps of other forms are found by themselves, before the step. `rate_unit`: of `rate` where no group says it.
+    `pattern`: a Python regular expression over the bytes of one line, searched; its named groups are of
+        GROUPS. The words NUM (a number, also nan, "1,234.5", "1.2K"), INT and CLOCK ("1:02:03", "2 days,
+        3:04:05") are replaced by their expressions.
+    `fields`: further patterns, searched in the same line from the start of `pattern`'s match: for
+        optional values, values in any order, or values far from it.
+    `time`: the meaning of the group `time`; for bars, of the rate. `unit`: of `time` and `data` if no
+        group `unit` gives it; "by-eta": seconds or milliseconds, whichever fits the remaining time
+        (`eta`) better, and seconds without `eta`.
+    `before`: patterns of earlier lines, which provide values that this line lacks.
+    `elapsed_unit`: of the group `elapsed` if it is no clock time. `stamp_unit`: of `stamp`, since 1970;
+        other time stamps are found before the step without a pattern. `rate_unit`: of `rate` if no group
+        gives it.
     `counts`: what the printed step counts. `batch_counts`: what `batch` counts.
-    `is_bar`: one of several bars may be the training's; the text before it (or the group `label`) tells them apart.
-    `is_beside_bar`: where there is a bar as well, that tells the steps, and this line the loss.
-    `per_epoch`: the counter begins anew with each epoch, and `total` is of one epoch.
-    `begins`, `ends`: a record that begins like this pattern and does not end with this text goes on in the next lines.
-    `separator`: text between the parts of a line. Where there is one, and every value has a part of its own (or step and
-        total one together), lines that look alike are read many at once.
-    `matches`, `misses`: the proofs; in a file they stand by themselves behind all forms.
-    `marks`, `settings`: lines of this framework; they are looked for whatever form the log turns out to have.
+    `is_bar`: a progress bar; a log may have several, which the text before them (or the group `label`)
+        distinguishes.
+    `is_beside_bar`: if the log also has a progress bar, steps are read from the bar and losses from this
+        line.
+    `per_epoch`: the counter restarts with each epoch, and `total` is the steps of one epoch.
+    `begins`, `ends`: a record that matches `begins` and lacks the text `ends` continues in the next
+        lines.
+    `separator`: text between the parts of a line. If each value has a part of its own (or step and total
+        share one), similar lines are parsed many at once.
+    `matches`, `misses`: test lines; in a file they follow after all forms.
+    `marks`, `settings`: other lines of this framework, which are searched for in logs of every form.
     """
 
     id: str

@@ -112,7 +112,7 @@ class Spike(Struct, frozen=True, kw_only=True):
 
 
 class LossSpike(Struct, frozen=True, kw_only=True):
-    """A loss that jumped at one step. `before`: the usual loss."""
+    """A jump of the training loss at one step. `before`: the usual loss."""
 
     step: int | None
     loss: float
@@ -203,7 +203,7 @@ class StepNow(Struct, frozen=True, kw_only=True):
 
 
 class FirstLast(Struct, frozen=True, kw_only=True):
-    """The first or last step of a log, with its time."""
+    """The first or last training step in a log, with its time."""
 
     step: int | None = None
     step_time_s: float | None = None

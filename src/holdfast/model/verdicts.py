@@ -1,4 +1,4 @@
-"""Defines verdicts: evidence, culprits, verdict. No behaviour."""
+"""Defines data types of a failure's diagnosis: evidence, culprits, verdict. No behaviour."""
 
 from msgspec import Struct
 

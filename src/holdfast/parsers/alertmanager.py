@@ -17,7 +17,9 @@ TEXT_MAX = 1_000
 
 
 def received(webhook: AlertWebhook) -> list[ReceivedAlert]:
-    """Returns the alerts, the first ALERTS_MAX of them, with times in seconds and texts of bounded length."""
+    """Converts a webhook request of Alertmanager to at most ALERTS_MAX alerts, with times in seconds and
+    shortened texts.
+    """
     return [_one(alert) for alert in webhook.alerts[:ALERTS_MAX]]
 
 

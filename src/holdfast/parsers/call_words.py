@@ -11,7 +11,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def is_call_word(body: bytes) -> bool:
-    """True for a call message, of any version: `\x83\xa4kind\xabcall-typed...`, one byte before the tag."""
+    r"""Returns whether the bytes are a call message of any version: `\x83\xa4kind\xabcall-typed...`."""
     return body[1:6] == _SIGN and body[7:12] == _TAG
 
 

@@ -68,7 +68,7 @@ class FailedLine(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct):
-    """A row of the table while it is parsed, with its fields as written."""
+    """A row of torchrun's table of failures while it is parsed, with its fields as written."""
 
     is_root: bool
     fields: dict[str, str]
@@ -95,7 +95,7 @@ def failure_table(lines: Iterable[bytes]) -> tuple[RankFailure, ...]:
 
 
 def failed_lines(lines: Iterable[bytes]) -> tuple[FailedLine, ...]:
-    """Returns every log line on a failure: one for each node of each attempt."""
+    """Returns every log line in which torchrun reports a failure: one for each node of each attempt."""
     found = [
         (number, match)
         for number, raw in enumerate(lines)

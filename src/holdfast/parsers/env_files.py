@@ -1,4 +1,7 @@
-"""Parses files of environment variables: one NAME=VALUE a line, `export` and quotes allowed, # begins a comment. Pure."""
+"""Parses files of environment variables: one NAME=VALUE per line, with `export`, quotes and # comments.
+
+Pure.
+"""
 
 import re
 import shlex
@@ -7,11 +10,11 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class BadEnvFile(ValueError):
-    """A line is no variable; the message names the line."""
+    """Raised for a line of an environment file that is no variable; the message names the line."""
 
 
 def env_file(text: str) -> dict[str, str]:
-    """Returns the variables; the last value of a name counts. raises: BadEnvFile"""
+    """Parses a file of environment variables; the last value of a name counts. raises: BadEnvFile"""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip().removeprefix("export ").strip()
@@ -19,7 +22,7 @@ def env_file(text: str) -> dict[str, str]:
             continue
         name, equals, value = words.partition("=")
         if not equals or not NAME.fullmatch(name.strip()):
-            raise BadEnvFile(f"line {number} is no NAME=VALUE: {line.strip()[:80]!r}")
+            raise BadEnvFile(f"line {number} is not NAME=VALUE: {line.strip()[:80]!r}")
         try:
             parts = shlex.split(value, comments=True)
         except ValueError as error:

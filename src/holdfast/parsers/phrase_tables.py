@@ -60,7 +60,7 @@ def code_entries(text: str, categories: Collection[str], actions: Collection[str
 
 
 def code_forms(text: str) -> tuple[CodeForm, ...]:
-    """Parses code_forms.csv. raises: PhraseTableError"""
+    """Parses the table code_forms.csv. raises: PhraseTableError"""
     forms = []
     for line, row in _rows(text, "code forms", FORM_COLUMNS):
         try:
@@ -100,7 +100,7 @@ def phrase_rows(text: str, signatures: Collection[str], categories: Collection[s
         known = means[1:] in signatures if means.startswith("#") else is_code or means in categories
         if not known or not phrase:
             raise PhraseTableError(
-                f"phrases table, line {line}: {means!r} is not known, or the phrase is empty"
+                f"phrases table, line {line}: the meaning {means!r} is unknown, or the phrase is empty"
             )
         found.append((means, phrase))
     return found

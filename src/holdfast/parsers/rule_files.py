@@ -132,7 +132,7 @@ def _of_tag(
     tag: Tag, tags: Collection[str], signatures: Collection[str], categories: Collection[str]
 ) -> list[str]:
     wrong = [] if ID.fullmatch(tag.id) else ["the id is not made of small letters, digits and single hyphens"]
-    wrong += [] if tag.means.strip() else ["it does not say what it means"]
+    wrong += [] if tag.means.strip() else ["it has no text `means`"]
     wrong += [
         f"there is no signature {one!r}{_near(one, signatures)}"
         for one in tag.signatures
@@ -154,7 +154,7 @@ def _of_wording(wording: Wording) -> list[str]:
     wrong = (
         [] if ID.fullmatch(wording.id) else ["the id is not made of small letters, digits and single hyphens"]
     )
-    wrong += [] if wording.matches else ["there is no text that it must match"]
+    wrong += [] if wording.matches else ["it has no example text that it must match"]
     return wrong + _proven(wording.pattern, wording.matches, wording.misses)
 
 
@@ -165,7 +165,7 @@ def _of_reading(row: Reading, categories: Collection[str], actions: Collection[s
     if row.action and row.action not in actions:
         wrong.append(f"the action {row.action!r} is not one of {', '.join(sorted(actions))}")
     if row.pattern and not row.matches:
-        wrong.append("there is no text that its pattern must match")
+        wrong.append("it has no example text that its pattern must match")
     return wrong + (_proven(row.pattern, row.matches, ()) if row.pattern else [])
 
 

@@ -6,7 +6,7 @@
     lr=0.0003, batch_size = 32, "precision": "bf16"                 assignments
     Namespace(lr=0.0003, seed=1)                                    argparse
 
-Only names that look like settings count; lines of steps and warnings are left alone.
+Only names that look like settings count; lines of steps and warnings are ignored.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ UPPER = late(r"^[A-Z][A-Z0-9_]{2,}$")
 NUMBERED = late(
     r"(?i)(?:step|iter(?:ation)?|epoch|loss|elapsed|eta|grad[_ ]?norm|it/s|throughput|progress)s?$"
 )
-# From the first such line on, a log tells of steps and no longer of settings.
+# From the first such line on, a log reports steps and no more settings.
 STEP_LINE = late(
     r"(?i)\b(?:step|iter(?:ation)?|epoch|update)s?\b[\s:=\[\]#/]{0,6}\d|\d ?it/s|\d ?s/it|['\"]loss['\"]\s*:"
 )
@@ -39,7 +39,9 @@ CLOCK = late(r"^\d{1,2}(?::\d{2}){1,2}")
 
 
 def run_facts(lines: Iterable[str]) -> tuple[Fact, ...]:
-    """Returns the facts in the lines of one log before its first step; the last value of each name counts."""
+    """Returns the settings, versions and variables in a log's lines before its first step; the last value of
+    a name counts.
+    """
     found: dict[tuple[FactKind, str], Fact] = {}
     for line in lines:
         if STEP_LINE.search(line[:LINE_CHARACTERS_MAX]):
@@ -67,6 +69,6 @@ def _of_line(line: str) -> list[Fact]:
 
 
 def _fact(kind: FactKind, name: str, value: str) -> Fact:
-    """A fact whose value is masked where its name or form is that of a secret."""
+    """Returns a start condition; its value is masked if its name or form is that of a secret."""
     text = masked(f"{name}={value}")
     return Fact(kind=kind, name=name, value=text.partition("=")[2][:VALUE_CHARACTERS_MAX])

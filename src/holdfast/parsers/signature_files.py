@@ -145,7 +145,7 @@ def _form(signature: Signature, actions: Collection[str]) -> list[str]:
         if not all((getattr(signature, what).en.strip(), getattr(signature, what).zh.strip())):
             problems.append(f"the {what} is empty in one language")
     if not signature.matches:
-        problems.append("there is no line that it must match")
+        problems.append("it has no example line that it must match")
     return problems
 
 

@@ -130,7 +130,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
 
 class SlurmStep(Struct, frozen=True, kw_only=True):
-    """A step of a Slurm job."""
+    """A step of a Slurm job, as `squeue --steps` lists it."""
 
     step: str
     name: str
@@ -321,13 +321,15 @@ def settings_of(text: str) -> dict[str, str]:
 
 
 def seconds_of(value: str, default: float) -> float:
-    """Parses a duration in seconds: "30 sec", "5 min" or a bare number; `default` for other texts."""
+    """Parses a duration in Slurm's configuration, in seconds: "30 sec", "5 min" or a number; else returns
+    `default`.
+    """
     found = re.fullmatch(r"(\d{1,9})(?:\s*(sec|min)\w*)?", value.strip())
     return default if found is None else float(found[1]) * (60.0 if found[2] == "min" else 1.0)
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """Parses a version: (22, 5) for "slurm-wlm 22.05.8"; (0, 0) if unknown."""
+    """Parses a version of Slurm: (22, 5) for "slurm-wlm 22.05.8"; (0, 0) if unknown."""
     found = re.search(r"(\d{1,3})\.(\d{1,3})(?:\.|\b)", text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 

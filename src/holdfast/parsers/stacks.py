@@ -32,11 +32,15 @@ ESCAPE = late(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 
 class Thread(Struct):
+    """The stack of one thread in a dump of faulthandler, innermost frame first."""
+
     is_current: bool
     frames: list[str]
 
 
 class Dump(Struct):
+    """One stack dump of a process by faulthandler, with its threads in order."""
+
     threads: list[Thread]
     is_cut: bool = False
 

@@ -9,7 +9,10 @@ from holdfast.model.signatures import Words
 from holdfast.views.sentence import told_zh
 
 _PHASES = (
-    (late(r"succeeded: the command ended well in every worker"), "成功：所有 worker 的命令都正常结束"),
+    (
+        late(r"succeeded: the command ended (?:with code 0|well) in every worker"),
+        "成功：所有 worker 的命令都正常结束",
+    ),
     (late(r"failed with exit code (-?\d+): (.*)"), "失败，退出码 {0}：{1}"),
     (late(r"failed: (.*); the processes are kept for inspection"), "失败：{0}；进程已保留供检查"),
     (late(r"was stopped with exit code (-?\d+): (.*)"), "已停止，退出码 {0}：{1}"),

@@ -79,9 +79,9 @@ def test_the_launcher_and_its_script(command, launcher, script, module):
         ("docker run image torchrun t.py", "docker runs it elsewhere"),
         ("srun --container-image=x torchrun t.py", "container"),
         ("uv run torchrun t.py", "uv chooses"),
-        ("torchrun --no-python ./binary", "a program of its own"),
+        ("torchrun --no-python ./binary", "a program other than Python"),
         ("bash", "from its input"),
-        ("", "no command"),
+        ("", "command is empty"),
     ],
 )
 def test_what_cannot_be_told_is_said(command, why):
@@ -169,7 +169,7 @@ def test_what_a_branch_sets_is_not_known():
 
 def test_which_of_several_branches_is_run_cannot_be_told():
     one = "if [ $N = 1 ]; then torchrun --nproc-per-node 1 t.py; else torchrun --nproc-per-node 8 t.py; fi"
-    assert "known only then" in launch_of(("bash", "-c", one), {}).unclear
+    assert "known only at run time" in launch_of(("bash", "-c", one), {}).unclear
     assert asked_of(("bash", "-c", one), {}).ranks is None
     only = "main() {\n  torchrun --nproc-per-node 8 t.py\n}\nmain\n"
     assert asked_of(("bash", "-c", only), {}).ranks == 8

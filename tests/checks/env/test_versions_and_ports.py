@@ -94,8 +94,8 @@ def meeting(**more):
         (meeting(rank=None), 2, False, "h1 listens"),
         (meeting(rank=None), 2, None, "is not known"),
         (meeting(rank=1), 2, None, "node 1"),
-        (meeting(port=0), 1, None, "a free port"),
-        (meeting(backend="etcd-v2"), 2, True, "a server of its own"),
+        (meeting(port=0), 1, None, "chosen at run time"),
+        (meeting(backend="etcd-v2"), 2, True, "a separate server"),
         (None, 1, None, "names no address"),
     ],
 )

@@ -93,7 +93,7 @@ def test_a_bond_is_held_against_the_members_it_had():
     assert judge_interface(bond, Baseline(facts={"nic:bond0": {"up": True, "members": "eth0"}})) == []
     gone = Interface(name="bond0", members={"eth0": True})
     told = judge_interface(gone, Baseline(facts={"nic:bond0": {"up": True, "members": "eth0,eth1"}}))
-    assert "eth1 is down or gone" in told[0].why
+    assert "eth1 is down or missing" in told[0].why
 
 
 @pytest.mark.parametrize(

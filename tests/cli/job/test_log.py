@@ -175,7 +175,7 @@ def test_a_verdict_that_explains_nothing(holdfast, state):
     out = holdfast("log")[1]
     assert "incident 1: hang (quiet): no sign of life for 600 s\n" in out
     assert "incident 1: verdict: nothing explains it (unknown, 0% sure)\n" in out
-    assert "incident 1: action: leave the training as it is, because it hung" in out
+    assert "incident 1: action: only notify, because the job hung" in out
 
 
 def test_a_device_away_from_the_job_is_news(holdfast, state):

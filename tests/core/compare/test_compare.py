@@ -97,7 +97,7 @@ def test_a_resumed_run_counts_with_its_last_values_and_says_so():
     found = only(compare([run("a", losses()), resumed]))
     assert found.step is None
     assert found.run.repeated == 25
-    assert any("made again after a restart" in note for note in found.notes)
+    assert any("repeated after a restart" in note for note in found.notes)
 
 
 def test_runs_of_different_lengths_are_compared_as_far_as_both_go():

@@ -112,7 +112,7 @@ def test_when_replacements_do_not_reach_for_all_bad_nodes_the_job_is_rescheduled
 def test_spent_restarts_fail_the_job(restarts):
     chosen = ladder.choose(job(EXIT, restarts=restarts), FULL)
     assert chosen.choice.rung == "fail"
-    assert "all 4 restarts are spent" in chosen.choice.why
+    assert "all 4 restarts are used up" in chosen.choice.why
 
 
 def test_one_incident_pays_once():

@@ -67,7 +67,7 @@ def test_one_that_is_broken_is_said_and_not_used():
     made.places["n2"].fit = False
     passes(made, 30)
     (noted,) = [event for event in made.told(FindingNoted) if event.finding == "node-refused"]
-    assert noted.text == "n2 stands by and its check says: a broken device; it is not used"
+    assert noted.text == "the spare node n2 is not used, because its check found: a broken device"
     assert [event.node for event in made.told(NodeIsolated)] == ["n2"]
     made.crash("n1")
     made.settle()
@@ -105,4 +105,4 @@ def test_a_second_pass_is_no_line_of_the_log():
         lines += [line.text for line in story.hear(event, decision)]
     assert len(looked_at(made)) == 2
     said = [line for line in lines if "stands by" in line]
-    assert said == ["boot check of n2, which stands by: 1 passed, 0 to look at, 0 skipped, in 0.0 s"]
+    assert said == ["boot check of n2, a spare node: 1 passed, 0 to look at, 0 skipped, in 0.0 s"]

@@ -1,1 +1,1 @@
-"""Finds the commit, node or setting that makes a run bad, from judged runs."""
+"""Finds the commit, node or setting that makes a run fail, by running the job with some of them."""

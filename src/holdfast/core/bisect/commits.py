@@ -1,4 +1,7 @@
-"""Chooses the next commit of a bisection, from git's order of candidates and the judged runs. Pure."""
+"""Chooses the next commit to test in a bisection, from git's list of candidates and the results so far.
+
+Pure.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +11,9 @@ from holdfast.core.bisect.condition import Judgement
 
 
 class Ends(Struct, frozen=True, kw_only=True):
-    """What is known: the oldest bad commit, good commits, commits that could not be judged."""
+    """The state of a bisection: the oldest commit known as bad, the good commits, and those that could not be
+    judged.
+    """
 
     bad: str
     good: tuple[str, ...]
@@ -16,13 +21,15 @@ class Ends(Struct, frozen=True, kw_only=True):
 
 
 class FoundCommit(Struct, frozen=True):
-    """`commits`: the first bad one; several where those between could not be judged."""
+    """The result of a bisection: the first bad commit; several candidates if commits between could not be
+    judged.
+    """
 
     commits: tuple[str, ...]
 
 
 class RefusedEnd(Struct, frozen=True):
-    """An end was judged otherwise than the user says."""
+    """A contradiction: the good or the bad commit was tested, and is not as the user said."""
 
     end: str
     commit: str
@@ -30,7 +37,9 @@ class RefusedEnd(Struct, frozen=True):
 
 
 def next_end(bad: str, good: str, judged: Mapping[str, Judgement]) -> str | RefusedEnd | None:
-    """Returns the end to run next, why the search cannot begin, or None: both ends are as the user says."""
+    """Returns which of the two given commits to test next, a contradiction, or None if both are as the user
+    says.
+    """
     for end, commit, expected in (("bad", bad, "bad"), ("good", good, "good")):
         if commit not in judged:
             return commit
@@ -40,7 +49,10 @@ def next_end(bad: str, good: str, judged: Mapping[str, Judgement]) -> str | Refu
 
 
 def ends(bad: str, good: str, order: Sequence[str], judged: Mapping[str, Judgement]) -> Ends:
-    """Returns what the judged runs leave. `order`: commits in the order in which they were run."""
+    """Returns the state of the bisection after these results.
+
+    `order`: commits in the order in which they were tested.
+    """
     goods, skipped = [good], list[str]()
     for commit in order:
         match judged[commit]:
@@ -54,7 +66,10 @@ def ends(bad: str, good: str, order: Sequence[str], judged: Mapping[str, Judgeme
 
 
 def next_commit(known: Ends, candidates: Sequence[str]) -> str | FoundCommit:
-    """Returns the next commit to run, or the result. `candidates`: from `git rev-list --bisect-all`, the best first."""
+    """Returns the next commit to test, or the result.
+
+    `candidates`: from `git rev-list --bisect-all`, the best first.
+    """
     open_ = [commit for commit in candidates if commit != known.bad and commit not in known.skipped]
     if open_:
         return open_[0]

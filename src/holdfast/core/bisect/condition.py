@@ -1,10 +1,11 @@
-"""Parses the condition of `holdfast bisect`, and judges what a run has shown so far. Pure.
+"""Parses the condition that `holdfast bisect` tests, and judges by it what a run has logged so far. Pure.
 
     exit!=0    exit==1    nan    timeout    loss>2.3@50    loss>2.3@40-60    step_s>0.2    steps<100    nan or exit!=0
 
-A condition describes a bad run. Terms are joined by `or`. NAME is exit (-N: ended by signal N), loss, grad_norm, lr, step_s
-(seconds of one step), steps (the last step) or seconds (of the whole run). `@STEP` takes the value of one step, `@FIRST-LAST` the
-median of a range; without it the last value counts, and of step_s the median behind the first fifth of the steps.
+A condition describes a bad run. Terms are joined by `or`. NAME is exit (exit code; -N: ended by signal N),
+loss, grad_norm, lr, step_s (seconds per step), steps (the last step) or seconds (of the whole run). `@STEP`
+selects the value at one step, `@FIRST-LAST` the median of a range. Without it the last value is compared; for
+step_s, the median without the first fifth of the steps.
 """
 
 import operator
@@ -35,11 +36,14 @@ WARM_UP_SHARE = 0.2
 
 
 class BadCondition(ValueError):
-    """The condition cannot be parsed; the message says which part and why."""
+    """Raised when a condition cannot be parsed; the message names the invalid part and the reason."""
 
 
 class Term(Struct, frozen=True, kw_only=True):
-    """One comparison; `name` nan and timeout have no limit. `first`, `last`: the range of steps; None: no range."""
+    """One comparison of a condition.
+
+    `name`: nan and timeout have no limit. `first`, `last`: range of steps; None: none.
+    """
 
     name: str
     compare: str = ">"
@@ -49,13 +53,16 @@ class Term(Struct, frozen=True, kw_only=True):
 
 
 class Condition(Struct, frozen=True):
+    """A parsed condition, with its text as the user wrote it."""
+
     text: str
     terms: tuple[Term, ...]
 
 
 class Shown(Struct, kw_only=True):
-    """What a run has shown so far. `values`: by name and step. `exit`: None while it runs. `timed_out`: the run was
-    ended at its time limit.
+    """What a run has logged so far. `values`: by name and step. `exit`: exit code; None while it runs.
+
+    `timed_out`: the run was stopped at its time limit.
     """
 
     values: dict[str, dict[int, float]] = {}
@@ -67,20 +74,20 @@ class Shown(Struct, kw_only=True):
 
 
 class Judged(Struct, frozen=True):
-    """`why`: the value that decided, or what is missing."""
+    """The judgement of one run by a condition. `why`: the deciding value, or what is missing."""
 
     judgement: Judgement
     why: str
 
 
 def parsed(text: str) -> Condition:
-    """Returns the condition. raises: BadCondition"""
+    """Parses a condition from its text. raises: BadCondition"""
     terms = [_term(part.strip()) for part in text.strip().split(" or ")]
     return Condition(text.strip(), tuple(terms))
 
 
 def judge(condition: Condition, shown: Shown) -> Judged | None:
-    """Returns the judgement; None while the run may still decide it."""
+    """Judges a run by a condition; None while the run may still decide it."""
     found = [_judged(term, shown) for term in condition.terms]
     bad = next((one for one in found if one is not None and one.judgement == "bad"), None)
     if bad is not None:
@@ -127,7 +134,7 @@ def _judged(term: Term, shown: Shown) -> Judged | None:
         return Judged("unknown", "the run was ended at its time limit")
     value = {"exit": shown.exit, "steps": shown.last_step or 0, "seconds": shown.seconds}[term.name]
     if value is None:
-        return Judged("unknown", "the exit code is not known")
+        return Judged("unknown", "the exit code is unknown")
     return _compared(term, float(value), "")
 
 

@@ -1,8 +1,8 @@
-"""Finds the smallest part of a set that makes a run bad, by halves and pairs: delta debugging. Pure.
+"""Finds the smallest subset of a set that makes a run fail, by delta debugging. Pure.
 
 source: A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 28(2), 2002
 
-The search is computed anew from all answers each time, so that it resumes from a record of runs.
+The search is computed from all results each time, so that it can resume from a record of runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,20 +17,26 @@ Answer: TypeAlias = Callable[[Sequence[str]], Judgement]
 
 
 class Needed(Struct, frozen=True):
-    """The next part to run."""
+    """The next subset that must be run to find the failing one."""
 
     part: Part
 
 
 class Isolated(Struct, frozen=True):
-    """`part`: no smaller one that was run is bad. `unsure`: parts that could not be judged."""
+    """The result: a bad subset of which no tested smaller part is bad.
+
+    `unsure`: subsets that could not be judged.
+    """
 
     part: Part
     unsure: tuple[Part, ...] = ()
 
 
 class Refused(Struct, frozen=True):
-    """The search cannot begin. `end`: the good or the bad one, which was judged otherwise."""
+    """A search that cannot begin, because the whole set is not bad or the empty one not good.
+
+    `end`: which of the two.
+    """
 
     end: str
     judgement: Judgement
@@ -45,9 +51,10 @@ class _Missing(Exception):
 def search(
     items: Sequence[str], answers: Mapping[Part, Judgement], *, least: int = 1, has_empty: bool = True
 ) -> Needed | Isolated | Refused:
-    """Returns the next part to run, the smallest bad part, or why there is none.
+    """Returns the next subset to run, the smallest bad subset, or why there is none.
 
-    `least`: the smallest number of items that can run. `has_empty`: the run without any item is the good end.
+    `items`: the whole set. `answers`: results so far. `least`: the smallest number of items that can run.
+    `has_empty`: a run without any item must be good.
     """
     order = {item: place for place, item in enumerate(items)}
     unsure: list[Part] = []
@@ -73,7 +80,9 @@ def search(
 
 
 def _smallest(bad: list[str], answer: Answer, least: int) -> list[str]:
-    """Halves, then quarters and their complements, and so on, until no part of the bad set is bad."""
+    """Reduces a bad set by testing halves, then quarters and their complements, until no tested part of it is
+    bad.
+    """
     pieces = 2
     while len(bad) > least and len(bad) > 1:
         size = -(-len(bad) // pieces)
@@ -98,8 +107,8 @@ def _smallest(bad: list[str], answer: Answer, least: int) -> list[str]:
 def _alone(
     bad: list[str], items: Sequence[str], answers: Mapping[Part, Judgement], answer: Answer, least: int
 ) -> list[str]:
-    """Where a run needs several items: each of the bad ones among others, at best of good runs, to find the one that is
-    bad alone.
+    """Finds the one item that is bad in a run that needs several: combines each with others, if possible from
+    good runs.
     """
     if least < 2 or len(bad) > least:
         return bad

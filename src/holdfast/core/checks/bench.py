@@ -89,7 +89,7 @@ def disturbed(had: float) -> str:
 
 
 def judged(benches: Sequence[Bench], baseline: Baseline) -> Iterator[Finding | Fact]:
-    """Yields the facts of each device, and a finding on its results."""
+    """Yields, for each device, its benchmark results as facts, and a finding on them."""
     for bench in benches:
         yield from _facts(bench)
         yield _finding(bench, benches, baseline)

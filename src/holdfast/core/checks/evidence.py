@@ -94,6 +94,6 @@ def _of_devices(verdict: Verdict, broken: Sequence[CheckTold]) -> Verdict:
 def _seen(told: CheckTold) -> Evidence:
     return Evidence(
         text=told.text,
-        says=f"a check on {told.node} {'failed' if told.status == FAIL else 'has something to look at'}",
+        says=f"a check on {told.node} {'failed' if told.status == FAIL else 'has a warning'}",
         signature=f"check:{told.check}",
     )

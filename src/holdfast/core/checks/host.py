@@ -196,7 +196,7 @@ def judge_numa(nodes: Sequence[NumaNode]) -> list[Finding]:
     return [
         warned(
             "no memory",
-            "memory beside its processors",
+            "memory on every NUMA node that has CPUs",
             RULE,
             device=f"NUMA node {one.number}",
             why=f"processors {one.processors} have no local memory; all their memory is remote",

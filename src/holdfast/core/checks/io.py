@@ -182,7 +182,7 @@ def judge_mount(
         RULE,
         device=mount.path,
         why=f"the mount {name}{on_it} is dead: {en}",
-        en=f"Look at its server {mount.source}; then `umount -f -l {mount.path}` and mount it anew.",
+        en=f"Check its server {mount.source}; then `umount -f -l {mount.path}` and mount it again.",
         zh=f"{zh}:检查服务端 {mount.source};然后执行 `umount -f -l {mount.path}` 并重新挂载。",
         category=STALL,
     )

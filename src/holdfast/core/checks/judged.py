@@ -19,7 +19,7 @@ from holdfast.model.checks import (
 
 
 class Told(Struct, frozen=True):
-    """One finding, with its check and node."""
+    """A finding together with the name of its check and its node."""
 
     node: str
     check: str
@@ -56,7 +56,7 @@ def judged(nodes: Sequence[NodeChecks]) -> Judged:
 
 
 def troubles(nodes: Iterable[NodeChecks]) -> list[Told]:
-    """Returns all failures and warnings, worst first."""
+    """Returns all findings with status fail or warn, worst first."""
     found = [
         Told(node.node, outcome.check, outcome.area, finding)
         for node in nodes

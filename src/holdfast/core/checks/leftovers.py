@@ -95,16 +95,16 @@ def _is_rank(process: Process) -> bool:
 
 
 def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
-    """Returns findings on leftover processes."""
+    """Returns findings on processes that an earlier run left on the node."""
     return [
         warned(
             f"{process.name} (pid {process.pid})",
-            "no process of a job that is over",
+            "no process of a job that has ended",
             RULE,
             device=f"pid {process.pid}",
             why=f"pid {process.pid} ({process.name}) is left over from job {job}, which has ended"
             if job
-            else f"pid {process.pid} ({process.name}) is a rank of a training whose launcher is gone",
+            else f"pid {process.pid} ({process.name}) is a rank of a training whose launcher has ended",
             en=f"End it: `kill {process.pid}`, after some seconds `kill -9 {process.pid}`; it may hold GPU memory.",
             zh=f"结束该进程:`kill {process.pid}`,数秒后 `kill -9 {process.pid}`;它可能占用显存。",
             category="gpu_busy",

@@ -173,7 +173,7 @@ def _members(one: Interface, baseline: Baseline) -> list[Finding]:
             "all members up",
             BASELINE if known else RULE,
             device=one.name,
-            why=f"of the bond {one.name} {names} {'is' if len(down + lost) == 1 else 'are'} down or gone",
+            why=f"of the bond {one.name} {names} {'is' if len(down + lost) == 1 else 'are'} down or missing",
             en=f"Check cable and switch port of {names}; until then, the bond is slower and not redundant.",
             zh=f"检查 {names} 的线缆与交换机端口;恢复前绑定口带宽降低且无冗余。",
             category=CATEGORY_DOWN,

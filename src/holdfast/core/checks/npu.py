@@ -171,7 +171,7 @@ def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline)
             why=f"{learned - len(npus)} of the {learned} NPUs that this node had are missing",
             advice=Words(
                 en="Check `npu-smi info -m` and `lspci -d 19e5:`, reboot the node (power off and on where a card is off"
-                " the bus). If it was taken out on purpose: `holdfast check --baseline reset`.",
+                " the bus). If it was removed on purpose: `holdfast check --baseline reset`.",
                 zh="查看 `npu-smi info -m` 与 `lspci -d 19e5:`,重启节点(掉卡时需断电重启)。若为有意移除:"
                 "`holdfast check --baseline reset`。",
             ),

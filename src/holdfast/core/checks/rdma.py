@@ -55,7 +55,7 @@ class Gid(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The entry as text."""
+        """The GID table entry as text: its kind and address."""
         try:
             mapped = ipaddress.IPv6Address(self.address).ipv4_mapped
         except ValueError:
@@ -89,7 +89,7 @@ class Port(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The port's key in facts."""
+        """The port's key in facts and in the baseline."""
         return f"nic:{self.name}"
 
     @property
@@ -364,7 +364,7 @@ class Direct(Struct, frozen=True, kw_only=True):
 
     @property
     def way(self) -> str:
-        """The path that GPUDirect RDMA uses: "nvidia_peermem", "dmabuf" or "none"."""
+        """The kernel interface that GPUDirect RDMA uses: "nvidia_peermem", "dmabuf" or "none"."""
         if self.peermem:
             return "nvidia_peermem"
         return "dmabuf" if "Open Kernel Module" in self.driver and self.kernel >= DMABUF_KERNEL else "none"

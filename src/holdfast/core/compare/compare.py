@@ -1,4 +1,8 @@
-"""Compares runs of one training: where each parts from the first one, which ranks part first, and what differs. Pure."""
+"""Compares runs of one training with the first of them: at which step and rank values begin to differ, and
+why.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +16,10 @@ NAMES = {"data": "data", "learning_rate": "learning rate", "loss": "loss", "grad
 
 
 def compare(runs: Sequence[RunValues], repeats: Sequence[RunValues] = ()) -> Comparison:
-    """Compares each run with the first one. `repeats`: further runs like the first one, for their noise."""
+    """Compares each run with the first one.
+
+    `repeats`: further runs with the first one's settings, which show the noise.
+    """
     first = runs[0]
     notes = [note for one in (first, *repeats) for note in one.all_notes()]
     if repeats:
@@ -45,7 +52,7 @@ def _compared(first: RunValues, other: RunValues, repeats: Sequence[RunValues]) 
 
 
 def _about(first: RunValues, other: RunValues, common: int) -> list[str]:
-    """What limits the comparison of two runs."""
+    """Returns notes on what limits the comparison of two runs."""
     one, two = first.summary(), other.summary()
     if not one.steps or not two.steps:
         return []
@@ -74,7 +81,7 @@ def _about(first: RunValues, other: RunValues, common: int) -> list[str]:
 
 
 def _noise(first: RunValues, repeats: Sequence[RunValues]) -> list[str]:
-    """Whether the repeats are equal, or from which step on they differ."""
+    """Returns a note on whether the repeats are equal, or from which step on they differ."""
     apart = [found for one in repeats for found in partings(first, one, ())]
     if not apart:
         return ["the repeats are equal in all printed digits: any difference counts"]
@@ -85,7 +92,7 @@ def _noise(first: RunValues, repeats: Sequence[RunValues]) -> list[str]:
 
 
 def _means(parted: Sequence[Parting], first: RunValues, other: RunValues) -> Cause:
-    """What the earliest difference points at."""
+    """Returns the probable kind of cause of the earliest difference."""
     if not parted:
         return ""
     step, ranks = parted[0].step, parted[0].ranks

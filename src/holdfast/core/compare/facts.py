@@ -1,6 +1,6 @@
-"""Compares what two runs were started with: versions, environment, settings, data, nodes. Pure.
+"""Compares the start conditions of two runs: versions, environment, settings, data, nodes. Pure.
 
-Facts that differ in each start, such as ports, process ids, times and folders of output, are no differences.
+Values that differ at each start, such as ports, process ids, times and output folders, are ignored.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from holdfast.model.runs.comparison import Fact, FactDifference, FactKind
 
 DIFFERENCES_MAX = 200
 ORDER: tuple[FactKind, ...] = ("seed", "data", "version", "setting", "environment", "command", "node")
-# Names and values that differ from start to start of one and the same training.
+# Names of values that differ between two starts of the same training.
 OF_ONE_START = late(
     r"(?i)(?:^|[_. -])(?:pid|ppid|port|run_?id|job_?id|jobid|job_?name|job|time(?:stamp)?|date|start(?:ed)?(?:_at)?|uuid|socket"
     r"|rdzv_id|rdzv_endpoint|master_addr|log_?dir|log_?folder|output_?dir|out_?dir|save|save_?dir|tensorboard(?:_dir)?"
@@ -26,9 +26,9 @@ DATA = late(
 
 
 def differences(first: Sequence[Fact], other: Sequence[Fact]) -> tuple[FactDifference, ...]:
-    """Returns facts whose values differ, those that explain different numbers best first.
+    """Returns the start conditions whose values differ, those most likely to change numerical results first.
 
-    A fact that only one run names counts only where the other run names some fact of its kind, from the same sort of
+    A name that only one run has counts only if the other run has some value of its kind from the same type of
     source.
     """
     ours, theirs = _by_name(first), _by_name(other)
@@ -48,12 +48,14 @@ def differences(first: Sequence[Fact], other: Sequence[Fact]) -> tuple[FactDiffe
 
 
 def is_of_one_start(name: str) -> bool:
-    """Whether the value of this name differs at each start of one and the same training."""
+    """Returns whether the value of this name differs between two starts of the same training,
+    such as a port.
+    """
     return OF_ONE_START.search(name) is not None or OF_THIS_START.search(name) is not None
 
 
 def explains(kind: FactKind, name: str) -> FactKind:
-    """Returns the kind by which a fact is shown: seeds and data stand apart from other settings."""
+    """Returns the kind under which a setting is shown: seeds and data are separated from other settings."""
     if kind in ("setting", "environment"):
         if SEED.search(name):
             return "seed"

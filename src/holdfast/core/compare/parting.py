@@ -1,8 +1,8 @@
-"""Finds the first step at which two runs differ beyond the noise between repeats. Pure.
+"""Finds the first step at which two runs differ by more than the noise between repeats. Pure.
 
-Without repeats, or where repeats are equal in all printed digits, any difference counts. Else a difference counts that
-is larger than NOISE_FACTOR times the largest difference between repeats up to that step, and that lasts: noise of a
-training grows with its steps, and a single step may be an outlier.
+Without repeats, or if repeats are equal in all printed digits, any difference counts. Otherwise a difference
+must be larger than NOISE_FACTOR times the largest one between repeats up to that step, and must persist: the
+noise of a training grows with its steps, and a single step may be an outlier.
 """
 
 from bisect import bisect_right
@@ -16,16 +16,17 @@ from holdfast.core.compare.series import Cell, Column, RunValues, is_equal, midd
 from holdfast.model.runs.comparison import MEASURES, Measure, Parting, Speed
 
 NOISE_FACTOR = 2.0
-LASTS, OF_NEXT = 4, 5  # a difference beyond noise lasts in so many of the next steps
+LASTS, OF_NEXT = 4, 5  # a difference must persist in LASTS of the OF_NEXT following steps
 TIME_STEPS_MIN = 8  # step times that a comparison of speeds needs
 TIME_RATIO = 1.05
 TIME_WINDOW = 15
 
 
 def partings(first: RunValues, other: RunValues, repeats: Sequence[RunValues]) -> tuple[Parting, ...]:
-    """Returns where each measure parts, the earliest step first; at one step in the order of MEASURES.
+    """Returns, for each measure, the first step at which two runs differ; earliest step first, then in order
+    of MEASURES.
 
-    Where ranks log their own values, a measure parts at the earliest step of any rank, which `ranks` names.
+    If ranks log separately, the earliest step of any rank counts; `ranks` names those that differ there.
     """
     ranks = _of_ranks(first, other, repeats)
     found = []
@@ -44,7 +45,7 @@ def partings(first: RunValues, other: RunValues, repeats: Sequence[RunValues]) -
 
 
 def parting(measure: Measure, first: Column, other: Column, repeats: Sequence[Column]) -> Parting | None:
-    """Returns the first step at which one measure differs; None if it does not."""
+    """Returns the first step at which two runs differ in one measure; None if they do not."""
     steps = sorted(first.cells.keys() & other.cells.keys())
     noise = _Noise(first, repeats)
     beyond = [_is_beyond(first.cells[step], other.cells[step], noise.at(step)) for step in steps]
@@ -66,7 +67,9 @@ def parting(measure: Measure, first: Column, other: Column, repeats: Sequence[Co
 
 
 def speeds(first: Mapping[int, float], other: Mapping[int, float]) -> Speed | None:
-    """Compares step times; None where too few are known. The first tenth of the steps counts as warm-up."""
+    """Compares the step times of two runs, without the first tenth of the steps; None if too few
+    are known.
+    """
     steps = sorted(first.keys() & other.keys())
     steps = steps[max(1, len(steps) // 10) :]
     if len(steps) < TIME_STEPS_MIN:
@@ -84,7 +87,7 @@ def speeds(first: Mapping[int, float], other: Mapping[int, float]) -> Speed | No
 
 
 def _of_ranks(first: RunValues, other: RunValues, repeats: Sequence[RunValues]) -> list[tuple[int, Parting]]:
-    """Where each measure of each rank's own log parts."""
+    """Returns, for the log of each rank, the first step at which each measure differs."""
     found = []
     for rank in sorted(first.of_ranks.keys() & other.of_ranks.keys()):
         for measure in MEASURES:
@@ -96,7 +99,7 @@ def _of_ranks(first: RunValues, other: RunValues, repeats: Sequence[RunValues]) 
 
 
 class _Noise:
-    """The largest difference between repeats up to each step."""
+    """The largest difference of a measure between repeats, up to each step."""
 
     def __init__(self, first: Column, repeats: Sequence[Column]) -> None:
         self._steps: list[int] = []
@@ -129,13 +132,13 @@ def _is_beyond(first: Cell, other: Cell, noise: float) -> bool:
 
 
 def _spread(values: Sequence[float]) -> float:
-    """The robust standard deviation, relative to the median."""
+    """Returns the robust standard deviation of values, relative to their median."""
     centre = median(values)
     return 1.4826 * median(abs(value - centre) for value in values) / centre if centre > 0 else 0.0
 
 
 def _since(steps: Sequence[int], one: Sequence[float], two: Sequence[float]) -> int:
-    """The step that divides the ratios of step times best into a part before and a part after it."""
+    """Returns the step at which the ratio of two runs' step times changes most."""
     ratios = [theirs / ours if ours > 0 else 1.0 for ours, theirs in zip(one, two, strict=True)]
     window = max(3, min(TIME_WINDOW, len(ratios) // 4))
     now = [median(ratios[max(0, at - window + 1) : at + 1]) for at in range(len(ratios))]

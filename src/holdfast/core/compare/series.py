@@ -1,7 +1,7 @@
-"""Collects what one run logged, step by step: losses, gradient norms, learning rates, data, step times. Pure.
+"""Collects what one run logged at each step: losses, gradient norms, learning rates, data, step times. Pure.
 
-A step that a restart makes again counts with its last value. Writers without a rank may print one step several times:
-all their values count, in any order.
+A step that is repeated after a restart counts with its last value. Writers without a rank may print a step
+several times: all of its values count, in any order.
 """
 
 from collections.abc import Iterable
@@ -14,20 +14,20 @@ from holdfast.core.plurals import counted
 from holdfast.model.runs.comparison import MEASURES, Fact, Measure, RunSummary
 from holdfast.model.steps import StepRecord
 
-VALUES_MAX = 4_000_000  # kept of one run, of all ranks and measures
+VALUES_MAX = 4_000_000  # maximum number of values kept per run, over all ranks and measures
 RANKS_MAX = 4_096
 Value = float | str
 
 
 class Cell(Struct, gc=False):
-    """The values of one step, sorted. `run`: the number of restarts before it."""
+    """The values of one measure at one step, sorted. `run`: the number of restarts before it."""
 
     run: int
     values: tuple[Value, ...]
 
 
 class Column:
-    """One measure of one writer, by step."""
+    """One measure of one writer (a rank or the training), by step."""
 
     __slots__ = ("cells",)
 
@@ -35,7 +35,7 @@ class Column:
         self.cells: dict[int, Cell] = {}
 
     def add(self, step: int, run: int, value: Value) -> int:
-        """Takes a value. Returns how many values more are kept than before."""
+        """Adds a value. Returns by how many the number of stored values grew."""
         cell = self.cells.get(step)
         if cell is None:
             self.cells[step] = Cell(run, (value,))
@@ -49,7 +49,7 @@ class Column:
 
 
 class RunValues:
-    """All values of one run. `name`: as the user named the run."""
+    """All values in one run's logs. `name`: as the user named the run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class RunValues:
         self._left_out = 0
 
     def take(self, records: Iterable[StepRecord]) -> None:
-        """Takes the records of the log that counts for the whole training."""
+        """Adds the records of the log that counts for the whole training."""
         for record in records:
             if record.step is None:
                 continue
@@ -77,7 +77,7 @@ class RunValues:
             self._add(self.columns, record)
 
     def take_rank(self, rank: int, records: Iterable[StepRecord]) -> None:
-        """Takes the records of one rank's own log."""
+        """Adds the records of one rank's log."""
         if rank not in self.of_ranks and len(self.of_ranks) >= RANKS_MAX:
             return
         columns = self.of_ranks.setdefault(rank, {measure: Column() for measure in MEASURES})
@@ -101,7 +101,7 @@ class RunValues:
         )
 
     def all_notes(self) -> list[str]:
-        """What is to be known of this run's log before its values are compared."""
+        """Returns notes on this run's log that a comparison must mention."""
         found = list(self.notes)
         if not self.steps:
             found.append(f"{self.name}: no steps were found")
@@ -110,7 +110,7 @@ class RunValues:
             first, last = min(self.repeated), max(self.repeated)
             found.append(
                 f"{self.name}: {counted(len(self.repeated), 'step')} between {first} and {last} "
-                "were made again after a restart; the last value of each counts"
+                "were repeated after a restart; the last value of each counts"
             )
         losses = len(self.columns["loss"].cells)
         if losses < len(self.steps):
@@ -119,7 +119,7 @@ class RunValues:
                 f"{self.name}: {missing} of {counted(len(self.steps), 'step')} have no loss in the log"
             )
         if self._left_out:
-            found.append(f"{self.name}: {self._left_out} values were left out: at most {VALUES_MAX} are kept")
+            found.append(f"{self.name}: {self._left_out} values were omitted: at most {VALUES_MAX} are kept")
         return found
 
     def _add(self, columns: dict[Measure, Column], record: StepRecord) -> None:
@@ -140,22 +140,23 @@ class RunValues:
 
 
 def same(one: Value, other: Value) -> bool:
-    """Whether two printed values are equal. NaN equals NaN."""
+    """Returns whether two printed values are equal. NaN equals NaN."""
     return one == other or (one != one and other != other)
 
 
 def is_equal(one: Cell, other: Cell) -> bool:
+    """Returns whether two runs printed the same values at a step."""
     return len(one.values) == len(other.values) and all(map(same, one.values, other.values))
 
 
 def middle(cell: Cell) -> float:
-    """The median of the values of a step; nan for texts."""
+    """Returns the median of the values of a step; NaN for texts."""
     numbers = [value for value in cell.values if isinstance(value, float | int)]
     return median(numbers) if numbers else float("nan")
 
 
 def shown(cell: Cell) -> Value:
-    """The value of a step for people: its only one, else the median or the first."""
+    """Returns the value of a step for display: the only one, else the median, or the first of texts."""
     value = cell.values[0]
     return value if len(cell.values) == 1 or isinstance(value, str) else middle(cell)
 

@@ -106,7 +106,7 @@ class Account:
         self._has_steps = False
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
-        """Processes one event with its decision."""
+        """Adds one event of a job, with the decision on it, to the costs."""
         if isinstance(event, IncidentAcknowledged | VerdictCorrected):
             return  # a user's remark on a job that may have ended long ago
         if self._last_s is not None and event.at_s < self._last_s:

@@ -170,7 +170,7 @@ def _spares(cost: JobCost, policy: Policy, run: RunSettings | None) -> SettingCo
         _times(cost, "waiting"),
         other="enough",
         change=lambda seconds: 0.0,
-        how="with a healthy node at hand nothing waits; holdfast advise says how many",
+        how="with a healthy spare node no job waits; holdfast advise computes how many spares to keep",
     )
 
 

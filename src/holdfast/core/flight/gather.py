@@ -29,7 +29,7 @@ class Team:
         self.told: dict[int, GroupDigest] = {}
 
     def add(self, rank: int, group: GroupDigest) -> None:
-        """Adds the digest of a rank."""
+        """Adds the flight-record digest of one rank."""
         self.told[rank] = group
         self.about = self.about or group.about
         self.backend = self.backend or group.backend

@@ -62,7 +62,7 @@ def odd_one(
 
 
 def bytes_of(operations: Iterable[Operation]) -> frozenset[int]:
-    """Returns the input sizes of these collectives, in bytes."""
+    """Returns the input sizes of gloo collectives in bytes."""
     sizes = {_bytes_of(words(one)) for one in operations if not one.is_p2p}
     return frozenset(size for size in sizes if size)
 

@@ -49,7 +49,7 @@ class Awaited:
 
     @property
     def next_ranks(self) -> Sequence[int]:
-        """Returns the ranks for which this operation waits."""
+        """The ranks for which a pending operation waits directly."""
         if self.mismatch:
             return ()
         return self.lacking or self.behind

@@ -83,7 +83,7 @@ def _nobody_waits(scene: Scene, lives: Mapping[int, RankLife]) -> Located | None
         confidence=min(why.confidence, 0.5),
         why=words.joined(
             text,
-            Words(en=f"the other {others} wait in nothing", zh=f"其余 {others} 个 rank 没有等待"),
+            Words(en=f"the other {others} wait in no operation", zh=f"其余 {others} 个 rank 没有等待"),
         ),
     )
 
@@ -392,7 +392,7 @@ def _with_words(
             parts = (lead, who if any(rank in lives for rank in culprits) else Words(en="", zh=""), wait)
         case "lag":
             lead = Words(
-                en=f"{named} enqueued {what} like the others, which completed it: the device stands still",
+                en=f"{named} enqueued {what} like the others, which completed it: its device hangs",
                 zh=f"{named_zh} 与其他 rank 一样提交了{what_zh},其他 rank 已完成而它没有:设备停滞",
             )
             parts = (lead, Words(en="", zh=""), wait)
@@ -400,7 +400,7 @@ def _with_words(
             many = len(root.waiters) if root else 0
             parts = (
                 Words(
-                    en=f"all {many} ranks arrived in {what} and it does not end: the network, or a device",
+                    en=f"all {many} ranks arrived in {what}, which does not end: network or device fault",
                     zh=f"全部 {many} 个 rank 都已进入{what_zh},但它没有结束:网络或设备问题",
                 ),
             )
@@ -415,7 +415,7 @@ def _with_words(
             )
         case "straggler":
             parts = (
-                Words(en=f"{named} comes late each time", zh=f"{named_zh} 每次都到得晚"),
+                Words(en=f"{named} enters it late each time", zh=f"{named_zh} 每次都到得晚"),
                 who if any(rank in lives for rank in culprits) else Words(en="", zh=""),
                 wait,
             )

@@ -36,7 +36,7 @@ def key_at(group: GroupDigest, sequence: int) -> int:
 
 
 def find(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> None:
-    """Sets the deviating ranks of each operation on which ranks disagree."""
+    """Sets the deviating ranks of each collective operation for which ranks recorded different operations."""
     collectives = [awaited for awaited in found.awaited if awaited.pair is None]
     for awaited in collectives:
         awaited.mismatch = _minority(awaited, scene, found.failed)
@@ -158,7 +158,7 @@ def _kin(name: str) -> str:
 
 
 def tokens(digest: Digest) -> list[Token]:
-    """Returns the rank's last operations over all groups, as hashes."""
+    """Returns the last operations in a rank's flight record, over all groups, as hashes."""
     ids = [group.group_id for group in digest.groups]
     order = digest.order
     return [

@@ -32,7 +32,7 @@ STOPPED_FIRST = ("stopped", "killed", "dataloader", "uneven", "missing")
 
 
 class Reason(Struct, frozen=True):
-    """Why a rank does not enter an operation."""
+    """The reason why a rank does not enter a collective operation that others wait for."""
 
     kind: LocatedKind
     category: str
@@ -77,7 +77,7 @@ def _dead(life: RankLife, is_absent: bool) -> Reason:
 
 
 def loads_data(life: RankLife | None) -> bool:
-    """Returns whether the rank's stack is in a data loader."""
+    """Returns whether the rank's stack is inside a data loader."""
     return life is not None and any(LOADS_DATA.search(frame) for frame in life.frames[:STACK_INNERMOST])
 
 
@@ -95,12 +95,12 @@ def is_gone(life: RankLife | None) -> bool:
 
 
 def in_collective(life: RankLife | None) -> bool:
-    """Returns whether the rank's stack is in a collective."""
+    """Returns whether the rank's stack is inside a collective operation."""
     return life is not None and any(IN_COLLECTIVE.search(frame) for frame in life.frames[:3])
 
 
 def in_send(life: RankLife | None) -> bool:
-    """Returns whether the rank's stack is in a send or receive."""
+    """Returns whether the rank's stack is inside a point-to-point send or receive."""
     return life is not None and any(IN_SEND.search(frame) for frame in life.frames[:4])
 
 

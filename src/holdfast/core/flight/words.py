@@ -29,7 +29,7 @@ NEVER = ("never enqueued it", "从未加入")
 
 
 def ranks_zh(ranks: Sequence[int]) -> str:
-    """Returns the names of ranks in Chinese."""
+    """Formats a set of ranks in Chinese."""
     return ranks_named(ranks).replace("ranks ", "rank ")
 
 
@@ -79,7 +79,7 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
     elif life.wait_channel.startswith(SLEEP_CHANNELS) and life.rank_class in ("unknown", "waiting_outside"):
         en, zh = "sleeps", "在休眠"
     elif life.rank_class == "unknown" and not life.frames:
-        en, zh = ("left no record", "没有留下记录") if is_absent else ("is known to live", "仍在运行")
+        en, zh = ("left no record", "没有留下记录") if is_absent else ("is known to be running", "仍在运行")
     if life.exit_code is not None:
         en, zh = _ended(life.exit_code)
     at = place(life.frames)
@@ -116,7 +116,7 @@ def described(
 
 
 def wait(waiting: Sequence[int], culprits: Sequence[int], what: str, what_zh: str) -> Words:
-    """Returns which ranks wait in which operation, in English and Chinese."""
+    """Returns a sentence on which ranks wait in which operation, in English and Chinese."""
     if not waiting:
         return Words(en=f"in {what}", zh=what_zh)
     many = len(waiting)

@@ -111,7 +111,7 @@ def waits_for_others(frames: Sequence[str]) -> bool:
 
 
 def is_debugged(frames: Sequence[str]) -> bool:
-    """Returns whether a debugger holds the process."""
+    """Returns whether a debugger (ptrace) is attached to the process."""
     return any(DEBUGGERS.search(frame) for frame in frames)
 
 
@@ -175,5 +175,5 @@ def ranks_named(ranks: Sequence[int]) -> str:
 
 
 def plural(ranks: Sequence[int], one: str, more: str) -> str:
-    """Returns the singular or plural form for this number of ranks."""
+    """Returns the form of a word that agrees with this number of ranks."""
     return one if len(ranks) == 1 else more

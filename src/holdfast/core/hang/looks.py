@@ -176,7 +176,7 @@ def _waits_outside(sample: RankSample) -> bool:
 
 
 def is_blocked(sample: RankSample) -> bool:
-    """Returns whether the rank or a child of it is in state D."""
+    """Returns whether the rank's process or a child of it is in uninterruptible sleep (state D)."""
     return sample.state == "D" or sample.blocked_children > 0
 
 

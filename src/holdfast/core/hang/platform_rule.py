@@ -18,7 +18,7 @@ from holdfast.model.samples import GONE_STATES, RankSample, Utilisation
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits of the platforms' hang rule."""
+    """The limits of the hang rule that training platforms document."""
 
     detect_min: float = 30.0  # MA_HANG_DETECT_TIME, in minutes
     window_s: float = 60.0  # duration of the window of device utilisation, after the quiet time
@@ -28,14 +28,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """A hang by the platforms' rule."""
+    """A hang according to the rule that training platforms document: I/O and device utilisation have not
+    changed.
+    """
 
     since_s: float  # time of the last change of a counter
     says: str
 
 
 class Watch(Struct, frozen=True, kw_only=True):
-    """The state of the platforms' hang rule."""
+    """The state of the training platforms' hang rule over time."""
 
     changed_s: float | None = None
     counters: tuple[tuple[int, int | None, int | None], ...] = ()  # pid, io and disk bytes

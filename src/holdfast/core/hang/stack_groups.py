@@ -78,7 +78,7 @@ def grouped(
 
 
 def ranges(ranks: Iterable[int]) -> str:
-    """Returns ranks as ranges: "0-3,5,7"."""
+    """Formats ranks as ranges: "0-3,5,7"."""
     parts: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if parts and rank == parts[-1][1] + 1:
@@ -89,7 +89,7 @@ def ranges(ranks: Iterable[int]) -> str:
 
 
 def python_frames(frames: Sequence[str]) -> tuple[str, ...]:
-    """Returns the frames that are not native."""
+    """Returns the Python frames of a stack, without native ones."""
     return tuple(frame for frame in frames if NATIVE not in frame)
 
 

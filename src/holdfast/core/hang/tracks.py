@@ -42,19 +42,19 @@ class RankTrack(Struct, frozen=True, gc=False):
 
     @property
     def is_heard(self) -> bool:
-        """Returns whether the rank answers queries about its progress."""
+        """Whether the rank answers queries about its progress."""
         return self.heard_s is not None and self.last.at_s - self.heard_s <= UNHEARD_S
 
     @property
     def worked_s(self) -> float:
-        """Returns the CPU time of the main thread since its collectives last progressed, in seconds; 0 if
+        """The CPU time of the main thread since its collectives last progressed, in seconds; 0 if
         unknown.
         """
         return 0.0 if self.groups_from is None else _grew(self.groups_from.main_cpu_s, self.last.main_cpu_s)
 
     @property
     def is_pending(self) -> bool:
-        """Returns whether the rank has enqueued a collective that is not complete, so that it waits for
+        """Whether the rank has enqueued a collective that is not complete, so that it waits for
         others, or will.
 
         A rank that waits for others answers queries; one that does not (stopped, in the kernel, holding the

@@ -81,7 +81,7 @@ def _found_late(
 
 
 def on_tick(state: State, phase: Checking, at_s: float, policy: Policy) -> Decision:
-    """Starts the attempt if the boot check did not answer in time."""
+    """Starts the attempt without the boot check's result if it exceeded its time limit."""
     job = state.job
     is_full = any(worker.to_check == "full" for worker in job.workers)
     wait_s = policy.full_check_wait_s if is_full else policy.boot_check_wait_s

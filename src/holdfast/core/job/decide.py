@@ -72,7 +72,7 @@ SIGTERM = 15  # the signal of a stop: an exit by it needs no log line
 
 
 def decide(state: State, event: AnyEvent, policy: Policy) -> Decision:  # noqa: C901 - one case per event
-    """The only way the state changes. Total: every event has an answer in every state."""
+    """Decides on one event of a job, valid in every state: its new state, the orders and the reason."""
     policy = policy_change.in_force(state.job, policy)
     match event:
         case StepReached():
@@ -195,7 +195,7 @@ def _on_worker_exit(state: State, event: WorkerExited, policy: Policy) -> Decisi
         return Decision(state)
     finished = tuple(dict.fromkeys((*phase.finished, event.worker)))
     if len(finished) == len(job.workers) and not _has_failed_rank(state):
-        ending = Ended(outcome="succeeded", code=0, reason="the command ended well in every worker")
+        ending = Ended(outcome="succeeded", code=0, reason="the command ended with code 0 in every worker")
         return recovery.finish(job, event.at_s, ending)
     return Decision(State(job, replace(phase, finished=finished)))
 

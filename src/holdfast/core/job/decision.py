@@ -1,4 +1,4 @@
-"""Defines the result of `decide` for one event."""
+"""Defines the decision on one event of a job: the new state, the orders and the reason."""
 
 from msgspec import Struct
 

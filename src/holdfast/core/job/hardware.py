@@ -35,7 +35,7 @@ RECOVERING = Isolating | Stopping | Placing | Waiting | Checking | Healing
 
 
 def on_device(state: State, event: DeviceFaulted, policy: Policy) -> Decision:
-    """Returns the decision on a faulty device, depending on the phase."""
+    """Decides what to do about a faulty device, depending on the phase of the job."""
     job, phase = state.job, state.phase
     device = Device(node=event.node, device=event.device, code=event.code)
     if isinstance(phase, New | Ended | Finishing | Holding) or device in job.to_heal:
@@ -69,7 +69,7 @@ def _is_known(job: Job, device: Device) -> bool:
 
 
 def on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
-    """Returns the decision on a lost node, depending on the phase."""
+    """Decides what to do about a lost node, depending on the phase of the job."""
     job, phase = state.job, state.phase
     if event.node in job.lost:
         return Decision(state)
@@ -78,7 +78,7 @@ def on_node_lost(state: State, event: NodeLost, policy: Policy) -> Decision:
     if isinstance(phase, New | Ended | Finishing | Holding):
         return Decision(State(job, phase))
     if event.with_job:
-        return Decision(State(job, phase), why=f"{event.node} is taken away: {event.reason}")
+        return Decision(State(job, phase), why=f"the scheduler withdraws {event.node}: {event.reason}")
     if all(worker.node != event.node for worker in job.workers):
         return Decision(State(job, phase), why=f"{event.node} is lost ({event.reason}); no worker runs there")
     match phase:

@@ -126,9 +126,9 @@ def _why_no_restart(job: Job, policy: Policy) -> str:
         return "no restart is allowed (--max-restarts is not set)"
     if job.restarts >= policy.max_restarts:
         return (
-            f"all {policy.max_restarts} restarts are spent"
+            f"all {policy.max_restarts} restarts are used up"
             if policy.max_restarts > 1
-            else "the only restart is spent"
+            else "the only restart is used up"
         )
     return ""
 
@@ -178,7 +178,7 @@ def _away_from(job: Job, policy: Policy, bad: tuple[str, ...]) -> Chosen:
             )
             why = f"isolate {_names(bad)} and replace worker {_names(moved)}, because {reason}"
             return _chosen(_unplaced(job, moved), "replace-worker", why, isolate=bad)
-        reason += f" (all {counted(policy.replace_workers, 'replacement')} are spent)"
+        reason += f" (all {counted(policy.replace_workers, 'replacement')} are used up)"
     refused = _why_no_restart(job, policy)
     if refused:
         return fail(job, f"{reason}, and {refused}")
@@ -258,7 +258,7 @@ def _for_a_software_fault(job: Job, policy: Policy) -> Chosen:
 
 def _after_a_hang(job: Job, policy: Policy, reason: str) -> Chosen:
     if not policy.hang_restart:
-        why = f"leave the training as it is, because it hung ({reason}) and hang restart is off (--hang-restart)"
+        why = f"only notify, because the job hung ({reason}) and hang restart is off (--hang-restart)"
         return _chosen(job, "notify", why)
     if job.hangs_in_a_row >= policy.hangs_in_a_row_max:
         return fail(

@@ -108,7 +108,7 @@ def finish(job: Job, at_s: float, ending: Ended, *, finish_s: float = 0.0, force
 
 
 def end(job: Job, ending: Ended) -> Decision:
-    """Returns the final state, and the order that ends the job."""
+    """Returns the final state of the job, and the order EndJob."""
     order = EndJob(outcome=ending.outcome, code=ending.code, reason=ending.reason)
     return Decision(State(job, ending), (order,), f"{ending.outcome}: {ending.reason}")
 

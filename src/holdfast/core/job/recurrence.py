@@ -27,7 +27,7 @@ def problem_key(verdict: Verdict) -> str:
 
 
 def cause_key(text: str) -> str:
-    """Returns a text that is equal for the same cause in other jobs: also without lists of numbers and generated names.
+    """Returns a text that is equal for the same cause in different jobs: without numbers and generated names.
 
     `text`: a problem_key of any version, or the reason of a job's end. Idempotent.
     """

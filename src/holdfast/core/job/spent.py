@@ -52,7 +52,7 @@ class Spent(Struct, frozen=True, kw_only=True):
 
 
 class KeptSpending(Struct, frozen=True, kw_only=True):
-    """The stored state of a Spending, from which another Spending continues."""
+    """The stored state of a Spending (the account of a job's time), from which another Spending continues."""
 
     useful_s: float
     started_s: float
@@ -106,7 +106,7 @@ class Spending:
             self._reach(step.step)
 
     def kept(self) -> KeptSpending:
-        """Returns the state to store."""
+        """Returns the accounted time as a value that can be stored and restored."""
         return KeptSpending(
             useful_s=self._useful_s,
             started_s=self._started_s,
@@ -122,7 +122,7 @@ class Spending:
         )
 
     def restore(self, kept: KeptSpending) -> None:
-        """Continues from a stored state."""
+        """Continues from the result of `kept`."""
         self._useful_s, self._started_s, self._ending_s = kept.useful_s, kept.started_s, kept.ending_s
         self._last_s = kept.last_s
         self._parts = {number: list(parts) for number, parts in kept.parts.items()}
@@ -131,7 +131,7 @@ class Spending:
 
     @property
     def spent(self) -> Spent:
-        """Returns the seconds spent so far, apart from incidents."""
+        """The accounted seconds of the job so far, without those of incidents."""
         return Spent(
             useful_s=self._useful_s + self._since_step_s + self._alone_s,
             started_s=self._started_s,
@@ -140,22 +140,22 @@ class Spending:
 
     @property
     def is_settled(self) -> bool:
-        """Returns whether all time so far has its final assignment."""
+        """Whether every second so far has its final cause."""
         return not self._since_step_s and not self._alone_s
 
     @property
     def incidents(self) -> tuple[int, ...]:
-        """Returns the numbers of incidents that cost time. 0: a restart that a user requested before the
+        """The numbers of incidents that cost time. 0: a restart that a user requested before the
         first incident.
         """
         return tuple(self._parts)
 
     def parts(self, incident: int) -> tuple[Part, ...]:
-        """Returns the parts of one incident in order, repeated steps last."""
+        """Returns the time that one incident cost, by stage in order, repeated steps last."""
         return tuple(self._parts.get(incident, ()))
 
     def forget(self, incident: int) -> None:
-        """Removes the parts of one incident."""
+        """Removes the times of one incident."""
         self._parts.pop(incident, None)
 
     def _pass(self, before: State, at_s: float) -> None:

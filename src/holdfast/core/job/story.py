@@ -88,7 +88,7 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RungTaken(Struct, frozen=True, kw_only=True):
-    """A rung that was chosen in an incident. `shadow`: it was only recorded."""
+    """A rung of the ladder that was chosen in an incident. `shadow`: it was recorded but not executed."""
 
     at_s: float
     rung: str
@@ -269,7 +269,7 @@ class Story:
 
     @property
     def awaits_step(self) -> bool:
-        """Whether the next step can be the first one after an incident."""
+        """Whether an incident is open whose recovery ends with the next training step."""
         last = next(reversed(self._incidents.values()), None)
         return last is not None and last.step_resumed is None
 
@@ -279,7 +279,7 @@ class Story:
         return isinstance(self.state.phase, Ended)
 
     def summary(self) -> Summary:
-        """Returns the state and the history of the job so far."""
+        """Returns the current state of the job and its history for display."""
         job, phase = self.state.job, self.state.phase
         ended = phase if isinstance(phase, Ended) else None
         return Summary(

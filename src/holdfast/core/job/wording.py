@@ -89,7 +89,7 @@ def check_words(event: NodesChecked, *, is_named: bool = False) -> str:
     name = check_name(event)
     is_named = is_named or len(event.nodes) > 1 or event.context == IDLE
     where = f" of {listed(event.nodes)}" if is_named and event.nodes else ""
-    where += ", which stands by" if event.context == IDLE else ""
+    where += ", a spare node" if event.context == IDLE else ""
     if event.why_not:
         return f"{name}{where}: nothing was checked: {event.why_not}"
     failed = f"{event.failed} failed, " if event.failed else ""
@@ -198,5 +198,5 @@ def _running_words(job: Job, phase: Running) -> str:
     if job.incident is None:
         return f"training{at}" if at or not job.attempt else "running; its log has named no step yet"
     if phase.handled:
-        return f"left as it is after incident {job.incident.number} ({job.incident.rung})"
+        return f"no action taken after incident {job.incident.number} ({job.incident.rung})"
     return f"started again after incident {job.incident.number}, no step yet"

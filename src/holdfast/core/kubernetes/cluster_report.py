@@ -4,9 +4,10 @@ from msgspec import Struct
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """Rights that serve one purpose. `who`: "you" or "controller". `verbs` on `resource` ("pods/log") of `group`.
+    """Kubernetes permissions that serve one purpose: `verbs` on a `resource` ("pods/log") of an API `group`.
 
-    `required`: nothing works without it. `lost`: what is missing without it. `instead`: the second way; empty: none.
+    `who`: "you" (the user) or "controller". `required`: no job runs without it. `lost`: what does not work
+    without it. `instead`: what is used in its place; empty: nothing.
     """
 
     who: str
@@ -21,7 +22,7 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """A need, and its verbs that are not allowed."""
+    """A permission that Holdfast needs in a cluster, with the verbs that are not allowed."""
 
     need: Need
     missing: tuple[str, ...] = ()
@@ -32,8 +33,9 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 class Feature(Struct, frozen=True, kw_only=True):
-    """Something that a cluster may have. `present`: None: not known. `how`: by what that is known. `without`: what happens
-    where it is missing.
+    """A feature that a cluster may have. `present`: None: unknown. `how`: how that was determined.
+
+    `without`: the effect if it is missing.
     """
 
     name: str
@@ -43,8 +45,10 @@ class Feature(Struct, frozen=True, kw_only=True):
 
 
 class ClusterReport(Struct, frozen=True, kw_only=True):
-    """`user`: whom the API server takes the caller for; empty: it does not say. `too_old`: the server lacks what jobs need.
-    `grants`: YAML of roles for what is missing, by "namespace" and "cluster".
+    """The report of `holdfast k8s doctor` on a cluster.
+
+    `user`: the caller's user name according to the API server; empty: unknown. `too_old`: the server lacks
+    required features. `grants`: YAML of roles with the missing permissions, by "namespace" and "cluster".
     """
 
     server: str
@@ -59,5 +63,5 @@ class ClusterReport(Struct, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Jobs can run here, with what is allowed now."""
+        """Whether jobs can run in this cluster with the permissions granted now."""
         return not self.too_old and all(one.allowed or not one.need.required for one in self.rights)

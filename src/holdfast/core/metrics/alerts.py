@@ -20,7 +20,7 @@ def evidence(
     jobs: Mapping[str, Sequence[str]],
     known: Collection[tuple[str, str]] = (),
 ) -> list[AlertEvidence]:
-    """Returns evidence from alerts about nodes of jobs, each once per job and state of the alert.
+    """Converts monitoring alerts about nodes of jobs to evidence, once per job, alert and state of the alert.
 
     `jobs`: the nodes of each job. `known`: (job, key) of evidence that is already recorded.
     """
@@ -60,7 +60,7 @@ def _of_alert(
 
 
 def _key(alert: ReceivedAlert) -> str:
-    """Returns a text that is equal for the same alert in the same state."""
+    """Returns a key that is equal for the same alert in the same state."""
     identity = f"{alert.fingerprint or sorted(alert.labels.items())}/{alert.status}/{alert.starts_s}"
     return hashlib.blake2b(identity.encode("utf-8", "replace"), digest_size=12).hexdigest()
 

@@ -142,7 +142,8 @@ def _fallen(
         yield from _first(series, fell, at_s, measure)
     elif 0 < len(fell) <= max(1.0, FEW * len(known)):
         yield _fact(
-            f"{measure.en} of {_named(fell)} fell from {_mean(known, fell)}; of the other {len(known) - len(fell)} devices it did not",
+            f"{measure.en} of {_named(fell)} fell from {_mean(known, fell)};"
+            f" that of the {len(known) - len(fell)} others did not",
             Words(
                 en=f"Only {_named(fell)} became idle: check it first.",
                 zh=f"只有 {_named(fell)} 停止工作，其他设备没有：请先检查它。",

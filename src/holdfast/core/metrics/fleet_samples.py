@@ -1,4 +1,4 @@
-"""Converts the facts about all jobs of a server into metric samples. Pure."""
+"""Converts the state of all jobs on a server into metric samples. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,10 +13,11 @@ NODE_STATES = ("known", "isolated", "lemon")
 
 
 class FleetFacts(Struct, frozen=True, kw_only=True):
-    """Facts about all jobs.
+    """The state of all jobs on a server, from which its metrics are made.
 
-    `states`: number of jobs by state. `running`: rows of running jobs, the newest first. `open`: ids of running jobs with
-    an open incident. `incidents`: number of recorded incidents by category. `nodes`: of the node book, by state.
+    `states`: number of jobs by state. `running`: rows of running jobs, newest first. `open`: ids of running
+    jobs with an open incident. `incidents`: number of recorded incidents by category. `nodes`: number of
+    nodes by state.
     """
 
     states: Mapping[str, int]
@@ -27,7 +28,7 @@ class FleetFacts(Struct, frozen=True, kw_only=True):
 
 
 def fleet_samples(facts: FleetFacts) -> list[AnySample]:
-    """Returns the samples of the fleet, then those of each running job."""
+    """Returns the metric samples of the fleet, then those of each running job."""
     categories = sorted(facts.incidents.items(), key=lambda one: (-one[1], one[0]))
     return [
         *(Sample("holdfast_jobs", (state,), facts.states.get(state, 0)) for state in JOB_STATES),
@@ -41,7 +42,7 @@ def fleet_samples(facts: FleetFacts) -> list[AnySample]:
 
 
 def _job(row: JobRow, *, is_open: bool) -> Iterator[Sample]:
-    """The label of a job is its id, which is unique on the server."""
+    """Yields the metric samples of a running job, labelled with its id, which is unique on the server."""
     values = {
         "holdfast_job_submitted_timestamp_seconds": row.submitted_at_s,
         "holdfast_job_attempts_total": row.attempt,

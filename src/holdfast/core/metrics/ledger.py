@@ -101,7 +101,7 @@ class Ledger:
         self._examples: list[Exemplar | None] = [None] * (len(RECOVERY_BUCKETS_S) + 1)
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
-        """Processes one event with its decision."""
+        """Accounts the time up to one event of the job, using the decision on it."""
         if self._last_s is None:
             self._submitted_s = event.at_s
         else:

@@ -71,7 +71,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 def judged(book: RuleBook, has: Has) -> list[Judged]:
-    """Returns for every alert rule whether it can fire on this Prometheus."""
+    """Returns, for every alert rule, whether this Prometheus has the series with which it can fire."""
     return [_one(rule, book.series, has) for rule in every_rule(book)]
 
 

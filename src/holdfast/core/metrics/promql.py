@@ -38,7 +38,7 @@ def expanded(text: str, series: Mapping[str, Series]) -> str:
 
 
 def quantity(name: str, series: Mapping[str, Series]) -> str:
-    """Returns the PromQL of one quantity. raises: UnknownSeries"""
+    """Returns the PromQL expression of a quantity defined in series.toml. raises: UnknownSeries"""
     return expanded(f"${name}", series)
 
 

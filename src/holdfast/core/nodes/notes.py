@@ -95,7 +95,7 @@ class NodeNotes:
         return self._accused.get(node, "")
 
     def hear(self, event: AnyEvent, decision: Decision) -> Noted:
-        """Processes one event with its decision, and returns the lines for it."""
+        """Processes one event with its decision, and returns the node book's lines for it."""
         before, self._job = self._job, decision.state.job
         if isinstance(event, JobSubmitted) and not self.run:
             self.run = f"{event.job}@{event.at_s:.0f}"

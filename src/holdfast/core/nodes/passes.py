@@ -60,7 +60,7 @@ def noted(job: Job, event: NodesChecked) -> Job:
 
 
 def without(job: Job, *nodes: str) -> Job:
-    """Returns the job without the passes of these nodes."""
+    """Returns the job with the valid passes of these nodes' boot checks removed."""
     gone = set(nodes)
     rest = tuple(one for one in job.passed if one.node not in gone)
     return job if len(rest) == len(job.passed) else replace(job, passed=rest)

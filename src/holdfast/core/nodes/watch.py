@@ -57,13 +57,13 @@ class Contact(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True):
-    """Order to write a line to the log."""
+    """An order to write a line to the log."""
 
     text: str
 
 
 class Ask(Struct, frozen=True):
-    """Order to query the engine about the node."""
+    """An order to query the engine about the node."""
 
 
 class AgentAgain(Struct, frozen=True):
@@ -71,7 +71,7 @@ class AgentAgain(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """Decision that the node is lost."""
+    """The conclusion that the node is lost."""
 
     reason: str
 
@@ -119,7 +119,7 @@ def held_up(contact: Contact, for_s: float) -> Contact:
 
 
 def alive(contact: Contact, at_s: float) -> Contact:
-    """Returns the contact after the engine reported the node as up."""
+    """Returns the node's contact state after the engine reported the node as up."""
     return replace(contact, alive_s=at_s)
 
 

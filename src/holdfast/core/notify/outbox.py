@@ -186,7 +186,7 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        """Returns whether no delivery is in progress and none is waiting.
+        """Whether no delivery is in progress and none is waiting.
 
         Valid only after a call of `due`.
         """

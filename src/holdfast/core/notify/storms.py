@@ -116,7 +116,7 @@ class Storms:
             self._admitted = {key: at_s for key, at_s in self._admitted.items() if now_s - at_s < GIVE_UP_S}
 
     def delivered(self, send: Send) -> None:
-        """Removes the state of a message that was delivered or given up."""
+        """Removes the state of a message that was delivered, or whose delivery was given up."""
         for notice in send.joined or (send.notice,):
             key = (send.channel, notice.id)
             self._members.discard(key)

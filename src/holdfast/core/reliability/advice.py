@@ -84,7 +84,10 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 def advise(record: Record, published: Published) -> Advice:
-    """Returns the recommendation. `published`: the prior for a short record."""
+    """Returns a recommendation on checkpoint interval and spare nodes.
+
+    `published`: the prior for a short history.
+    """
     expected_s = DAY_S / published.per_node_day
     of_node = fit(record.gaps, expected_s)
     of_job = of_node.scaled(float(max(1, record.nodes)))
@@ -146,9 +149,9 @@ def _unknown(record: Record, of_node: Fit, published: Published) -> Iterable[str
     if record.save_s is None:
         yield "no checkpoint was seen in the step times: give the time of one, --save 30s, for an interval"
     if record.down_s is None:
-        yield f"no recovery was seen: {DOWN_S:.0f} s are taken (restarts of large jobs take 5 to 20 minutes)"
+        yield f"no recovery was observed: {DOWN_S:.0f} s are assumed (restarts of large jobs take 5 to 20 minutes)"
     if record.save_s is not None and record.interval_s is None:
-        yield "how often the training saves now is not known: the gain cannot be computed"
+        yield "the current checkpoint interval is unknown: the gain cannot be computed"
     if of_node.failures < 20:
-        yield f"the rate before any record: {published.per_node_day * 1000:.2f} per 1,000 node-days ({published.source})"
-    yield f"repairs are taken to last {published.repair_s / DAY_S:.1f} days on average ({published.repair_source})"
+        yield f"prior failure rate: {published.per_node_day * 1000:.2f} per 1,000 node-days ({published.source})"
+    yield f"repairs are assumed to last {published.repair_s / DAY_S:.1f} days on average ({published.repair_source})"

@@ -75,7 +75,7 @@ def seen_goodput(gaps_s: Sequence[float], interval_s: float, costs: Costs) -> fl
 
 
 def expected(fit: Fit, interval_s: float, costs: Costs) -> float:
-    """Returns the goodput averaged over the posterior of a fit."""
+    """Returns the expected goodput of a checkpoint interval, averaged over the posterior of a fit."""
     return sum(point.weight * goodput(point.fit, interval_s, costs) for point in fit.few)
 
 

@@ -84,7 +84,7 @@ def outages_of(
     names = {one.node for one in ordered}
     if nodes < max(1, len(names)):
         raise TraceRefused(
-            f"the trace names {len(names)} nodes, more than the {nodes} that the fleet is said to have"
+            f"the trace names {len(names)} nodes, more than the {nodes} given as the fleet's size"
         )
     ends = [one.end_s for one in ordered if one.end_s is not None]
     first_s = since_s if since_s is not None else min((one.start_s for one in ordered), default=0.0)
@@ -114,13 +114,13 @@ def outages_of(
 
 
 def between(outages: Outages, since_s: float, until_s: float) -> Outages:
-    """Returns the outages that start in a period; their ends may be later."""
+    """Returns the node outages that start in a period; their ends may be later."""
     kept = tuple(one for one in outages.all if since_s <= one.start_s < until_s)
     return Outages(nodes=outages.nodes, since_s=since_s, until_s=until_s, all=kept)
 
 
 def summary(outages: Outages) -> Summary:
-    """Computes the statistics of outages."""
+    """Computes the statistics of node outages: number, durations, nodes down at once."""
     down = down_shares(outages)
     node_days = outages.nodes * outages.days
     starts: dict[str, list[float]] = {}
@@ -148,7 +148,7 @@ def down_shares(outages: Outages) -> list[float]:
 
 
 def down_counts(outages: Outages) -> list[tuple[float, int]]:
-    """Returns (time, number of nodes down) at equal steps of time."""
+    """Returns pairs of a time and the number of nodes down then, at equal intervals."""
     if outages.until_s <= outages.since_s:
         return []
     steps = min(LOOKS_MAX, max(100, int(outages.days * 12)))

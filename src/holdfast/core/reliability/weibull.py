@@ -57,7 +57,7 @@ class Gaps(Struct, frozen=True, kw_only=True):
 
     @property
     def exposure(self) -> float:
-        """The sum of all times."""
+        """The sum of all observed times between failures, including unfinished ones."""
         return sum(self.failed) + sum(self.censored)
 
 
@@ -115,7 +115,7 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def known(self) -> str:
-        """Returns how much is known about the failure rate, in words."""
+        """How certain the estimated failure rate is, in words."""
         if not self.failures:
             return (
                 "no failure was seen: the rate is that of published fleets, bounded by the time without one"

@@ -70,7 +70,7 @@ def changed(policy: Policy, settings: Mapping[str, object]) -> Policy:
     known = msgspec.structs.asdict(policy)
     for key in settings:
         if key not in known:
-            raise UnknownSetting(f"there is no setting {key!r}; there are {', '.join(sorted(known))}")
+            raise UnknownSetting(f"there is no setting {key!r}; settings are {', '.join(sorted(known))}")
     try:
         return msgspec.convert({**known, **settings}, Policy, strict=False)
     except msgspec.ValidationError as error:

@@ -69,7 +69,7 @@ class Score(Struct, frozen=True, kw_only=True):
 
 
 class Card(Struct, frozen=True, kw_only=True):
-    """The comparison of two policies over many jobs."""
+    """The comparison of two policies, summed over many jobs."""
 
     jobs: int
     decisions: int
@@ -151,7 +151,7 @@ def score(
 
 
 def card(scores: Iterable[Score]) -> Card:
-    """Returns the totals of several comparisons."""
+    """Sums several comparisons of two policies."""
     rows = list(scores)
     saved_s: dict[str, float] = {}
     for row in rows:

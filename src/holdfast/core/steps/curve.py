@@ -86,7 +86,9 @@ class Curve:
             self._close()
 
     def begin_regime(self, regime: int, step: int) -> None:
-        """Marks that different work began at this step, some records ago."""
+        """Marks that the training changed its workload some records ago: points before and after are not
+        merged.
+        """
         self._close()
         for point in reversed(self.points):
             if point.first < step - 1 and point.last < step:
@@ -126,7 +128,7 @@ class Curve:
         self.points = merged
 
     def stretches(self) -> list[Stretch]:
-        """Returns the points so far, including the unfinished one."""
+        """Returns the points of the curve, including the unfinished one."""
         if self._open is None or not self._values:
             return self.points
         here, values = self._open, sorted(self._values)
@@ -137,7 +139,7 @@ class Curve:
         return [*self.points, point]
 
     def shown(self) -> tuple[CurvePoint, ...]:
-        """Returns the finished and unfinished points for display."""
+        """Returns the points of the curve for display, the unfinished one included."""
         return tuple(
             CurvePoint(
                 first_step=point.first,

@@ -21,7 +21,7 @@ FINDINGS_MAX = 20  # spikes that are reported; a loss with more is noisy
 
 
 class LossWatch:
-    """Detects bad losses, from the loss of each step in order."""
+    """A detector of bad losses (NaN, spikes), which gets the loss of each step in order."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -42,14 +42,14 @@ class LossWatch:
         self._count = 0
 
     def restart(self) -> None:
-        """Starts another run: the usual values are learned again; findings stay."""
+        """Starts another run of the training: the usual loss is learned again; findings stay."""
         self._usual.clear()
         self._recent.clear()
         self._best, self._above, self._count = inf, 0, 0
         self._is_bad = self._in_spike = self._diverged = False
 
     def report(self) -> LossReport:
-        """Returns the last loss, and what was found so far."""
+        """Returns the last loss, and the bad losses found so far."""
         last = self._last if self._last is not None and isfinite(self._last) else None
         return LossReport(
             last=last, nan_at=self._nan_at, spikes=tuple(self._spikes), diverged_at=self._diverged_at

@@ -7,7 +7,7 @@ from holdfast.model.steps import (
 
 
 class OpenSlowdown:
-    """A slowdown in progress, with sums that grow until it ends."""
+    """A slowdown that is in progress, with running sums until it ends."""
 
     __slots__ = (
         "after",

@@ -55,7 +55,7 @@ class _Sample:
 
 
 class Grown(Struct, frozen=True, kw_only=True):
-    """Pauses of one kind that have all become longer since step `first`."""
+    """Pauses of one kind (checkpoints or evaluations) that have become longer since step `first`."""
 
     run: int
     kind: str
@@ -66,7 +66,7 @@ class Grown(Struct, frozen=True, kw_only=True):
 
 
 class PhaseModel:
-    """Collects the long steps of one log and the log lines that explain them."""
+    """A collector of the long steps in one log, and of the log lines that explain them."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, str], _Sample] = {}  # by run and kind; "": a spike that nothing explains
@@ -87,7 +87,7 @@ class PhaseModel:
         return kind
 
     def count(self, run: int, step: int, value_s: float, kind: str) -> None:
-        """Adds a long step of a known kind."""
+        """Adds a long step whose cause is known."""
         key = (run, kind)
         sample = self._kinds.get(key)
         if sample is None:
@@ -128,7 +128,7 @@ class PhaseModel:
         }
 
     def phases(self) -> tuple[Phase, ...]:
-        """Returns the phases so far, in order."""
+        """Returns the phases of the training so far, such as checkpoints, in order."""
         found = []
         for (_, kind), sample in self._kinds.items():
             told: PhaseKind | None = (
@@ -148,7 +148,7 @@ class PhaseModel:
         return tuple(sorted(found, key=lambda phase: (phase.first_step or 0, phase.last_step or 0)))
 
     def spikes(self) -> tuple[Spike, ...]:
-        """Returns the spikes so far, in order, periodic ones as one."""
+        """Returns single long steps in order; those that recur periodically as one."""
         found: list[Spike] = []
         for (run, kind), sample in self._kinds.items():
             usual = self._usual.get(run)

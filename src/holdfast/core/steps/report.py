@@ -122,9 +122,7 @@ class LogSteps:
         is_watched: bool = True,
         keeps_records: bool = False,
     ) -> None:
-        """`is_watched`: whether it may be the log that counts; for others only the ranks' own times are kept.
-        `keeps_records`: keep all records, at most RECORDS_MAX.
-        """
+        """`is_watched`: the log may be the primary one; else only times of ranks are kept. `keeps_records`: all."""
         self.name, self.writer, self.view, self.is_watched = name, writer, view, is_watched
         self.framework: str | None = None
         self.iteration_lines = 0
@@ -172,7 +170,7 @@ class LogSteps:
         return self._watch
 
     def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
-        """Adds the header information of one part of the log, in order."""
+        """Adds the framework, step lines, and first and last step of one part of the log."""
         self.framework = self.framework or framework
         if lines and not self.iteration_lines:
             self.first = first
@@ -289,9 +287,7 @@ def _report(
 
 
 def _groups(logs: Sequence[LogSteps]) -> Iterator[list[LogSteps]]:
-    """Groups logs by name: names that differ only in numbers of ranks, workers or hosts, or in the stream,
-    are one training.
-    """
+    """Groups logs by name: names of one training differ only in rank, worker, host or stream."""
     alike: dict[str, list[LogSteps]] = {}
     for log in logs:
         alike.setdefault(NUMBERS.sub("#", STREAMS.sub("*", log.name)), []).append(log)
@@ -437,9 +433,7 @@ def _with_those_of_records(
 
 
 def _of_a_large_table(columns: Mapping[int, Columns], nodes: Mapping[int, str]) -> list[Straggler]:
-    """Returns the stragglers among thousands of ranks, in one pass over all steps; step by step would take
-    minutes.
-    """
+    """Returns the stragglers among thousands of ranks, in one pass over all steps for speed."""
     rows = {rank: one.last_run() for rank, one in sorted(columns.items())}
     steps = sorted({step for row_steps, _, _ in rows.values() for step in row_steps})
     place = {step: index for index, step in enumerate(steps)}
@@ -462,7 +456,7 @@ def _followed(
     over += [
         replace(
             one,
-            explanation=f"{one.explanation}; no longer so at step {step}",
+            explanation=f"{one.explanation}; recovered by step {step}",
             explanation_zh=f"{one.explanation_zh}；第 {step} 步时已恢复",
         )
         for ranks, one in before.items()

@@ -20,7 +20,7 @@ class Season:
         self._factors: list[float] = [1.0]
 
     def factor(self, at: int) -> float:
-        """Returns the divisor of the record with this number."""
+        """Returns the seasonal factor by which the step time of this record is divided."""
         return self._factors[at % self.period]
 
     def learn(self, values: Sequence[float], last: int) -> bool:

@@ -71,7 +71,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class Open(Struct):
-    """A slowdown that has not ended. `before`: the level before it."""
+    """A slowdown that has not ended. `before`: the usual step time before it."""
 
     since: int
     before: float
@@ -101,28 +101,28 @@ class LevelWatch:
         self._held = _Held()
 
     def restart(self) -> None:
-        """Starts another regime: earlier values are no longer comparable."""
+        """Starts another regime: earlier step times are no longer comparable."""
         self.open = []
         self._start()
 
     @property
     def level(self) -> float | None:
-        """The current level of a record's value; None with too few records."""
+        """The current level of the step time; None with too few records."""
         return self._history.level if self._history.count >= HISTORY_MIN else None
 
     @property
     def usual(self) -> float | None:
-        """The median of the history; None with too few records."""
+        """The median step time in the history; None with too few records."""
         return self._history.median if self._history.count >= HISTORY_MIN else None
 
     @property
     def known(self) -> int:
-        """The number of records from which the level is computed."""
+        """The number of records from which the current level is computed."""
         return self._history.count
 
     @property
     def spread(self) -> float:
-        """The robust spread of one record, as a share of the level."""
+        """The robust spread of single step times, as a share of the level."""
         return self._history.spread
 
     def dismiss(self) -> None:

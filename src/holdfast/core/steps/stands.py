@@ -23,17 +23,17 @@ class StandWatch:
         self._told = False
 
     def stepped(self) -> None:
-        """Records a step; its time is that of the next line or tick."""
+        """Records that a step was logged; its time is that of the next line or tick."""
         self._fresh, self._told = True, False
 
     def line_seen(self, at_s: float) -> None:
-        """Records a log line."""
+        """Records that a log line arrived."""
         self._line_s = at_s
         self._lines += 1
         self._notice(at_s)
 
     def may_stand(self, at_s: float) -> bool:
-        """Returns whether `tick` can have a finding; a cheap test."""
+        """Returns whether `tick` might report that the training stands still; a fast test."""
         self._notice(at_s)
         stands_s, _, _, lines = self._limits
         return (

@@ -63,7 +63,7 @@ class _Piece(Struct):
 
 
 def find(points: Sequence[Stretch]) -> list[Slow]:
-    """Returns the slow ranges of one run of comparable steps, in order."""
+    """Finds the ranges of slow steps in a sequence of comparable steps, in order."""
     if sum(point.count for point in points) < RECORDS_MIN or len(points) < RECORDS_MIN:
         return []
     values = _clipped([log(point.median_s) for point in points])

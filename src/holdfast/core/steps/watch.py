@@ -116,7 +116,7 @@ class StepWatch:
         return found
 
     def line_seen(self, at_s: float) -> None:
-        """Records that a log line arrived at this time of the caller's clock."""
+        """Records that a log line arrived now, by the caller's clock."""
         self._stand.line_seen(at_s)
 
     def tick(self, at_s: float) -> list[StepFinding]:

@@ -1,4 +1,4 @@
-"""Describes slowdowns in English and Chinese. Pure."""
+"""Describes slowdowns of training steps in English and Chinese. Pure."""
 
 from holdfast.model.steps import Slowdown, SlowdownKind, StepFinding
 
@@ -97,7 +97,7 @@ def _what(what: str) -> tuple[str, str]:
 
 
 def slower(slowdown: Slowdown, step: int | None, at_s: float | None, sure: float) -> StepFinding:
-    """Returns the finding that steps have become slower."""
+    """Returns a sentence saying that steps have become slower, and by how much."""
     return StepFinding(
         kind="slowdown",
         text=slowdown.explanation,
@@ -141,7 +141,7 @@ def stands(step: int | None, quiet_s: float, lines: int, at_s: float) -> StepFin
     """Returns the finding that the step counter has stopped while log lines continue."""
     return StepFinding(
         kind="step-stands",
-        text=f"No step for {quiet_s:.0f} s, the last was {step}; {lines} other lines came meanwhile",
+        text=f"No step for {quiet_s:.0f} s, the last was {step}; {lines} other lines were logged since",
         text_zh=f"已 {quiet_s:.0f} 秒没有新的训练步，最后一步为 {step}；其间仍有 {lines} 行输出",
         step=step,
         at_s=at_s,

@@ -13,7 +13,7 @@ CELLS_MAX = 1 << 20
 
 
 class Heat:
-    """Times by rank and range of steps, with at most `columns_max` ranges."""
+    """A heat map of times by rank and range of steps, with at most `columns_max` ranges."""
 
     def __init__(self, columns_max: int) -> None:
         self._columns_max = max(2, columns_max)

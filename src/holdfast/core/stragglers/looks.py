@@ -54,7 +54,7 @@ class Looks:
         self._of = 2
 
     def add(self, samples: Sequence[RankSample], teams: Teams) -> None:
-        """Adds one sample of each rank."""
+        """Adds one sample of every rank's state."""
         living = [sample for sample in samples if sample.state not in GONE_STATES]
         seen = self._by_groups(living, teams)
         if seen is None:
@@ -65,7 +65,7 @@ class Looks:
         self._count(seen, (sample.rank for sample in living), living[0].at_s)
 
     def suspects(self) -> tuple[int, ...]:
-        """Returns the ranks that may be slow."""
+        """Returns the ranks that may be slower than their peers."""
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
 
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class Looks:
         return self._shares.get(rank, 0.0)
 
     def is_waiting(self, rank: int) -> bool:
-        """Returns whether others are awaited, and this rank hardly ever is."""
+        """Returns whether other ranks are often awaited in collectives, but this rank hardly ever."""
         return self.counted >= 5 and self.share(rank) < 0.5 / self._of and max(self._shares.values()) > 0.5
 
     def _count(self, seen: Awaited, ranks: Iterable[int], at_s: float) -> None:

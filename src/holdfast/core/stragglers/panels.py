@@ -51,7 +51,7 @@ class Panels:
         return news
 
     def flags(self) -> dict[int, Flag]:
-        """The current flags, by rank."""
+        """Returns the ranks that count as slow now, each with its flag."""
         return {
             peers.ranks[place]: flag for peers in self._peers for place, flag in peers.panel.flags.items()
         }

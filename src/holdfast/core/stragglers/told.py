@@ -127,7 +127,7 @@ def _english(found: Straggler, together: Together) -> str:
     )
     said += "them" if many and not found.node else "it"
     if found.ratio is not None:
-        said += f": own work takes {found.ratio:.2f} times that of the peers"
+        said += f": its own work takes {found.ratio:.2f} times as long as that of its peers"
     if first.is_from_start:
         said += ", since the start (a heavier part of the model would look the same)"
     elif found.first_step is not None:
@@ -137,7 +137,7 @@ def _english(found: Straggler, together: Together) -> str:
     said += f"; seen {HOW[found.source][0]}"
     throttled = max((one.throttled or 0.0 for one in together.ranks), default=0.0)
     if throttled:
-        said += f"; its cgroup held its processors back {throttled:.0%} of the time (cpu quota)"
+        said += f"; the CPU quota of its cgroup throttled it {throttled:.0%} of the time"
     return said
 
 

@@ -90,7 +90,7 @@ class Waits:
             self.sums[rank] = min(before + busy, most)
 
     def suspects(self) -> tuple[int, ...]:
-        """Returns the ranks that may be slow."""
+        """Returns the ranks that may be slower than their peers, because others wait for them."""
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
 
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ class Waits:
         return max(0.0, 1.0 - self._shares.get(rank, self._usual) / self._usual)
 
     def is_waiting(self, rank: int) -> bool:
-        """Returns whether others are awaited, and this rank waits as its peers do."""
+        """Returns whether this rank waits for other ranks in collectives as long as its peers do."""
         if self.counted < 2 * SETTLED or self._usual < WAITS_MIN or rank not in self._shares:
             return False
         return self._shares[rank] > 0.5 * self._usual and bool(self.suspects())

@@ -89,7 +89,7 @@ class StragglerWatch:
     # What is seen
 
     def own_work(self, step: int, times: Mapping[int, float]) -> None:
-        """Adds the ranks' own times in a step, without waits, in seconds by rank."""
+        """Adds the times that the ranks worked in a step, without waits for others, in seconds by rank."""
         times = _sane(times)
         if len(times) > 1:
             self._heats["own"].add(step, times)
@@ -161,7 +161,7 @@ class StragglerWatch:
         return True
 
     def suspects(self) -> tuple[int, ...]:
-        """Returns the ranks that may be slow."""
+        """Returns the ranks that may be slower than their peers."""
         return self._looks.suspects()
 
     def _is_undecided(self) -> bool:
@@ -216,13 +216,13 @@ class StragglerWatch:
         return said
 
     def stragglers(self) -> tuple[Straggler, ...]:
-        """Returns the ranks that are slow now."""
+        """Returns the stragglers: ranks that are slower than their peers now."""
         self._conclude()
         return tuple(one.found for one in self._open.values())
 
     @property
     def told(self) -> tuple[Straggler, ...]:
-        """Returns the ranks that were slow at the last call of `findings`."""
+        """The stragglers at the last call of `findings`."""
         return tuple(one.found for one in self._open.values())
 
     def heat(self) -> HeatMap | None:

@@ -223,7 +223,7 @@ ADVICE = {  # by category, else by action
     "reduce_memory": "Use less memory: a smaller batch, fewer loader workers, or sharding.",
     "add_memory": "Raise the memory limit of the job, or use less: fewer loader workers, a smaller cache.",
     "restart": "A restart can help.",
-    "isolate_node": "Keep the node out of the next start and have it looked at.",
+    "isolate_node": "Exclude the node from the next start and have it examined.",
     "reset_gpu": "Reset the device before the next start.",
     "reboot_node": "Reboot the node before the next start.",
     "import_error": "Install the missing module in the environment of the training, the same on every node.",

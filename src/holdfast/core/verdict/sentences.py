@@ -137,7 +137,7 @@ def ended_by(code: int) -> str:
 
 
 def by_signal(code: int) -> str:
-    """Returns the category for an end by a signal. `code`: -N for signal N."""
+    """Returns the failure category of a process that a signal ended. `code`: exit code, -N for signal N."""
     return SIGNALS.get(-code, ("", "process_killed"))[1]
 
 

@@ -90,7 +90,7 @@ def as_signal(code: int | None) -> int | None:
 
 
 def first_by_rank(exits: Iterable[RankExit]) -> dict[int, RankExit]:
-    """Returns the first end of each rank."""
+    """Returns, for each rank, the first end of its process."""
     first: dict[int, RankExit] = {}
     for exit in exits:
         first.setdefault(exit.rank, exit)

@@ -18,40 +18,40 @@ class Send(Struct, frozen=True):
 
 
 class Say(Struct, frozen=True):
-    """Send a message to an agent that is connected now; it is not kept."""
+    """Act: send a message to a connected agent once, without keeping it for a later connection."""
 
     node: str
     command: AnyCommand
 
 
 class Forget(Struct, frozen=True):
-    """Cancel the kept orders for this node whose ids begin with `prefix`."""
+    """Act: cancel the orders for this node's agent whose ids begin with `prefix`."""
 
     node: str
     prefix: str = ""
 
 
 class Drop(Struct, frozen=True):
-    """Close the connection of this agent."""
+    """Act: close the connection of this agent."""
 
     node: str
     why: str
 
 
 class AskEngine(Struct, frozen=True):
-    """Query the engine about this node."""
+    """Act: query the engine about this node."""
 
     node: str
 
 
 class StartAgent(Struct, frozen=True):
-    """Have the engine start an agent on this node."""
+    """Act: have the engine start an agent on this node."""
 
     node: str
 
 
 class SetNodeAside(Struct, frozen=True):
-    """Have the engine keep this node out of use."""
+    """Act: have the engine exclude this node from further use."""
 
     node: str
     reason: str
@@ -68,7 +68,7 @@ class MoreNodes(Struct, frozen=True):
 
 
 class Tell(Struct, frozen=True):
-    """Report an event to the job's core."""
+    """Act: report an event to the job's core."""
 
     event: AnyEvent
 

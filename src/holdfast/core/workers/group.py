@@ -145,7 +145,7 @@ class WorkerGroup:
     # Orders -----------------------------------------------------------------------------------------------
 
     def order(self, order: GroupOrder, at_s: float) -> list[Act]:
-        """Begins an order of the core."""
+        """Starts to carry out an order of the job's core."""
         match order:
             case PlaceWorkers():
                 return self._placement.begin(order, self.shunned, at_s)
@@ -179,7 +179,7 @@ class WorkerGroup:
         ]
 
     def leave(self, code: int, reason: str) -> list[Act]:
-        """Ends every connected agent, because the job has ended."""
+        """Tells every connected agent to exit, because the job has ended."""
         acts: list[Act] = []
         for node in self.roster.nodes.values():
             if node.joined:
@@ -188,12 +188,14 @@ class WorkerGroup:
 
     @property
     def is_moved(self) -> bool:
-        """The scheduler has ended all processes of the job and started it again since the last controller."""
+        """Whether the scheduler has ended all processes of the job and started it again since the last
+        controller ran.
+        """
         return self._memory.moved
 
     @property
     def is_gone(self) -> bool:
-        """Returns whether no agent is connected."""
+        """Whether the last agent has disconnected."""
         return not any(node.joined for node in self.roster.nodes.values())
 
     def workers(self, attempt: int) -> dict[int, str]:
@@ -206,7 +208,7 @@ class WorkerGroup:
     # What comes in ----------------------------------------------------------------------------------------
 
     def joined(self, hello: AgentHello, address: str, at_s: float) -> list[Act]:
-        """Processes the connection of an agent."""
+        """Handles an agent that has connected."""
         acts = self.roster.joined(hello, address, at_s)
         if hello.attempt and hello.attempt == self.roster.team.attempt and hello.worker is not None:
             acts += self._worker_started(hello.node, hello.attempt, at_s)
@@ -214,15 +216,15 @@ class WorkerGroup:
         return acts + self._go_on(at_s)
 
     def left(self, node: str, at_s: float) -> list[Act]:
-        """Processes the loss of an agent's connection."""
+        """Handles an agent whose connection was closed."""
         return self.roster.left(node, at_s) + self._go_on(at_s)
 
     def silent(self, node: str, for_s: float, at_s: float) -> list[Act]:
-        """Processes the silence of an agent for `for_s` seconds."""
+        """Handles an agent that has sent nothing for `for_s` seconds."""
         return self.roster.silent(node, for_s, at_s) + self._go_on(at_s)
 
     def news(self, news: GroupNews, at_s: float) -> list[Act]:
-        """Processes a report of the engine about nodes."""
+        """Handles the engine's report on the state of nodes."""
         if isinstance(news, NoMoreNodes):
             self._placement.no_more_nodes(news.reason)
             return self._go_on(at_s, look=True)
@@ -246,7 +248,7 @@ class WorkerGroup:
         return acts + self._go_on(at_s) if acts else []
 
     def stands_by(self, node: str, report: StandbyState, at_s: float) -> list[Act]:
-        """Processes a report on standby processes."""
+        """Handles an agent's report on its standby processes."""
         return self._standbys.hear(node, report, self.roster, at_s)
 
     def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
@@ -404,7 +406,7 @@ class WorkerGroup:
         return self._launch.begin(order, at_s) + self._go_on(at_s)
 
     def _stand_by(self) -> list[Act]:
-        """Once the job trains, has the next attempt's processes started on the same nodes, and held."""
+        """Has the standby processes of the next attempt started on the same nodes, once the job trains."""
         team = self.roster.team
         trains = self._step is not None and self._memory.started >= team.attempt > self._standbys.asked
         if not (self._settings.standby and trains) or team.over or team.stop_asked or team.exited:

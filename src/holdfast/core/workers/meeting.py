@@ -18,11 +18,11 @@ class MeetingPlace:
 
     @property
     def port(self) -> int:
-        """The port of the rendezvous; 0 if there is none yet."""
+        """The port of the rendezvous; 0 if none was chosen yet."""
         return 0 if self._meets is None else self._meets.port
 
     def take(self, meets: Rendezvous) -> Rendezvous:
-        """Records a new rendezvous, and returns it."""
+        """Sets the address of a new rendezvous, and returns it."""
         self._meets, self._is_doubtful = meets, False
         return meets
 

@@ -61,7 +61,7 @@ class Memory(Struct):
     nodes: dict[int, str] = {}
 
     def hear(self, event: AnyEvent) -> None:
-        """Processes one event of the journal."""
+        """Updates the memory with one event of the journal."""
         if event.via is not UNSET:
             stream, _, number = str(event.via).rpartition("/")
             if number.isdigit():

@@ -55,7 +55,7 @@ class SameNotes:
         return None
 
     def turn(self, at_s: float) -> list[FindingNoted]:
-        """Returns the merged notes whose collection time has ended."""
+        """Returns the merged notes of nodes whose collection time is over."""
         due = [note for note in self._open if at_s - note.since_s >= GATHER_S]
         self._open = [note for note in self._open if at_s - note.since_s < GATHER_S]
         told = []

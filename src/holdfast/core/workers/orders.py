@@ -30,7 +30,7 @@ class Placing(Struct):
 
 
 class Checking(Struct):
-    """An order in progress to check nodes."""
+    """The state of an order to check nodes that is in progress."""
 
     order: CheckNodes
     waits_for: set[str]
@@ -100,7 +100,7 @@ def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> N
 
 
 def has_passed(answer: NodesChecked) -> bool:
-    """Returns whether the node was checked and nothing failed."""
+    """Returns whether the node was checked without a failed check."""
     return answer.status != FAIL and answer.passed > 0 and not (answer.why_not or answer.stop)
 
 

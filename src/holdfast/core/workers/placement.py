@@ -28,16 +28,16 @@ class Placement:
         self._placing: Placing | None = None
 
     def begin(self, order: PlaceWorkers, shunned: Iterable[str], at_s: float) -> list[Act]:
-        """Begins an order. `shunned`: nodes that the node book excludes."""
+        """Begins an order to place workers on nodes. `shunned`: nodes that the node book excludes."""
         self._placing = placing = Placing(order, at_s)
         return self._place(placing, shunned, at_s)
 
     def cancel(self) -> None:
-        """Drops the order in progress."""
+        """Cancels the order in progress to place workers."""
         self._placing = None
 
     def no_more_nodes(self, reason: str) -> None:
-        """Processes the engine's answer that it has no more nodes."""
+        """Handles the engine's answer that it cannot provide more nodes."""
         if self._placing is not None:
             self._placing.no_more = reason
             self._roster.changed = True

@@ -153,10 +153,8 @@ class Roster:
             self.team.started.add(worker)
 
     def _await_all(self, at_s: float) -> None:
-        """After the controller resumed, has the engine queried about silent nodes, even those without a
-        worker.
-
-        An agent may have been lost during its launch, together with the previous controller.
+        """Requests, after a restart of the controller, that the engine is queried about silent nodes, even
+        those unused.
         """
         for node in self.nodes.values():
             if node.known and not (node.joined or node.lost) and node.contact.silent_since_s is None:
@@ -254,7 +252,7 @@ class Roster:
     def _stop_old(self, node: Node, at_s: float) -> list[Act]:
         node.returning, node.asked_s = "stop", at_s
         node.returns += 1
-        stop = StopWorker(attempt=node.attempt, reason=f"attempt {node.attempt} is over")
+        stop = StopWorker(attempt=node.attempt, reason=f"attempt {node.attempt} has ended")
         return [Send(node.name, self.order_id(f"return-{node.returns}/stop/{node.name}"), stop)]
 
     # Coming back ------------------------------------------------------------------------------------------
@@ -309,7 +307,7 @@ class Roster:
             passed = [Tell(replace(answer, context=IDLE))] if self._spares.suite else []
             return [*self._back(node, at_s), *passed]
         node.returning = "refused"
-        text = f"{name} is back and its check says: {why}; it is not used"
+        text = f"the returned node {name} is not used, because its check found: {why}"
         noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
         return [noted, SetNodeAside(name, why)] if name in answer.isolate else [noted]
 

@@ -60,7 +60,7 @@ class SpareChecks:
         return [Send(name, f"spare-{epoch}.{at_s:.0f}/check/{name}", command) for name in due]
 
     def checked(self, node: Node, answer: NodesChecked, at_s: float) -> list[Act] | None:
-        """Processes the result of a check; returns None if it is not of a spare."""
+        """Handles the result of a node's check; returns None if the node is not a spare."""
         if node.name not in self._waits:
             return None
         self._waits.discard(node.name)
@@ -78,7 +78,7 @@ class SpareChecks:
         self._refused.add(node.name)
         if is_known:
             return [told]
-        text = f"{node.name} stands by and its check says: {why}; it is not used"
+        text = f"the spare node {node.name} is not used, because its check found: {why}"
         noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
         return [told, noted, *([SetNodeAside(node.name, why)] if node.name in answer.isolate else [])]
 

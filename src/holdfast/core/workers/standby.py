@@ -20,7 +20,7 @@ class Standbys:
         self._asked_of: dict[str, str] = {}  # agent instance by node: standby processes end with their agent
 
     def ask(self, roster: Roster) -> list[Act]:
-        """Requests standby processes from all workers."""
+        """Asks the agents of all workers to start standby processes."""
         team = roster.team
         self.asked, self._ready = team.attempt, set()
         self._asked_of = {where: roster[where].instance for where in team.nodes.values()}

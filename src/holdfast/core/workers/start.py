@@ -57,11 +57,11 @@ class AttemptStart:
         return acts
 
     def cancel(self) -> None:
-        """Drops the order in progress."""
+        """Cancels the start of the attempt."""
         self._starting = None
 
     def give_up(self) -> None:
-        """Marks the start as failed and reported to the core."""
+        """Marks the start of the attempt as failed and reported to the core."""
         if self._starting is not None:
             self._starting.is_over = True
 

@@ -1,1 +1,1 @@
-"""Keeps what is known of a fleet's nodes over all jobs, in one SQLite file."""
+"""Keeps the history of a fleet's nodes across jobs in one SQLite file: the node book."""

@@ -1,12 +1,13 @@
-"""Keeps what is known of a fleet's nodes over all jobs, in one SQLite file that many processes write: the node book.
+"""Keeps the history of a fleet's nodes across jobs in an SQLite file that many processes write: the node
+book.
 
-    <fleet folder>/nodes.db        lines, where attempts ran, which nodes are isolated
-    <fleet folder>/isolated.json   a copy of the isolated nodes, in case nodes.db is lost
-    <fleet folder>/nodes.db.damaged-<number>   a damaged file, set aside
+    <fleet folder>/nodes.db        events of nodes, where attempts ran, which nodes are isolated
+    <fleet folder>/isolated.json   backup of the isolated nodes, used if nodes.db is lost
+    <fleet folder>/nodes.db.damaged-<number>   a damaged file that was replaced
 
-Every method is one short transaction, which may wait for a slow disk; `fleet_book` bounds that wait for a run. On a local
-disk the file is in WAL mode; on a disk that other machines may share it uses SQLite's rollback journal, which locks by
-fcntl alone. All errors are raised as NodeBookUnusable.
+Every method is one short transaction, which may wait for a slow disk; `fleet_book` bounds that wait for a
+run. On a local disk the file is in WAL mode; on a disk that other machines may share it uses SQLite's
+rollback journal, whose locks need only fcntl. All errors are raised as NodeBookUnusable.
 """
 
 import sqlite3
@@ -42,19 +43,28 @@ _Answer = TypeVar("_Answer")
 
 
 class NodeBook:
-    """One process's access to the book. For one thread. `notes`: messages for people; the reader empties it."""
+    """One process's access to the node book, from a single thread.
+
+    `notes`: messages for users; the caller shows and clears them.
+    """
 
     def __init__(
         self, folder: Path, *, busy_s: float = BUSY_S, read_only: bool = False, shared: bool = False
     ) -> None:
-        """`shared`: other machines write it too, whatever the disk looks like here."""
+        """Sets the file to use, without opening it.
+
+        `folder`: the fleet folder. `busy_s`: maximum wait for other processes' transactions. `shared`: True
+        if other machines write the file too, even if the disk looks local.
+        """
         self._file = NodeBookFile(folder, busy_s=busy_s, read_only=read_only, shared=shared)
         self.folder, self.path, self.notes = folder, self._file.path, self._file.notes
 
     # Writing ------------------------------------------------------------------------------------------------
 
     def note(self, lines: Sequence[tuple[str, AnyLine]], ran: Iterable[AttemptRan] = ()) -> None:
-        """Writes the lines, all or none, each under its key: the same key replaces the earlier line.
+        """Writes lines and attempts in one transaction.
+
+        Each line has a key; a line with an existing key replaces it.
 
         raises: NodeBookUnusable
         """
@@ -70,10 +80,12 @@ class NodeBook:
     def isolate(
         self, wanted: Isolation, *, limit: IsolationLimit | None = None, nodes: int = 0
     ) -> IsolationAnswer:
-        """Isolates the node for all jobs, unless too many were isolated within the hour. `limit`: None for a person.
+        """Excludes a node from all jobs, unless the limit on isolations per hour is reached.
 
-        One transaction counts and writes, so that concurrent jobs share the limit. `nodes`: the job's number of nodes,
-        which the book may not know yet. raises: NodeBookUnusable
+        `limit`: None for an isolation by a person, which is always allowed. `nodes`: the job's number of
+        nodes, which the book may not know yet. One transaction counts and writes, so that concurrent jobs
+        share the limit.
+        raises: NodeBookUnusable
         """
 
         def write(connection: sqlite3.Connection) -> IsolationAnswer:
@@ -94,7 +106,10 @@ class NodeBook:
         return self._transact(write)
 
     def release(self, line: ReleaseLine) -> bool:
-        """Releases the node. False if it was not isolated. raises: NodeBookUnusable"""
+        """Makes an isolated node available again.
+
+        Returns False if it was not isolated. raises: NodeBookUnusable
+        """
 
         def write(connection: sqlite3.Connection) -> bool:
             gone = connection.execute("DELETE FROM isolated WHERE node = ?", (line.node,)).rowcount
@@ -109,13 +124,13 @@ class NodeBook:
     # Reading ------------------------------------------------------------------------------------------------
 
     def isolated(self) -> dict[str, Isolation]:
-        """The isolated nodes by name. raises: NodeBookUnusable"""
+        """Returns the isolated nodes by name. raises: NodeBookUnusable"""
         return {one.node: one for one in self._file.ask(all_isolated)}
 
     def lines(self, node: str = "", *, since_s: float = 0.0, kinds: Sequence[str] = ()) -> list[AnyLine]:
-        """Lines in order of time. `node`: a node, or the serial of a device; empty: all.
+        """Returns lines of the book in order of time. `node`: a node or a device's serial number; empty: all.
 
-        Lines about all nodes of an attempt name no node. raises: NodeBookUnusable
+        Lines that concern all nodes of an attempt have no node. raises: NodeBookUnusable
         """
         query = "SELECT body FROM lines WHERE at_s >= ?"
         values: list[object] = [since_s]
@@ -131,7 +146,10 @@ class NodeBook:
         return self._file.ask(read)
 
     def attempts(self, since_s: float = 0.0) -> list[AttemptRan]:
-        """Attempts that ran at `since_s` or later, in order of their start. raises: NodeBookUnusable"""
+        """Returns the attempts that ran at `since_s` or later, in order of their start.
+
+        raises: NodeBookUnusable
+        """
 
         def read(connection: sqlite3.Connection) -> list[AttemptRan]:
             rows = connection.execute(
@@ -147,12 +165,18 @@ class NodeBook:
         return self._file.ask(read)
 
     def devices(self) -> dict[str, DeviceLine]:
-        """Where each device was seen last, by serial number. raises: NodeBookUnusable"""
+        """Returns the last line about each device by serial number; it names the node.
+
+        raises: NodeBookUnusable
+        """
         lines = self.lines(kinds=("device",))
         return {line.serial: line for line in lines if isinstance(line, DeviceLine)}
 
     def nodes(self) -> dict[str, float]:
-        """All known nodes, with the time of their last line. raises: NodeBookUnusable"""
+        """Returns all known nodes with the time of their last line, in seconds since the epoch.
+
+        raises: NodeBookUnusable
+        """
         return self._file.ask(lambda connection: dict(connection.execute("SELECT node, seen_s FROM nodes")))
 
     def close(self) -> None:
@@ -161,14 +185,17 @@ class NodeBook:
     # Inside ------------------------------------------------------------------------------------------------
 
     def _keep_backup(self, connection: sqlite3.Connection) -> None:
-        """Copies the isolated nodes. Inside the transaction, so that no other writer interferes. A crash before its end
-        leaves a newer copy, which the next change corrects. A full disk must not prevent an isolation.
+        """Writes the isolated nodes to the backup file, within the transaction, so that no other writer
+        interferes.
+
+        A crash before the commit leaves a backup that is ahead of the book until the next change. A full disk
+        must not prevent an isolation.
         """
         try:
             write_whole(self.folder / BACKUP, encode(all_isolated(connection)))
         except OSError as error:
             self.notes.append(
-                f"{self.folder / BACKUP}, the copy of what is isolated, cannot be written: {error}"
+                f"{self.folder / BACKUP}, the backup of the isolated nodes, cannot be written: {error}"
             )
 
     def _transact(self, write: Callable[[sqlite3.Connection], _Answer]) -> _Answer:

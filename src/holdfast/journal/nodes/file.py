@@ -1,6 +1,6 @@
 """Opens, creates and replaces the SQLite file of the node book.
 
-A damaged file is set aside and a new one begun, with the isolated nodes of `isolated.json`.
+A damaged file is renamed, and a new one is created with the isolated nodes of the backup `isolated.json`.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ from holdfast.model.nodes.book import (
 FILE, BACKUP, LOCK = "nodes.db", "isolated.json", "lock"
 VERSION = 1
 BUSY_S = 5.0  # how long a transaction waits for those of other processes
-# On these disks SQLite's shared memory index of WAL works: only one machine sees them.
+# File systems that only one machine can use, so that SQLite's shared-memory index of the WAL works.
 LOCAL_DISKS = frozenset("ext2 ext3 ext4 xfs btrfs tmpfs ramfs overlay zfs f2fs bcachefs reiserfs jfs".split())
 _ISOLATED = msgspec.json.Decoder(list[Isolation])
 _Answer = TypeVar("_Answer")
@@ -33,18 +33,20 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what 
 
 
 class NodeBookUnusable(OSError):
-    """The book cannot be opened, read or written now. It may work later."""
+    """Raised when the node book cannot be opened, read or written at the moment; a later try may succeed."""
 
 
 class NewerNodeBook(NodeBookUnusable):
-    """A newer Holdfast wrote the file; it is left as it is."""
+    """Raised when a newer version of Holdfast wrote the file, which is then not changed."""
 
 
 class NodeBookFile:
-    """One process's connection to the file. For one thread. Opens the file when it is first needed, and again after trouble.
+    """One process's connection to the node book's file, for a single thread.
 
-    `shared`: other machines write it too, whatever the disk looks like here. `notes`: what people should know, such as
-    that a damaged file was set aside; the reader empties it.
+    Opened on first use and after errors.
+
+    `shared`: True if other machines write the file too, even if the disk looks local. `notes`: messages for
+    users, such as that a damaged file was replaced; the caller shows and clears them.
     """
 
     def __init__(self, folder: Path, *, busy_s: float, read_only: bool, shared: bool) -> None:
@@ -77,7 +79,7 @@ class NodeBookFile:
             raise NodeBookUnusable(f"the node book {self.path} cannot be used: {_words(error)}") from error
 
     def _opened(self) -> sqlite3.Connection:
-        """The connection to the file that stands at the path now. raises: OSError, sqlite3.Error"""
+        """Returns the connection to the file that is at the path now. raises: OSError, sqlite3.Error"""
         if self._connection is not None and self._identity == _identity(self.path):
             return self._connection
         self.close()
@@ -127,7 +129,7 @@ class NodeBookFile:
             return self._standing()
 
     def _create(self) -> None:
-        """Creates the file under another name, with the isolated nodes of a lost one, then renames it."""
+        """Creates the file under another name, with the isolated nodes of the backup, then renames it."""
         building = self.folder / f"{FILE}.building"
         for leftover in (
             building,
@@ -152,11 +154,14 @@ class NodeBookFile:
         if kept:
             names = ", ".join(sorted(isolation.node for isolation in kept)[:8])
             self.notes.append(
-                f"a new node book was begun in {self.folder}; still isolated, by {BACKUP}: {names}"
+                f"created a new node book in {self.folder}; still isolated, by {BACKUP}: {names}"
             )
 
     def _begin_anew(self, error: Exception) -> None:
-        """Sets the damaged file aside, unless another process already has. raises: OSError"""
+        """Renames the damaged file and creates a new one, unless another process already has.
+
+        raises: OSError
+        """
         seen, text = self._identity, _words(error)
         self.close()
         with _locked(self.folder):
@@ -170,13 +175,15 @@ class NodeBookFile:
             with suppress(FileNotFoundError):
                 os.replace(self.path, aside)
             self.notes.append(
-                f"the node book {self.path} is damaged ({text}): set aside as {aside.name}, a new one is begun"
+                f"the node book {self.path} is damaged ({text}): renamed to {aside.name}; a new one is created"
             )
             self._create()
 
 
 def is_local(folder: Path) -> bool:
-    """Whether only this machine sees the folder's disk, judged by its type."""
+    """Returns whether the folder is on a disk that only this machine uses, judged by the type of its file
+    system.
+    """
     try:
         mounts = parse_mounts(Path("/proc/self/mountinfo").read_text(errors="replace"))
     except OSError:
@@ -195,7 +202,7 @@ def _connected(where: str, busy_s: float, schema: str = "") -> sqlite3.Connectio
 
 
 def _refuse_newer(path: Path, connection: sqlite3.Connection) -> None:
-    """raises: NewerNodeBook; sqlite3.Error"""
+    """Checks that this version of Holdfast can write the file. raises: NewerNodeBook, sqlite3.Error"""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > VERSION:
         raise NewerNodeBook(
@@ -205,13 +212,13 @@ def _refuse_newer(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def _is_damaged(error: Exception) -> bool:
-    """Whether the file's content is at fault. A body that is not JSON is damaged too."""
+    """Returns whether the error shows damaged content of the file; a value that is not JSON counts too."""
     return isinstance(error, (msgspec.DecodeError, UnicodeDecodeError, RecursionError)) or is_damage(error)
 
 
 def _words(error: Exception) -> str:
     if "locked" in str(error):
-        return "other processes write it for too long, or its lock is stuck"
+        return "other processes have held its lock for too long, or the lock is stale"
     return str(error)
 
 
@@ -236,7 +243,7 @@ def _kept(folder: Path) -> Sequence[Isolation]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file so that it is complete or absent. raises: OSError"""
+    """Writes a file atomically: after a crash it is either complete or unchanged. raises: OSError"""
     building = path.with_name(path.name + ".building")
     with open(building, "wb") as file:
         file.write(content)
@@ -247,7 +254,9 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Excludes other processes that create a book here, if the disk supports locks. raises: OSError"""
+    """Locks the fleet folder against other processes that create a node book, if the disk supports locks.
+    raises: OSError
+    """
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Gives a run access to the node book through a thread, with a bounded wait.
+"""Gives a run access to the node book through a background thread, with a bounded wait.
 
-A fleet folder on a dead file server blocks any process that touches it, for minutes or forever. So the run only queues
-lines; if it needs an answer (which nodes are isolated) it waits `wait_s` and then uses the last known one. It reports this
-once, and once more when the book answers again.
+A fleet folder on an unreachable file server blocks every process that accesses it, for minutes or forever. So
+the run only queues lines; if it needs an answer (which nodes are isolated) it waits `wait_s` and then uses
+the last answer it got. It reports this once, and once more when the node book answers again.
 """
 
 import threading
@@ -33,8 +33,10 @@ _Answer = TypeVar("_Answer")
 
 
 class FleetBook:
-    """Every method returns within `wait_s` and raises nothing. `say`: shows people one sentence; never called from the
-    thread."""
+    """A run's access to the node book. Every method returns within `wait_s` and raises nothing.
+
+    `say`: shows a sentence to the user; not called from the background thread.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class FleetBook:
         self._ran: dict[tuple[str, int], AttemptRan] = {}
         self._asked: deque[Callable[[], None]] = deque()
         self._known: dict[str, Isolation] = {}  # the last answer
-        # Isolated while the book did not answer, each with the job's number of nodes: written as soon as it answers.
+        # Isolated while the book did not answer, with the job's number of nodes: written once it answers.
         self._own: dict[str, tuple[Isolation, int]] = {}
         self._trouble = ""
         self._unwritten = False
@@ -64,7 +66,10 @@ class FleetBook:
     # Called by the run --------------------------------------------------------------------------------------
 
     def note(self, lines: Iterable[tuple[str, AnyLine]], ran: Iterable[AttemptRan] = ()) -> None:
-        """Queues lines and attempts. The same key, or the same attempt, replaces the earlier one."""
+        """Queues lines and attempts for writing.
+
+        A later line with the same key, or the same attempt, replaces an earlier one.
+        """
         with self._turn:
             self._lines.extend(lines)
             self._ran.update(((one.run, one.attempt), one) for one in ran)
@@ -73,16 +78,19 @@ class FleetBook:
                 self._turn.notify()
 
     def isolated(self) -> dict[str, Isolation]:
-        """The nodes that no job may use now; the last known ones if the book does not answer in time."""
+        """Returns the nodes that no job may use now; the last known ones if the book does not
+        answer in time.
+        """
         found = self._ask(self._book.isolated)
         if found is not None:
             self._known = {**found, **{node: one for node, (one, _) in self._own.items()}}
         return dict(self._known)
 
     def isolate(self, wanted: Isolation, *, nodes: int = 0) -> IsolationAnswer:
-        """Isolates a node for all jobs, within the fleet's limit; see NodeBook.isolate.
+        """Excludes a node from all jobs, within the fleet's limit on isolations; see NodeBook.isolate.
 
-        If the book does not answer, the node is isolated for this job, and in the book once it answers.
+        If the book does not answer, the node is excluded from this job at once, and from others when the book
+        answers.
         """
         answer = self._ask(lambda: self._book.isolate(wanted, limit=self._limit, nodes=nodes))
         if answer is None:
@@ -95,7 +103,10 @@ class FleetBook:
         return answer
 
     def release(self, line: ReleaseLine) -> bool | None:
-        """Releases a node that passed a check. None if the book did not answer; then nothing has changed."""
+        """Makes a node that passed a check available again.
+
+        None if the book did not answer; then nothing has changed.
+        """
         done = self._ask(lambda: self._book.release(line))
         if done is not None:
             self._known.pop(line.node, None)
@@ -105,28 +116,28 @@ class FleetBook:
     def lines(
         self, node: str = "", *, since_s: float = 0.0, kinds: Sequence[str] = ()
     ) -> list[AnyLine] | None:
-        """Lines of the book; None: the book did not answer in time."""
+        """Returns lines of the node book, as NodeBook.lines; None if it did not answer in time."""
         return self._ask(lambda: self._book.lines(node, since_s=since_s, kinds=kinds))
 
     def attempts(self, since_s: float = 0.0) -> list[AttemptRan] | None:
-        """Attempts in the book; None: the book did not answer in time."""
+        """Returns the attempts in the node book, as NodeBook.attempts; None if it did not answer in time."""
         return self._ask(lambda: self._book.attempts(since_s))
 
     def turn(self) -> None:
-        """Shows pending messages. Never waits; to be called regularly."""
+        """Shows pending messages to the user. Never waits; to be called regularly."""
         while self._book.notes:
             self._tell(self._book.notes.pop(0))
         if self._trouble and not self._told:
             self._told = True
             self._tell(
-                f"{self._trouble}: the run goes on with the last known isolated nodes; new lines wait to be written"
+                f"{self._trouble}: the run uses the last known isolated nodes; new lines wait in memory"
             )
         elif self._told and not self._trouble:
             self._told = False
             self._tell(f"the node book in {self.folder} answers again")
 
     def close(self) -> None:
-        """Gives the thread `wait_s` to write what is left."""
+        """Waits up to `wait_s` for the thread to write the queued lines, and reports those that are lost."""
         with self._turn:
             self._closing = True
             self._turn.notify()
@@ -142,7 +153,10 @@ class FleetBook:
     # Inside -------------------------------------------------------------------------------------------------
 
     def _ask(self, ask: Callable[[], _Answer]) -> _Answer | None:
-        """Runs `ask` in the thread; None if it failed or took too long. A request that timed out in the queue is dropped."""
+        """Runs `ask` in the thread and returns its answer; None if it failed or took too long.
+
+        A request that timed out before the thread took it is dropped.
+        """
         answers: list[_Answer] = []
         done, given_up = threading.Event(), threading.Event()
 
@@ -165,7 +179,7 @@ class FleetBook:
         return answers[0] if answers else None
 
     def _fenced(self, ask: Callable[[], _Answer]) -> _Answer:
-        """In the thread. raises: NodeBookUnusable"""
+        """Calls `ask` in the background thread, and notes why it failed. raises: NodeBookUnusable"""
         try:
             answer = ask()
         except NodeBookUnusable as error:
@@ -222,7 +236,7 @@ class FleetBook:
         return True
 
     def _isolate_late(self, wanted: Isolation, nodes: int) -> None:
-        """raises: NodeBookUnusable"""
+        """Writes an isolation that was made while the node book did not answer. raises: NodeBookUnusable"""
         self._fenced(lambda: self._book.isolate(wanted, limit=self._limit, nodes=nodes))
         with self._turn:
             self._own.pop(wanted.node, None)

@@ -1,4 +1,4 @@
-"""Reads and writes the rows of the node book. Each function runs inside a transaction of its caller."""
+"""Reads and writes the rows of the node book. Each function runs inside its caller's transaction."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from holdfast.model.nodes.book import (
 )
 
 DAY_S = 86_400.0
-ATTEMPTS_KEPT_S = 120 * DAY_S  # where attempts ran, after their end
+ATTEMPTS_KEPT_S = 120 * DAY_S  # how long attempts are kept after their end
 LINES_KEPT_S = 730 * DAY_S  # isolations, releases and repairs are kept forever
 NODE_KNOWN_S = 30 * DAY_S  # a node without news for this long no longer counts as part of the fleet
 SCHEMA = """
@@ -40,7 +40,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def put_isolated(connection: sqlite3.Connection, isolation: Isolation) -> None:
-    """Writes the isolation, and a line about it."""
+    """Writes an isolation, and a line about it."""
     connection.execute(
         "INSERT OR REPLACE INTO isolated VALUES (?, ?, ?, ?, ?)",
         tuple(
@@ -58,6 +58,7 @@ def put_isolated(connection: sqlite3.Connection, isolation: Isolation) -> None:
 
 
 def insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
+    """Writes a line; it replaces an earlier line with the same key."""
     at_s = line.at_s if line.at_s == line.at_s else 0.0
     if isinstance(line, DeviceLine):
         line = _with_first(connection, key, line)
@@ -74,7 +75,9 @@ def insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
 
 
 def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> DeviceLine:
-    """The line with the time when the device was first seen there, unless it has been in another node since."""
+    """Returns the line with `since_s` set to when the device was first seen in this node without another in
+    between.
+    """
     query = (
         "SELECT key, body FROM lines WHERE serial = ? AND kind = 'device' ORDER BY at_s DESC, id DESC LIMIT 1"
     )
@@ -84,6 +87,7 @@ def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> D
 
 
 def insert_ran(connection: sqlite3.Connection, ran: AttemptRan) -> None:
+    """Writes where an attempt ran; it replaces an earlier row of the same attempt."""
     if not ran.hours:
         _forget_old(connection, ran.started_s)  # once per attempt
     connection.execute(
@@ -109,7 +113,10 @@ def _seen(connection: sqlite3.Connection, nodes: Iterable[str], at_s: float) -> 
 
 
 def refusal(connection: sqlite3.Connection, wanted: Isolation, limit: IsolationLimit, nodes: int) -> str:
-    """Why the limit refuses the isolation; empty if not. Isolations by people, and released ones, count too."""
+    """Returns why the limit on isolations refuses this one; empty if it does not.
+
+    Isolations made by people and isolations that were lifted count too. `nodes`: the job's number of nodes.
+    """
     recent = dict(
         connection.execute(
             "SELECT node, max(at_s) FROM lines WHERE kind = 'isolation' AND at_s > ? GROUP BY node",
@@ -123,12 +130,13 @@ def refusal(connection: sqlite3.Connection, wanted: Isolation, limit: IsolationL
 
 
 def all_isolated(connection: sqlite3.Connection) -> list[Isolation]:
+    """Returns the isolated nodes in order of time."""
     rows = connection.execute("SELECT node, since_s, reason, by, run FROM isolated ORDER BY since_s, node")
     return [Isolation(node=row[0], since_s=row[1], reason=row[2], by=row[3], run=row[4]) for row in rows]
 
 
 def line_of(body: bytes) -> AnyLine | None:
-    """The line; None if this version does not know its kind."""
+    """Decodes a line of the node book; None if this version does not know its kind."""
     try:
         return _LINE.decode(body)
     except msgspec.ValidationError:

@@ -39,24 +39,24 @@ def allows(role: Role, needed: Role) -> bool:
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The JSON body of a request."""
+    """The base class of JSON request bodies of the HTTP API."""
 
 
 class StopJob(Body, frozen=True):
-    """Stop a job. `force`: kill it at once, without the grace period."""
+    """Request body: stop a job. `force`: kill it at once, without the grace period."""
 
     force: bool = False
     reason: Text = ""
 
 
 class RestartJob(Body, frozen=True):
-    """End the current attempt and start the next one. Counts as a restart."""
+    """Request body: end the current attempt and start the next one, which counts as a restart."""
 
     reason: Text = ""
 
 
 class Acknowledge(Body, frozen=True):
-    """Acknowledge an incident. `text`: a comment."""
+    """Request body: acknowledge an incident. `text`: a comment."""
 
     text: Text = ""
 
@@ -69,7 +69,7 @@ class Correct(Body, frozen=True):
 
 
 class NodeReason(Body, frozen=True):
-    """The reason to isolate or release a node."""
+    """Request body: the reason to isolate or release a node."""
 
     reason: Reason
 
@@ -89,13 +89,16 @@ class ExecCommand(Body, frozen=True):
 
 
 class Login(Body, frozen=True):
-    """Log in to the page with a token."""
+    """Request body: log in to the web page with a token."""
 
     token: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class WebhookAlert(Struct, frozen=True, kw_only=True):
-    """One alert of Alertmanager's webhook. `status`: firing or resolved. Times: RFC 3339; other fields are ignored."""
+    """One alert in a webhook request of Alertmanager. `status`: firing or resolved. Times: RFC 3339.
+
+    Other fields are ignored.
+    """
 
     status: str
     labels: dict[str, str]
@@ -106,7 +109,7 @@ class WebhookAlert(Struct, frozen=True, kw_only=True):
 
 
 class AlertWebhook(Body, frozen=True, forbid_unknown_fields=False):
-    """The body that Alertmanager sends to a webhook receiver. Other fields are ignored."""
+    """The request body that Alertmanager sends to a webhook receiver. Other fields are ignored."""
 
     version: str
     alerts: tuple[WebhookAlert, ...]
@@ -179,7 +182,7 @@ class ErrorText(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ErrorDocument(Struct, frozen=True, kw_only=True):
-    """The body of a response with an error."""
+    """The body of an HTTP response with an error."""
 
     error: ErrorText
 

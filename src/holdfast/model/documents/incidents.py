@@ -29,7 +29,7 @@ class EvidenceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StackGroup(Struct, frozen=True, kw_only=True):
-    """Ranks with the same stack. `frames`: the innermost first."""
+    """Ranks with the same Python stack. `frames`: the innermost first."""
 
     ranks: tuple[int, ...]
     frames: tuple[str, ...]
@@ -37,7 +37,7 @@ class StackGroup(Struct, frozen=True, kw_only=True):
 
 
 class WaitEdge(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Ranks that wait, the ranks they wait for, and the collective."""
+    """An edge of a wait graph: ranks that wait, the ranks they wait for, and the collective operation."""
 
     ranks: tuple[int, ...]
     awaits: tuple[int, ...]
@@ -61,7 +61,7 @@ class RungRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CheckRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The result of a check on a node."""
+    """The result of a node check in an incident."""
 
     node: str
     check: str
@@ -81,7 +81,7 @@ class Similar(Struct, frozen=True, kw_only=True):
 
 
 class Correction(Struct, frozen=True, kw_only=True):
-    """A user's correction of the verdict. Both are kept."""
+    """A user's correction of an incident's verdict. Both are kept."""
 
     category: str
     text: str

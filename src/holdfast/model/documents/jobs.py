@@ -82,7 +82,7 @@ class AttemptRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RankRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One rank of the current attempt."""
+    """The state of one rank in the job's current attempt."""
 
     rank: int
     worker: int
@@ -94,7 +94,10 @@ class RankRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkerRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One worker. `files`: names and sizes in bytes of its output in the current attempt."""
+    """The state of one worker of a job.
+
+    `files`: its output files in the current attempt, names and sizes in bytes.
+    """
 
     worker: int
     node: str = ""

@@ -11,7 +11,7 @@ LiveKind = Literal["job", "incident", "log", "output", "reset", "end"]
 
 
 class JobChanged(Struct, frozen=True, kw_only=True):
-    """Event `job`. `row` None: the job was removed."""
+    """Server-sent event `job`: a job is new or has changed. `row`: None if it was removed."""
 
     id: str
     etag: str = ""
@@ -19,7 +19,7 @@ class JobChanged(Struct, frozen=True, kw_only=True):
 
 
 class IncidentChanged(Struct, frozen=True, kw_only=True):
-    """Event `incident`: a new or changed incident."""
+    """Server-sent event `incident`: an incident is new or has changed."""
 
     job: str
     row: IncidentRow
@@ -42,7 +42,7 @@ AnyLive = JobChanged | IncidentChanged | LogLine | OutputLine | StreamReset | St
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """One event and the job it concerns."""
+    """A server-sent event with the job it is about."""
 
     kind: LiveKind
     job: str

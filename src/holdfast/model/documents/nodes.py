@@ -1,4 +1,4 @@
-"""Defines the documents of nodes and their devices."""
+"""Defines the JSON documents of nodes and their devices in the HTTP API."""
 
 from msgspec import Struct
 
@@ -35,7 +35,7 @@ class DeviceRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the node book. `job`, `incident`: where it comes from."""
+    """One line of the node book. `job`, `incident`: what it was written for."""
 
     at_s: float
     kind: str
@@ -59,7 +59,7 @@ class NodeDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodesPage(Struct, frozen=True, kw_only=True):
-    """A page of nodes. `next`: cursor of the next page; empty on the last."""
+    """A page of the list of nodes. `next`: cursor of the next page; empty on the last."""
 
     nodes: tuple[NodeRow, ...]
     next: str = ""

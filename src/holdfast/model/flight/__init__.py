@@ -1,1 +1,1 @@
-"""Data types of flight records, their digests, and stacks. No behaviour."""
+"""Defines data types of flight records, their digests, and stacks. No behaviour."""

@@ -18,7 +18,7 @@ class RecordFile(Struct, frozen=True):
 
 
 class FoundStacks(Struct, frozen=True):
-    """A rank's stacks in a dump file."""
+    """The stacks of a rank that were found in a dump file."""
 
     file: str
     stacks: RankStacks

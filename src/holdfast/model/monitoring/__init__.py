@@ -1,1 +1,1 @@
-"""Data types of metrics and alerts. No behaviour."""
+"""Defines data types of metrics and alerts. No behaviour."""

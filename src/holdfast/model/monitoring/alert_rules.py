@@ -99,7 +99,7 @@ class Panel(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A dashboard variable: its values are the results of `query`."""
+    """A variable of a Grafana dashboard: its values are the results of `query`."""
 
     name: str
     label: str
@@ -107,7 +107,7 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Dashboard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Grafana dashboard."""
+    """A Grafana dashboard with its panels."""
 
     uid: str
     title: str

@@ -28,9 +28,10 @@ class ReceivedAlert(Struct, frozen=True, kw_only=True):
 
 
 class AlertEvidence(Struct, frozen=True, kw_only=True):
-    """Evidence from an alert about a node of a job. `at_s`: since when the alert is in this state; None: unknown.
+    """Evidence from a monitoring alert about a node of a job.
 
-    `key`: equal for the same alert in the same state.
+    `at_s`: since when the alert is in this state; None: unknown. `key`: equal for the same alert in the same
+    state.
     """
 
     job: str

@@ -31,7 +31,7 @@ class Metric(Struct, frozen=True, kw_only=True):
 
 
 class Exemplar(Struct, frozen=True):
-    """The latest example for a counter or bucket; OpenMetrics only."""
+    """The exemplar of a counter or bucket: its latest example, only in the OpenMetrics format."""
 
     labels: Labels
     value: float
@@ -39,7 +39,7 @@ class Exemplar(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True, gc=False):
-    """One value of a metric. `labels`: in the metric's order."""
+    """One value of a Prometheus metric. `labels`: label values in the metric's order."""
 
     metric: str
     labels: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""Data types of multi-node jobs and of the node book. No behaviour."""
+"""Defines data types of multi-node jobs and of the node book. No behaviour."""

@@ -43,7 +43,7 @@ class IncidentLine(BookLine, frozen=True, tag="incident"):
 
 
 class FindingLine(BookLine, frozen=True, tag="finding"):
-    """A finding on a node."""
+    """A line of the node book: a check had a finding on a node."""
 
     finding: str
     text: str
@@ -87,7 +87,7 @@ class RepairLine(BookLine, frozen=True, tag="repair"):
 
 
 class IsolationLine(BookLine, frozen=True, tag="isolation"):
-    """A node was isolated."""
+    """A line of the node book: a node was isolated."""
 
     reason: str
     by: str
@@ -95,7 +95,7 @@ class IsolationLine(BookLine, frozen=True, tag="isolation"):
 
 
 class ReleaseLine(BookLine, frozen=True, tag="release"):
-    """A node was released."""
+    """A line of the node book: an isolated node was released."""
 
     reason: str
     by: str
@@ -110,14 +110,14 @@ class HeldBackLine(BookLine, frozen=True, tag="held-back"):
 
 
 class LostLine(BookLine, frozen=True, tag="lost"):
-    """A node was lost."""
+    """A line of the node book: a node was lost."""
 
     reason: str
     run: str = ""
 
 
 class ReturnedLine(BookLine, frozen=True, tag="returned"):
-    """A lost node returned."""
+    """A line of the node book: a lost node returned."""
 
     run: str = ""
 

@@ -8,7 +8,7 @@ from holdfast.model.samples import RankSample
 
 
 class InterfaceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One network interface. Counters since its creation."""
+    """The counters of a network interface since its creation, at one moment."""
 
     name: str
     is_up: bool | None = None  # operstate; None: not reported (loopback, tunnels)
@@ -33,7 +33,7 @@ class PortSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DiskSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One block device of the node. Network file systems have none."""
+    """The counters of a block device at one moment. Network file systems have none."""
 
     name: str
     read_bytes: int

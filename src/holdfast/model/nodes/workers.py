@@ -67,7 +67,7 @@ class Told(Report, frozen=True, tag="told"):
 
 
 class PortFound(Report, frozen=True, tag="port-found"):
-    """The result of the command FindPort."""
+    """An agent's answer to the command FindPort: a free port."""
 
     attempt: int
     port: int
@@ -299,7 +299,7 @@ class LookCloser(Command, frozen=True, tag="look-closer"):
 
 
 class SampleStacks(Command, frozen=True, tag="sample-stacks"):
-    """Set the ranks whose stacks are sampled repeatedly."""
+    """Command to an agent: the set of ranks whose stacks it samples repeatedly."""
 
     attempt: int
     ranks: tuple[int, ...] = ()
@@ -370,15 +370,16 @@ class News(Struct, frozen=True, kw_only=True):
 
 
 class NodeReady(News, frozen=True):
-    """The node belongs to the job, and its agent is being started."""
+    """An engine's report: the node belongs to the job, and its agent is being started."""
 
     node: str
 
 
 class NodeDown(News, frozen=True):
-    """The node is gone or unusable, by the scheduler's or the machine's own report.
+    """An engine's report: the node does not exist any more or is unusable, according to the scheduler or the
+    machine.
 
-    `with_job`: all nodes of the job are taken away; this one has no fault.
+    `with_job`: the job loses all its nodes; this node has no fault.
     """
 
     node: str
@@ -424,11 +425,11 @@ class EndAsked(News, frozen=True):
 
 
 class JobGoesOn(News, frozen=True):
-    """The scheduler no longer requires the job to end."""
+    """An engine's report: the scheduler no longer requires the job to end."""
 
 
 class EngineNote(News, frozen=True):
-    """A note for the log: a scheduler that does not answer, a missing permission."""
+    """An engine's note for the log, such as that the scheduler does not answer or a permission is missing."""
 
     text: str
 
@@ -441,14 +442,18 @@ class DevicesSick(News, frozen=True):
 
 
 class NotRemade(News, frozen=True):
-    """The nodes of the job cannot be made anew: its workers are placed on those that are there."""
+    """An engine's report: the job's nodes cannot be created again; its workers are placed on the existing
+    ones.
+    """
 
     reason: str
 
 
 class PolicyAsked(News, frozen=True):
-    """The limits of the recovery that the job's platform asks for now. `refused`: fields whose values are out of range;
-    they stay as they are. `text`: what it says, for the log.
+    """An engine's report: policy settings that the job's platform requests now.
+
+    `refused`: settings with invalid values, which stay as they are. `text`: the request in words, for the
+    log.
     """
 
     fields: PolicyFields
@@ -458,7 +463,7 @@ class PolicyAsked(News, frozen=True):
 
 
 class NoMoreNodes(News, frozen=True):
-    """Answer to `more_nodes`: no further nodes will come."""
+    """An engine's answer to `more_nodes`: no further nodes will come."""
 
     reason: str
 

@@ -1,4 +1,6 @@
-"""Data types of a comparison of runs: what each run logged, where two runs part, and what they were started with."""
+"""Defines data types of a comparison of runs: what each logged, where two begin to differ, and their start
+conditions.
+"""
 
 from typing import Literal
 
@@ -10,18 +12,19 @@ MEASURES: tuple[Measure, ...] = (
     "learning_rate",
     "loss",
     "grad_norm",
-)  # in the order in which a step makes them
+)  # in the order in which a training step computes them
 FactKind = Literal["version", "environment", "setting", "seed", "data", "node", "command"]
 
 
-# What the earliest difference points at: the data of the step; the learning rate; one rank alone; the backward pass or the
-# reduction of gradients; the start; one event after equal steps. "": the runs are equal.
+# The probable kind of cause: the data of the step; the learning rate; one rank alone; the backward pass or
+# the reduction of gradients; the start; one event after equal steps. "": the runs are equal.
 Cause = Literal["", "data", "learning-rate", "ranks", "backward", "start", "event"]
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One thing a run was started with, such as a setting or the version of a library. `is_recorded`: from a job's
-    journal, not from its output.
+    """One start condition of a run, such as a setting or the version of a library.
+
+    `is_recorded`: from the job's journal rather than its output.
     """
 
     kind: FactKind
@@ -31,7 +34,10 @@ class Fact(Struct, frozen=True, kw_only=True):
 
 
 class FactDifference(Struct, frozen=True, kw_only=True):
-    """A fact of which two runs have different values. None: that run does not name it."""
+    """A start condition that differs between two runs.
+
+    `first`, `other`: its values; None: that run does not have it.
+    """
 
     kind: FactKind
     name: str
@@ -40,8 +46,10 @@ class FactDifference(Struct, frozen=True, kw_only=True):
 
 
 class Parting(Struct, frozen=True, kw_only=True):
-    """The first step from which on a value differs beyond the noise between repeats. `noise`: the largest difference
-    between repeats up to that step; 0: any difference counts. `ranks`: whose own logs differ at that step.
+    """The first step from which on a measure of two runs differs by more than the noise between repeats.
+
+    `noise`: the largest difference between repeats up to that step; 0: any difference counts. `ranks`: whose
+    logs differ at that step.
     """
 
     measure: Measure
@@ -53,8 +61,9 @@ class Parting(Struct, frozen=True, kw_only=True):
 
 
 class Speed(Struct, frozen=True, kw_only=True):
-    """Median step times in seconds. `ratio`: of the other run to the first. `since`: the step from which on the other
-    run has another speed; None where the speeds are alike.
+    """The median step times of two runs, in seconds. `ratio`: of the other run to the first.
+
+    `since`: the step from which on the other run's speed differs; None if the speeds are alike.
     """
 
     first_s: float
@@ -64,7 +73,10 @@ class Speed(Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """What one run logged. `repeated`: steps that a restart made again; the last value of each counts."""
+    """A summary of what one run logged.
+
+    `repeated`: number of steps repeated after a restart, whose last value counts.
+    """
 
     name: str
     steps: int
@@ -78,9 +90,12 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """One run beside the first one. `parted`: by measure, the earliest first; empty: equal in all common steps.
+    """The comparison of one run with the first one.
 
-    `common`: number of steps that both logged with a comparable value. `means`: what the earliest difference points at.
+    `parted`: by measure, the earliest first; empty: no difference.
+
+    `common`: number of steps that both logged with a comparable value. `means`: probable kind of cause of the
+    earliest difference.
     """
 
     run: RunSummary
@@ -94,12 +109,15 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def step(self) -> int | None:
-        """The first step at which the runs differ."""
+        """The first step at which the compared runs differ."""
         return self.parted[0].step if self.parted else None
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The first run, and each other run beside it. `repeats`: names of further runs like the first one."""
+    """A comparison of several runs with the first one.
+
+    `repeats`: names of further runs with the first one's settings.
+    """
 
     first: RunSummary
     others: tuple[Compared, ...]

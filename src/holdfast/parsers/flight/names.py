@@ -1,13 +1,13 @@
 r"""Recognises flight records, group exports and stack dumps among logs, and finds their rank. Pure, never raises.
 
     nccl_trace_rank_12   nccl_trace_rank_node02_5   comm_lib_trace_rank_3    written by torch, prefix and rank
-    fr_rank_3   _dump_12   fr_exc_3   trace_rank_7.pkl   dump_0003.pickle    as people name them
+    fr_rank_3   _dump_12   fr_exc_3   trace_rank_7.pkl   dump_0003.pickle    common names given by users
     fr_json_3.json   rank-3.flight.json                                     the JSON of torch's worker server
-    groups3.json   rank-3.groups.json                                       members of groups, as a rank made them
+    groups3.json   rank-3.groups.json                                       members of a rank's groups
     faulthandler_3.txt   rank-3.stacks   pyspy_3.txt   py-spy-rank3.json     stacks
 
-A file that its name says to be a record is one only where its first bytes can be. Stacks whose name tells no rank are pasted
-lines, and are searched as a log.
+A file with the name of a record counts as one only if its first bytes fit. Stacks whose name has no rank are
+searched as a log.
 
 source: torch, FlightRecorder.cpp (names are a prefix, TORCH_FR_DUMP_TEMP_FILE, and the rank), torchcomms, torchtitan
 """

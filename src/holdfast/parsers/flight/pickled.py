@@ -1,14 +1,14 @@
 r"""Decodes pickles that contain only dicts, lists, tuples, text, bytes, numbers, booleans and None. Pure.
 
-A pickle is a program for a small machine that may import and call anything. Here a separate machine runs it
-that supports no classes, calls or module names: such a pickle is refused, with the name that it requested,
-before any of it can run. It accepts no length that exceeds the data, numbers its memory by the values
+A pickle is a program that may import and call anything. Here an interpreter of this module runs it, which
+supports no classes, calls or module names: such a pickle is refused, with the name that it requested, before
+any of it can run. It accepts no length that exceeds the data, numbers its memory by the values
 written, not by the claimed numbers, and never compares or hashes nested values.
 
 Most records are written by torch's Pickler, and those take the fast path: one regular expression proves that
-the whole program consists of harmless instructions, then C runs it. Besides classes, the proof has to exclude
-lengths and memory numbers that C allocates without a check (LONG_BINPUT 2^31 takes 34 GB), and nested tuples,
-because C hashes a dict's key without any bound (a tuple of twice the same tuple, 60 deep, never ends; one
+the whole program consists of harmless instructions, then Python's C unpickler runs it. The proof excludes
+classes, lengths and memory numbers that C allocates without a check (LONG_BINPUT 2^31 takes 34 GB), and nested
+tuples, because C hashes a dict's key without any bound (a tuple of twice the same tuple, 60 deep, never ends; one
 10^6 deep crashes). So in this path a tuple holds two values fetched from the memory or just written as text,
 and only text, dicts and lists are stored in the memory.
 
@@ -58,7 +58,7 @@ class _Plain(pickle.Unpickler):
         raise _of_class(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> NoReturn:
-        raise Refused("it refers to objects kept elsewhere, as no flight record does")
+        raise Refused("it refers to external objects, which no flight record does")
 
 
 def unpickled(data: bytes) -> Any:
@@ -67,7 +67,9 @@ def unpickled(data: bytes) -> Any:
     raises: Refused, with the reason in words: a class or call, damage, or a size beyond the limits above
     """
     if len(data) > SIZE_BYTES_MAX:
-        raise Refused(f"it has more than {SIZE_BYTES_MAX >> 20} MiB, as no flight record has: not read")
+        raise Refused(
+            f"it is larger than {SIZE_BYTES_MAX >> 20} MiB, the maximum for a flight record: not read"
+        )
     if is_plain(data):
         try:
             return _Plain(io.BufferedReader(io.BytesIO(data), PEEK_BYTES)).load()
@@ -156,7 +158,7 @@ class _Machine:
         self._memory: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """Runs the program and returns its value. raises: Refused"""
+        """Interprets the pickle and returns its value. raises: Refused"""
         data, steps = self._data, _STEPS
         for _ in range(STEPS_MAX):
             code = data[self._at : self._at + 1]
@@ -167,7 +169,9 @@ class _Machine:
             if step is None:
                 self._refuse(code)
             step(self)
-        raise Refused(f"it takes more than {STEPS_MAX} steps to read, as no flight record does: not read")
+        raise Refused(
+            f"it takes more than {STEPS_MAX} steps to read, the maximum for a flight record: not read"
+        )
 
     def _refuse(self, code: bytes) -> NoReturn:
         if not code:
@@ -210,7 +214,7 @@ class _Machine:
 
     def _pop(self) -> Any:
         if not self._stack or (self._marks and self._marks[-1] == len(self._stack)):
-            raise Refused(f"it is damaged: nothing is there to be taken at byte {self._at - 1}")
+            raise Refused(f"it is damaged: the stack is empty at byte {self._at - 1}")
         return self._stack.pop()
 
     def _top(self, kind: type) -> Any:
@@ -246,7 +250,7 @@ class _Machine:
             raise Refused(f"it is damaged: a key without a value at byte {self._at - 1}")
         for key in keys:  # nothing that nests is hashed: it could take for ever, or too deep
             if not isinstance(key, (str, int, float, bytes)) and key is not None:
-                raise Refused("it has a key that is neither text nor a number, as no flight record has")
+                raise Refused("it has a key that is neither text nor a number")
         into.update(zip(keys, values, strict=True))
 
     def _dict_of_mark(self) -> None:
@@ -287,13 +291,13 @@ class _Machine:
 
     def _long(self, size: int) -> None:
         if size > LONG_BYTES_MAX:
-            raise Refused(f"it has a number of {size} bytes, as no flight record has")
+            raise Refused(f"it has a number of {size} bytes, which is too long for a flight record")
         self._stack.append(int.from_bytes(self._bytes(size), "little", signed=True))
 
     def _decimal(self) -> int | bool:
         text = self._line().decode("latin-1").removesuffix("L")
         if len(text) > DIGITS_MAX:
-            raise Refused(f"it has a number of {len(text)} digits, as no flight record has")
+            raise Refused(f"it has a number of {len(text)} digits, which is too long for a flight record")
         try:
             return {"00": False, "01": True}[text] if text in ("00", "01") else int(text)
         except ValueError:
@@ -313,7 +317,7 @@ class _Machine:
 
     def _protocol(self) -> None:
         if (version := self._number(1)) > 5:
-            raise Refused(f"it is a pickle of protocol {version}, which is not known here")
+            raise Refused(f"it is a pickle of protocol {version}, which is not supported")
 
 
 _SIGNED = struct.Struct("<i")

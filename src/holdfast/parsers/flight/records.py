@@ -1,4 +1,4 @@
-r"""Parses PyTorch's flight records, pickles and JSON of all formats. Pure; odd parts are noted, the rest is read.
+r"""Parses PyTorch's flight records, pickles and JSON of all formats. Pure; notes invalid parts.
 
 As a pickle (`_dump_nccl_trace`, files `nccl_trace_rank_N`), and as the JSON of torch's worker server, where
 numbers of `pg_status` are text and times that are not known are 0:
@@ -14,8 +14,8 @@ numbers of `pg_status` are text and times that are not known are 0:
                   "output_dtypes": ["BFloat16"], "state": "scheduled", "time_discovered_started_ns": null,
                   "time_discovered_completed_ns": null, "retired": false, "timeout_ms": 180000, "is_p2p": false}]}
 
-What changed: torch 2.2 wrote the list of entries alone, in microseconds; up to 2.3 (format 1.x) there is one
-`seq_id` for collectives and point to point operations, and no types; 2.4 (2.0) parted them; 2.5 (2.3) brought
+Versions: torch 2.2 wrote only the list of entries, in microseconds; up to 2.3 (format 1.x) there is one
+`seq_id` for collectives and point-to-point operations, and no types; 2.4 (2.0) has two; 2.5 (2.3) added
 `pg_status`; 2.9 renamed `nccl_version` to `comm_lib_version`. gloo leaves `pg_config` empty: {"": {"ranks": "[]"}}.
 
 source: torch/csrc/distributed/c10d/TraceUtils.h (2.2-2.4), NCCLUtils.hpp (2.5), FlightRecorder*.hpp (2.6-2.13)
@@ -55,7 +55,7 @@ Types = Annotated[tuple[str, ...], Meta(max_length=16_384)]
 
 
 class Entry(Struct, gc=False):
-    """An entry as torch writes it; msgspec checks its types."""
+    """An entry of a flight record as torch writes it; msgspec checks its types."""
 
     record_id: int = -1
     pg_id: int | str = -1
@@ -95,15 +95,17 @@ def read_record(data: bytes, rank: int | None, file: str = "") -> FlightRecord:
 
 
 def decoded(data: bytes) -> Any:
-    """Returns the value of a pickle or JSON text. raises: Refused"""
+    """Decodes a pickle or JSON text. raises: Refused"""
     if data.lstrip()[:1] not in (b"{", b"[") or data[:1] == b"]":
         return unpickled(data)
     if len(data) > SIZE_BYTES_MAX:
-        raise Refused(f"it has more than {SIZE_BYTES_MAX >> 20} MiB, as no flight record has: not read")
+        raise Refused(
+            f"it is larger than {SIZE_BYTES_MAX >> 20} MiB, the maximum for a flight record: not read"
+        )
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise Refused(f"it is no whole JSON: {error}") from error
+        raise Refused(f"it is not complete JSON: {error}") from error
 
 
 def groups_of(data: bytes) -> dict[str, Group]:
@@ -210,7 +212,9 @@ class _Reading:
             some = entries[begin : begin + AT_ONCE]
             tensors += sum(map(_tensors, some))  # before they are copied
             if tensors > TENSORS_MAX:
-                raise Refused(f"it lists more than {TENSORS_MAX} tensors, as no flight record does: not read")
+                raise Refused(
+                    f"it lists more than {TENSORS_MAX} tensors, the maximum for a flight record: not read"
+                )
             found += map(self._operation, self._entries(some))
         return self._in_order(found)
 
@@ -232,7 +236,7 @@ class _Reading:
         backend, kind = self._names.get(entry.profiling_name) or self._named(entry.profiling_name)
         state = STATES.get(entry.state)
         if state is None:
-            self._notes.append(f"it has a state that is not known here: {entry.state[:40]!r}")
+            self._notes.append(f"an entry has an unknown state: {entry.state[:40]!r}")
         same, group, local_id = self._same, entry.process_group, entry.pg_id
         is_p2p = entry.is_p2p if entry.is_p2p is not None else kind.startswith(("send ", "recv "))
         sequence = entry.collective_seq_id if entry.collective_seq_id is not None else entry.seq_id

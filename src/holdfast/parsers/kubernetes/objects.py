@@ -22,7 +22,7 @@ _WANTED_TRUE = "True"
 
 
 class NotRead(ValueError):
-    """Raised for bytes that are no such object."""
+    """Raised for bytes that are not the expected Kubernetes object."""
 
 
 class _Meta(Struct, rename="camel"):
@@ -174,14 +174,14 @@ class _Event(Struct, rename="camel"):
 
 
 class WatchLine(Struct):
-    """One line of a watch response. `object`: undecoded."""
+    """One line of a watch response of the Kubernetes API. `object`: undecoded."""
 
     type: str
     object: Raw = msgspec.field(default_factory=lambda: Raw(b"{}"))
 
 
 class Page(Struct):
-    """One page of a list response. `items`: undecoded."""
+    """One page of a list response of the Kubernetes API. `items`: undecoded."""
 
     metadata: _Meta
     items: list[Raw] | None = None
@@ -198,7 +198,7 @@ class Page(Struct):
 
 
 class StatusBody(Struct, rename="camel"):
-    """A Status object, the body of an error response."""
+    """A Kubernetes Status object, the body of an error response."""
 
     reason: str = ""
     message: str = ""
@@ -216,7 +216,7 @@ _STATUSES = msgspec.json.Decoder(StatusBody)
 
 
 def watch_line(line: bytes) -> WatchLine:
-    """Parses one line of a watch response. raises: NotRead"""
+    """Parses one line of a Kubernetes watch response. raises: NotRead"""
     try:
         return _LINES.decode(line)
     except msgspec.MsgspecError as error:
@@ -224,7 +224,7 @@ def watch_line(line: bytes) -> WatchLine:
 
 
 def page(body: bytes) -> Page:
-    """Parses one page of a list response. raises: NotRead"""
+    """Parses one page of a Kubernetes list response. raises: NotRead"""
     try:
         return _PAGES.decode(body)
     except msgspec.MsgspecError as error:
@@ -232,7 +232,7 @@ def page(body: bytes) -> Page:
 
 
 def status_body(body: bytes) -> StatusBody:
-    """Parses a Status object; an empty one if the body is none."""
+    """Parses a Kubernetes Status object; returns an empty one if the body is none."""
     try:
         return _STATUSES.decode(body)
     except msgspec.MsgspecError:
@@ -288,7 +288,7 @@ def pod_of(raw: bytes, container: str = "") -> PodState:
 
 
 def command_of(raw: bytes, container: str) -> str:
-    """The program of a pod's container; empty: its image's. raises: NotRead"""
+    """Returns the command of a pod's container; empty if its image defines it. raises: NotRead"""
     try:
         pod = _COMMANDS.decode(raw)
     except msgspec.MsgspecError as error:
@@ -298,7 +298,7 @@ def command_of(raw: bytes, container: str) -> str:
 
 
 def node_of(raw: bytes) -> NodeState:
-    """Parses a node. raises: NotRead"""
+    """Parses a Kubernetes Node object. raises: NotRead"""
     try:
         node = _NODES.decode(raw)
     except msgspec.MsgspecError as error:
@@ -345,7 +345,7 @@ def owner_of(raw: bytes) -> OwnerState:
 
 
 def event_of(raw: bytes) -> ClusterEvent:
-    """Parses an Event. raises: NotRead"""
+    """Parses a Kubernetes Event object. raises: NotRead"""
     try:
         event = _EVENTS.decode(raw)
     except msgspec.MsgspecError as error:
@@ -360,7 +360,11 @@ def event_of(raw: bytes) -> ClusterEvent:
 
 
 def _outcome(status: _OwnerStatus) -> tuple[str, str]:
-    """("succeeded" or "failed", why) of a Job, JobSet, TrainJob, Volcano Job or PyTorchJob; ("", "") while it runs."""
+    """Returns the outcome of a Job, JobSet, TrainJob, Volcano Job or PyTorchJob: "succeeded" or "failed", and
+    the reason.
+
+    ("", "") while it runs.
+    """
     for one in status.conditions or ():
         if one.status != _WANTED_TRUE:
             continue
@@ -377,7 +381,7 @@ def _outcome(status: _OwnerStatus) -> tuple[str, str]:
 
 
 def _is_restarting(status: _OwnerStatus) -> bool:
-    """A Volcano Job that ends all its pods, to make them anew."""
+    """Returns whether a Volcano Job is ending all its pods to create them again."""
     return status.state is not None and status.state.phase == "Restarting"
 
 

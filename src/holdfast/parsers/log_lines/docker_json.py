@@ -3,7 +3,7 @@
     {"log":"[rank0]: KeyError: \\"w\\"\\n","stream":"stderr","time":"2031-05-06T08:00:01.5Z"}
 
 becomes `2031-05-06T08:00:01.5Z [rank0]: KeyError: "w"`: quotes, colours and letters outside of ASCII stand there as the
-program wrote them. One line stays one line, whatever is in it.
+program wrote them. One line stays one line, whatever it contains.
 
 source: Docker, daemon/logger/jsonfilelog/jsonlog
 """
@@ -16,6 +16,8 @@ PROOF_LINES = 2
 
 
 class Record(Struct):
+    """A line of a log file in the format of Docker's json-file driver."""
+
     log: str
     time: str
 
@@ -24,7 +26,7 @@ _decoder = msgspec.json.Decoder(Record)
 
 
 def is_docker_json(head: bytes) -> bool:
-    """Returns whether the first lines all have the form of Docker's logs."""
+    """Returns whether the first lines of a log all have the form of Docker's JSON log files."""
     lines = [line for line in head.split(b"\n", PROOF_LINES)[:PROOF_LINES] if line.strip()]
     return bool(lines) and all(_record(line) is not None for line in lines)
 

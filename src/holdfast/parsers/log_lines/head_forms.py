@@ -1,4 +1,4 @@
-"""Patterns of the prefixes that launchers, loggers and kernels put before a line, for `line_heads`.
+"""Defines patterns of the prefixes that launchers, loggers and kernels print before a line, for `line_heads`.
 
 Data only.
 

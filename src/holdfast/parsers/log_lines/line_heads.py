@@ -57,7 +57,7 @@ NUMBERS = {"rank": "rank", "local": "local_rank", "worker": "worker", "pid": "pi
 
 
 class Reading(Struct):
-    """The values found so far in the parts of one prefix."""
+    """The values found so far in the parts of a log line's prefix."""
 
     rank: int | None = None
     local_rank: int | None = None
@@ -92,7 +92,7 @@ def labels_are_nodes(line: bytes) -> bool:
 
 
 def text_of(line: bytes) -> bytes:
-    """Returns the line without its prefix and colours; indentation is kept."""
+    """Returns a log line without its prefix and colour codes; indentation is kept."""
     return _read(line, None)[1]
 
 

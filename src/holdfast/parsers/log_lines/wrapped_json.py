@@ -42,7 +42,7 @@ def unwrapper_of(head: bytes) -> Unwrap | None:
 
 
 def unwrapped(line: bytes) -> bytes:
-    """Returns the unwrapped line; unchanged if its form is unknown."""
+    """Returns the log line that a JSON record contains; the record itself if its form is unknown."""
     return of_journal(line) if _is_journal((line,)) else docker_json.unwrapped(line)
 
 

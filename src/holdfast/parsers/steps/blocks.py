@@ -39,7 +39,7 @@ class TextCutter:
         return text
 
     def flush(self) -> bytes:
-        """Returns the incomplete line."""
+        """Returns the incomplete last line of the text."""
         rest, self._tail = self._tail, b""
         return rest
 

@@ -170,7 +170,7 @@ def _fixed(
 
 
 def read(layout: Layout, text: bytes, heads: Heads) -> Columns | None:
-    """Returns the values of all lines of a text; None if a line differs."""
+    """Returns the values of all lines of a text with the same layout; None if a line differs."""
     try:
         if layout.fixed is not None and (len(text) + 1) % layout.fixed.row.size == 0:
             found = _read_fixed(layout, layout.fixed, text, heads)

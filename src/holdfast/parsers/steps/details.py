@@ -33,24 +33,24 @@ LABELS = (b"norm", b"lr", b"rate", b"hash", b"sample", b"batch", b"data", b"inpu
 
 
 class Details:
-    """Adds labelled values to records. A line of its own beside a bar is kept for the next record."""
+    """A parser of further values of step lines, found by their labels and added to step records."""
 
     def __init__(self) -> None:
         self._carried: dict[str, float | str] = {}
 
     def carry(self, line: bytes) -> None:
-        """Keeps the values of a line that has no step, for the next record."""
+        """Keeps the values of a log line without a step, for the next record."""
         self._carried |= details(line)
 
     def added(self, record: StepRecord, line: bytes) -> StepRecord:
-        """Returns the record with the values of its line."""
+        """Returns the step record with the further values of its line added."""
         found = self._carried | details(line)
         self._carried = {}
         return replace(record, **found) if found else record
 
 
 def details(line: bytes) -> dict[str, float | str]:
-    """Returns the labelled values of a line by the names of their fields in `StepRecord`."""
+    """Returns the further values in a line by the names of their fields in `StepRecord`."""
     low = line.lower()
     if not any(label in low for label in LABELS):
         return {}

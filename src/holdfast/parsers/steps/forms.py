@@ -92,7 +92,7 @@ def prove(form: StepForm) -> list[str]:
         [] if ID.fullmatch(form.id) else ["the id is not made of small letters, digits and single hyphens"]
     )
     if not form.matches:
-        problems.append("there is no line that it must read")
+        problems.append("it has no example line that it must parse")
     reader = FormReader(form)
     for proof in form.matches:
         problems += _unproved(form, reader, proof)
@@ -145,9 +145,7 @@ def _wrong_user_pattern(pattern: str) -> str:
     if not {"time", "rate", "elapsed"} & set(groups):
         return "it has none of the groups (?P<time>...), (?P<rate>...) and (?P<elapsed>...)"
     if NESTED_REPEAT.search(pattern):
-        return (
-            "a repeated group repeats again inside, which can take without end on a line that does not match"
-        )
+        return "a repeated group contains a repetition: matching can take exponential time on other lines"
     return ""
 
 

@@ -64,7 +64,7 @@ class Rival:
         )
 
     def stands(self) -> bool:
-        """Returns whether it is a bar that grows slowly and is not at its end."""
+        """Returns whether this progress bar grows slowly and is not at its end."""
         last = self.held[-1][0]
         return (
             self.reader.form.is_bar
@@ -74,7 +74,7 @@ class Rival:
         )
 
     def outlasts(self, seconds: float) -> bool:
-        """Returns whether this bar has already run longer than this."""
+        """Returns whether this progress bar has already run longer than `seconds`."""
         last = self.held[-1][0].elapsed_s
         return last is not None and last > seconds
 
@@ -129,7 +129,7 @@ class StepLines:
 
     @property
     def framework(self) -> str | None:
-        """The framework that prints these lines; None until known."""
+        """The framework that prints the step lines; None until known."""
         if self._reader is not None and self._reader.form.is_bar and self._beside:
             return self._beside
         return self._reader.form.framework if self._reader else None
@@ -239,7 +239,7 @@ class StepLines:
         return records is not None
 
     def finish(self) -> list[Item]:
-        """Returns the records that were held back, at the end of the log."""
+        """Returns the step records that were held back until the log's end."""
         items: list[Item] = []
         rest = self._cutter.flush()
         if rest:
@@ -344,9 +344,7 @@ class StepLines:
         return self.iteration_lines < limit
 
     def _race(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Tries all forms that are more informative than the accepted one, or all; returns whether one
-        matched the line.
-        """
+        """Tries the forms that are more informative than the accepted one; returns whether one matched."""
         now = self._reader
         for literal, reader in self._above[now.form.trust if now is not None else WORDS - 1]:
             if literal in line and (found := reader.read(line)) is not None:
@@ -406,9 +404,7 @@ class StepLines:
     def _is_followed(
         self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
     ) -> bool:
-        """Returns whether this is the training's bar; another one replaces it by running longer than one that
-        has ended.
-        """
+        """Returns whether this is the training's bar; a longer-running one replaces it after its end."""
         key = (found.label, found.total)
         now = self._bar_now
         if key == self._bar or now is None:
@@ -440,9 +436,7 @@ class StepLines:
         return False
 
     def _joins(self, line: bytes, at_s: float | None, items: list[Item]) -> bool:
-        """Joins a line to a record that is held back; returns False if it begins something else and must
-        still be parsed.
-        """
+        """Joins a line to the record held back; returns False if it does not continue it."""
         readers = [self._reader] if self._reader else self._wrapping
         is_new = any(reader.begins is not None and reader.begins.search(line) for reader in readers)
         if not is_new:

@@ -140,7 +140,7 @@ class StepReader:
 
     @property
     def form(self) -> str | None:
-        """The name of the form of this log; None before its first step."""
+        """The name of the step form of this log; None before its first step."""
         return self._now.form.name if self._now else None
 
     def feed(self, line: bytes) -> int | None:

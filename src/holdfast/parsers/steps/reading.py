@@ -1,6 +1,5 @@
-"""Parses one line by one step form into the printed values, with durations in seconds, without conclusions.
-
-Pure.
+"""Extracts the printed values of a step from one line, using one step form; durations are converted to
+seconds. Pure.
 """
 
 import math

@@ -81,7 +81,7 @@ class EventCutter:
         return bool(self._held) or self._skip_bytes > 0
 
     def feed(self, data: bytes) -> Iterator[Event]:
-        """Yields the complete events. raises: Damaged, after the last one"""
+        """Yields the complete TensorBoard events in the data. raises: Damaged, after the last complete one"""
         if self._skip_bytes:
             passed = min(self._skip_bytes, len(data))
             self._skip_bytes -= passed
@@ -262,7 +262,7 @@ class EventSteps:
         self._is_new_run = False
 
     def feed(self, events: Sequence[Event]) -> Iterator[StepRecord]:
-        """Yields the records of complete steps."""
+        """Yields the step records that are complete."""
         if self._waiting is not None:
             self._waiting += events
             if sum(len(event.values) for event in self._waiting) < CHOOSE_VALUES:
@@ -277,7 +277,7 @@ class EventSteps:
         self._is_new_run = True
 
     def finish(self) -> Iterator[StepRecord]:
-        """Yields the held record; records wait for other scalars of their step."""
+        """Yields the last step record, which waited for further scalars of its step."""
         for event in self._choose(self._waiting) if self._waiting else ():
             yield from self._take(event)
         if self._open:
@@ -350,8 +350,8 @@ class EventSteps:
 
 
 def _kind(tag: str) -> str:
-    """What a tag contains besides the step: s or ms, throughput, loss, gradient norm, learning rate; "" for anything
-    else.
+    """Returns what a TensorBoard tag contains: a time (s or ms), throughput, loss, gradient norm, learning
+    rate; else "".
     """
     if not _is_training(tag):
         return ""

@@ -91,7 +91,7 @@ class Timeline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Irregularities, for people."""
+        """Irregularities in the log's times, for users."""
         return tuple(self._notes)
 
     def carry_loss(self, loss: float) -> None:

@@ -30,7 +30,7 @@ class Whose(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """One line of a log."""
+    """One line of a log, with its prefix parsed."""
 
     number: int
     text: str  # without its prefix
@@ -86,7 +86,7 @@ class Open(Struct, eq=False):
 
 
 def opened(whose: Whose, line: Line, before: str, *, has_colon: bool) -> Open:
-    """Returns the traceback whose title is in this line, after `before`."""
+    """Returns a new traceback whose title is in this line. `before`: the text in front of the title."""
     one = Open(
         whose=whose,
         lines_of=whose,
@@ -130,7 +130,7 @@ def own_text(one: Open, text: str) -> str | None:
 
 
 def belongs(one: Open, line: Line) -> bool:
-    """Adds the line to the traceback; returns False if it is no part of it."""
+    """Adds a line to the traceback; returns False if it is no part of it."""
     if one.state == "ended":
         return _after_end(one, line)
     if one.state != "frames":
@@ -146,7 +146,7 @@ def belongs(one: Open, line: Line) -> bool:
 
 
 def is_frame(text: str) -> bool:
-    """Returns whether the text is a frame with a function."""
+    """Returns whether the text is a traceback frame with a function name."""
     frame = forms.FRAME.search(text) if forms.FRAME_START.match(text) else None
     return frame is not None and frame["function"] is not None
 

@@ -50,7 +50,7 @@ EXITS_OFF = Words(
 NO_RESTART = Words(
     en="no restart is allowed (--max-restarts is not set)", zh="未允许重启（未设置 --max-restarts）"
 )
-RESTARTED = Words(en="all restarts are spent ({n})", zh="重启次数已用完（{n} 次）")
+RESTARTED = Words(en="all restarts are used up ({n})", zh="重启次数已用完（{n} 次）")
 
 
 class _Case(Struct, frozen=True, kw_only=True):

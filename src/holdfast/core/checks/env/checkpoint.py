@@ -36,7 +36,7 @@ _LOCATOR, _LOCATOR_BYTES = b"PK\6\7", 20
 
 
 class Entry(Struct, frozen=True):
-    """A file or folder in the checkpoint folder."""
+    """A file or folder in a checkpoint folder, by name."""
 
     name: str
     is_folder: bool
@@ -89,7 +89,7 @@ def newest_of(entries: Sequence[Entry], trackers: Mapping[str, str]) -> Newest |
 
 def _of_megatron(text: str, folders: set[str]) -> Newest:
     if text != "release" and not (text.isascii() and text.isdigit()):
-        wrong = f"it says {text[:40]!r}, no iteration" if text else "it is empty"
+        wrong = f"its content is {text[:40]!r}, not an iteration number" if text else "it is empty"
         return Newest(layout=MEGATRON, follows=MEGATRON_TRACKER, wrong=wrong)
     name = "release" if text == "release" else f"iter_{int(text):07d}"
     wrong = "" if name in folders else f"it names {name}, which is not there"

@@ -113,7 +113,7 @@ def name_of(word: str) -> str:
 
 
 def by_python(words: tuple[str, ...]) -> Launch:
-    """Returns the launch of a command that starts with Python."""
+    """Parses a command that starts with a Python interpreter as the launch of a training."""
     own: list[str] = []
     place = 1
     while place < len(words):
@@ -158,7 +158,7 @@ def _by_module(words: tuple[str, ...], own: tuple[str, ...], module: str, rest: 
 
 
 def by_launcher(name: str, words: tuple[str, ...]) -> Launch:
-    """Returns the launch of a command that starts with a known launcher."""
+    """Parses a command that starts with a known launcher (torchrun, srun, …) as the launch of a training."""
     rest = list(words[1:])
     if name in ("accelerate", "colossalai") and rest:
         if rest[0] not in ("launch", "run") and not rest[0].startswith("-") and not rest[0].endswith(".py"):
@@ -183,7 +183,7 @@ def by_launcher(name: str, words: tuple[str, ...]) -> Launch:
         options=options,
         arguments=tuple(rest[1:]),
         words=words,
-        unclear="the launcher starts a program of its own (--no-python)" if is_program else "",
+        unclear="the launcher starts a program other than Python (--no-python)" if is_program else "",
     )
 
 

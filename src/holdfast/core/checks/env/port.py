@@ -40,7 +40,7 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
         return (
             f"{meeting.host} listens"
             if is_host is False
-            else f"whether {meeting.host} is this node is not known"
+            else f"it is unknown whether {meeting.host} is this node"
         )
     return ""
 

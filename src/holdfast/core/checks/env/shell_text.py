@@ -255,5 +255,7 @@ def _item(value: Value | None, index: str) -> str | None:
 
 
 def is_known(text: str) -> bool:
-    """Returns whether nothing in the word depends on the run."""
+    """Returns whether a shell word needs no run to be known: it has no variable and no command
+    substitution.
+    """
     return "$" not in text and "`" not in text

@@ -172,7 +172,7 @@ RULES = (
         name="PYTORCH_NO_CUDA_MEMORY_CACHING",
         value=r"1",
         does=Words(
-            en="each tensor is allocated anew by the driver, so the run is slow",
+            en="the driver allocates memory for every tensor, which makes the run slow",
             zh="每个张量都由驱动重新分配，训练变慢",
         ),
         advice=UNSET,

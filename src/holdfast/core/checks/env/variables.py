@@ -56,7 +56,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 def facts(env: Mapping[str, str]) -> Iterator[Fact]:
-    """Yields facts on values that must be equal on all nodes."""
+    """Yields facts on environment variables whose values must be equal on all nodes."""
     for name in SAME_ON_ALL:
         yield Fact(name=name, value=shown(name, env[name]) if name in env else "not set", same=True)
 
@@ -77,7 +77,7 @@ def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Fin
 
 
 def listing(env: Mapping[str, str]) -> str:
-    """Returns the set variables and their values as text."""
+    """Returns the environment variables that are set, with their values, as text."""
     names = sorted(name for name in env if name.startswith(LISTED) or name.lower() in PROXIES)
     if not names:
         return "none is set"
@@ -365,7 +365,7 @@ def _of_libraries(env: Mapping[str, str], place: Place) -> Iterator[Finding]:
         yield _finding(
             "LD_LIBRARY_PATH",
             path,
-            f"LD_LIBRARY_PATH has {path}, whose libcuda.so.1 is a stub and is taken for the driver's",
+            f"LD_LIBRARY_PATH has {path}, whose stub libcuda.so.1 is loaded in place of the driver's",
             Words(
                 en=f"Take {path} out of LD_LIBRARY_PATH.", zh=f"请从 LD_LIBRARY_PATH 移除 {path}（stub 库）。"
             ),

@@ -66,7 +66,7 @@ class AmdGpu(Struct, frozen=True, kw_only=True):
 
 
 def amd_gpus(static: str, metric: str) -> tuple[AmdGpu, ...]:
-    """Returns the GPUs by index; values missing in both outputs are None.
+    """Parses the AMD GPUs, by index, in two JSON outputs of amd-smi. Values missing in both are None.
 
     Empty if neither output can be parsed.
     """
@@ -206,7 +206,7 @@ def _missing(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> 
         why=f"{learned - len(gpus)} of the {learned} AMD GPUs that this node had are missing",
         advice=Words(
             en="Check `amd-smi list`, `lspci -d 1002:` and the kernel log for amdgpu lines; power-cycle the node. If"
-            " it was taken out on purpose: `holdfast check --baseline reset`.",
+            " it was removed on purpose: `holdfast check --baseline reset`.",
             zh="查看 `amd-smi list`、`lspci -d 1002:` 与内核日志中的 amdgpu 行;断电重启节点。若为有意移除:"
             "`holdfast check --baseline reset`。",
         ),
@@ -234,7 +234,7 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             category="ecc_uncorrectable",
         )
     if gpu.throttles:
-        yield _hot(gpu, "; ".join(gpu.throttles), "not held back", STATED, "; ".join(gpu.throttles))
+        yield _hot(gpu, "; ".join(gpu.throttles), "not throttled", STATED, "; ".join(gpu.throttles))
     elif gpu.hotspot is not None and gpu.slowdown and gpu.hotspot > gpu.slowdown - MARGIN_MIN_C:
         measured = f"{gpu.hotspot:.0f} °C"
         yield _hot(

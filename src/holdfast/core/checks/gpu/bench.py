@@ -78,7 +78,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether the burn completed."""
+        """Whether the GPU burn-in ran to its end."""
         return not (self.unable or self.error)
 
 
@@ -206,7 +206,7 @@ def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
 
 
 def wrong_sums(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Yields findings on wrong elements in a sum of constants."""
+    """Yields findings on devices whose sum of constant elements is wrong."""
     for run in runs:
         if run.is_done and run.answer["wrong_elements"]:
             why = f"{run.where}: {run.answer['wrong_elements']} elements of the sum of two arrays are wrong"
@@ -242,7 +242,7 @@ def copy_bench(run: Ran) -> Bench:
 
 
 def training_bench(run: Ran, measures: tuple[Measure, ...], words: str) -> Bench:
-    """Returns the benchmark result of a training step."""
+    """Returns the benchmark result of a model's training step."""
     return _bench(run, measures, words)
 
 

@@ -143,7 +143,7 @@ def _not_taken(seen: Presence) -> list[Finding]:
             continue
         if card.is_known and card.is_ours:
             status, fault = FAIL, DEVICE_FAULT
-            why = f"{card.address} is on the bus and known to the driver, and NVML does not show it"
+            why = f"{card.address} is on the bus and known to the driver, but NVML does not list it"
         elif not card.driver and not card.is_known and shown:
             status, fault = WARN, NO_FAULT
             why = f"{card.address} is on the bus, and no driver is bound to it"
@@ -195,7 +195,7 @@ def _gone(seen: Presence, baseline: Baseline, found_missing: int) -> list[Findin
             why=f"{before - now} of the {before} GPUs that this node had are gone{who}",
             advice=Words(
                 en="Power-cycle the node and count again (`nvidia-smi -L`, `lspci -d 10de:`); keep it out while one is"
-                " missing. If it was taken out on purpose: `holdfast check --baseline reset`.",
+                " missing. If it was removed on purpose: `holdfast check --baseline reset`.",
                 zh="断电重启节点后重新核对数量(`nvidia-smi -L`、`lspci -d 10de:`),缺卡期间隔离该节点。"
                 "若为有意移除:`holdfast check --baseline reset`。",
             ),
@@ -314,7 +314,7 @@ def _mismatch(why: str, measured: str, expected: str, fault: str, status: str) -
         why=f"driver and library do not fit together: {why}",
         advice=Words(
             en="The driver was updated and its old module is still loaded: drain the node and reboot it (or reload the"
-            " nvidia modules); in a container take the host's libraries of the driver, not those of the image.",
+            " nvidia modules); in a container use the host's driver libraries, not those of the image.",
             zh="驱动已升级但仍加载旧内核模块:排空节点并重启(或重新加载 nvidia 模块);容器内应使用宿主机的驱动库而非镜像自带的。",
         ),
         fault=fault,
@@ -372,8 +372,8 @@ def judge_persistence(
                 measured=f"off on {named([gpu.where for gpu in off])}",
                 expected="on",
                 whence=BASELINE if baseline.of(off[0].key, "persistence") is True else "rule",
-                why=f"persistence mode is off on {counted(len(off), 'GPU')}: each start attaches them anew, which takes"
-                " seconds and forgets error counts",
+                why=f"persistence mode is off on {counted(len(off), 'GPU')}: each start initializes them, which"
+                " takes seconds and resets error counts",
                 advice=Words(
                     en="Start nvidia-persistenced at boot (or `nvidia-smi -pm 1`).",
                     zh="开机启用 nvidia-persistenced(或执行 `nvidia-smi -pm 1`)。",

@@ -58,7 +58,7 @@ class Unread(Struct, frozen=True):
 
 
 def advice(words: Words, gpu: str, **more: object) -> Words:
-    """Returns the advice with the names filled in."""
+    """Returns an advice text with placeholders replaced by names."""
     return Words(en=words.en.format(gpu=gpu, **more), zh=words.zh.format(gpu=gpu, **more))
 
 

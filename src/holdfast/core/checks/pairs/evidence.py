@@ -55,7 +55,7 @@ class Mark(NamedTuple):
     error: str = ""
 
     def other(self, node: str) -> str:
-        """Returns the partner of this node."""
+        """Returns the partner of this node in the measurement."""
         return self.b if node == self.a else self.a
 
 
@@ -77,12 +77,12 @@ class Evidence(NamedTuple):
     links: dict[tuple[str, str], tuple[int, int]]
 
     def in_main(self, node: str) -> bool:
-        """Returns whether the node is in the part that counts as good."""
+        """Returns whether the node is in the part of the nodes that counts as good."""
         return bool(self.main) and self.part.get(node) == self.main
 
 
 def evidence(measured: Measured, limits: Limits) -> Evidence:
-    """Returns the conclusions from all rounds so far."""
+    """Computes the conclusions on nodes from the measurements of all rounds so far."""
     expected = expected_speeds(measured, limits)
     marks = _marks(measured, expected)
     of: dict[str, list[Mark]] = defaultdict(list)
@@ -359,5 +359,5 @@ def looks_since(seen: Evidence, node: str, other: str) -> int:
 
 
 def well_with(seen: Evidence, node: str, but: set[str]) -> int:
-    """Returns how often the node was fast with partners not in `but`."""
+    """Returns how often the node was fast in a measurement with a partner that is not in `but`."""
     return sum(mark.fast for mark in seen.of[node] if mark.other(node) not in but)

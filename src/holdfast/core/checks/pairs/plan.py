@@ -165,7 +165,7 @@ def _again(choice: _Choice, seen: Evidence) -> None:
 
 
 def _slow_with_fast(choice: _Choice, seen: Evidence) -> None:
-    """While no good part is known, pairs nodes that were slow with nodes that never were."""
+    """Pairs nodes that were slow with nodes that never were, while no good part is known."""
     well = [node for node in choice.free if not any(mark.slow for mark in seen.of.get(node, ()))]
     for node in [name for name in choice.free if any(mark.slow for mark in seen.of.get(name, ()))]:
         choice.pair_with_one_of(node, well)

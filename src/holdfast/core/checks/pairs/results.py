@@ -21,7 +21,7 @@ class PairSample(Struct, frozen=True, kw_only=True):
     error: str = ""
 
     def other(self, node: str) -> str:
-        """Returns the partner of this node."""
+        """Returns the partner of this node in the measurement."""
         return self.b if node == self.a else self.a
 
 

@@ -50,7 +50,7 @@ def silent_nodes(measured: Measured) -> dict[str, tuple[int, int, str]]:
 
 
 def verdict(measured: Measured, limits: Limits) -> Verdict:
-    """Returns the verdict on all measurements so far; never raises."""
+    """Returns the verdict on nodes and links from all measured pairs so far; never raises."""
     seen = evidence(measured, limits)
     blames = _silent(measured)
     blames += compute_blames(measured, limits)
@@ -89,7 +89,7 @@ def is_good(seen: Evidence, node: str) -> bool:
 
 
 def off_parts(seen: Evidence) -> dict[str, Off]:
-    """Returns the parts other than the good one; empty without a good part."""
+    """Returns the groups of nodes other than the good one; empty if there is no good one."""
     if not seen.main:
         return {}
     found = {}
@@ -125,7 +125,7 @@ def _waits(first: str, off: Off, offs: dict[str, Off]) -> bool:
 
 
 def open_edges(seen: Evidence) -> list[tuple[str, str]]:
-    """Returns the undecided slow pairs of the good part."""
+    """Returns the slow pairs of good nodes for which it is not decided which node is slow."""
     return [(a, b) for a, others in seen.open.items() for b in sorted(others) if a < b]
 
 

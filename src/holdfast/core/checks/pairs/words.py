@@ -79,7 +79,9 @@ def learned_as(measured: Measured) -> str:
 
 
 def kind_of(models: Iterable[str]) -> str:
-    """Returns the common name of nodes with these devices."""
+    """Returns the models of these devices as one name, at most two joined by "and"; "unknown" if there are
+    none.
+    """
     return " and ".join(sorted(set(filter(None, models)))[:2]) or "unknown"
 
 

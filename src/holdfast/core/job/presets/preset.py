@@ -17,10 +17,10 @@ class BadPreset(ValueError):
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """One setting of another system.
+    """A fault-tolerance setting of another system, which `--policy` accepts.
 
-    `kind`: whole, seconds, minutes, ratio, yes (a boolean) or text. `low`, `high`: the range of a number.
-    `default`: the documented default; None if it is off or not documented.
+    `kind`: whole (an integer), seconds, minutes, ratio, yes (a boolean) or text. `low`, `high`: the range of
+    a number. `default`: the documented default; None if it is off or not documented.
     """
 
     name: str
@@ -94,5 +94,5 @@ def preset(policy: dict[str, Value], notes: list[str], **beside: float | None) -
 
 
 def notes_given(given: Given, notes: dict[str, str]) -> list[str]:
-    """Returns the notes of those settings that the user gave."""
+    """Returns the notes on those settings of another program that the user gave."""
     return [f"{name}: {text}" for name, text in notes.items() if name in given.values]

@@ -23,7 +23,7 @@ def translate(text: str) -> Preset:
     system = SYSTEMS.get(name.strip().lower())
     if system is None:
         raise BadPreset(
-            f"there is no policy {name!r}{_nearest(name.lower(), SYSTEMS)}; known: {', '.join(SYSTEMS)}"
+            f"there is no preset {name!r}{_nearest(name.lower(), SYSTEMS)}; known: {', '.join(SYSTEMS)}"
         )
     given: dict[str, Value] = {}
     for part in filter(None, (part.strip() for part in rest.split(","))):
