@@ -264,7 +264,7 @@ class WorkerGroupEngine:
                 self._do(self.worker_group.silent(arrived.peer, arrived.for_s, at_s))
             case Refused():
                 where = f" at {arrived.address}" if arrived.address else ""
-                self.note("link-refused", f"a connection{where} was refused: {arrived.why}", key=arrived.why)
+                self.note("link-refused", f"a connection{where} was rejected: {arrived.why}", key=arrived.why)
             case Joined():
                 pass  # a client: its requests come later
 
@@ -272,10 +272,10 @@ class WorkerGroupEngine:
         try:
             hello = replace(_HELLOS.decode(joined.hello), node=joined.peer)
         except UNREADABLE as error:
-            self.link.drop(joined.peer, "its greeting cannot be read")
+            self.link.drop(joined.peer, "its first message is invalid")
             self.note(
                 "agent-refused",
-                f"the agent of {joined.peer} was refused: its greeting cannot be read: {error}",
+                f"the agent of {joined.peer} was rejected: its first message is invalid: {error}",
             )
             return
         self.connected.add(joined.peer)
@@ -288,7 +288,7 @@ class WorkerGroupEngine:
             report = _REPORTS.decode(entry.body)
         except UNREADABLE as error:
             self._note_heard(entry)
-            self.note("report-not-read", f"a report of {entry.peer} cannot be read: {error}", key=entry.peer)
+            self.note("report-not-read", f"a report of {entry.peer} is invalid: {error}", key=entry.peer)
             return
         if not entry.may_drop and not _overtakes(report):
             self._take_of(entry.peer)

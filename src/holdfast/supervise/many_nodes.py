@@ -260,7 +260,7 @@ class NodesSupervisor:
         def begin() -> None:
             self._engine.begin(self._place)
             if self._memory.moved:
-                reason = "the scheduler has started the job again"
+                reason = "the scheduler has restarted the job"
                 left_s, at_s = self._memory.left_s, self.clock()
                 away_s = None if left_s is None else at_s - left_s
                 self.controller.handle(JobMoved(at_s=at_s, reason=reason, away_s=away_s))
@@ -332,7 +332,11 @@ class NodesSupervisor:
         fenced = self._wheel.fenced
         fenced(lambda: self._echo.finish(self.clock()))
         fenced(lambda: self._relay.close("the job has ended"))
-        fenced(lambda: self.machine.leave(leave, ended.reason if ended is not None else "the job is moved"))
+        fenced(
+            lambda: self.machine.leave(
+                leave, ended.reason if ended is not None else "the job is moved to other nodes"
+            )
+        )
         until_s = self.clock() + GOODBYE_S
         while not self.worker_group.is_gone and self.clock() < until_s:
             self._wheel.wait(self.machine.channels())
@@ -369,7 +373,7 @@ class NodesSupervisor:
             return
         self._stop_signals += 1
         force = self._stop_signals > 1
-        word = "at once" if force else "cleanly; send it again to end it at once"
+        word = "at once" if force else "gracefully; send it again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         if not force:
             self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)

@@ -4,18 +4,13 @@ Pure.
 
 A pod is a node of the job. The rules:
 
-    | observed                                                  | consequence                                           |
-    |-----------------------------------------------------------|-------------------------------------------------------|
-    | a pod has a node, and that is not isolated                | NodeReady                                             |
-    | its container or the pod has ended, or the pod is gone    | NodeDown at once                                      |
-    | its deletion was requested                                | NodeDown after `SETTLE_S`, unless all pods are deleted|
-    | all pods are deleted, or the owner is suspended, deleted  | EndAsked: the cluster ends the job; it comes back if  |
-    | or complete                                               | suspended                                             |
-    | the controller counts a pod as lost that looks healthy    | its kubelet is tested; with a second proof (a silent  |
-    |                                                           | kubelet twice, or its node not ready) it is deleted   |
-    |                                                           | by force; without, it may come back                   |
-    | a node is to be isolated                                  | taint, if permitted; the pod is evicted later, and    |
-    |                                                           | pods that land there again are, `LANDED_MAX` times    |
+- a pod has a node that is not isolated: NodeReady
+- its container or the pod has ended, or the pod no longer exists: NodeDown at once
+- its deletion was requested: NodeDown after `SETTLE_S`, unless all pods are deleted
+- all pods are deleted, or the owner is suspended, deleted or complete: EndAsked; the job resumes if only suspended
+- the controller counts a healthy-looking pod as lost: its kubelet is tested. With a second proof (no response of the
+  kubelet twice, or its node not ready) the pod is deleted by force; without, it may recover
+- a node is to be isolated: taint, if permitted; the pod is evicted later, as are up to `LANDED_MAX` pods scheduled there
 
 An API server that does not respond proves nothing.
 """
@@ -241,7 +236,10 @@ class PodBook:
                 known.announced, known.down = False, True
                 self._remove(known, ANEW_GRACE_S)
         if self._pods:
-            text = "the record of this job was lost with its controller's pod: it begins again, from its checkpoint, in new pods"
+            text = (
+                "the record of this job was lost with its controller's pod: it starts again from its "
+                "checkpoint, in new pods"
+            )
             self._news = [EngineNote(text=text)]
 
     # Requests of the controller ---------------------------------------------------------------------------
@@ -418,7 +416,7 @@ class PodBook:
             return
         self._news.append(
             EngineNote(
-                text=f"pod {name} landed on the isolated node {node}, as {LANDED_MAX} before it: it stays there, unused; "
+                text=f"pod {name} was scheduled on the isolated node {node}, like {LANDED_MAX} pods before: it stays unused; "
                 f"an administrator can keep pods off it: kubectl cordon {node}"
             )
         )
@@ -464,7 +462,11 @@ class PodBook:
             if self._doubts.is_proven(name, at_s) or (silent and not known.removed):
                 self._remove(known, 0)
                 self._lose(
-                    known, f"{words.where(known.state)} is silent, and so is its kubelet: removed by force"
+                    known,
+                    (
+                        f"{words.where(known.state)} does not respond, and neither does its kubelet: "
+                        "deleted by force"
+                    ),
                 )
             elif self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
@@ -480,7 +482,7 @@ class PodBook:
             return
         if self._ended:
             self._wants = 0
-            self._news.append(NoMoreNodes(reason="the cluster ends the job"))
+            self._news.append(NoMoreNodes(reason="the cluster terminates the job"))
             return
         if len(self.nodes) >= self._wants:
             self._wants = 0

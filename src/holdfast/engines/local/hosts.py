@@ -144,11 +144,11 @@ class Hosts:
 
     def cut(self, node: str) -> None:
         """Interrupts the node's network link without notice. Raises EngineRefused."""
-        raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
+        raise EngineRefused(f"{node} shares this machine's network, and cannot be disconnected from it")
 
     def join(self, node: str) -> None:
         """Restores the node's network link. Raises EngineRefused."""
-        raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
+        raise EngineRefused(f"{node} shares this machine's network, and cannot be disconnected from it")
 
     def clear(self) -> None:
         """Removes all processes, networks and files of the nodes, and waits until they are gone."""
@@ -253,7 +253,7 @@ class NamespaceHosts(Hosts):
         """Connects a new node to the bridge. `pid`: of unshare; the node's first process is its child."""
         holder = next(iter(children(pid)), None)
         if holder is None:
-            raise EngineRefused(f"{node} went down while it was being brought up")
+            raise EngineRefused(f"{node} failed while it was being started")
         port = self._port(node)
         with suppress(EngineRefused):
             self._in_switch(f"link delete {port}\n")  # left from before the node went down
@@ -287,7 +287,7 @@ class NamespaceHosts(Hosts):
                 f"addr add 10.213.{network}.{OF_THIS_MACHINE}/24 dev hf-{network}\nlink set hf-{network} up\n"
             )
             return network
-        raise EngineRefused("no network 10.213.N.0/24 is free for the nodes of --hosts netns")
+        raise EngineRefused("no free network 10.213.N.0/24 was found for the nodes of --hosts netns")
 
     def _write_hosts(self) -> None:
         """Writes a hosts file with the nodes' names, and a resolver configuration that fails quickly for all
@@ -342,7 +342,10 @@ def refuse_namespaces() -> None:
     """Raises EngineRefused, with the reason, if namespaces cannot be created here."""
     if os.geteuid() != 0:
         raise EngineRefused(
-            "--hosts netns creates network namespaces, which only root may do; --hosts processes needs no rights"
+            
+                "--hosts netns needs root, because it creates network namespaces; --hosts processes needs "
+                "no special permissions"
+            
         )
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
@@ -451,9 +454,9 @@ def _await_word(process: subprocess.Popen[bytes], what: str) -> None:
         process.stderr.close()
         return
     process.kill()
-    why = process.stderr.read().decode(errors="replace").strip() or f"no answer for {BOOT_S:.0f} s"
+    why = process.stderr.read().decode(errors="replace").strip() or f"no response within {BOOT_S:.0f} s"
     process.wait()
-    raise EngineRefused(f"{what} cannot be brought up on this machine: {why}")
+    raise EngineRefused(f"{what} cannot be started on this machine: {why}")
 
 
 def _ip(batch: str, before: Sequence[str] = ()) -> None:

@@ -178,7 +178,7 @@ class SlurmEngine:
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
         if self._place is None or not self.allocation.is_batch:
-            why = "this allocation has no batch script that Slurm could start again on other nodes"
+            why = "this allocation has no batch script that Slurm could requeue on other nodes"
             self._news.append(NoMoreNodes(reason=why))
             return
         if self._move is None or self._move.is_over:
@@ -260,7 +260,7 @@ class SlurmEngine:
         except OSError as error:
             agent.wait_s = _longer(agent.wait_s)
             agent.due_s = self._clock() + agent.wait_s
-            self._note(f"the agent on {name} cannot be started, Holdfast tries again: {error}")
+            self._note(f"the agent on {name} cannot be started, Holdfast will try again: {error}")
             return
         agent.lives, agent.begun_s = True, self._clock()
 
@@ -307,7 +307,10 @@ class SlurmEngine:
     def _steps_heard(self, answer: Answer, first: bool) -> None:
         if not answer.is_good:
             self._note(
-                f"Slurm does not list the steps of job {self.allocation.job}, Holdfast asks again: {answer.why}"
+                
+                    f"Slurm does not list the steps of job {self.allocation.job}, Holdfast will try again: "
+                    f"{answer.why}"
+                
             )
             if first:
                 self._later(lambda: self._ask_steps(first=True))
@@ -387,14 +390,14 @@ class SlurmEngine:
         if look.node is not None and look.node.is_down and not reached:
             self._lose(name, f"Slurm says it is {look.node.state.lower()}{_because(look.node.reason)}")
         elif reached is False and ended:
-            self._lose(
-                name, "it closed the connections of its step, and its slurmd cannot be reached any more"
-            )
+            self._lose(name, "the connections of its job step were closed, and its slurmd cannot be reached")
         elif look.code is not None and self._is_ending:
             self._gone.add(name)
             self._news.append(
                 NodeDown(
-                    node=name, reason="Slurm ended the job's step there, with the whole job", with_job=True
+                    node=name,
+                    reason="Slurm ended the job step there, together with the whole job",
+                    with_job=True,
                 )
             )
         elif look.code is not None:
@@ -459,7 +462,7 @@ class SlurmEngine:
         self._nodes_heard(answer)
         if answer.is_good:
             return
-        self._tell("sick", f"Slurm does not answer, the training goes on: {answer.why}")
+        self._tell("sick", f"Slurm does not respond, the training continues: {answer.why}")
 
     def _nodes_heard(self, answer: Answer) -> None:
         if answer.is_good:

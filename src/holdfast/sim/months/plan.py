@@ -251,7 +251,9 @@ def _with_trace(world: World, path: Path) -> World:
     fitted = fit(gaps, expected_mean=sum(gaps.failed) / len(gaps.failed))
     last = len(told.repairs_s) - 1
     notes = [f"{path.name}: {len(outages.all)} outages of {nodes} nodes in {outages.days:.0f} days"]
-    notes += [f"{outages.merged} faults lay in another one of their node"] if outages.merged else []
+    notes += (
+        [f"{outages.merged} faults overlapped with another one of the same node"] if outages.merged else []
+    )
     notes += [f"{outages.unfinished} have no end"] if outages.unfinished else []
     return replace(
         world,
