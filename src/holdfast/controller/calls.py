@@ -263,10 +263,7 @@ def _places(
         workers = tuple(sorted(now.workers))
         if not workers:
             raise ValueError(
-                
-                    f"job {now.job} has no workers now: name nodes, or wait until its workers are placed on "
-                    "nodes"
-                
+                f"job {now.job} has no workers now: name nodes, or wait until its workers are placed on nodes"
             )
     missing = [worker for worker in workers or () if worker not in now.workers]
     if missing:

@@ -300,10 +300,8 @@ class AgentWheel:
         idle = agent is None or agent.runs == (0, None)
         if idle and self._refused_s is not None and at_s - self._refused_s > REFUSED_S:
             tell(
-                
-                    f"rejected by the controller for {REFUSED_S:.0f} s, and no worker is running here: the "
-                    "agent ends"
-                
+                f"rejected by the controller for {REFUSED_S:.0f} s, and no worker is running here: the "
+                "agent ends"
             )
             self._code = NOT_TAKEN
 

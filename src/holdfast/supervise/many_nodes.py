@@ -83,10 +83,7 @@ HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, h
 
 
 class NodesSupervisor:
-    """The main loop of a multi-node job's controller.
-
-    One thread; nothing in it blocks longer than `LOOK_S`.
-    """
+    """Main loop of a multi-node job's controller: one thread; nothing in it blocks longer than `LOOK_S`."""
 
     def __init__(
         self,
@@ -100,7 +97,7 @@ class NodesSupervisor:
     ) -> None:
         """Prepares the controller.
 
-        Raises EngineRefused, ListenFailed, TlsUnavailable, and OSError if the folder is unwritable.
+        Raises EngineRefused, ListenFailed, TlsUnavailable; OSError for an unwritable folder.
         """
         self.clock = JobClock()
         self._settings = settings
@@ -382,9 +379,7 @@ class NodesSupervisor:
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
 
     def _hear(self, event: AnyEvent) -> None:
-        """Passes an event to the controller, except while the scheduler ends the processes of a job that
-        is being moved.
-        """
+        """Passes an event to the controller, unless the scheduler is ending the processes of a moved job."""
         if self._moves is not None:
             return
         if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
@@ -396,9 +391,7 @@ class NodesSupervisor:
             self.controller.handle(event)
 
     def _was_told_to_end(self, event: AnyEvent) -> bool:
-        """Returns True if a process ended by a signal that the scheduler may have sent, as in a
-        preemption.
-        """
+        """Returns whether a process ended by a signal of the scheduler, as in a preemption."""
         if not isinstance(self.controller.state.phase, Running):
             return False
         if isinstance(event, FindingNoted):
@@ -481,9 +474,7 @@ class NodesSupervisor:
         self._evidence.save(case, self.hangs.samples)
 
     def _keep_stragglers(self, at_s: float) -> None:
-        """Writes the current stragglers to a step file for `holdfast status`; a worker's own file does not
-        have them.
-        """
+        """Writes the current stragglers to a step file for `holdfast status`; workers' files lack them."""
         attempt, now = self.worker_group.roster.team.attempt, self.stragglers.now
         if now != self._slow:
             self._slow = now

@@ -1,6 +1,4 @@
-"""Converts the states of a job's pods into news for the controller, and decides what to write to the cluster.
-
-Pure.
+"""Converts states of pods into events for the controller, and decides what to write to the cluster. Pure.
 
 A pod is a node of the job. The rules:
 
@@ -8,9 +6,10 @@ A pod is a node of the job. The rules:
 - its container or the pod has ended, or the pod no longer exists: NodeDown at once
 - its deletion was requested: NodeDown after `SETTLE_S`, unless all pods are deleted
 - all pods are deleted, or the owner is suspended, deleted or complete: EndAsked; the job resumes if only suspended
-- the controller counts a healthy-looking pod as lost: its kubelet is tested. With a second proof (no response of the
-  kubelet twice, or its node not ready) the pod is deleted by force; without, it may recover
-- a node is to be isolated: taint, if permitted; the pod is evicted later, as are up to `LANDED_MAX` pods scheduled there
+- the controller counts a healthy-looking pod as lost: its kubelet is tested. With a second proof (no response of
+  the kubelet twice, or its node not ready) the pod is deleted by force; without, it may recover
+- an agent has no contact, and its port refuses connections (`knocks.py`): NodeDown, until the port accepts one
+- a node is to be isolated: taint, if permitted; the pod is evicted later, as are up to `LANDED_MAX` later ones
 
 An API server that does not respond proves nothing.
 """
@@ -62,19 +61,16 @@ FAILED = 1
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What the cluster permits. `node_rights`: nodes may be tainted.
-
-    `remakes_ended`: the owner creates another pod while the ended one still exists; Volcano does not.
-    """
+    """Permissions. `node_rights`: to taint nodes. `remakes_ended`: the owner replaces ended pods at once."""
 
     node_rights: bool = False
     remakes_ended: bool = True
 
 
 class _Pod(Struct):
-    """A pod. `announced`: the controller has been told of it. `down`: and that it is lost.
+    """A pod. `announced`, `down`: reported to the controller as ready, as lost.
 
-    `removed`: its deletion was ordered.
+    `removed`: deletion ordered.
     """
 
     state: PodState
@@ -194,9 +190,7 @@ class PodBook:
         self._noted_nodes[node.name] = fault
 
     def saw_event(self, event: ClusterEvent, at_s: float) -> None:
-        """Processes a Kubernetes event about the job's pods or their owner, which may say why no pod
-        comes.
-        """
+        """Processes a Kubernetes event about the pods or their owner, such as why no pod is created."""
         known = self._pods.get(event.about)
         is_owner = self._owner is not None and self._is_of_owner(event.about)
         if (
@@ -228,18 +222,13 @@ class PodBook:
             self._owner = OwnerState(kind=self._owner.kind, name=self._owner.name, deleting=True)
 
     def begin_anew(self) -> None:
-        """Deletes all existing pods, because their agents run a job whose journal is lost, with orders of
-        the same numbers.
-        """
+        """Deletes all pods: their agents have orders of a lost journal, whose numbers recur."""
         for known in self._pods.values():
             if not known.state.is_over:
                 known.announced, known.down = False, True
                 self._remove(known, ANEW_GRACE_S)
         if self._pods:
-            text = (
-                "the record of this job was lost with its controller's pod: it starts again from its "
-                "checkpoint, in new pods"
-            )
+            text = "the job's record was lost with its controller's pod: it restarts from its checkpoint in new pods"
             self._news = [EngineNote(text=text)]
 
     # Requests of the controller ---------------------------------------------------------------------------
@@ -463,10 +452,7 @@ class PodBook:
                 self._remove(known, 0)
                 self._lose(
                     known,
-                    (
-                        f"{words.where(known.state)} does not respond, and neither does its kubelet: "
-                        "deleted by force"
-                    ),
+                    (f"{words.where(known.state)} does not respond, nor its kubelet: deleted by force"),
                 )
             elif self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
@@ -500,9 +486,7 @@ def _ends(pod: _Pod) -> bool:
 
 
 def _is_older(state: PodState, known: PodState) -> bool:
-    """Returns True if a state is older than the known one; versions compare as numbers, as documented from
-    Kubernetes 1.35.
-    """
+    """Returns whether a state is older than the known one, by versions as numbers (Kubernetes 1.35)."""
     if not (state.version.isdigit() and known.version.isdigit()):
         return False
     return int(state.version) < int(known.version)

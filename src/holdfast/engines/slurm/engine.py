@@ -50,12 +50,11 @@ SRUN_LOG = "srun.log"  # beside the log of the agent
 
 
 class SlurmEngine:
-    """The NodeEngine for Slurm.
+    """Node engine for Slurm.
 
-    `env`: environment of this process; `agent`: the command that starts an agent.
-
-    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False if unknown. `standby`:
-    the command of the standby controller. `lost_with`: the node of the previous controller, which died.
+    `env`: environment of this process. `agent`: the command that starts an agent. `no_kill`: the job was
+    submitted with --no-kill, so it outlives its nodes; False if unknown. `standby`: the command of the
+    standby controller. `lost_with`: the node of the previous controller, which failed.
     """
 
     def __init__(
@@ -200,9 +199,7 @@ class SlurmEngine:
         return False
 
     def signalled(self, number: int) -> bool:
-        """Returns True if Slurm can say why the controller got the signal; EndAsked then follows within 3
-        s.
-        """
+        """Returns whether Slurm can name the reason for the signal; EndAsked then follows within 3 s."""
         if self._move is not None and self._move.is_moved:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
@@ -212,9 +209,7 @@ class SlurmEngine:
         return 0
 
     def end(self, code: int) -> None:
-        """Ends the steps whose agents still run.
-
-        Waits a few seconds at most; not at all if Slurm ends the job itself.
+        """Ends the steps of running agents. Waits a few seconds, but not if Slurm ends the job itself.
 
         Slurm restarts a job only once the last process of its batch script has ended.
         """
@@ -307,10 +302,8 @@ class SlurmEngine:
     def _steps_heard(self, answer: Answer, first: bool) -> None:
         if not answer.is_good:
             self._note(
-                
-                    f"Slurm does not list the steps of job {self.allocation.job}, Holdfast will try again: "
-                    f"{answer.why}"
-                
+                f"Slurm does not list the steps of job {self.allocation.job}, Holdfast will try again: "
+                f"{answer.why}"
             )
             if first:
                 self._later(lambda: self._ask_steps(first=True))
@@ -394,11 +387,7 @@ class SlurmEngine:
         elif look.code is not None and self._is_ending:
             self._gone.add(name)
             self._news.append(
-                NodeDown(
-                    node=name,
-                    reason="Slurm ended the job step there, together with the whole job",
-                    with_job=True,
-                )
+                NodeDown(node=name, reason="Slurm ended the job step with the whole job", with_job=True)
             )
         elif look.code is not None:
             self._news.append(AgentEnded(node=name, code=look.code))
@@ -412,11 +401,10 @@ class SlurmEngine:
             )
 
     def _make_sure(self, name: str, now_s: float) -> None:
-        """Starts one more agent where Slurm lists a step of the previous controller but no agent is
-        connected.
+        """Starts another agent if a step of the previous controller has no connected agent.
 
-        That controller's srun may have died during the launch. The new agent ends if it finds another one, by
-        a lock: standby controllers exist only where the disk supports locks.
+        That controller's srun may have died during the launch. A second agent on a node ends by a lock:
+        standby controllers exist only where the file system supports locks.
         """
         agent = self._agents[name]
         may_be_gone = self._lost_with and agent.lives and agent.step is None
@@ -473,9 +461,7 @@ class SlurmEngine:
                 self._slurmd.heard(node, is_gone=node.name in self._gone)
 
     def _ask_config(self, then: Callable[[], None]) -> None:
-        """Queries Slurm's configuration, then calls `then` in any case: unknown settings keep their
-        defaults.
-        """
+        """Queries Slurm's configuration, then calls `then` even if it failed; defaults remain."""
 
         def heard(answer: Answer) -> None:
             if answer.is_good:
@@ -489,9 +475,7 @@ class SlurmEngine:
         self._commands.ask(["scontrol", "show", "config"], heard)
 
     def _slurmd_is_lost(self, name: str) -> None:
-        """Handles a node that Slurm is about to give up, which would end the whole job: removes it from
-        the job.
-        """
+        """Removes a node from the job if Slurm is about to give it up, which would end the whole job."""
         self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
 
     def _note(self, text: str) -> None:

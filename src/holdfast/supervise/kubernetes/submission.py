@@ -126,10 +126,8 @@ def wanted_of(
     """Returns what the job's objects are built from. Raises NotSubmitted."""
     if not flags.image:
         raise NotSubmitted(
-            
-                "--engine kubernetes needs --image IMAGE: a container image that contains the training and "
-                "Holdfast"
-            
+            "--engine kubernetes needs --image IMAGE: a container image that contains the training and "
+            "Holdfast"
         )
     if flags.kind not in KINDS:
         raise NotSubmitted(f"--kind {flags.kind!r} is none of {', '.join(KINDS)}")

@@ -256,10 +256,8 @@ def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> 
             continue
         if not held:
             console.tell(
-                
-                    f"{job.path} is on a file system without locks: no standby controller can take over if "
-                    "the first node is lost"
-                
+                f"{job.path} is on a file system without locks: no standby controller can take over if "
+                "the first node is lost"
             )
             return False
         now_s = time.monotonic()
