@@ -148,7 +148,10 @@ class WorkerGroupEngine:
                 self.ended = order
 
     def _place(self, order: PlaceWorkers, at_s: float) -> None:
-        """If the whole job is rescheduled, the engine may make all nodes anew first."""
+        """Places the workers of an attempt.
+
+        If the whole job is rescheduled, the engine may recreate all nodes first.
+        """
         is_whole = order.attempt > 1 and not order.keep_nodes and not self._is_anew
         if is_whole and self._engine.remake(order.attempt):
             self._waiting = order
@@ -435,5 +438,7 @@ class WorkerGroupEngine:
 
 
 def _overtakes(report: AnyReport) -> bool:
-    """A step comes with each sample and can be repeated safely."""
+    """Returns whether a report may be processed before earlier ones: a step, which is contained in each
+    sample.
+    """
     return isinstance(report, Told) and isinstance(report.event, StepReached)

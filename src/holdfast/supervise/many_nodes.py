@@ -440,7 +440,7 @@ class NodesSupervisor:
         self.machine.carry_out(stop)
 
     def _heed_policy(self) -> None:
-        """The platform of the job asks for other limits, such as by an annotation."""
+        """Applies limits that the job's platform requests while it runs, for example by an annotation."""
         asked, self.machine.policy_asked = self.machine.policy_asked, None
         if asked is None:
             return

@@ -245,7 +245,7 @@ class PodBook:
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
 
     def knocked(self, name: str, uid: str, answer: Answer, at_s: float) -> None:
-        """What became of a connection to the port of the pod's agent."""
+        """Processes the result of a connection to the port of a pod's agent."""
         known = self._pods.get(name)
         if known is not None and known.state.uid == uid and not known.down:
             if self._knocks.answered(name, answer, at_s):

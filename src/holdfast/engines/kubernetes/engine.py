@@ -67,7 +67,7 @@ class Identity(NamedTuple):
 
 
 def isolated_in(folder: Path) -> tuple[str, ...]:
-    """The nodes of the cluster that the job with this folder has isolated."""
+    """Returns the cluster nodes that a job has isolated. `folder`: the job's folder."""
     try:
         return tuple((folder / ISOLATED).read_text().split())
     except OSError:

@@ -25,7 +25,9 @@ TOLERATED_S = 30  # of a node that is not ready; by then its worker runs elsewhe
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the job's objects are built from. `run`: arguments of `holdfast` in the controller's pod.
+    """Parameters from which a job's objects are built.
+
+    `run`: arguments of `holdfast` in the controller's pod.
 
     `gpus`: GPUs of each pod. `kind`: a key of KINDS.
     """
@@ -291,7 +293,9 @@ def secret(wanted: Wanted) -> Document:
 
 
 def access(wanted: Wanted) -> list[Document]:
-    """The service account of the controller, with rights in this namespace only."""
+    """Returns the controller's service account with its role, whose permissions are limited to this
+    namespace.
+    """
     name, kind = names.objects_name(wanted.job), OWNERS[wanted.kind]
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},

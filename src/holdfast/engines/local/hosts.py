@@ -67,7 +67,7 @@ exec "$python" -I -S -c "$hold" holdfast-node "$node" "$folder"
 
 
 class _Kept(Struct, frozen=True):
-    """What identifies the nodes of a job again. `network`: the third number of their IP addresses."""
+    """Stored identity of a job's simulated nodes. `network`: the third number of their IP addresses."""
 
     kind: str
     names: tuple[str, ...]

@@ -73,8 +73,9 @@ class Contender(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Lemons(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`count` nodes that fail `factor` times as often as others. source: 40 in 3,000 nodes, arXiv
-    2410.21680
+    """Nodes that fail more often than others: `count` nodes, `factor` times as often.
+
+    source: 40 in 3,000 nodes, arXiv 2410.21680
     """
 
     count: Count = 0

@@ -68,7 +68,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """Where a job's objects are on the cluster. `kind`: a key of KINDS."""
+    """Location of a job's objects in the cluster. `kind`: a key of KINDS."""
 
     name: str
     namespace: str
