@@ -105,7 +105,7 @@ def test_what_a_person_runs_on_the_worker_is_no_rank(state):
 def test_ended_jobs_are_told_apart(state):
     ends = {
         "SIGTERM was sent to Holdfast": "stopped",
-        "Slurm gives the nodes to a job of higher priority": "preempted",
+        "Slurm preempts the job for one of higher priority": "preempted",
         "the Slurm job was cancelled (cancelled)": "stopped",
     }
     for number, (reason, expected) in enumerate(ends.items()):
@@ -125,7 +125,7 @@ def test_ended_jobs_are_told_apart(state):
 
 def test_a_job_that_the_scheduler_starts_again_is_preempted(state):
     moved = FindingNoted(
-        at_s=START_S + 9, finding="job-moved", text="Slurm puts the job back into its queue: it starts again"
+        at_s=START_S + 9, finding="job-moved", text="Slurm requeues the job: it starts again"
     )
     job = here(state, [submitted(), *started(START_S + 1, 1), moved])
     assert read(job).row().state == "preempted"

@@ -142,7 +142,7 @@ def test_too_many_calls_are_refused(control):
     for number in range(CALLS_MAX):
         control.ask(call=f"c{number}")
     ((_, word),) = control.ask(call="more")
-    assert word.why == f"{CALLS_MAX} calls are already under way: wait for one of them to end"
+    assert word.why == f"{CALLS_MAX} calls are already running: wait until one of them has ended"
 
 
 def test_output_and_its_taking_pass_between_the_two(control):
@@ -194,7 +194,7 @@ def test_an_agent_that_is_lost_meanwhile(control):
     control.ask()
     ((peer, word),) = control.leave("node-2")
     assert (peer, word.node, word.worker, word.outcome) == (CLIENT, "node-2", 2, "not-reached")
-    assert word.why == "the connection to its agent was lost"
+    assert word.why == "the connection to its agent was closed"
 
 
 def test_an_agent_that_does_not_answer(control):

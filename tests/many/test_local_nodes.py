@@ -140,7 +140,7 @@ def test_a_node_that_crashes_is_down_and_can_be_brought_up_again(begun, kind):
     pid = one.agent("node-2")
     one.engine.turn()
     one.hosts.crash("node-2")
-    one.hears(NodeDown(node="node-2", reason="the machine it ran on says that all its processes have ended"))
+    one.hears(NodeDown(node="node-2", reason="its machine reports that all its processes have ended"))
     assert gone([pid])
     one.engine.ask("node-2")
     one.hears(NodeDown(node="node-2", reason="it is down"))
@@ -161,7 +161,7 @@ def test_another_engine_takes_over_what_lives(begun, kind, tmp_path):
     second = begun(kind)
     news = list(second.engine.turn())
     assert NodeReady(node="node-0") in news and NodeReady(node="node-1") in news
-    assert NodeDown(node="node-2", reason="it went down while no controller was there") in news
+    assert NodeDown(node="node-2", reason="it failed while no controller was running") in news
     assert {name: second.agent(name) for name in pids} == pids
     os.kill(pids["node-0"], signal.SIGKILL)
     first.engine.turn()  # in this test it lives on, and must collect its child

@@ -68,7 +68,7 @@ def test_a_page_that_dies_costs_the_training_nothing(runs):
 
 def test_a_page_that_cannot_be_served_is_said_and_the_training_goes_on(runs):
     run = runs.start("run", "--job", "t", "--page", "203.0.113.7:1", "--", "python3", "-S", "-c", TRAINS)
-    run.says("the job's page is not served")
+    run.says("the web page of the job is no longer served")
     assert "token" in (runs.job() / "page.log").read_text()
     run.signal(signal.SIGTERM)
     run.code()

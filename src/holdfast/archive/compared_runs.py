@@ -1,4 +1,7 @@
-"""Reads the runs of a comparison: logs, folders and jobs, each with its values by step and the facts of its start. Read-only."""
+"""Reads the runs of a comparison: logs, folders and jobs. Read-only.
+
+Each run has its values by step and its start conditions: command, settings, nodes and environment.
+"""
 
 import os
 from pathlib import Path
@@ -34,11 +37,14 @@ _EVENTS: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 class NoSuchRun(LookupError):
-    """Neither a file nor a job has this name; the message says what was looked for."""
+    """Error: neither a file nor a job has this name. The message says where it was searched."""
 
 
 def read_compared(word: str, state_dir: str | None, forms: tuple[StepForm, ...]) -> RunValues:
-    """Returns the run that a word names: a file, a folder, or a job. raises: NoSuchRun, RecordUnreadable"""
+    """Returns the run that a command-line argument names: a file, a folder, or a job.
+
+    Raises NoSuchRun, RecordUnreadable.
+    """
     path = Path(word)
     if (path / JOURNAL).is_file():
         return _job(word, JobDir(path), forms)
@@ -60,7 +66,7 @@ def _job(name: str, job: JobDir, forms: tuple[StepForm, ...]) -> RunValues:
 
 
 def _recorded(job: JobDir) -> tuple[list[Fact], list[str]]:
-    """Command, settings, nodes and environment from the journal. raises: RecordUnreadable"""
+    """Returns command, settings, nodes and environment of a job from its journal. Raises RecordUnreadable."""
     record = open_record(job)
     try:
         found = [Fact(kind="command", name="command", value=masked(record.command), is_recorded=True)]
@@ -92,7 +98,7 @@ def _recorded(job: JobDir) -> tuple[list[Fact], list[str]]:
 
 
 def _of_start(event: FindingNoted) -> list[Fact]:
-    """Variables and versions that the agent recorded at the first start."""
+    """Returns the environment variables and versions that the agent recorded at the first start."""
     found = []
     for key, value in event.numbers.items():
         kind, _, name = key.partition(" ")

@@ -1,4 +1,6 @@
-"""`holdfast bisect`: finds the commit, the node or the variable that makes a run bad, by short judged runs."""
+"""`holdfast bisect`: finds the commit, node or environment variable that makes a training fail, by short
+test runs.
+"""
 
 import os
 import signal
@@ -97,7 +99,7 @@ def bisect(
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Finds the commit, the node or the variable that makes a run bad."""
+    """Finds the commit, the node or the environment variable that makes a run bad."""
     plan = _plan(command or [], until, repeats, timeout, step_pattern)
     asked = _asked(nodes, good, bad, settings=settings, min_nodes=min_nodes)
     record = _record(state_dir, job, {**asked.described(), **_described(plan)}, plan.command)
@@ -173,7 +175,7 @@ def _print(result: Result, record: BisectRecord, *, json: bool) -> None:
 def _plan(
     command: Sequence[str], until: str | None, repeats: int, timeout: str, step_pattern: str | None
 ) -> Plan:
-    """raises: BadParameter"""
+    """Returns the settings common to all test runs. Raises BadParameter."""
     if not command:
         raise BadParameter("give the command after --", param_hint="COMMAND")
     if until is None:
@@ -218,7 +220,7 @@ def _names(text: str) -> list[str]:
 
 
 def _variables(path: str) -> dict[str, str | None]:
-    """raises: BadParameter"""
+    """Returns the environment variables from a file; a value of None means unset. Raises BadParameter."""
     try:
         return dict(env_file(Path(path).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, BadEnvFile) as error:
@@ -228,7 +230,7 @@ def _variables(path: str) -> dict[str, str | None]:
 def _record(
     state_dir: str | None, job: str | None, plan: dict[str, object], command: Sequence[str]
 ) -> BisectRecord:
-    """raises: BadParameter, Exit"""
+    """Returns the open record of the bisection. Raises BadParameter, Exit."""
     try:
         return opened(state_root(state_dir, os.environ), job, plan, command)
     except (BadJobName, SettingsRefused) as error:
@@ -239,7 +241,7 @@ def _record(
 
 
 def _commit(runner: Runner, good: str, bad: str) -> Result:
-    """raises: GitFailed"""
+    """Searches the first bad commit and returns the result. Raises GitFailed."""
     tree = Worktree(Path.cwd(), runner.record.job.path / TREE)
     ends = {}
     for name, revision in (("good", good), ("bad", bad)):

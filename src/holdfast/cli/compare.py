@@ -1,4 +1,7 @@
-"""`holdfast compare`: compares runs of one training step by step, and says where they part. Only reads."""
+"""`holdfast compare`: compares runs of the same training step by step, and reports where they diverge.
+
+Read-only.
+"""
 
 import os
 from pathlib import Path
@@ -56,7 +59,9 @@ def compare(
     lang: Lang = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Says at which step runs of one training part, which ranks part first, and what differs between them."""
+    """Reports at which step runs of the same training diverge, which ranks diverge first, and how the runs
+    differ.
+    """
     language = chosen_language(lang, os.environ, json=json)
     words = runs or []
     if len(words) < 2:
@@ -81,7 +86,7 @@ def compare(
 
 
 def _read(word: str, state_dir: str | None, forms: tuple[StepForm, ...]) -> RunValues:
-    """raises: BadParameter, Exit"""
+    """Returns the values of a run. Raises BadParameter, Exit."""
     try:
         return read_compared(word, state_dir, forms)
     except NoSuchRun as error:
@@ -92,7 +97,7 @@ def _read(word: str, state_dir: str | None, forms: tuple[StepForm, ...]) -> RunV
 
 
 def _draw(path: Path, runs: list[RunValues], found: Comparison) -> None:
-    """raises: Exit"""
+    """Writes the chart of the comparison. Raises Exit."""
     try:
         draw(path, curves(runs, found))
     except NotDrawn as error:

@@ -103,8 +103,8 @@ def _demo(console: Console, folder: Path, state_dir: Path) -> int:
     plain, plain_s = _undisturbed(folder / "undisturbed")
     if plain is None:
         console.print(
-            "the training does not run here even without Holdfast and faults, or not within "
-            f"{UNDISTURBED_LIMIT_S} s; its output stands above"
+            "the training fails on this machine even without Holdfast and without faults, or takes longer than "
+            f"{UNDISTURBED_LIMIT_S} s; its output is above"
         )
         return 1
     console.print(f"loss {plain.loss:.6f} after {plain_s:.1f} s")

@@ -240,8 +240,8 @@ def release(
         passed = _passed_since(_asked(lambda: book.lines(node, kinds=("check",))), isolation.since_s)
         if passed is None:
             say(
-                f"{node} is isolated for {isolation.reason}: say why it may be used again (--reason, --repaired), "
-                "or let it pass a check first"
+                f"{node} is isolated for {isolation.reason}: give the reason why it can be used again (--reason, --repaired), "
+                "or run a check first that it passes"
             )
             raise Exit(REFUSED)
         why = f"it has passed its check: {passed.text}"

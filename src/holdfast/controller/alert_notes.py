@@ -1,4 +1,4 @@
-"""Selects the alerts that a job's journal does not have yet, with a limit per hour. Pure."""
+"""Selects the alerts that are not in a job's journal yet, with a limit per hour. Pure."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ HOUR_S = 3600.0
 
 
 class AlertNotes:
-    """The keys of recorded alerts, the newest KNOWN_MAX of them. Not thread-safe."""
+    """Keys of the alerts that the journal contains, the newest KNOWN_MAX of them. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, None] = OrderedDict()
@@ -30,7 +30,7 @@ class AlertNotes:
             self._known.popitem(last=False)
 
     def new(self, keys: Iterable[str], at_s: float) -> tuple[frozenset[str], int]:
-        """Returns the keys of the alerts to record, and the number of new ones beyond the limit of this hour."""
+        """Returns the keys of the alerts to record, and the number of new alerts beyond this hour's limit."""
         found = [key for key in dict.fromkeys(keys) if key not in self._known]
         room = max(0, PER_HOUR_MAX - sum(at_s - one < HOUR_S for one in self._times))
         return frozenset(found[:room]), max(0, len(found) - room)

@@ -123,7 +123,7 @@ class CallRelay:
             if call.client == peer:
                 self._cancel(name, call)
             elif peer in call.open:
-                self._answer_for(name, call, peer, "not-reached", "the connection to its agent was lost")
+                self._answer_for(name, call, peer, "not-reached", "the connection to its agent was closed")
 
     def turn(self) -> None:
         """Ends calls whose time has passed. To be called about once a second."""
@@ -133,7 +133,7 @@ class CallRelay:
                 continue
             for node in list(call.open):
                 if now_s >= call.until_s:
-                    self._answer_for(name, call, node, "no-answer", "its agent did not answer")
+                    self._answer_for(name, call, node, "no-answer", "its agent did not respond")
                 elif self._silent_s(node) > SILENT_S:
                     why = f"no message from its agent for {SILENT_S:g} s"
                     self._answer_for(name, call, node, "no-answer", why)
@@ -176,7 +176,7 @@ class CallRelay:
     def _answer_request(self, peer: str, word: AnyRequest) -> None:
         try:
             if self._carry_out is None:
-                raise ValueError("this controller takes no requests about its job")
+                raise ValueError("this controller accepts no requests about its job")
             done, text = self._carry_out(word)
         except ValueError as error:
             self._say(peer, encode(CallRefused(call=word.call, why=str(error))))
@@ -187,7 +187,7 @@ class CallRelay:
         now = self._now()
         try:
             if len(self._calls) >= CALLS_MAX:
-                raise ValueError(f"{CALLS_MAX} calls are already under way: wait for one of them to end")
+                raise ValueError(f"{CALLS_MAX} calls are already running: wait until one of them has ended")
             _check(word.what)
             places = _places(now, word.workers, word.nodes)
             if isinstance(word.what, Terminal) and len(places) > 1:
@@ -257,15 +257,17 @@ def _places(
     Raises ValueError.
     """
     if now.ended:
-        raise ValueError(f"job {now.job} has ended ({now.ended}): no command can run beside it")
+        raise ValueError(f"job {now.job} has ended ({now.ended}): no command can be run in it")
     worker_on = {node: worker for worker, node in now.workers.items()}
     if workers is None and nodes is None:
         workers = tuple(sorted(now.workers))
         if not workers:
-            raise ValueError(f"job {now.job} has no workers now: name nodes, or wait until it is placed")
+            raise ValueError(
+                f"job {now.job} has no workers now: name nodes, or wait until its workers are placed on nodes"
+            )
     missing = [worker for worker in workers or () if worker not in now.workers]
     if missing:
-        has = f"it has {ranges(now.workers)}" if now.workers else "none is placed now"
+        has = f"its workers are {ranges(now.workers)}" if now.workers else "no worker is placed on a node now"
         raise ValueError(f"job {now.job} has no worker {ranges(missing)}: {has}")
     known = sorted({*worker_on, *now.nodes, *now.others})
     unknown = [node for node in nodes or () if node not in known]
@@ -290,9 +292,7 @@ def _check(what: Program | Terminal | StackLook) -> None:
     command = () if isinstance(what, StackLook) else what.command
     size_bytes = sum(len(word.encode("utf-8", "surrogateescape")) for word in command)
     if size_bytes > COMMAND_BYTES_MAX:
-        raise ValueError(
-            f"a command of {size_bytes} bytes is too long, at most {COMMAND_BYTES_MAX} are taken"
-        )
+        raise ValueError(f"a command of {size_bytes} bytes is too long: the maximum is {COMMAND_BYTES_MAX}")
     if isinstance(what, Program) and not 0 < what.limit_s <= LIMIT_S_MAX:
         raise ValueError(f"a time limit of {what.limit_s:g} s is not between 0 and {LIMIT_S_MAX:g} s")
 

@@ -213,6 +213,9 @@ class Concluding:
                 checked = joined_checks(order, asked.checks, 0.0)
                 verdict = with_checks(verdict, checked, asked.order.boot, asked.order.known)
         except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
-            says = f"the log lines could not be evaluated ({type(error).__name__}: {error}): the verdict is without them"
+            says = (
+                "the verdict does not use log lines, because their evaluation failed: "
+                f"{type(error).__name__}: {error}"
+            )
             verdict = replace(first, evidence=(*first.evidence, Evidence(text=says)))
         return with_places(verdict, self._workers, asked.nodes)

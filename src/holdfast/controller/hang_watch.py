@@ -286,7 +286,7 @@ class HangWatching:
         try:
             look.result = self._concluded(look.found, list(look.answers.values()), stalled_s)
         except Exception as error:  # noqa: BLE001 - the hang is reported without it, never delayed
-            text = f"the ranks could not be compared: {type(error).__name__}: {error}"
+            text = f"comparing the ranks failed: {type(error).__name__}: {error}"
             look.result = replace(look.found, why=f"{look.found.why} ({text})")
 
     def _concluded(self, found: Hang, answers: Sequence[Looked], stalled_s: float) -> Hang:

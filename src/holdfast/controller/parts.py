@@ -1,4 +1,4 @@
-"""Defines what a worker group engine needs besides the group: the link, detectors, diagnosis, calls and files."""
+"""Defines the interfaces that a worker group uses: link, detectors, diagnosis, calls and files."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -14,7 +14,7 @@ from holdfast.model.orders import Diagnose
 
 
 class Link(Protocol):
-    """The methods of the hub that are used here."""
+    """Interface of the hub, as far as it is used here."""
 
     def turn(self) -> Sequence[Arrived]: ...
 
@@ -36,7 +36,10 @@ class Link(Protocol):
 
 
 class Looking(Protocol):
-    """A detector. `tick` may begin a long computation; `go_on` does one piece of it while it `is_busy`."""
+    """Interface of a detector.
+
+    `tick` may start a long computation; `go_on` does one step of it while it `is_busy`.
+    """
 
     @property
     def is_busy(self) -> bool: ...
@@ -47,7 +50,7 @@ class Looking(Protocol):
 
 
 class HangWatch(Looking, Protocol):
-    """Central hang detection (controller/hang_watch.py)."""
+    """Interface of the hang detector over all nodes (controller/hang_watch.py)."""
 
     def sampled(self, node: str, report: Sampled) -> None: ...
 
@@ -55,7 +58,7 @@ class HangWatch(Looking, Protocol):
 
 
 class StragglerWatch(Looking, Protocol):
-    """Central detection of slow ranks and nodes (controller/straggler_watch.py)."""
+    """Interface of the detector of slow ranks and nodes (controller/straggler_watch.py)."""
 
     def sampled(self, node: str, report: Sampled) -> None: ...
 
@@ -63,7 +66,7 @@ class StragglerWatch(Looking, Protocol):
 
 
 class Conclusion(Protocol):
-    """Central diagnosis (controller/conclusion.py)."""
+    """Interface of the diagnosis over all nodes (controller/conclusion.py)."""
 
     def diagnose(self, order: Diagnose, at_s: float) -> list[Act]: ...
 
@@ -75,7 +78,7 @@ class Conclusion(Protocol):
 
 
 class Calls(Protocol):
-    """Calls of users on nodes (controller/calls.py)."""
+    """Interface of the router of users' calls (controller/calls.py)."""
 
     def hear(self, peer: str, body: bytes) -> bool: ...
 
@@ -85,13 +88,15 @@ class Calls(Protocol):
 
 
 class Files(Protocol):
-    """Copies of the workers' files, if the job's folder is not shared (controller/shipped.py)."""
+    """Interface of the writer of workers' files, if the job's folder is not shared
+    (controller/shipped.py).
+    """
 
     def take(self, report: Shipped) -> str: ...
 
 
 class Parts(Struct):
-    """The parts that process reports besides the worker group."""
+    """The components that process reports besides the worker group."""
 
     hangs: HangWatch
     conclusion: Conclusion

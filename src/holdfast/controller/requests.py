@@ -62,7 +62,7 @@ class Requests:
         """
         by = plain(word.by, BY_CHARACTERS_MAX)
         if not by:
-            raise ValueError("the request does not say who asks")
+            raise ValueError("the request does not name its sender")
         match word:
             case AskStop():
                 return self._stop(by, plain(word.reason), force=word.force)
@@ -97,26 +97,26 @@ class Requests:
             self._pass_on(signal.SIGTERM)
         event = StopRequested(
             at_s=self._clock(),
-            reason=f"{by} asks for it" + (f": {reason}" if reason else ""),
+            reason=f"requested by {by}" + (f": {reason}" if reason else ""),
             force=force,
             code=128 + signal.SIGTERM,
             finish_s=self._grace_s if is_running and not force else 0.0,
         )
         self._controller.handle(event)
         if self._controller.state == before:
-            return False, f"job {name} is being stopped already"
+            return False, f"job {name} is already being stopped"
         return True, f"job {name} is being stopped{' at once' if force else ''}"
 
     def _restart(self, by: str, reason: str) -> tuple[bool, str]:
         before = self._controller.state
         name, phase = before.job.name, before.phase
         if isinstance(phase, Ended | Finishing):
-            raise ValueError(f"job {name} ends or has ended: start it anew with holdfast run")
+            raise ValueError(f"job {name} is ending or has ended: start it again with holdfast run")
         if not isinstance(phase, Running | Holding):
-            return False, f"job {name} is not running now: what it does leads to a new attempt by itself"
+            return False, f"job {name} is not running now: it starts a new attempt by itself"
         event = RestartRequested(at_s=self._clock(), attempt=before.job.attempt, by=by, reason=reason)
         self._controller.handle(event)
-        return True, f"attempt {before.job.attempt} of job {name} ends, and the next one starts"
+        return True, f"attempt {before.job.attempt} of job {name} is stopped, and the next one starts"
 
     def _remark(self, by: str, word: AskRemark) -> tuple[bool, str]:
         if not 0 < word.incident <= self._controller.state.job.incidents:
@@ -170,7 +170,7 @@ def remark(word: AskRemark, by: str, at_s: float) -> IncidentAcknowledged | Verd
 
 def remark_done(word: AskRemark) -> str:
     if word.category:
-        return f"incident {word.incident}: the correction is kept beside the verdict"
+        return f"incident {word.incident}: the correction is recorded; the verdict is kept"
     return f"incident {word.incident} is acknowledged"
 
 

@@ -62,7 +62,7 @@ class ShippedFiles:
             self._append(file, report)
         except OSError as error:
             folder = self._folder_of(report)
-            return f"output of worker {report.worker} cannot be kept in {folder}: {error.strerror}"
+            return f"output of worker {report.worker} cannot be written to {folder}: {error.strerror}"
         self.workers.add((report.attempt, report.worker))
         return ""
 

@@ -151,7 +151,10 @@ class WorkerGroupEngine:
                 self.ended = order
 
     def _place(self, order: PlaceWorkers, at_s: float) -> None:
-        """If the whole job is rescheduled, the engine may make all nodes anew first."""
+        """Places the workers of an attempt.
+
+        If the whole job is rescheduled, the engine may recreate all nodes first.
+        """
         is_whole = order.attempt > 1 and not order.keep_nodes and not self._is_anew
         if is_whole and self._engine.remake(order.attempt):
             self._waiting = order
@@ -274,7 +277,7 @@ class WorkerGroupEngine:
                 self._do(self.worker_group.silent(arrived.peer, arrived.for_s, at_s))
             case Refused():
                 where = f" at {arrived.address}" if arrived.address else ""
-                self.note("link-refused", f"a connection{where} was refused: {arrived.why}", key=arrived.why)
+                self.note("link-refused", f"a connection{where} was rejected: {arrived.why}", key=arrived.why)
             case Joined():
                 pass  # a client: its requests come later
 
@@ -282,10 +285,10 @@ class WorkerGroupEngine:
         try:
             hello = replace(_HELLOS.decode(joined.hello), node=joined.peer)
         except UNREADABLE as error:
-            self.link.drop(joined.peer, "its greeting cannot be read")
+            self.link.drop(joined.peer, "its first message is invalid")
             self.note(
                 "agent-refused",
-                f"the agent of {joined.peer} was refused: its greeting cannot be read: {error}",
+                f"the agent of {joined.peer} was rejected: its first message is invalid: {error}",
             )
             return
         self.connected.add(joined.peer)
@@ -300,7 +303,7 @@ class WorkerGroupEngine:
             report = _REPORTS.decode(entry.body)
         except UNREADABLE as error:
             self._note_heard(entry)
-            self.note("report-not-read", f"a report of {entry.peer} cannot be read: {error}", key=entry.peer)
+            self.note("report-not-read", f"a report of {entry.peer} is invalid: {error}", key=entry.peer)
             return
         if not entry.may_drop and not _overtakes(report):
             self._take_of(entry.peer)
@@ -462,5 +465,7 @@ class WorkerGroupEngine:
 
 
 def _overtakes(report: AnyReport) -> bool:
-    """A step comes with each sample and can be repeated safely."""
+    """Returns whether a report may be processed before earlier ones: a step, which is contained in each
+    sample.
+    """
     return isinstance(report, Told) and isinstance(report.event, StepReached)

@@ -20,11 +20,11 @@ class EngineRefused(Exception):
 
 
 class JobPlace(Struct, frozen=True, kw_only=True):
-    """What an agent needs to find its controller.
+    """Data by which an agent finds its controller.
 
-    `folder`: the job's, with `controller.json` (where the controller listens) and `secret` (mode 600).
-    `addresses`: where the controller listens, "host:port", for nodes that do not see the folder.
-    `fingerprint`: of its certificate; empty means no TLS.
+    `folder`: the job's, with `controller.json` (the controller's address) and `secret` (mode 600).
+    `addresses`: of the controller, "host:port", for nodes that do not see the folder. `fingerprint`: of its
+    TLS certificate; empty means no TLS.
     """
 
     job: str
@@ -104,8 +104,12 @@ class NodeEngine(Protocol):
         """
 
     def remake(self, attempt: int) -> bool:
-        """The whole job is rescheduled, for this attempt. Returns True if the engine makes all its nodes anew first:
-        EndAsked or NotRemade follows. False: workers are placed on the nodes that are there.
+        """Recreates all nodes if the engine does so when the whole job is rescheduled.
+
+        `attempt`: the attempt that ends.
+
+        Returns True if it does; EndAsked or NotRemade follows. False: workers are placed on the existing
+        nodes.
         """
 
     def signalled(self, number: int) -> bool:

@@ -78,8 +78,8 @@ def agent_place(env: Mapping[str, str]) -> AgentPlace:
     controllers = tuple(one for one in env.get(CONTROLLER_ENV, "").replace(" ", "").split(",") if one)
     if not controllers and not (folder / CONTROLLER).exists():
         raise AgentRefused(
-            f"no controller is known: there is no {given / CONTROLLER}, and {CONTROLLER_ENV} is not set. "
-            f"An agent is started by holdfast run; by hand, give {CONTROLLER_ENV}=host:port"
+            f"the controller's address is unknown: {given / CONTROLLER} does not exist, and {CONTROLLER_ENV} is not set. "
+            f"holdfast run starts agents itself; to start one by hand, set {CONTROLLER_ENV}=host:port"
         )
     return AgentPlace(
         job_folder=folder,

@@ -1,6 +1,7 @@
-"""Says that a job's record is on a cluster and not on this machine: the command is then run there.
+"""Recognises jobs whose record is in a Kubernetes cluster and not on this machine, so that commands are run
+there.
 
-kubernetes/<job>.json      in the state folder: written when the job was submitted from here
+    kubernetes/<job>.json      in the state folder: written when the job was submitted from this machine
 """
 
 from collections.abc import Mapping
@@ -12,9 +13,10 @@ INSIDE_ENV = "HOLDFAST_KUBERNETES_ROLE"  # set in the pods of a job
 
 
 class JobElsewhere(Exception):
-    """The record is in the pod of the job's controller. `why_not_here`: for people, where it is not there either.
+    """Error: the record is in the pod of the job's controller.
 
-    `name`: None: the newest job that was submitted from this state folder.
+    `name`: None means the newest job that was submitted from this state folder. `why_not_here`: message for
+    users if the record is not there either.
     """
 
     def __init__(self, name: str | None, root: Path, why_not_here: str) -> None:
@@ -23,7 +25,7 @@ class JobElsewhere(Exception):
 
 
 def is_elsewhere(name: str | None, root: Path, env: Mapping[str, str]) -> bool:
-    """True if a job that is not here was submitted to a cluster, or may have been from another machine."""
+    """Returns whether a job was submitted to a cluster, from this machine or possibly from another one."""
     if env.get(INSIDE_ENV):
         return False
     with suppress(OSError, ValueError):

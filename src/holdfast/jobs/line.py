@@ -131,13 +131,13 @@ class JobLine:
             return f"the controller of job {name} at {where} refused: {self._refused}"
         if not where:
             return (
-                f"job {name} has no known controller address: check with holdfast status {name} whether it "
-                "runs"
+                f"job {name} has no known controller address: check with holdfast status {name} whether the job "
+                "is running"
             )
         why = f" ({self._link.trouble})" if self._link.trouble else ""
         return (
-            f"the controller of job {name} did not answer at {where} within {CONNECT_S:g} s{why}: "
-            f"holdfast status {name} shows whether it runs"
+            f"the controller of job {name} did not respond at {where} within {CONNECT_S:g} s{why}: "
+            f"holdfast status {name} shows whether the job is running"
         )
 
 

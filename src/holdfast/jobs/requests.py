@@ -31,8 +31,8 @@ def answer(line: AnyLine, word: AnyRequest) -> RequestDone:
             if isinstance(one, CallRefused) and one.call == word.call:
                 raise CallNotMade(one.why)
     raise NoLine(
-        f"the controller of job {line.job.name} did not answer within {ANSWER_S:g} s: an older Holdfast "
-        "cannot be asked for this"
+        f"the controller of job {line.job.name} did not respond within {ANSWER_S:g} s: it may be an "
+        "older Holdfast that does not support this request"
     )
 
 

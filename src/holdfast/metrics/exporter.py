@@ -38,9 +38,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """Where to export metrics. `address`: HOST:PORT.
+    """Targets of the metrics export. `address`: HOST:PORT.
 
-    `exact`: only this port, otherwise the first free one from it on.
+    `exact`: only this port; otherwise the first free port from it on.
     """
 
     address: str | None = None

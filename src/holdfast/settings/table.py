@@ -73,13 +73,7 @@ SETTINGS = (
         flag=True,
         help="Labels for lists, filters and notices, such as team=vision,model=llama.",
     ),
-    Setting(
-        key="state-dir",
-        kind="path",
-        field="state_dir",
-        flag=True,
-        help="Folder of all jobs.",
-    ),
+    Setting(key="state-dir", kind="path", field="state_dir", flag=True, help="Folder of all jobs."),
     Setting(
         key="policy",
         kind="text",
@@ -198,10 +192,7 @@ SETTINGS = (
         field="slowdown_rule",
         flag=True,
         choices=("auto", "aistudio", "off"),
-        help=(
-            "Slowdown rule of training platforms; auto: for logs of Megatron-LM and LLaMA-Factory; "
-            "aistudio: for all logs."
-        ),
+        help="Slowdown rule; auto: for logs of Megatron-LM and LLaMA-Factory; aistudio: for all logs.",
     ),
     Setting(
         key="step-pattern",
@@ -209,10 +200,7 @@ SETTINGS = (
         field="step_pattern",
         flag=True,
         word="none",
-        help=(
-            "Format of steps in your log: a regular expression with groups step and time, or a TOML file "
-            "of step forms."
-        ),
+        help="Step lines of your log: a regular expression with groups step and time, or a TOML file.",
     ),
     Setting(
         key="boot-check",
@@ -277,10 +265,7 @@ SETTINGS = (
         flag=True,
         low=3,
         high=86_400,
-        help=(
-            "Time without a message after which a node counts as lost, even if its scheduler reports it "
-            "alive."
-        ),
+        help="Time without messages after which a node is lost, even if its scheduler reports it as up.",
     ),
     Setting(
         key="fleet-dir",
@@ -347,10 +332,7 @@ SETTINGS = (
         field="prometheus",
         flag=True,
         word="none",
-        help=(
-            "URL of the Prometheus server with metrics of the nodes' devices, which become evidence of "
-            "incidents."
-        ),
+        help="URL of the Prometheus server whose metrics of the nodes' devices become evidence.",
     ),
     Setting(
         key="deterministic",
@@ -364,10 +346,7 @@ SETTINGS = (
         kind="yes",
         field="checkpoint_advice",
         flag=True,
-        help=(
-            "Compute the best checkpoint interval from recorded failures, and pass it to each attempt as "
-            "HOLDFAST_CHECKPOINT_EVERY_S."
-        ),
+        help="Pass the best checkpoint interval to each attempt, as HOLDFAST_CHECKPOINT_EVERY_S.",
     ),
     Setting(
         key="check-options",
@@ -428,10 +407,7 @@ SETTINGS = (
         "device-repeats-max",
         "whole",
         "device_repeats_max",
-        (
-            "Number of device faults within device-repeat-window, after which the device is no longer "
-            "recovered in place."
-        ),
+        "Faults within device-repeat-window after which a device is no longer recovered in place.",
         low=1,
         high=128,
     ),
@@ -508,13 +484,7 @@ SETTINGS = (
     _limit(
         "node-wait", "length", "node_wait_s", "The job fails when no healthy node is available for this long."
     ),
-    _limit(
-        "stop-again",
-        "length",
-        "stop_again_s",
-        "Retry interval of a stop that has not finished.",
-        low=1,
-    ),
+    _limit("stop-again", "length", "stop_again_s", "Retry interval of a stop that has not finished.", low=1),
     _limit(
         "stop-wait",
         "length",

@@ -1,11 +1,12 @@
-"""Part of the shim: sets what makes a PyTorch run repeatable, without changing the script (`holdfast run --deterministic`).
+"""Part of the shim: makes a PyTorch run repeatable without changes to the script (`holdfast run
+--deterministic`).
 
-`sitecustomize` loads it in every Python process of the command where the variable HOLDFAST_DETERMINISTIC_SEED is set. It
-waits for three modules. Once `random` is imported it is seeded, once `numpy.random` is imported it is seeded, and once
-`torch` is imported it is seeded and told to use deterministic algorithms, with a warning where an operation has none. A
-rank's seed is the variable's plus the rank. What the script sets afterwards wins.
+`sitecustomize` loads it in every Python process of the command if the environment variable
+HOLDFAST_DETERMINISTIC_SEED is set. It acts when three modules are imported: `random` and `numpy.random` are
+seeded; `torch` is seeded and set to use deterministic algorithms, with a warning for operations that have
+none. The seed of a rank is the variable's value plus the rank. What the script sets afterwards wins.
 
-It imports none of them itself and raises nothing. Syntax of Python 3.6.
+It imports none of these modules and raises nothing. Python 3.6 syntax.
 """
 
 import json
@@ -26,13 +27,13 @@ NOTE = "deterministic.json"  # in the worker's folder, by the first process that
 
 
 def seed() -> int:
-    """The seed of this process: the variable's plus the rank that the environment names."""
+    """Returns the seed of this process: the environment variable's value plus the rank."""
     rank = os.environ.get("RANK", "")
     return (int(os.environ[SEED]) + (int(rank) if rank.isdecimal() and len(rank) < 8 else 0)) % (1 << 32)
 
 
 class Settings:
-    """Waits for the modules. Finds none itself; the loader of each is wrapped."""
+    """Import hook that waits for the modules. It finds no module itself; it wraps the loader of each."""
 
     def __init__(self, attempt: "Callable[..., Any]") -> None:
         self.attempt = attempt
@@ -69,7 +70,7 @@ def after_random(module: "Any") -> None:
 
 
 def after_torch(module: "Any") -> None:
-    """Sets each thing by itself: an old version has not all of them."""
+    """Applies each setting separately, because old versions of torch lack some of them."""
     done, failed = [], {}
     for name, part in TORCH:
         try:
@@ -81,7 +82,7 @@ def after_torch(module: "Any") -> None:
 
 
 def note(module: "Any", done: "list[str]", failed: "dict[str, str]") -> None:
-    """Leaves what was set and what was not, for people and tests."""
+    """Writes which settings were applied and which failed, for users and tests."""
     path = os.path.join(os.environ["HOLDFAST_WORKER_DIR"], NOTE)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     with os.fdopen(fd, "w") as file:
@@ -114,7 +115,7 @@ AFTER = {"random": after_random, "numpy.random": after_random, "torch": after_to
 
 
 def install(attempt: "Callable[..., Any]") -> None:
-    """Waits for the modules; one that is there already is set at once."""
+    """Installs the import hook. Modules that are already imported are set at once."""
     for name in ("random", "numpy.random", "torch"):
         if name in sys.modules:
             attempt(AFTER[name], sys.modules[name])

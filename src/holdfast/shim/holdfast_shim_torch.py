@@ -1,22 +1,26 @@
-"""Reports a rank's progress in its collectives: loaded by `sitecustomize` once a rank imports torch.distributed.
+"""Reports a rank's progress in its collectives.
 
-One thread sleeps on a unix socket, `rank-N.sock` beside the rank's other files, until a query comes:
+Loaded by `sitecustomize` once a rank imports torch.distributed.
 
-`thread`: the kernel's number of the thread that runs the script; 0: the main thread, or not known. Frameworks run a
-training beside their main thread (Ray Train), which then only waits for orders.
+One thread listens on the Unix socket `rank-N.sock` in the rank's folder and answers requests: `b"s"` returns
+the status of each process group as JSON, `b"r"` the flight records of PyTorch. `thread` in the status is the
+kernel's thread id of the thread that runs the script; 0 means the main thread, or unknown. Some frameworks
+(Ray Train) run the training in another thread than the main one.
 
-Each answer begins with its length in 4 bytes, the highest first. When a question finds new groups, their members go
-to `rank-N.groups.json`. An uncaught exception leaves the records, an end of any orderly kind leaves the status.
+Each answer begins with its length as 4 bytes, big-endian. When a request finds new process groups, their
+members are written to `rank-N.groups.json`. After an uncaught exception the records are written to a file,
+after a normal exit the status.
 
-It wraps, replaces and calls nothing of the training; nothing happens in it until somebody asks. A rank that holds
-the GIL, is stopped or sits in the kernel does not answer: that is its answer.
+It wraps, replaces and calls nothing of the training, and is idle between requests. A rank that holds the GIL,
+is stopped or is blocked in the kernel does not respond, and this is information too.
 
-PyTorch has a server of its own for this, `_WorkerServer`, whose C++ threads need no GIL. It is not used, because in
-torch 2.13 it ends the rank (exit code 134, each seen): when a forked child ends in the usual way, when the script
-closes descriptors that it did not open, when a handler written in Python is asked while the interpreter ends.
-It also starts a thread for each core, warns on stderr, and has group status alone only in builds with NCCL.
+PyTorch's own server for this, `_WorkerServer`, has C++ threads that need no GIL. It is not used, because in
+torch 2.13 it aborts the rank (exit code 134) in three observed cases: a forked child exits normally, the
+script closes file descriptors that it did not open, or a handler written in Python is called while the
+interpreter shuts down. It also starts one thread per core, warns on stderr, and has the status of process
+groups alone only in builds with NCCL.
 
-It runs under the training's Python: syntax of 3.6, standard library only, nothing of holdfast, nothing raised.
+It runs in the training's Python: syntax of 3.6, standard library only, no import of holdfast, no exceptions.
 """
 
 import _socket

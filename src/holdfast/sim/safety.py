@@ -140,7 +140,9 @@ class Safety:
         if job.replacements > (policy.replace_workers or 0):
             self._note(f"{job.replacements} replacements, and {policy.replace_workers} are allowed")
         if job.hardware_reschedules > job.restarts + self._before_the_start:
-            self._note(f"{job.hardware_reschedules} of {job.restarts} restarts are said to be hardware's")
+            self._note(
+                f"{job.hardware_reschedules} of {job.restarts} restarts are recorded as caused by hardware"
+            )
 
     def _note_check(self, event: NodesChecked, before: State) -> None:
         """Processes the result of a check; one that arrives after the attempt has started has no effect."""
@@ -200,11 +202,11 @@ class Safety:
 
     def _check_isolated(self, name: str) -> None:
         if not self._cluster.nodes[name].touched:
-            self._note(f"{name} is healthy, and was isolated")
+            self._note(f"{name} is healthy, but was isolated")
 
     def _check_placing(self, order: PlaceWorkers, job: Job) -> None:
         if len(order.workers) + len(order.keep_nodes) != self._workers:
-            self._note(f"attempt {order.attempt} is placed short of workers: {order.workers}")
+            self._note(f"attempt {order.attempt} is placed with too few workers: {order.workers}")
         for node in (*job.isolated, *job.lost):
             if node not in order.without_nodes or node in order.keep_nodes:
                 self._note(f"{node} may not be used, and attempt {order.attempt} may be placed there")

@@ -241,9 +241,9 @@ class RandomWorld:
     def _check_replay(self) -> None:
         simulation = self.simulation
         if simulation.lost_replays:
-            self.safety.violations.append("a controller came back with another state than it had")
+            self.safety.violations.append("a restarted controller has another state than before")
         elif replay(simulation.record.rows, self.scenario.policy) != simulation.state:
-            self.safety.violations.append("the record gives another state than the job has")
+            self.safety.violations.append("the state read from the record differs from the state of the job")
 
 
 def run_seed(seed: int) -> SeedReport:

@@ -85,7 +85,7 @@ def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
     try:
         spool = Spool(home.folder / SPOOL, clock)
     except SpoolInUse as error:
-        tell(f"another agent of {place.node} runs here: {error}")
+        tell(f"another agent of {place.node} is running here: {error}")
         return IN_USE
     return AgentWheel(place, home, spool, env, clock).turn()
 
@@ -162,7 +162,7 @@ class AgentWheel:
             agent.hear()
         number, worker = agent.runs
         if number:
-            tell(f"reattached to worker {worker} of attempt {number}, which runs here")
+            tell(f"reattached to worker {worker} of attempt {number}, which is running here")
 
     def _made(self, given: SetUp) -> RemoteAgent:
         """Returns the agent of a job. Its files are below a folder that this node chooses."""
@@ -251,7 +251,7 @@ class AgentWheel:
                 case Lost():
                     self._fenced(self._calls.lost)
                     self._unreached_s = self._clock()
-                    tell(f"the controller is away ({heard.why}): what runs here goes on")
+                    tell(f"the controller is unreachable ({heard.why}): workers on this node continue")
                 case Refused():
                     self._refused_s = self._refused_s or self._clock()
                     self._reasons.add(heard.why)
@@ -282,7 +282,7 @@ class AgentWheel:
         try:
             command = _COMMANDS.decode(body)
         except UNREADABLE as error:
-            tell(f"a command that this version does not know ({error}): ignored")
+            tell(f"a command that is unknown to this version was ignored: {error}")
             if order:
                 self._link.done(order)
             return
@@ -320,7 +320,10 @@ class AgentWheel:
                 self._code = agent.leaving.code
         idle = agent is None or agent.runs == (0, None)
         if idle and self._refused_s is not None and at_s - self._refused_s > REFUSED_S:
-            tell(f"refused for {REFUSED_S:.0f} s, and nothing runs here: giving up")
+            tell(
+                f"rejected by the controller for {REFUSED_S:.0f} s, and no worker is running here: the "
+                "agent ends"
+            )
             self._code = NOT_TAKEN
 
     def _finish(self, code: int) -> int:

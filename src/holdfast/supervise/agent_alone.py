@@ -97,4 +97,4 @@ def _unused(state: StateDir, name: str, worker: int, at_s: float) -> tuple[JobDi
             return job, own, own.lock()
         except JobInUse:
             continue
-    raise JobExists(f"job {name} has been run {NAMES_MAX} times: give this run another name with --job")
+    raise JobExists(f"job {name} already has {NAMES_MAX} runs: give this run another name with --job")

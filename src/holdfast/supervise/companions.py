@@ -19,7 +19,7 @@ from holdfast.settings.read import fleet_folder
 
 LOOK_S = 5.0
 STARTS_MAX = 5
-FINAL_CODES = (0, 1, 2)  # it ended for good, and its log states why
+FINAL_CODES = (0, 1, 2)  # it ended for good, and its log contains the reason
 
 
 class Companion(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 module="holdfast.uplink",
                 arguments=(settings.server,),
                 log="uplink.log",
-                without=f"the job is not reported to {settings.server}",
+                without=f"the job is no longer reported to {settings.server}",
             )
         )
     if settings.page is not None:
@@ -54,7 +54,7 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 module="holdfast.web.job_page",
                 arguments=(settings.page, str(fleet_folder(settings))),
                 log="page.log",
-                without="the job's page is not served",
+                without="the web page of the job is no longer served",
                 announces="page-address",
             )
         )
@@ -64,7 +64,7 @@ def companions_of(settings: RunSettings) -> list[Companion]:
                 module="holdfast.notify",
                 arguments=(settings.notify,),
                 log="notify.log",
-                without="no notices are sent",
+                without="notices are no longer sent",
             )
         )
     if settings.checkpoint_advice:
@@ -72,7 +72,7 @@ def companions_of(settings: RunSettings) -> list[Companion]:
             Companion(
                 module="holdfast.archive.checkpoint_advice",
                 log="checkpoint-advice.log",
-                without="no checkpoint interval is passed to the training",
+                without="the checkpoint interval is no longer passed to the training",
             )
         )
     return found
@@ -158,7 +158,7 @@ class _Running:
         companion = self._companion
         if code in FINAL_CODES:
             if code:
-                self._tell(f"{companion.without}: {self._job.path / companion.log} states why")
+                self._tell(f"{companion.without}: {self._job.path / companion.log} contains the reason")
         elif self._starts < STARTS_MAX:
             self.start()
         else:

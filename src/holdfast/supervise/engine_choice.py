@@ -40,7 +40,7 @@ def run_elsewhere(
         kubernetes = _kubernetes(console)
         return USAGE if kubernetes is None else int(kubernetes.run_kubernetes(settings, env, pods or {}))
     for folder in clear_leftovers(_is_over):
-        console.tell(f"removed the nodes of {folder.name}, which has ended")
+        console.tell(f"removed the simulated nodes of job {folder.name}, which has ended")
     try:
         engine = _engine(settings, env)
     except EngineRefused as error:
@@ -103,7 +103,7 @@ def _kubernetes(console: Console) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("lightkube", "httpx2"):
             raise
-        console.tell("--engine kubernetes needs the extra for it: pip install 'holdfast[k8s]'")
+        console.tell("--engine kubernetes needs an optional package: pip install 'holdfast[k8s]'")
         return None
 
 

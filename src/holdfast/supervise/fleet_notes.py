@@ -73,7 +73,7 @@ class FleetNotes:
         an hour.
         """
         if self._shadow:
-            return "in shadow nothing is isolated"
+            return "in shadow mode no node is isolated"
         why = self._notes.why(node) or reason
         wanted = Isolation(node=node, since_s=self._clock(), reason=why, by=BY, run=self._notes.run)
         answer = self._book.isolate(wanted, nodes=self._nodes())

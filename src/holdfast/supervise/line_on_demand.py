@@ -76,7 +76,7 @@ class LineOnDemand:
         finally:
             if not is_well:
                 self._line = None
-                line.close(f"a fault in the Holdfast of job {self._job.name}")
+                line.close(f"an internal error of Holdfast in job {self._job.name}")
 
     def close(self) -> None:
         if self._line is not None:

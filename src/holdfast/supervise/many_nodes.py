@@ -83,10 +83,7 @@ HUB_LIMITS = Limits(turn_bytes=1 << 19)  # a tenth of a second's work at most, h
 
 
 class NodesSupervisor:
-    """The main loop of a multi-node job's controller.
-
-    One thread; nothing in it blocks longer than `LOOK_S`.
-    """
+    """Main loop of a multi-node job's controller: one thread; nothing in it blocks longer than `LOOK_S`."""
 
     _relay: CallRelay
     hangs: HangWatching
@@ -105,7 +102,7 @@ class NodesSupervisor:
     ) -> None:
         """Prepares the controller.
 
-        Raises EngineRefused, ListenFailed, TlsUnavailable, and OSError if the folder is unwritable.
+        Raises EngineRefused, ListenFailed, TlsUnavailable; OSError for an unwritable folder.
         """
         self.clock = JobClock()
         self._settings = settings
@@ -267,7 +264,7 @@ class NodesSupervisor:
         def begin() -> None:
             self._engine.begin(self._place)
             if self._memory.moved:
-                reason = "the scheduler has started the job again"
+                reason = "the scheduler has restarted the job"
                 left_s, at_s = self._memory.left_s, self.clock()
                 away_s = None if left_s is None else at_s - left_s
                 self.controller.handle(JobMoved(at_s=at_s, reason=reason, away_s=away_s))
@@ -339,7 +336,11 @@ class NodesSupervisor:
         fenced = self._wheel.fenced
         fenced(lambda: self._echo.finish(self.clock()))
         fenced(lambda: self._relay.close("the job has ended"))
-        fenced(lambda: self.machine.leave(leave, ended.reason if ended is not None else "the job is moved"))
+        fenced(
+            lambda: self.machine.leave(
+                leave, ended.reason if ended is not None else "the job is moved to other nodes"
+            )
+        )
         until_s = self.clock() + GOODBYE_S
         while not self.worker_group.is_gone and self.clock() < until_s:
             self._wheel.wait(self.machine.channels())
@@ -376,7 +377,7 @@ class NodesSupervisor:
             return
         self._stop_signals += 1
         force = self._stop_signals > 1
-        word = "at once" if force else "cleanly; send it again to end it at once"
+        word = "at once" if force else "gracefully; send it again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         if not force:
             self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)
@@ -385,9 +386,7 @@ class NodesSupervisor:
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))
 
     def _hear(self, event: AnyEvent) -> None:
-        """Passes an event to the controller, except while the scheduler ends the processes of a job that
-        is being moved.
-        """
+        """Passes an event to the controller, unless the scheduler is ending the processes of a moved job."""
         if self._moves is not None:
             return
         if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
@@ -399,9 +398,7 @@ class NodesSupervisor:
             self.controller.handle(event)
 
     def _was_told_to_end(self, event: AnyEvent) -> bool:
-        """Returns True if a process ended by a signal that the scheduler may have sent, as in a
-        preemption.
-        """
+        """Returns whether a process ended by a signal of the scheduler, as in a preemption."""
         if not isinstance(self.controller.state.phase, Running):
             return False
         if isinstance(event, FindingNoted):
@@ -472,9 +469,7 @@ class NodesSupervisor:
         self._evidence.save(case, self.hangs.samples)
 
     def _keep_stragglers(self, at_s: float) -> None:
-        """Writes the current stragglers to a step file for `holdfast status`; a worker's own file does not
-        have them.
-        """
+        """Writes the current stragglers to a step file for `holdfast status`; workers' files lack them."""
         attempt, now = self.worker_group.roster.team.attempt, self.stragglers.now
         if now != self._slow:
             self._slow = now

@@ -247,7 +247,7 @@ class Supervisor:
     def _finish(self) -> int:
         """Ends standby and checks, then prints the outcome. Returns the exit code."""
         agent, ended = self._machine.agent, self._machine.ended
-        assert ended is not None, "the wheel turns until then"
+        assert ended is not None, "the event loop runs until then"
         self._wheel.fenced(self._line.close)
         agent.drop_checks()
         agent.drop_standby()
@@ -280,7 +280,7 @@ class Supervisor:
         running = isinstance(self.controller.state.phase, Running)
         if not force:
             self._machine.agent.signal(signal.SIGTERM if number == signal.SIGHUP else number)
-        word = "at once" if force else "cleanly; send it again to end it at once"
+        word = "at once" if force else "gracefully; send it again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         finish_s = self._settings.grace_s if running else 0.0
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))

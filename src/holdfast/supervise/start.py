@@ -46,7 +46,7 @@ def begun(settings: RunSettings, console: Console) -> Begun | None:
     try:
         cwd = os.getcwd()
     except OSError as error:
-        console.tell(f"the working folder is gone ({error.strerror}): go to one that exists")
+        console.tell(f"the working folder no longer exists ({error.strerror}): change to another folder")
         return None
     try:
         job, lock, settings = job_folder(settings, JobClock()(), console)
@@ -174,7 +174,7 @@ def in_state_folder(
         try:
             return make(StateDir(place)), msgspec.structs.replace(settings, state_dir=str(place))
         except StateUnwritable as error:
-            console.tell(f"{error}; trying another place for the record, the training starts all the same")
+            console.tell(f"{error}; trying another folder for the record; the training starts anyway")
     raise ValueError(f"no folder can be written for the job's output: tried {', '.join(map(str, places))}")
 
 
@@ -188,7 +188,7 @@ def keep_environment(job: JobDir, env: Mapping[str, str], console: Console) -> N
         with os.fdopen(fd, "wb") as file:
             file.write(b"\0".join(os.fsencode(f"{key}={value}") for key, value in env.items()))
     except OSError as error:
-        console.tell(f"the environment cannot be kept for a later attach: {error}")
+        console.tell(f"the environment cannot be saved for a later attach: {error}")
 
 
 def forget_environment(job: JobDir) -> None:

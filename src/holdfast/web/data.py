@@ -82,7 +82,7 @@ class Data(Protocol):
         """Facts for /metrics. `jobs_max`: the number of running jobs to describe, the newest ones."""
 
     def running_nodes(self) -> Mapping[str, Sequence[str]]:
-        """The nodes of the current attempt of each running job."""
+        """Returns the nodes of the current attempt of each running job."""
 
     def health(self) -> tuple[int, tuple[str, ...]]:
         """Returns the number of jobs, and problems of the server, one sentence each."""

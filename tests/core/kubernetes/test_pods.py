@@ -147,7 +147,7 @@ def test_the_end_of_the_whole_job_is_one_request_and_no_lost_node(book, change, 
     ]
     assert not [one for one in news if isinstance(one, NodeDown)]
     book.more_nodes(2, (), 6.0)
-    assert book.turn(6.0)[0] == [NoMoreNodes(reason="the cluster ends the job")]
+    assert book.turn(6.0)[0] == [NoMoreNodes(reason="the cluster terminates the job")]
 
 
 def test_a_silent_agent_alone_never_costs_a_pod_its_life(book):

@@ -56,7 +56,7 @@ def test_the_container_of_the_training_is_found_by_its_name():
                 "phase": "Failed",
                 "containerStatuses": [container({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})],
             },
-            "pod t-2-x7k2p on gpu-3 has ended: its container was killed for want of memory (OOMKilled); raise its memory "
+            "pod t-2-x7k2p on gpu-3 has ended: its container was killed because it exceeded its memory limit (OOMKilled); raise its memory "
             "limit or lower its use",
         ),
         (
@@ -180,7 +180,7 @@ def test_nodes():
     node = node_of(json.dumps(raw).encode())
     assert (node.ready, node.cordoned, node.problems) == ("Unknown", True, ("KernelDeadlock",))
     assert node.taints == (("node.kubernetes.io/unreachable", "NoExecute"),)
-    assert fault_of(node) == "gpu-1 is not heard by the cluster (Ready Unknown)"
+    assert fault_of(node) == "gpu-1 no longer reports to the cluster (Ready Unknown)"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Queries the index for facts about all jobs: for the metrics of a server, and for alerts about nodes."""
+"""Queries the server's index for data about all jobs: for the server's metrics, and for alerts about
+nodes.
+"""
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +17,7 @@ _JOB = msgspec.json.Decoder(JobRow)
 
 
 class _Node(Struct):
-    """The part of a node's row that is counted."""
+    """The counted fields of a node's row."""
 
     lemon: bool = False
 
@@ -24,7 +26,10 @@ _NODE = msgspec.json.Decoder(_Node)
 
 
 def fleet_facts(database: Database, jobs_max: int) -> FleetFacts:
-    """Returns the facts. `jobs_max`: the number of running jobs to describe, the newest ones. raises: IndexUnusable"""
+    """Returns the data for the server's metrics. Raises IndexUnusable.
+
+    `jobs_max`: maximum number of running jobs to describe; the newest ones are kept.
+    """
     with database.reading() as connection:
         states = connection.execute(select(JOBS.c.state, count()).group_by(JOBS.c.state)).all()
         running = connection.execute(
@@ -60,7 +65,7 @@ def fleet_facts(database: Database, jobs_max: int) -> FleetFacts:
 
 
 def nodes_of_running_jobs(database: Database) -> dict[str, tuple[str, ...]]:
-    """Returns the nodes of the current attempt of each running job. raises: IndexUnusable"""
+    """Returns the nodes of the current attempt of each running job, by job. Raises IndexUnusable."""
     found: dict[str, list[str]] = {}
     with database.reading() as connection:
         for job, node in connection.execute(

@@ -247,7 +247,7 @@ class IndexService:
             self._build(database)
         elif database.facts().get(FOLDERS_KEY) != self.places.signature:
             raise IndexUnusable(
-                f"the index {database.name} is being written by a server of other folders: "
+                f"the index {database.name} is in use by a server with other state folders: "
                 "choose another database with --database"
             )
         self._database = database

@@ -53,12 +53,10 @@ GPU_SIZES = (1 << 10, 1 << 28)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """Settings of a pair measurement. `via`: template of the command that reaches a node.
+    """Settings of a pair measurement.
 
-    `env`: of the workers.
-
-    `python`: interpreter of the training on the nodes. `sizes`: message sizes in bytes; empty: chosen by the
-    devices.
+    `via`: template of the command that reaches a node. `env`: of the workers. `python`: interpreter of the
+    training on the nodes. `sizes`: message sizes in bytes; empty means chosen by the devices.
     """
 
     via: str
@@ -117,7 +115,7 @@ class PairRun:
         self._number = 0
 
     def run(self, told: Callable[[int, Round], None] | None = None) -> Done:
-        """Runs all rounds and returns the measurements; all workers have ended then.
+        """Runs all rounds, ends the workers and returns the measurements.
 
         `told`: called before each round.
         """
@@ -150,9 +148,7 @@ class PairRun:
     # Starting and ending
 
     def _start(self, nodes: Sequence[str]) -> None:
-        """Starts workers on the nodes; waits until each has sent `Hello`, has ended, or the time limit
-        passes.
-        """
+        """Starts workers on the nodes; returns once each has sent `Hello` or ended, or at the time limit."""
         waiting = [self._workers[node] for node in nodes if not self._workers[node].is_there]
         begun: list[_Worker] = []
         while waiting or any(worker.is_starting for worker in begun):
@@ -202,9 +198,7 @@ class PairRun:
         self._number += 1
 
     def _wait(self, chosen: Round, partner: Mapping[str, str], until_s: float) -> None:
-        """Waits for the workers of a round, at most until `until_s`; tells the second of each pair the
-        first's port.
-        """
+        """Waits for a round's workers until `until_s`; sends the second of each pair the first's port."""
         unmet, waited_for = set(partner), set(partner)
         while time.monotonic() < until_s:
             for a in list(unmet):
@@ -496,9 +490,7 @@ class _Worker:
 
 
 def _allow_files(nodes: int) -> None:
-    """Raises the soft limit of open files: each node needs three pipes or files, and the limit is often
-    1,024.
-    """
+    """Raises the soft limit of open files, often 1,024, because each node needs three pipes or files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 256 + 4 * nodes
     if soft != resource.RLIM_INFINITY and soft < wanted:

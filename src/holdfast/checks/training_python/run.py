@@ -80,7 +80,7 @@ class Interpreter(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What the Python of the training reported of itself (`inside.py`).
+    """Result of querying the training's Python about itself (`inside.py`).
 
     `said`: the output; None if there is none, for the reason in `why_not`. `broken`: the error of a Python
     that exists and does not start.

@@ -123,7 +123,9 @@ class Wanted:
 
 
 class Seen:
-    """What was printed of each file: the last time, and the number of lines with that time."""
+    """State of printing one file: the time of the last printed line, and the number of lines with that
+    time.
+    """
 
     def __init__(self) -> None:
         self.newest_s = float("-inf")

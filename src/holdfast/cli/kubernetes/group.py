@@ -1,4 +1,7 @@
-"""`holdfast k8s`: the commands for people who run training on Kubernetes. Each loads its modules only when it is used."""
+"""`holdfast k8s`: commands for users who run training on Kubernetes.
+
+Each command loads its modules when it is used.
+"""
 
 import importlib
 import os
@@ -190,7 +193,7 @@ def _file(name: str, most: int) -> bytes:
 
 
 def _loaded(module: str) -> Any:
-    """The module, by its name: it is in an extra."""
+    """Returns a module of an optional package, by its name."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -20,9 +20,9 @@ class UnknownShell(Exception):
 
 
 class _Home(NamedTuple):
-    """Where a shell looks for its completion script.
+    """Location of a shell's completion scripts.
 
-    `line`: what its `settings` file must contain for that.
+    `line`: what the shell's settings file must contain to find the script.
     """
 
     script: str

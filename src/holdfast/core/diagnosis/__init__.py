@@ -1,1 +1,4 @@
-"""Diagnoses a job from matches in its logs: which error came first, its culprit, what to do. Pure."""
+"""Diagnoses a job from the log lines that match error signatures: the root cause, its culprits and an action.
+
+Pure.
+"""

@@ -1,6 +1,7 @@
-"""Chooses the action for the cause: the signature's own, unless the rest of the log shows a better one. Pure.
+"""Chooses the recommended action for a root cause. Pure.
 
-Tags, wordings and readings are in signatures/rules/actions.toml.
+The action is the one of the matched signature, unless other log lines show that another action is better.
+Tags, wordings and lookup tables are in signatures/rules/actions.toml.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +21,7 @@ MOUNT_LINES = 9  # that a platform prints about a failed mount
 
 
 def action_for(root: Candidate, blamed: Sequence[Culprit], seen: Sequence[Candidate], search: Search) -> str:
-    """One of the taxonomy's actions; "unknown" where nothing can be advised."""
+    """Returns the recommended action, by its name in the taxonomy; "unknown" if none can be recommended."""
     said = (root.ruling.action if root.ruling else "") or root.signature.action
     usual = said or _usual_action(root.category)
     if usual == "fix_network" and (_is_one_nodes_network(blamed, seen) or _is_one_peer(root, seen)):
@@ -33,9 +34,11 @@ def action_for(root: Candidate, blamed: Sequence[Culprit], seen: Sequence[Candid
 
 
 def _tells_only_that_it_failed(root: Candidate) -> bool:
-    """Whether the root is only a launcher's report of a failure, or a traceback without its end.
+    """Returns whether the root cause is only a launcher's failure report, or a traceback whose end is
+    missing.
 
-    An error from one of Python's own functions is a mistake of the code, also where another program repeats it.
+    An error raised by Python's built-in functions counts as a mistake of the code, even if another program
+    quotes it.
     """
     is_bare = root.role == "symptom" and root.weight <= BARE
     if not root.has("raised-in-code") or not (is_bare or root.signature.id in (SPOKEN, TRACEBACK_START)):
@@ -88,7 +91,9 @@ def _by_category(root: Candidate, seen: Sequence[Candidate], search: Search) -> 
 
 
 def _is_near(one: Candidate, root: Candidate, lines: int) -> bool:
-    """Whether it stands at the root's line or at most `lines` lines below it, in the same log."""
+    """Returns whether a candidate's line is the root cause's line or at most `lines` lines below it in the
+    same log.
+    """
     return one.match.source == root.match.source and 0 <= one.match.line - root.match.line <= lines
 
 
@@ -97,7 +102,11 @@ def _first_action(rows: Iterable[Reading | None]) -> str:
 
 
 def _is_mistake_of_code(root: Candidate, search: Search) -> bool:
-    """Whether the program itself wrote the checkpoint that does not fit, or gives a model the whole checkpoint."""
+    """Returns whether a checkpoint error is a mistake of the code.
+
+    It is if the job itself wrote the checkpoint that does not fit, or if the code passes the whole checkpoint
+    to the model instead of the state dict.
+    """
     texts = (root.match.text, *root.match.record)
     is_whole_checkpoint = any(root.known.says("whole-checkpoint-given", text) for text in texts)
     return is_whole_checkpoint or _had_trained(root, search)
@@ -108,7 +117,10 @@ def _was_in_mpi(root: Candidate) -> bool:
 
 
 def _came_alone(root: Candidate) -> bool:
-    """Whether no other rank joined this one. At a barrier of two ranks, the other may only have been late."""
+    """Returns whether a rank waited at the rendezvous and no other rank joined.
+
+    With two ranks at a barrier this is False, because the other rank may only have been late.
+    """
     captures = root.match.captures
     if captures.get("joined") != "1" or not root.has("clients-missing"):
         return False
@@ -116,9 +128,10 @@ def _came_alone(root: Candidate) -> bool:
 
 
 def _of_device_call(root: Candidate, search: Search) -> str:
-    """The action for a failed call, by its own words; "" where nothing shows it.
+    """Returns the action for a failed GPU call, judged by its error text; "" if the text does not decide.
 
-    A maths library that worked for some steps got bad values or indices; one that never worked does not fit the driver.
+    A maths library that worked for some steps received bad values or indices; one that never worked does not
+    fit the driver.
     """
     row = root.known.read("device-call", root.match.text)
     if row is None and root.has("maths-library-failed"):
@@ -127,9 +140,10 @@ def _of_device_call(root: Candidate, search: Search) -> str:
 
 
 def _of_unseen_device(root: Candidate, seen: Sequence[Candidate], usual: str) -> str:
-    """Isolates the node where only the job reports a fault of a device: which device it is, is not known.
+    """Returns "isolate_node" if only the job's log reports a device fault, because the device is then
+    unknown.
 
-    Where the node's own log or tools report the same fault, their action is taken.
+    If the node's kernel log or tools report the same fault, the action is that of their signature.
     """
     is_of_device = root.class_ == "hardware" and not root.has("driver-fault")
     if not is_of_device or root.signature.area != "worker" or usual not in ON_A_DEVICE:
@@ -162,7 +176,7 @@ def _usual_action(category: str) -> str:
 
 
 def _is_one_nodes_network(blamed: Sequence[Culprit], seen: Sequence[Candidate]) -> bool:
-    """Whether several ranks could not connect, all of one host, while the job has other hosts."""
+    """Returns whether several ranks failed to connect, all on one host, while the job has other hosts."""
     hosts = {one.host for one in blamed}
     ranks = {one.rank for one in blamed} - {None}
     return (
@@ -174,7 +188,7 @@ def _is_one_nodes_network(blamed: Sequence[Culprit], seen: Sequence[Candidate]) 
 
 
 def _is_one_peer(root: Candidate, seen: Sequence[Candidate]) -> bool:
-    """Whether several hosts lost the same peer, and no other."""
+    """Returns whether several hosts lost the connection to the same peer and to no other."""
     same = [
         candidate
         for candidate in seen

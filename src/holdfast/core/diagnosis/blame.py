@@ -1,6 +1,7 @@
-"""Names the culprits of a chosen cause: ranks, hosts and devices, as far as the lines name them. Pure.
+"""Determines the culprits of a root cause: the ranks, hosts and devices that log lines name. Pure.
 
-A field that no line tells stays empty. Where many ranks show the same first error, the earliest comes first.
+A field of a culprit stays empty if no line names it. If several ranks show the same first error, the earliest
+comes first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,10 @@ NUMBERS = late(r"\d+")
 
 
 def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) -> tuple[Culprit, ...]:
-    """The culprits of the choice; empty where no line shows them, or where no part of the job caused it."""
+    """Returns the culprits of the chosen root cause.
+
+    Empty if no line names them, or if no part of the job caused the failure.
+    """
     root = choice.root
     if root is None:
         return ()
@@ -82,7 +86,9 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
 def _complains_of_others(
     root: Candidate, found: Sequence[Culprit], told: Sequence[Culprit], search: Search
 ) -> bool:
-    """Whether the line names another host, and its writer is the rank that the launcher saw fail first."""
+    """Returns whether a line accuses another host although the launcher reports the line's writer as the
+    first failed rank.
+    """
     writer = (
         root.writer.rank if root.writer.rank is not None else search.sources[root.match.source].writer.rank
     )
@@ -93,7 +99,11 @@ def _complains_of_others(
 def with_rank(
     blamed: Culprit, followers: Sequence[Candidate], candidates: Sequence[Candidate], search: Search
 ) -> Culprit:
-    """Adds to a failed device the rank that used it: the only rank of its node that failed on its GPU afterwards."""
+    """Returns the culprit with the rank that used the failed device.
+
+    That is the only rank of the device's node that failed on its GPU afterwards; otherwise the rank stays
+    empty.
+    """
     if blamed.rank is not None or not blamed.device:
         return blamed
     hosts = _hosts_of_ranks(candidates)
@@ -108,9 +118,9 @@ def with_rank(
 
 
 def _told_below(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]:
-    """The culprits that a report of several lines names, a little below the line that says what happened.
+    """Returns the culprits named a few lines below the root cause's line, in a report of several lines.
 
-    A signature of the root's name with "-where" behind it finds that line.
+    They are found by a signature whose id is the root cause's id with the suffix "-where".
     """
     return [
         one
@@ -148,7 +158,9 @@ def _of_line(candidate: Candidate, candidates: Sequence[Candidate], search: Sear
 
 
 def _gpu_above(candidate: Candidate, search: Search) -> str | None:
-    """Of a report about all GPUs, the GPU in whose section the line stands."""
+    """Returns the GPU whose section of a tool's report contains the line; None if the log is no such
+    report.
+    """
     if candidate.signature.area != "tool":
         return None
     heads = [
@@ -162,7 +174,10 @@ def _gpu_above(candidate: Candidate, search: Search) -> str | None:
 
 
 def _named_by_kernel(candidate: Candidate) -> str | None:
-    """The interface or disk that a kernel line is about, where the signature captures it as a name, not as a device."""
+    """Returns the network interface or disk that a kernel line is about; None if it names none.
+
+    It is used if the signature captures it as a name and not as a device.
+    """
     if candidate.signature.area != "kernel":
         return None
     name = candidate.match.captures.get("name", "")
@@ -184,7 +199,11 @@ def _host_of_event(candidate: Candidate) -> str | None:
 
 
 def _with_host_of_task(one: Culprit, root: Candidate, candidates: Sequence[Candidate]) -> Culprit:
-    """A driver of remote tasks repeats the exception of a task below its host: the innermost, where tasks nest."""
+    """Returns the culprit with the host of the remote task that raised the exception, if its host is not
+    known yet.
+
+    A driver of remote tasks repeats the exception with the task's host; of nested tasks the innermost counts.
+    """
     if one.host:
         return one
     told = [
@@ -204,7 +223,10 @@ def _names_a_rank(candidates: Sequence[Candidate], search: Search) -> bool:
 
 
 def index_of(device: str | None, known: KnowledgeBase) -> int | None:
-    """The rank that uses a device: on one machine, a process without a rank uses the device of its own number."""
+    """Returns the index of a device, such as 3 for "GPU 3"; None if the text has none.
+
+    On a single machine the rank has the number of its device.
+    """
     found = known.found("device-number", device or "")
     return int(found["index"]) if found else None
 
@@ -228,7 +250,7 @@ def _device(text: str | None) -> str | None:
 
 
 def _captured(candidate: Candidate) -> list[Culprit]:
-    """The rank or host that the line blames."""
+    """Returns the culprits that the signature captured from the line: ranks, host and device."""
     captures = candidate.match.captures
     ranks = [_number(one) for one in NUMBERS.findall(captures.get("ranks") or captures.get("rank") or "")]
     host = captures.get("peer") or captures.get("host")
@@ -239,7 +261,7 @@ def _captured(candidate: Candidate) -> list[Culprit]:
 
 
 def _as_launchers_tell(candidates: Sequence[Candidate], alone: bool) -> list[Culprit]:
-    """The rank that a launcher saw fail first: it waited for all of them, so it knows."""
+    """Returns the rank that a launcher reports as the first failed one, as a list of at most one culprit."""
     table = _failure_table(candidates)
     if table:
         return [table]
@@ -258,13 +280,20 @@ def _as_launchers_tell(candidates: Sequence[Candidate], alone: bool) -> list[Cul
 
 
 def _first_to_fail(root: Candidate, candidates: Sequence[Candidate], alone: bool) -> list[Culprit]:
-    """The rank that the launcher names; among ranks that wait for each other, the first to give up is no culprit."""
+    """Returns the rank that the launcher reports as the first failed one, as a list of at most one culprit.
+
+    Empty for communication errors: among ranks that wait for each other, the first one to time out is no
+    culprit.
+    """
     told = [] if root.class_ == "communication" else _as_launchers_tell(candidates, alone)
     return told if len(told) == 1 else []
 
 
 def _hosts_of_ranks(candidates: Sequence[Candidate]) -> dict[int, str]:
-    """The host of each rank, from lines that name both: a scheduler's "g11: task 28", the head of a line of a communication library."""
+    """Returns the host of each rank, from lines that name both.
+
+    Such lines are a scheduler's "g11: task 28" and the prefix of a communication library's lines.
+    """
     found: dict[int, str] = {}
     for candidate in candidates:
         rank = (
@@ -279,7 +308,7 @@ def _hosts_of_ranks(candidates: Sequence[Candidate]) -> dict[int, str]:
 
 
 def _hosts_of_addresses(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """The host of each address, from nodes that name their own address: other lines name a peer by its address only."""
+    """Returns the host name of each IP address, from lines in which a node reports its own address."""
     return {
         candidate.match.captures["address"]: candidate.writer.host
         for candidate in candidates
@@ -290,7 +319,11 @@ def _hosts_of_addresses(candidates: Sequence[Candidate]) -> dict[str, str]:
 
 
 def _failure_table(candidates: Sequence[Candidate]) -> Culprit | None:
-    """The root cause in the last table of a launcher: an earlier one is of an attempt that was made again."""
+    """Returns the root cause in the last failure table that a launcher printed; None if there is no such
+    table.
+
+    Earlier tables are about earlier attempts.
+    """
     roots = [candidate for candidate in candidates if candidate.has("root-cause-header")]
     if not roots:
         return _only_entry(candidates)
@@ -308,7 +341,7 @@ def _failure_table(candidates: Sequence[Candidate]) -> Culprit | None:
 
 
 def _only_entry(candidates: Sequence[Candidate]) -> Culprit | None:
-    """The entry of a table without its header, if it has only one entry."""
+    """Returns the rank and host of a failure table without its header; None if it has more than one entry."""
     ranks = {
         candidate.match.captures["rank"] for candidate in candidates if candidate.has("run-gave-up-on-rank")
     }
@@ -320,13 +353,13 @@ def _only_entry(candidates: Sequence[Candidate]) -> Culprit | None:
 
 
 def _only_host(candidates: Sequence[Candidate], search: Search) -> str | None:
-    """The host of the job, if all lines and files name only one."""
+    """Returns the host of the job if all lines and logs name the same one; otherwise None."""
     known = hosts_of(candidates) | {source.writer.host for source in search.sources if source.writer.host}
     return known.pop() if len(known) == 1 else None
 
 
 def hosts_of(candidates: Sequence[Candidate]) -> set[str]:
-    """All hosts in lines: those of their writers, and those that the lines are about."""
+    """Returns all hosts that appear in lines, as the line's writer or as its subject."""
     named = {candidate.writer.host for candidate in candidates} | {
         candidate.match.captures.get("host") for candidate in candidates
     }
@@ -354,7 +387,10 @@ def _distinct(found: Iterable[Culprit]) -> tuple[Culprit, ...]:
 
 
 def _says_more(one: Culprit, other: Culprit) -> bool:
-    """Whether `one` names the same rank and also its device, or a rank of the node where `other` names only the node."""
+    """Returns whether `one` is more specific than `other`.
+
+    It is if it names the same rank with a device, or a rank on the node that `other` names.
+    """
     if other.device is not None or one.rank is None or one.host != other.host:
         return False
     return other.rank is None and other.host is not None or one.rank == other.rank and one.device is not None

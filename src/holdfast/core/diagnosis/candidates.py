@@ -1,7 +1,8 @@
-"""Creates candidates from matches: signature, position in time, and whether training continued after it. Pure.
+"""Creates candidates for the root cause from matched log lines. Pure.
 
-Many lines have no time where it matters (the end of a traceback), so a match takes the time of the stamped line
-before it in the same log. Two candidates are ordered only where times, boot times or offsets show their order.
+A candidate has its signature, its position in time, and whether training continued after it. Lines without a
+timestamp, such as the end of a traceback, get the time of the last timestamped line before them in the same
+log. Two candidates are ordered only if their times, their times since boot or their offsets show the order.
 """
 
 import re
@@ -39,11 +40,12 @@ CLOCK_SKEW_S = 30.0  # between nodes without good time synchronisation
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
-    """What a rule that compares several lines says about a match, in place of its signature.
+    """Result of a rule that compares several lines; it replaces the signature's values for one match.
 
-    `culprits`: None: those that the line names. `decided_by`: which source settled the action; `disagree`: the sources
-    that say otherwise. Words that are None stay the signature's. `of_end`: it is about the last lines of the log, so
-    training did not go on after it, although a line of a step can stand below the first of them.
+    `culprits`: None means those that the line names. `decided_by`: the information that determined the
+    action; `disagree`: information that would lead to another action. `title`, `explanation`, `advice`: None
+    means the signature's. `of_end`: it is about the last lines of the log, so training did not continue after
+    it, even if a step is logged below the first of these lines.
     """
 
     category: str
@@ -61,10 +63,11 @@ class Ruling(Struct, frozen=True, kw_only=True):
 
 
 class Candidate(Struct, frozen=True, eq=False):
-    """A match as a possible cause. `at_s`: Unix time in seconds, clocks of logs aligned; `uptime_s`: seconds since boot.
+    """One matched log line as a possible root cause.
 
-    `survived`: training went on in the same log after it; `outlived`: for more than a few steps.
-    `order`: by source and offset, for a stable choice.
+    `at_s`: Unix time in seconds, with the clocks of the logs aligned. `uptime_s`: seconds since boot.
+    `survived`: training continued after it in the same log. `outlived`: training continued for more than a
+    few steps. `order`: position by log and offset, which makes the choice reproducible.
     """
 
     match: Match
@@ -91,20 +94,21 @@ class Candidate(Struct, frozen=True, eq=False):
         return bool(self.match.error_type)
 
     def has(self, tag: str) -> bool:
-        """Whether its signature or its category has the tag."""
+        """Returns whether the candidate's signature or category has a tag."""
         return self.known.is_of(tag, self.signature.id, self.category)
 
     def says(self, wording: str) -> bool:
-        """Whether its line holds the wording."""
+        """Returns whether the candidate's line contains a wording."""
         return self.known.says(wording, self.match.text)
 
 
 def filled(text: str, captures: Mapping[str, str], missing: str = "") -> str:
-    """The text with what was captured in place of `{name}`.
+    """Returns a text template with `{name}` replaced by captured values.
 
-    Of fields side by side, `{name}{why}` or `{name} {why}`, what is known. What is not known is left out, with the colon or
-    comma before it, or with the square brackets around it, `lost[ on {host}]`; in code its name stands there: `ethtool DEVICE`.
-    `missing` stands for it elsewhere: `a process on … died`.
+    A field without a value is removed together with the colon or comma before it, or with the square brackets
+    around it: `lost[ on {host}]`. Of neighbouring fields, `{name}{why}` or `{name} {why}`, the known ones are
+    kept. Inside code, the field's name in capital letters replaces a missing value: `ethtool DEVICE`.
+    Elsewhere `missing` replaces it, as in `a process on … died`.
     """
 
     def known(fields: str) -> str:
@@ -138,7 +142,7 @@ def class_of(category: str) -> str:
 
 
 def kind_of(category: str) -> tuple[str, str]:
-    """Class and default action; `xid_79` is an instance of `xid_N`."""
+    """Returns the class and the default action of a category. `xid_79` counts as `xid_N`."""
     return KINDS.get(category) or KINDS["xid_N" if category.startswith("xid_") else "unknown"]
 
 
@@ -147,9 +151,9 @@ def candidates(
     known: KnowledgeBase,
     rulings: Mapping[int, Ruling],
 ) -> list[Candidate]:
-    """One for each match whose signature is known, in the order of sources and offsets.
+    """Returns one candidate for each match with a known signature, in the order of logs and offsets.
 
-    rulings: by id() of the match.
+    `rulings`: results of rules, by id() of the match.
     """
     ahead_s = _clocks_ahead(search)
     by_source: dict[int, list[Match]] = defaultdict(list)
@@ -178,9 +182,10 @@ def candidates(
 
 
 def _clocks_ahead(search: Search) -> dict[int, float]:
-    """By source, the seconds its clock is ahead of the first source's, from lines that several sources print.
+    """Returns by log how many seconds its clock is ahead of the first log's clock.
 
-    Small differences are ignored: ranks do not print the same line at the same moment.
+    It is computed from lines that several logs contain. Small differences are ignored, because ranks do not
+    print the same line at the same moment.
     """
     seen: dict[str, dict[Hashable, float]] = defaultdict(dict)
     for match in search.matches:
@@ -225,7 +230,10 @@ def _candidate(
 
 
 def _severity(match: Match, said: Ruling | Signature, *, is_calm: bool) -> Severity:
-    """A signature that is a warning elsewhere is an error where the match is the exception that ends a traceback."""
+    """Returns the severity of a match.
+
+    A signature with severity "warning" becomes an error if its line is the exception that ends a traceback.
+    """
     if is_calm:
         return "warning"
     is_raised = match.error_type and not match.error_type.endswith("Warning") and said.role == "cause"
@@ -233,9 +241,10 @@ def _severity(match: Match, said: Ruling | Signature, *, is_calm: bool) -> Sever
 
 
 def _is_said_calmly(match: Match, signature: Signature, known: KnowledgeBase) -> bool:
-    """Whether the line itself says that it is no error: then it ended nothing.
+    """Returns whether a line states that it is no error, for example by its log level.
 
-    Not where the signature is for such lines, nor where the line ends a traceback, whose first line has the level.
+    False for signatures that are made for such lines, and for the last line of a traceback, because only the
+    traceback's first line has the level.
     """
     return (
         signature.role == "cause"
@@ -254,8 +263,9 @@ def _is_tried_again(match: Match, known: KnowledgeBase) -> bool:
 
 
 def is_calm(text: str, known: KnowledgeBase) -> bool:
-    """True if the writer marks the line as no error; False where a logger repeats, at its own level, an exception
-    that ended a rank.
+    """Returns whether a line is marked as no error, for example by its log level.
+
+    False if a logger repeats, at its own level, an exception that terminated a rank.
     """
     says_so = known.says("calm-level", text[:CALM_CHARS_MAX]) or known.says(
         "does-without", text[:DOES_WITHOUT_CHARS_MAX]
@@ -264,7 +274,7 @@ def is_calm(text: str, known: KnowledgeBase) -> bool:
 
 
 def is_before(one: Candidate, other: Candidate) -> bool | None:
-    """True if one was written before the other; None if unknown."""
+    """Returns whether one candidate was written before the other; None if unknown."""
     if one.match.source == other.match.source:
         return one.match.offset < other.match.offset
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
@@ -283,7 +293,7 @@ def stands_below(candidate: Candidate, other: Candidate) -> bool:
 
 
 def first_of(candidates: Sequence[Candidate]) -> Candidate:
-    """The earliest; if the order is unknown, the one with the highest confidence."""
+    """Returns the earliest candidate; if the order is unknown, the one with the highest confidence."""
     return reduce(_earlier, candidates)
 
 
@@ -295,7 +305,10 @@ def _earlier(one: Candidate, other: Candidate) -> Candidate:
 
 
 def is_much_later(one: Candidate, other: Candidate) -> bool:
-    """True if one came too late to be the cause of the other, with a margin for clocks and buffers."""
+    """Returns whether one candidate came too late to be the cause of the other.
+
+    A margin allows for differences between clocks and for buffered output.
+    """
     if one.at_s is not None and other.at_s is not None and are_comparable(one.at_s, other.at_s):
         same_clock = one.match.source == other.match.source
         return one.at_s - other.at_s > (CLOCK_SKEW_S if not same_clock else CLOCK_SKEW_S / 2)
@@ -310,11 +323,11 @@ def _at(match: Match, stamps: Sequence[tuple[int, float | None]]) -> float | Non
 
 
 def _survived(match: Match, source: Source, signature: Signature) -> bool:
-    """Whether steps follow in the same log.
+    """Returns whether training continued after a match: the same log contains later steps.
 
-    What a rank wrote before its scheduler ended it can reach the log shortly after the notice. After a traceback, the
-    other ranks take a step or two before they notice. For lines of the job itself, lines below that go on counting show
-    as much as steps do.
+    A margin allows for output that a rank wrote before it was terminated and that reached the log later, and
+    for the one or two steps that other ranks make before they notice an exception. For lines of the job
+    itself, later lines with increasing counters count as steps.
     """
     last = source.last_step_offset
     if signature.area in OF_JOBS:

@@ -1,6 +1,7 @@
-"""Makes the verdict on a failed attempt of a running job, from the ends, log lines and flight records of its ranks. Pure.
+"""Computes the verdict on a failed attempt of a running job. Pure.
 
-The same code serves one machine and many."""
+Its inputs are how the ranks ended, their log lines and flight records. Used for one machine and for many.
+"""
 
 from collections.abc import Mapping
 
@@ -25,8 +26,11 @@ def concluded(
     scene: FlightScene | None = None,
     lives: Mapping[int, RankLife] | None = None,
 ) -> Verdict:
-    """`first`: the verdict without log lines. `known`: without signatures while they are still being read.
-    `scene`, `lives`: the flight records and ends of the ranks, where they were collected."""
+    """Returns the verdict on a failed attempt.
+
+    `first`: the verdict without log lines. `known`: empty while the signatures are still being loaded.
+    `scene`, `lives`: flight records and states of the ranks; None if they were not collected.
+    """
     found = joined(first, diagnose(search, known, tables), known) if known else as_diagnosis(first)
     if scene is not None:
         found = with_flights(found, search, scene, known, lives)

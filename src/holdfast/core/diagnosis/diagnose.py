@@ -1,7 +1,7 @@
-"""Makes the diagnosis of a job from the matches in its logs. Pure; any input gives exactly one diagnosis.
+"""Computes the diagnosis of a job from matched log lines. Pure; any input gives exactly one diagnosis.
 
-The pipeline: rulings (rules that compare several lines) → candidates → choice of the root cause → culprits, action,
-confidence and words → notes about what the training outlived.
+The pipeline: rulings (rules that compare several lines) → candidates → choice of the root cause → culprits,
+action, confidence and words → notes about errors that the training survived.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,10 @@ def diagnose(
     known: KnowledgeBase,
     tables: CodeTables = NO_TABLES,
 ) -> Diagnosis:
-    """`tables`: the facts about devices' error codes."""
+    """Returns the diagnosis of a job from the matches of a search in its logs.
+
+    `known`: the signatures and rules. `tables`: facts about device error codes.
+    """
     search = with_ranks(search)
     rulings = all_rulings(search, known, tables)
     seen = candidates(search, known, rulings)
@@ -110,7 +113,10 @@ def _explained(root: Candidate, choice: Choice, seen: Sequence[Candidate], searc
 
 
 def _usual_words(root: Candidate, action: str) -> tuple[Words, Words]:
-    """Explanation and advice: the signature's, unless the message of its exception gave another category."""
+    """Returns the explanation and the advice for the root cause.
+
+    They are the signature's, unless the exception's message led to another category.
+    """
     signature, category = root.signature, root.category
     meaning = MEANINGS.get(category)
     own = signature.action or kind_of(signature.category)[1]
@@ -122,7 +128,11 @@ def _usual_words(root: Candidate, action: str) -> tuple[Words, Words]:
 
 
 def _titled(choice: Choice, root: Candidate) -> Signature:
-    """Whose title: that of the line which is quoted, where both say that the job was ended from outside."""
+    """Returns the signature whose title is used.
+
+    It is that of the quoted line if both the quoted line and the root cause say that the job was ended from
+    outside.
+    """
     shown = choice.shown
     if shown is not None and shown.category == root.category and root.has("end-by-request"):
         return shown.signature
@@ -158,7 +168,11 @@ def _unknown(search: Search, known: KnowledgeBase) -> Diagnosis:
 
 
 def _none(search: Search, seen: Sequence[Candidate], known: KnowledgeBase) -> Diagnosis:
-    """Nothing is wrong; sure only where an end is seen: the last step, or a line that says that the work was done."""
+    """Returns the diagnosis that nothing is wrong, or that nothing is known.
+
+    The confidence is high only if the log shows the end: the last planned step, or a line about finished
+    work.
+    """
     in_part = any(skipped.lost for skipped in search.skipped)
     has_end = any(source.is_finished for source in search.sources) or any(
         candidate.role == "end-ok" and not candidate.survived for candidate in seen
@@ -187,7 +201,10 @@ def _none(search: Search, seen: Sequence[Candidate], known: KnowledgeBase) -> Di
 
 
 def _evidence(choice: Choice, search: Search) -> tuple[Fact, ...]:
-    """The first error, other matches of the same cause, and what followed from it: each signature once, with its count."""
+    """Returns the evidence: the first error, other matches of the same cause, and consequences.
+
+    Each signature appears once, with its number of matches.
+    """
     seen: dict[str, list[Candidate]] = {}
     root = [choice.root] if choice.root else []
     for candidate in (*root, *choice.witnesses, *choice.rivals, *choice.followers):
@@ -228,7 +245,10 @@ def _first_error(root: Candidate, search: Search) -> FirstError:
 
 
 def _known_time(at_s: float | None) -> float | None:
-    """None for a stamp whose year or day was assumed: it orders lines, but is no time to show."""
+    """Returns the time, or None if the year or the day of the timestamp was assumed.
+
+    An assumed time orders lines but is not shown.
+    """
     assumed = at_s is not None and any(begin <= at_s < end for begin, end in ASSUMED_DATES_S)
     return None if assumed else at_s
 

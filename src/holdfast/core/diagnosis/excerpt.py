@@ -1,4 +1,7 @@
-"""Recognises texts that are a few lines cut out of a log: their end says nothing about the end of the job. Pure."""
+"""Recognises excerpts: a few lines copied from a log, whose end says nothing about the end of the job.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -14,12 +17,16 @@ TIME = late(r"\d\d:\d\d:\d\d|^\[ *\d+\.\d{3,}\]")
 
 
 def is_pasted(sources: Sequence[Source]) -> bool:
-    """True if all logs together have so few lines that a warning among them is the question."""
+    """Returns whether all logs together have so few lines that even a warning among them is the user's
+    question.
+    """
     return is_excerpt(sources) and sum(len(source.tail) for source in sources) <= PASTED_LINES
 
 
 def is_loose_text(sources: Sequence[Source]) -> bool:
-    """True if all logs together are a few lines as people paste or type them: without times and steps."""
+    """Returns whether all logs together are a few lines without timestamps and steps, as people paste or
+    type them.
+    """
     lines = [line for source in sources for line in source.tail]
     has_steps = any(source.last_step_offset is not None for source in sources)
     return is_excerpt(sources) and (
@@ -31,9 +38,9 @@ def is_loose_text(sources: Sequence[Source]) -> bool:
 
 
 def is_excerpt(sources: Sequence[Source]) -> bool:
-    """True if all logs together are so short that they are excerpts.
+    """Returns whether all logs together are so short that they are an excerpt.
 
-    A log that names its last step is whole, however short it is.
+    A log that names its last planned step is complete, however short it is.
     """
     size_bytes = sum(source.size_bytes for source in sources)
     lines = sum(len(source.tail) for source in sources)

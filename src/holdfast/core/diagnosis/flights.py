@@ -1,9 +1,8 @@
-"""Joins flight records and stacks with the logs: which rank the others waited for, and whether that is the cause.
-Pure.
+"""Combines flight records and stacks with the diagnosis of the logs. Pure.
 
-A rank that the others wait for explains their timeouts, closed connections, and the final stop. It does not explain a
-fault of a rank's own: memory, an exception, a signal, a device. Such a fault is then the cause, and the records show
-who waited for it; unless that rank was itself waiting at that time.
+They show which rank the others waited for. A missing rank explains the others' timeouts, closed connections
+and final stop. It does not explain a rank's own fault: memory, an exception, a signal, a device. Such a fault
+is then the cause, and the records show who waited for it, unless that rank itself was waiting at that time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,17 +33,17 @@ FACTS_MAX = 16
 GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
 NOTES_MAX = 6
-PROGRESS = Words(en="how far each rank is in this group", zh="各 rank 在该通信组中的进度")
+PROGRESS = Words(en="the progress of each rank in this process group", zh="各 rank 在该通信组中的进度")
 TOLD = Words(en="evidence in the flight records", zh="flight record 所反映的情况")
 NOBODY = Words(
     en="the flight records of {ranks}: no rank blocks the others",
     zh="{n} 个 rank 的 flight record：没有 rank 让其他 rank 等待",
 )
 ODD_SIZE = Words(
-    en="rank {odd} passed more bytes to the collective than rank {rank} and the others expect",
+    en="rank {odd} passed more bytes to the collective than rank {rank} and the other ranks expect",
     zh="rank {odd} 传入的字节数多于 rank {rank} 及其他 rank 所期望的",
 )
-DOES = Words(en="what rank {rank} does", zh="rank {rank} 正在执行的位置")
+DOES = Words(en="what rank {rank} is doing", zh="rank {rank} 正在执行的位置")
 
 
 def with_flights(
@@ -54,9 +53,10 @@ def with_flights(
     known: KnowledgeBase,
     lives: Mapping[int, RankLife] | None = None,
 ) -> Diagnosis:
-    """The diagnosis of the logs, completed from the records and stacks found beside them.
+    """Returns the diagnosis of the logs, completed by flight records and stacks.
 
-    `search`: that of the same job's logs. `lives`: where the ranks were watched while they lived, what was seen then.
+    `search`: the search in the logs of the same job. `lives`: states of the ranks, if they were observed
+    while the ranks ran.
     """
     calls_differ = known.is_of("calls-differ", found.category)
     if not scene.digests and not scene.stacks:
@@ -91,7 +91,9 @@ def with_flights(
 
 
 def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
-    """The diagnosis of a mismatch, with the rank that passed the other size, if the message and the records show it."""
+    """Returns a diagnosis of mismatched sizes with the rank that passed the different size, if message and
+    records show it.
+    """
     aborted = next((one.rank for one in found.culprits if one.rank is not None), None)
     said = " ".join(
         [found.first_error.text if found.first_error else "", *(one.text for one in found.evidence)]
@@ -108,7 +110,7 @@ def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
 
 
 def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
-    """True if the awaited rank explains what the logs say, and not the reverse."""
+    """Returns whether the missing rank explains what the logs report, and not the reverse."""
     if not located.culprits and found.category not in ("none", "unknown"):
         return False
     if known.is_of("explained-by-absent-rank", found.category):
@@ -120,7 +122,9 @@ def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
 
 
 def ranks_lives(scene: FlightScene, search: Search) -> dict[int, RankLife]:
-    """By rank, what is known besides its record: its stack, whether it answered, its fatal error."""
+    """Returns by rank its known state besides the flight record: its stack, whether it responded, its
+    fatal error.
+    """
     stacks = _by_rank(scene)
     were_asked = any(one.stacks.source == "faulthandler" and one.stacks.threads for one in scene.stacks)
     lives: dict[int, RankLife] = {}
@@ -142,13 +146,15 @@ def _by_rank(scene: FlightScene) -> dict[int, dict[str, FoundStacks]]:
 
 
 def _shown(of_rank: Mapping[str, FoundStacks]) -> FoundStacks | None:
-    """The dump to use: one made inside the process, with whole file names, else one made from outside."""
+    """Returns the stack dump to use: one made inside the process, with full file names, else one made by
+    another process.
+    """
     dumps = (of_rank.get(source) for source in ("faulthandler", "py-spy"))
     return next((one for one in dumps if one is not None and one.stacks.threads), None)
 
 
 def _last_errors(search: Search) -> dict[int, str]:
-    """By rank the exception after which it made no more steps."""
+    """Returns by rank the exception after which it made no more steps."""
     found: dict[int, str] = {}
     for one in search.matches:
         source = search.sources[one.source]
@@ -160,7 +166,7 @@ def _last_errors(search: Search) -> dict[int, str]:
 
 
 def _world_size(scene: FlightScene) -> int | None:
-    """The number of ranks that are known; None where a record names the members of the group of all ranks."""
+    """Returns the number of known ranks; None if a record lists the members of the default process group."""
     for digest in scene.digests:
         if any(group.about == "default_pg" and group.members for group in digest.groups):
             return None
@@ -169,7 +175,10 @@ def _world_size(scene: FlightScene) -> int | None:
 
 
 def _by_stacks(lives: Mapping[int, RankLife]) -> Located | None:
-    """Without records: a few ranks that do something else while the others wait for other ranks."""
+    """Returns the missing ranks by stacks alone: a few ranks do something else while the others wait.
+
+    None if no rank, or not a minority, does something else.
+    """
     seen = {rank: life for rank, life in lives.items() if life.frames}
     odd = tuple(rank for rank, life in seen.items() if not waits_for_others(life.frames))
     if not odd or 2 * len(odd) >= len(seen):
@@ -230,7 +239,7 @@ def _advice(category: str) -> Words:
 
 
 def _culprits(ranks: Iterable[int], search: Search) -> tuple[Culprit, ...]:
-    """The ranks as culprits, with the worker and host that the logs name for them."""
+    """Returns the ranks as culprits, with the worker and host that the logs name for them."""
     known: dict[int, tuple[int | None, str | None]] = {}
     writers = [one.writer for one in search.sources] + [one.writer for one in search.matches]
     for writer in writers:
@@ -247,7 +256,7 @@ def _culprits(ranks: Iterable[int], search: Search) -> tuple[Culprit, ...]:
 
 
 def _facts(located: Located, scene: FlightScene, lives: Mapping[int, RankLife]) -> tuple[Fact, ...]:
-    """How far the ranks are in the group in question, and what the culprits do."""
+    """Returns evidence lines: the progress of the ranks in the process group, and what the culprits do."""
     facts = [
         Fact(
             file=_file_of(located.culprits, scene),
@@ -276,9 +285,10 @@ def _facts(located: Located, scene: FlightScene, lives: Mapping[int, RankLife]) 
 
 
 def _progress(located: Located, digests: Sequence[Digest]) -> list[tuple[str, tuple[int, ...]]]:
-    """`default_pg: ranks 0, 1, 3 enqueued 21, completed 20; rank 2 enqueued 20, completed 20`, and whose it is.
+    """Returns lines about the progress of ranks in a process group, each with the ranks that it is about.
 
-    Several groups may have one name and different members; those with a culprit come first.
+    Example: `default_pg: ranks 0, 1, 3 enqueued 21, completed 20; rank 2 enqueued 20, completed 20`. Several
+    groups may have the same name and different members; those with a culprit come first.
     """
     teams: dict[tuple[int, ...], dict[int, GroupDigest]] = {}
     for digest in digests:

@@ -1,7 +1,8 @@
-"""Everything that a diagnosis knows: signatures, and the tags, wordings, readings and texts of its rules. Pure.
+"""Holds everything that a diagnosis needs to know: signatures, and the tags, wordings, tables and texts of
+rules. Pure.
 
-A rule names what it needs by an id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Programs,
-phrases and ids of signatures are in the files of the folder `signatures`; an undefined name raises KeyError.
+Code refers to an entry by its id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Program
+names, phrases and signature ids are in files of the folder `signatures`; an undefined id raises KeyError.
 """
 
 import re
@@ -39,40 +40,55 @@ class KnowledgeBase(Mapping[str, Signature]):
         return len(self._signatures)
 
     def with_signatures(self, *signatures: Signature) -> "KnowledgeBase":
-        """The same rules, for these signatures alone."""
+        """Returns a knowledge base with the same rules and only these signatures."""
         return KnowledgeBase(signatures, self.rules)
 
     def has(self, tag: str, match: Match) -> bool:
-        """True if the match's signature or category has the tag. raises: KeyError, for an undefined tag"""
+        """Returns whether the match's signature or category has a tag.
+
+        Raises KeyError for an undefined tag.
+        """
         members = self._tags[tag]
         return match.signature in members or match.category in members
 
     def is_of(self, tag: str, *names: str) -> bool:
-        """True if one of these signature ids or categories has the tag. raises: KeyError"""
+        """Returns whether one of these signature ids or categories has a tag.
+
+        Raises KeyError for an undefined tag.
+        """
         return not self._tags[tag].isdisjoint(names)
 
     def tagged(self, tag: str) -> frozenset[str]:
-        """The ids of signatures and the categories that have the tag. raises: KeyError"""
+        """Returns the signature ids and categories that have a tag. Raises KeyError for an undefined tag."""
         return self._tags[tag]
 
     def says(self, wording: str, text: str) -> bool:
-        """True if the text contains the wording. raises: KeyError"""
+        """Returns whether a text contains a wording. Raises KeyError for an undefined wording."""
         return any(pattern.search(text) for pattern in self._wordings[wording])
 
     def found(self, wording: str, text: str) -> re.Match[str] | None:
-        """The first occurrence of the wording in the text. raises: KeyError"""
+        """Returns the first occurrence of a wording in a text, or None.
+
+        Raises KeyError for an undefined wording.
+        """
         return next((hit for one in self._wordings[wording] if (hit := one.search(text))), None)
 
     def is_whole(self, wording: str, text: str) -> bool:
-        """True if the whole text is the wording. raises: KeyError"""
+        """Returns whether a wording matches the whole text. Raises KeyError for an undefined wording."""
         return any(pattern.fullmatch(text) for pattern in self._wordings[wording])
 
     def read(self, table: str, text: str) -> Reading | None:
-        """The first row of the table that matches the text. raises: KeyError"""
+        """Returns the first row of a lookup table that matches a text, or None.
+
+        Raises KeyError for an undefined table.
+        """
         return next((row for pattern, row in self._rows(table) if _fits(pattern, row, text)), None)
 
     def text(self, id_: str, **fields: object) -> Words:
-        """A rule's text for people, with the fields filled in for `{name}`. raises: KeyError"""
+        """Returns a rule's text for users, with `{name}` fields filled in.
+
+        Raises KeyError for an undefined text.
+        """
         text = self._texts[id_]
         return Words(en=text.en.format(**fields), zh=text.zh.format(**fields)) if fields else text
 
@@ -87,7 +103,10 @@ def _fits(pattern: re.Pattern[str] | None, row: Reading, text: str) -> bool:
 
 
 def _members(tags: Iterable[Tag], signatures: Iterable[Signature]) -> dict[str, frozenset[str]]:
-    """By tag, the ids and categories that have it; a tag that holds itself is taken once."""
+    """Returns by tag the signature ids and categories that have it, including those of nested tags.
+
+    Cycles are allowed.
+    """
     own: dict[str, set[str]] = defaultdict(set)
     within: dict[str, set[str]] = defaultdict(set)
     for tag in tags:

@@ -1,7 +1,7 @@
-"""Joins what a live run knows about the ends of its ranks with its logs, into one diagnosis. Pure.
+"""Combines how the ranks of a running job ended with its logs, into one diagnosis. Pure.
 
-Ends, exceptions recorded inside the ranks and samples show who failed first. The lines show what it was: a GPU that
-fell off the bus, a port in use, a network card that flapped.
+Exit codes, exceptions recorded inside the ranks and stack samples show which rank failed first. The log lines
+show the fault: a lost GPU, a port in use, a flapping network card.
 """
 
 from collections.abc import Iterable
@@ -31,9 +31,10 @@ ALSO_MAX = 4  # other categories that are kept in the record
 def joined(
     first: Verdict, found: Diagnosis, known: KnowledgeBase, *, asked_to_stop: bool = False
 ) -> Diagnosis:
-    """The first verdict, or the diagnosis of the lines if that says more; the lines are evidence in both cases.
+    """Returns the first verdict, or the diagnosis of the log lines if that is more specific.
 
-    `found`: from the same job's logs. `asked_to_stop`: its lines are about its ending and show no fault.
+    The log lines are evidence in both cases. `first`: the verdict from the ends of the ranks. `found`: the
+    diagnosis of the same job's logs. `asked_to_stop`: the lines are about a requested stop and show no fault.
     """
     own = as_diagnosis(first)
     if found.category in ("none", "unknown") or asked_to_stop:
@@ -50,7 +51,7 @@ def joined(
 
 
 def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
-    """The diagnosis as a Verdict, for the journal."""
+    """Returns the diagnosis as a Verdict, for the journal."""
     evidence = tuple(
         Evidence(
             text=fact.text,
@@ -88,12 +89,15 @@ def verdict_of(diagnosis: Diagnosis, language: str = "en") -> Verdict:
 
 
 def _other(words: Words) -> str:
-    """The Chinese text; empty where there is none."""
+    """Returns the Chinese text; "" if there is none."""
     return words.zh if words.zh != words.en else ""
 
 
 def as_diagnosis(verdict: Verdict) -> Diagnosis:
-    """The verdict in the form of a diagnosis. Its own sentences are in English in both languages; `verdict_zh` translates them."""
+    """Returns the verdict in the form of a diagnosis.
+
+    The verdict's sentences are English in both languages; `verdict_zh` translates them.
+    """
     first, meaning = verdict.first_error, meaning_of(verdict.category)
     return Diagnosis(
         category=verdict.category,
@@ -152,7 +156,9 @@ def _says_more(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> bool:
 
 
 def _ended_itself(first: Verdict) -> bool:
-    """Whether a rank exited with a code of its own: it was not killed, and the others only report that it is gone."""
+    """Returns whether a single culprit rank exited with a code of its own, so it was not killed by a
+    signal.
+    """
     error = first.first_error
     return len(first.culprits) == 1 and error is not None and OWN_CODE.match(error.text) is not None
 
@@ -165,7 +171,7 @@ def _is_long_before(found: Diagnosis, first: Verdict) -> bool:
 
 
 def _is_complaint(found: Diagnosis) -> bool:
-    """Whether its first line only mentions an error in words that no signature knows."""
+    """Returns whether the first error is only a mention of an error that no signature describes."""
     error = found.first_error
     return error is not None and any(
         one.signature == SPOKEN and (one.file, one.text) == (error.file, error.text) for one in found.evidence
@@ -173,12 +179,18 @@ def _is_complaint(found: Diagnosis) -> bool:
 
 
 def is_hang(verdict: Verdict) -> bool:
-    """True if the verdict is about a hang: its first error begins as `core.verdict` writes it."""
+    """Returns whether a verdict is about a hang.
+
+    It is recognised by the first error's text from `core.verdict`.
+    """
     return verdict.first_error is not None and verdict.first_error.text.startswith(HANG)
 
 
 def _culprits(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> tuple[Culprit, ...]:
-    """Ranks from the ends, hosts and devices from the lines; but a line that names other ranks wins."""
+    """Returns the culprits: ranks from how they ended, hosts and devices from log lines.
+
+    If a log line names other ranks, the log line's culprits are returned.
+    """
     ranks = {one.rank for one in first.culprits} - {None}
     if not ranks or ranks & {one.rank for one in found.culprits}:
         return found.culprits or first.culprits

@@ -1,4 +1,4 @@
-"""Diagnoses a few pasted lines, which are matched loosely because a person asks about them. Pure."""
+"""Diagnoses a few pasted lines. They are matched loosely, because a person asks what they mean. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -30,17 +30,17 @@ OTHERS_MAX = 4
 OTHERS_LEAST = 0.4
 MISSING = "\u2026"  # what a text says of the line, and a few words do not
 NEAR_TITLE = Words(
-    en="these lines are not known; the nearest known ones are given",
+    en="no signature matches these lines; the most similar known messages are listed",
     zh="所给日志行未收录，列出最接近的已知问题",
 )
-FAR_TITLE = Words(en="these lines are not known", zh="所给日志行未收录")
+FAR_TITLE = Words(en="no signature matches these lines", zh="所给日志行未收录")
 NEAR_EXPLANATION = Words(
-    en="No known message is near enough to be the answer.", zh="没有足够接近的已知信息可作为结论。"
+    en="No known message is similar enough to be the answer.", zh="没有足够接近的已知信息可作为结论。"
 )
 
 
 def is_open(answer: Diagnosis) -> bool:
-    """True if an ordinary diagnosis of a few lines does not decide what they mean."""
+    """Returns whether the ordinary diagnosis of a few lines does not determine what they mean."""
     if answer.category in ("none", "unknown"):
         return True
     return answer.category == "python_exception" and answer.first_error is not None
@@ -57,9 +57,10 @@ def of_pasted(
     is_asked: bool = False,
     is_calm: bool = False,
 ) -> Diagnosis:
-    """The meaning of a few lines. `ordinary`: the whole-log diagnosis of them; `found`: meanings, likeliest first.
+    """Returns the diagnosis of a few pasted lines.
 
-    `is_asked`: a person typed them, and does not present them as a log.
+    `ordinary`: their diagnosis by the rules for complete logs. `found`: possible meanings, the most probable
+    first. `is_asked`: a person typed them as a question. `is_calm`: the lines are known to report no error.
     """
     given = [line for line in lines if line.strip()]
     frames = [line for line in given if signatures.says("stack-frame", line)]
@@ -90,7 +91,7 @@ def _worries(line: str, known: KnowledgeBase) -> bool:
 
 
 def _is_source_code(given: Sequence[str], known: KnowledgeBase) -> bool:
-    """Whether the lines are a piece of a program: what it would say of an error is no error."""
+    """Returns whether the lines are source code, in which an error message is no error."""
     code = sum(known.says("source-code", line) for line in given)
     return len(given) >= CODE_LINES_LEAST and code >= CODE_SHARE_LEAST * len(given)
 
@@ -103,7 +104,9 @@ def _is_failure(one: Found, signatures: KnowledgeBase) -> bool:
 def _least(
     one: Found, ordinary: Diagnosis, known: KnowledgeBase, *, is_asked: bool, is_few: bool, is_troubled: bool
 ) -> float:
-    """The score from which on a meaning is the answer: higher, the less the lines look like a question."""
+    """Returns the minimum score for a meaning to be the answer; higher, the less the lines look like a
+    question.
+    """
     if ordinary.category == "python_exception" and known.says(
         "named-exception", (ordinary.first_error or NO_LINE).text
     ):
@@ -117,7 +120,10 @@ def _least(
 
 
 def explained(one: Found, file: str, signatures: KnowledgeBase, tables: CodeTables) -> Diagnosis:
-    """One meaning as a diagnosis, as if its line stood in a log: device codes are judged by their tables."""
+    """Returns one meaning as a diagnosis, as if its line were in a log.
+
+    Device codes are judged by their tables.
+    """
     known, captures = signatures[one.near.signature], dict(one.near.captures)
     first = FirstError(file=file, line=one.line, text=one.text)
     if not captures:
@@ -143,7 +149,7 @@ def explained(one: Found, file: str, signatures: KnowledgeBase, tables: CodeTabl
 
 
 def filled_category(signature: Signature, captures: Mapping[str, str]) -> str:
-    """Its category with captured fields; "unknown" if one is missing."""
+    """Returns the category of a signature with captured fields filled in; "unknown" if a field is missing."""
     missing = [name for name in FIELD.findall(signature.category) if name not in captures]
     return "unknown" if missing else filled(signature.category, captures)
 
@@ -168,21 +174,26 @@ def _named(
 def _how(best: Found) -> Words:
     if best.by == "code":
         return Words(
-            en=f"the line names a known code: {best.near.phrase}", zh=f"该行包含已知代码：{best.near.phrase}"
+            en=f"the line contains a known code: {best.near.phrase}",
+            zh=f"该行包含已知代码：{best.near.phrase}",
         )
     phrase = best.near.phrase[:120]
     if best.by == "concept":
         return Words(
-            en=f"a few pasted words, read loosely: {phrase}", zh=f"所给文字较少，按关键词判断：{phrase}"
+            en=f"a few pasted words, matched approximately by keywords: {phrase}",
+            zh=f"所给文字较少，按关键词判断：{phrase}",
         )
     return Words(
-        en=f"a few pasted lines, read loosely: {min(1.0, best.score):.0%} like the known line '{phrase}'",
+        en=(
+            f"a few pasted lines, matched approximately: {min(1.0, best.score):.0%} similar to the known "
+            f"line '{phrase}'"
+        ),
         zh=f"所给日志行较少，按近似匹配：与已知日志行“{phrase}”相似度 {min(1.0, best.score):.0%}",
     )
 
 
 def _others(found: Sequence[Found], but: str, signatures: KnowledgeBase, left: float) -> tuple[Other, ...]:
-    """Other categories that the lines may mean. `left`: the probability that is left to them."""
+    """Returns other categories that the lines may mean. `left`: the probability that they share."""
     best: dict[str, tuple[float, Words]] = {}
     for one in found:
         signature = signatures[one.near.signature]
@@ -224,7 +235,7 @@ def _not_known(
 
 
 def is_calm_line(signature: Signature) -> bool:
-    """True for a known line that is no trouble by itself."""
+    """Returns whether a signature describes a line that is no problem by itself."""
     return signature.category == "none" or signature.role in ("harmless", "end-ok")
 
 

@@ -1,4 +1,4 @@
-"""Names the node of a table row, or of a record of several lines, in the output of schedulers' tools. Pure.
+"""Finds the node of a table row or of a multi-line record in the output of schedulers' tools. Pure.
 
 Name:       node-a5                     NodeName=n-07 Arch=x86_64 CoresPerSocket=32
 Conditions:                                State=DOWN ThreadsPerCore=2
@@ -18,7 +18,11 @@ NODES_MAX = 16  # of a list, as culprits
 
 
 def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str | None:
-    """The node in another column of the candidate's row, or of its record; only for schedulers' lines."""
+    """Returns the node in another column of the candidate's table row, or in its record; None if there is
+    none.
+
+    Only for lines of schedulers' tools.
+    """
     if candidate.signature.area != "scheduler":
         return None
     same = [one for one in candidates if one.match.source == candidate.match.source]
@@ -47,7 +51,7 @@ def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str
 
 
 def nodes_of(host: str) -> tuple[str, ...]:
-    """Each node of a list `n[07-08]`, as Slurm writes it; a very long list stays as it is."""
+    """Returns each node of a Slurm node list such as `n[07-08]`; a very long list is returned unexpanded."""
     if "[" not in host and "," not in host:
         return (host,)
     try:
@@ -58,9 +62,11 @@ def nodes_of(host: str) -> tuple[str, ...]:
 
 
 def nodes_of_others(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match of a row of a cluster's table: context, if the job's own logs name other nodes only.
+    """Returns a ruling "context" for rows of a cluster's node table about nodes of other jobs, by id() of the
+    match.
 
-    If they name one node only, and contain trouble, the node in the table may be another node of the job.
+    A node belongs to another job if the job's own logs name other nodes only. If the logs name a single node
+    and report a fault, the node in the table may be another node of the job, so it keeps its role.
     """
     rows = [one for one in search.matches if known.has("row-of-cluster", one)]
     if not rows:

@@ -1,4 +1,4 @@
-"""Collects the rulings of all rules that compare several lines, match by match. Pure."""
+"""Collects the rulings of all rules that compare several lines, by match. Pure."""
 
 from collections.abc import Iterable
 
@@ -24,17 +24,20 @@ NO_TABLES = CodeTables()
 DECIDERS = {
     "recovery action": Words(en="the driver's own recovery action", zh="驱动给出的恢复动作"),
     "state flags": Words(en="the state flags of the device", zh="设备状态标志"),
-    "sub-code": Words(en="what the line says beyond the code", zh="日志行中代码之外的细节"),
+    "sub-code": Words(en="details in the line besides the code", zh="日志行中代码之外的细节"),
     "repetition": Words(en="repetition", zh="重复出现的情况"),
     "exoneration": Words(en="the same fault on many devices", zh="多个设备出现相同故障"),
     "table": Words(en="the table of codes", zh="故障码表"),
     "signature": Words(en="the signature of the line", zh="日志行的特征"),
-    "recovered": Words(en="the line that says it recovered", zh="表明已恢复的日志行"),
+    "recovered": Words(en="a line that reports the recovery", zh="表明已恢复的日志行"),
 }
 
 
 def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dict[int, Ruling]:
-    """By id() of the match, what holds in place of its signature. A rule that compares more lines wins over another."""
+    """Returns what replaces the signature's values, by id() of the match.
+
+    If several rules apply to a match, the rule that compares more lines wins.
+    """
     found = training.rulings(search.matches, known) | teardown_hangs(search, known)
     for match in search.matches:
         if ruling := of_likeness(match, known):
@@ -50,7 +53,10 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
 
 
 def _add_comparison(found: dict[int, Ruling], comparison: Comparison, known: KnowledgeBase) -> None:
-    """Rules the first line and the same line of other ranks; what it explains becomes context."""
+    """Adds a ruling for the comparison's first line and for the same line of other ranks.
+
+    The lines that it explains become context.
+    """
     ruling = _of_comparison(comparison)
     for match in comparison.seen:
         if match.signature == comparison.first.signature:

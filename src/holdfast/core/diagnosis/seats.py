@@ -1,4 +1,4 @@
-"""Adds ranks to lines that do not name theirs, from other lines of the same process that do. Pure.
+"""Adds ranks to lines that do not name theirs, from other lines of the same process. Pure.
 
 [gpu-3:default2]:Fatal Python error: Segmentation fault        local rank 2 of gpu-3
 [gpu-3:default2]:[rank10]: RuntimeError: ...                   which is rank 10
@@ -17,7 +17,7 @@ Seat: TypeAlias = tuple[str, int, str | None, int | None, int]
 
 
 def with_ranks(search: Search) -> Search:
-    """The search, with a rank for each line of a process for which exactly one rank is known."""
+    """Returns the search with the rank added to each line whose process has exactly one known rank."""
     told: dict[Seat, set[int]] = defaultdict(set)
     seats = [_seats(one, search.sources) for one in search.matches]
     for one, places in zip(search.matches, seats, strict=True):
@@ -39,7 +39,7 @@ def with_ranks(search: Search) -> Search:
 
 
 def _logs_of_several_nodes(search: Search) -> set[int]:
-    """The logs with lines of several nodes, in which one local rank stands for several ranks: 2 and 10 are both third."""
+    """Returns the logs with lines of several nodes, in which one local rank stands for several ranks."""
     offsets: dict[int, set[int]] = defaultdict(set)
     for one in search.matches:
         writer = one.writer
@@ -55,7 +55,10 @@ def _of_rank(one: Match, rank: int | None) -> Match:
 
 
 def _seats(one: Match, sources: Sequence[Source]) -> list[Seat]:
-    """The writer's local rank and process, as far as the line names them; without a node they hold within one log."""
+    """Returns the writer's local rank and process, as far as a line names them.
+
+    If the line names no node, they are valid only within its log.
+    """
     writer, of_file = one.writer, sources[one.source].writer
     if of_file.rank is not None:
         return []

@@ -1,4 +1,7 @@
-"""Finds jobs that finished their work but did not exit: a limit or a cancellation ended them minutes later. Pure."""
+"""Finds jobs that finished their work but did not exit. Pure.
+
+A time limit or a cancellation ended them minutes later.
+"""
 
 from holdfast.core.clock_offsets import are_comparable
 from holdfast.core.diagnosis.candidates import Ruling
@@ -13,17 +16,19 @@ PATIENCE_S = (
 ZONES_S = 1740.0
 
 TITLE = Words(
-    en="the work was done, but the job did not end until it was ended",
+    en="the work was finished, but the job did not exit and was terminated",
     zh="任务已完成，但作业没有退出，最终被外部结束",
 )
 EXPLANATION = Words(
-    en="The log says that the work was done; minutes later the job still ran, without a step in between.",
+    en="The log reports finished work; minutes later the job was still running, without any step in between.",
     zh="日志表明任务已完成；数分钟后作业仍在运行，且期间没有训练步。",
 )
 
 
 def teardown_hangs(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
-    """The rulings by id() of the match of the limit or cancellation."""
+    """Returns a ruling for each time limit or cancellation that ended a finished job, by id() of the
+    match.
+    """
     found: dict[int, Ruling] = {}
     done: dict[int, Match] = {}
     for match in search.matches:  # by source and offset

@@ -1,11 +1,11 @@
-"""Classifies errors of the training program where the words of one line are not enough. Pure.
+"""Classifies errors of the training program that cannot be judged by the words of one line. Pure.
 
-- What filled a GPU: the sizes in an out-of-memory message show whether it was this process, or others on the same
-  device, or whether free memory was fragmented.
+- What filled a GPU: the sizes in an out-of-memory message show whether it was this process, or other processes on
+  the device, or whether free memory was fragmented.
 - Where an exception was raised: a KeyError below `load_checkpoint` is about the checkpoint.
-- The same fault of a GPU on several ranks at once comes from the program, not from a device.
+- The same GPU fault on several ranks at once comes from the program and not from a device.
 
-Tags, wordings and readings are in signatures/rules/training.toml.
+Tags, wordings and lookup tables are in signatures/rules/training.toml.
 """
 
 import re
@@ -38,7 +38,10 @@ KIND_WEIGHT = 0.66
 
 
 class MemoryReport(Struct, frozen=True, kw_only=True):
-    """The sizes in one out-of-memory message, in bytes; None: it does not say. `device`: index, empty if not said."""
+    """Sizes in a PyTorch out-of-memory message, in bytes; None if not given.
+
+    `device`: GPU index, "" if not given.
+    """
 
     device: str
     tried: float
@@ -50,10 +53,11 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
 
     @property
     def held_by_others(self) -> float | None:
-        """Bytes that are neither free nor held by this process. None where its own part is not known.
+        """Returns the bytes that are neither free nor held by this process; None if this process's part is
+        unknown.
 
-        In a container the driver's process numbers differ from ours: torch then lists this process as another one, and
-        only what PyTorch itself counts certainly belongs to it.
+        In a container the driver's process ids differ from those of the container, and torch then lists this
+        process as another one. Only what PyTorch itself counts is certain to belong to this process.
         """
         if self.this_process is not None:
             return self.total - self.free - self.this_process
@@ -63,7 +67,7 @@ class MemoryReport(Struct, frozen=True, kw_only=True):
 
 
 def rulings(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match: the ruling that replaces its signature."""
+    """Returns the rulings that replace signatures of training errors, by id() of the match."""
     found: dict[int, Ruling] = {}
     for match in matches:
         rules = (of_memory,) if known.has("gives-memory-sizes", match) else RULES
@@ -74,14 +78,16 @@ def rulings(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]
 
 
 def of_shared_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies missing space for a lock or segment of shared memory: files in /dev/shm, not on a disk."""
+    """Returns a ruling if space is missing for a lock or segment of shared memory: in /dev/shm, not on a
+    disk.
+    """
     if not (known.has("no-space-left", match) and known.says("keeps-shared-memory", match.innermost)):
         return None
     return Ruling(category="shm_oom", weight=SHARED_WEIGHT, decided_by=_raised_in(match.innermost))
 
 
 def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a missing file to delete or move: no data is missing, another rank was faster."""
+    """Returns a ruling if a file to delete or move is missing: no data is lost, another rank was faster."""
     if not known.has("file-missing-exception", match) or match.error_type != "FileNotFoundError":
         return None
     function = _function(match.innermost)
@@ -93,7 +99,7 @@ def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
         weight=DELETED_WEIGHT,
         action="fix_code",
         title=Words(
-            en="a file that should be deleted or moved is not there any more",
+            en="a file that should be deleted or moved no longer exists",
             zh="要删除或移动的文件已不存在",
         ),
         explanation=Words(
@@ -109,7 +115,7 @@ def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a program that Python could not start: it is not installed; no data is missing."""
+    """Returns a ruling if Python could not start a program: it is not installed, and no data is missing."""
     found = known.found("program-missing", match.text)
     if not known.has("file-missing-exception", match) or found is None:
         return None
@@ -119,7 +125,7 @@ def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
     return Ruling(
         category="import_error",
         weight=PROGRAM_WEIGHT,
-        title=Words(en=f"the program {name} is not installed here", zh=f"此处未安装程序 {name}"),
+        title=Words(en=f"the program {name} is not installed", zh=f"此处未安装程序 {name}"),
         explanation=Words(
             en="Python tried to start it as a process, but it is not on PATH in this container or node.",
             zh="Python 需要启动该程序，但此容器或节点的 PATH 中没有它。",
@@ -133,7 +139,7 @@ def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def memory_report(text: str, known: KnowledgeBase) -> MemoryReport | None:
-    """The sizes in an allocator's message; None if it has none."""
+    """Returns the sizes in an out-of-memory message of a GPU allocator; None if the text has none."""
     tried = _size(known.found("memory-tried", text))
     total = _size(known.found("memory-total", text))
     free = _size(known.found("memory-free", text))
@@ -157,7 +163,10 @@ def memory_report(text: str, known: KnowledgeBase) -> MemoryReport | None:
 
 
 def of_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Decides whether others filled the GPU, or free memory was fragmented; None: this process needs too much."""
+    """Returns a ruling if other processes filled the GPU, or free memory was fragmented.
+
+    None means that this process needs too much memory.
+    """
     report = memory_report(match.text, known)
     if report is None:
         return None
@@ -171,7 +180,7 @@ def of_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_place(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a vague exception by the function of the user's own code that raised it."""
+    """Returns a ruling for a vague exception, by the user's function that raised it."""
     function = _function(match.frame)
     is_of_none = known.has("none-in-place-of-value", match) and known.says("names-none", match.text)
     if is_of_none and known.says("reads-data", function):
@@ -185,7 +194,7 @@ def of_place(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_file(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a vague exception by the file of the user's own code that raised it."""
+    """Returns a ruling for a vague exception, by the user's file that raised it."""
     place, _, function = match.frame.rpartition(" ")
     if not known.has("exception-judged-by-place", match) or not known.says("raised-for-input", _kind(match)):
         return None
@@ -198,13 +207,15 @@ def of_file(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_kind(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies an exception that no signature knows by its own name: a library's ConfigError."""
+    """Returns a ruling for an exception without a signature, by its type name, such as a library's
+    ConfigError.
+    """
     row = known.read("own-exception-about", _kind(match)) if match.signature == EXCEPTION else None
     return Ruling(category=row.category, weight=KIND_WEIGHT, action=row.action) if row else None
 
 
 def of_check(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """An exception from a check of settings: recognised by its function or file, the user's or a library's."""
+    """Returns a ruling for an exception of a settings check, recognised by its function or file."""
     if _kind(match) == "KeyError" and known.says("environment-lookup", match.innermost):
         return Ruling(
             category=match.category,
@@ -221,12 +232,14 @@ def of_check(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def is_raised_by_a_check(match: Match, known: KnowledgeBase) -> bool:
-    """True if a check of settings raised it, whatever its words."""
+    """Returns whether a check of settings raised the exception, whatever its message."""
     return bool(_place_of_check(match, known))
 
 
 def _place_of_check(match: Match, known: KnowledgeBase) -> str:
-    """The function or file that makes it a check of settings; "" where there is none."""
+    """Returns the function or file that shows that the exception is from a settings check; "" if there is
+    none.
+    """
     place, _, function = match.innermost.rpartition(" ")
     file = place.rpartition(":")[0]
     if not known.says("raised-by-check", _kind(match)) or known.says("how-to-call-a-function", match.text):
@@ -266,7 +279,9 @@ def _of_many(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling
 
 
 def _others_named(text: str, known: KnowledgeBase) -> str:
-    """ "88112: 61.20 GiB, 88113: 512.00 MiB"; "" where the message names no process."""
+    """Returns the other processes in a message, as "88112: 61.20 GiB, 88113: 512.00 MiB"; "" if it names
+    none.
+    """
     return ", ".join(f"{one['pid']}: {one['size']}" for one in islice(_others(text, known), OTHERS_NAMED))
 
 
@@ -277,7 +292,10 @@ def _others(text: str, known: KnowledgeBase) -> Iterator[re.Match[str]]:
 
 
 def _held_by_others(report: MemoryReport, others: float, named: str, known: KnowledgeBase) -> Ruling:
-    """`named`: the other processes that the message lists, with the host's process numbers."""
+    """Returns the ruling that other processes filled the GPU.
+
+    `named`: the processes that the message lists, with process ids of the host.
+    """
     held, total = gib(others), gib(report.total)
     return Ruling(
         category="gpu_oom_external_process",
@@ -285,12 +303,15 @@ def _held_by_others(report: MemoryReport, others: float, named: str, known: Know
         weight=0.93,
         action="restart",
         title=Words(
-            en=f"{f'GPU {report.device}' if report.device else 'the GPU'} is full, but not by this process: others hold {held} of {total}",
+            en=(
+                f"{f'GPU {report.device}' if report.device else 'the GPU'} is full, but not because of this "
+                f"process: other processes hold {held} of {total}"
+            ),
             zh=f"GPU{f' {report.device} ' if report.device else ' '}显存已满，但并非本进程所致：其他进程占用 {held}（共 {total}）",
         ),
         explanation=Words(
-            en="The sizes in the message do not add up without another process on the same GPU."
-            + (f" By the message, process {named}." if named else ""),
+            en="The sizes in the message show that another process uses the same GPU."
+            + (f" The message names process {named}." if named else ""),
             zh="报错中的数值表明同一 GPU 上还有其他进程占用显存。"
             + (f"报错中的进程：{named}。" if named else ""),
         ),
@@ -306,7 +327,7 @@ def _fragmented(report: MemoryReport, unused: float, known: KnowledgeBase) -> Ru
         severity="fatal",
         weight=0.97,
         title=Words(
-            en=f"GPU memory is fragmented: {lay} reserved but unused, yet {tried} could not be allocated",
+            en=f"GPU memory is fragmented: {lay} are reserved but unused, yet {tried} could not be allocated",
             zh=f"显存碎片化：已保留未使用 {lay}，却无法分配 {tried}",
         ),
         explanation=Words(
@@ -334,17 +355,17 @@ def _number(text: str) -> float:
 
 
 def _kind(match: Match) -> str:
-    """The exception's own name, without its module."""
+    """Returns the exception's type name without its module."""
     return match.error_type.rpartition(".")[2]
 
 
 def _function(frame: str) -> str:
-    """Of "train.py:31 main", the last word."""
+    """Returns the function of a frame: "main" of "train.py:31 main"."""
     return frame.rpartition(" ")[2]
 
 
 def _raised_in(function: str) -> Words:
-    return Words(en=f"the function it was raised in: {function}", zh=f"抛出异常的函数：{function}")
+    return Words(en=f"the function that raised it: {function}", zh=f"抛出异常的函数：{function}")
 
 
 BY_SIZES = Words(en="the sizes in the message", zh="报错中的显存数值")

@@ -39,7 +39,7 @@ def applied(annotations: Mapping[str, str], policy: Policy) -> tuple[Policy, tup
 
 
 def asked(annotations: Mapping[str, str], by: str) -> PolicyAsked:
-    """What the annotations of a running job ask for. `by`: the object that has them."""
+    """Returns the policy that the annotations of a running job request. `by`: the object that has them."""
     values, refused, lines = _read(annotations)
     fields = PolicyFields(**{name: UNSET if value is None else value for name, value in values.items()})
     text = "; ".join(lines) or "no annotation of fault tolerance any more"

@@ -1,9 +1,11 @@
-"""Collects what the agents' own ports say, as a proof that a pod has ended while the API server is away. Pure.
+"""Decides whether a pod has ended while the Kubernetes API server is unreachable, by connections to its
+agent. Pure.
 
-The first proof is the agent's connection, which was closed or is silent. The second is the kernel of the pod's host: a new
-connection to the agent's port is refused, twice, `APART_S` apart, though that port has accepted one before. The agent is the
-first process of its container, so the container has ended. A frozen pod accepts connections still, and a pod that is cut off
-refuses none: both prove nothing.
+The first sign is the agent's connection to the controller, which was closed or is silent. The second is that
+the kernel of the pod's host refuses a new connection to the agent's port, twice, `APART_S` seconds apart,
+although the port accepted one before. The agent is the first process of its container, so the container has
+ended. A frozen pod still accepts connections, and a pod behind a network failure refuses none: neither counts
+as ended.
 """
 
 from collections.abc import Iterable
@@ -23,7 +25,11 @@ Answer = Literal["accepted", "refused", "none"]
 
 
 class _Knocks(Struct):
-    """Of one pod. `reached`: its port has accepted a connection. `asked_s`: when the controller doubted it last."""
+    """State of the probes of one pod.
+
+    `reached`: its port has accepted a connection. `asked_s`: when the controller last lost contact with its
+    agent.
+    """
 
     reached: bool = False
     tries: int = 0
@@ -34,20 +40,23 @@ class _Knocks(Struct):
 
 
 class Knocks:
-    """`presumed`: reported as ended on these proofs, until its port accepts a connection again."""
+    """Probes of the agents' ports of all pods.
+
+    `presumed`: pods reported as ended, until their port accepts a connection.
+    """
 
     def __init__(self) -> None:
         self._pods: dict[str, _Knocks] = {}
 
     def ask(self, name: str, at_s: float) -> None:
-        """The controller has no contact with the agent."""
+        """Records that the controller has no contact with the agent of a pod."""
         self._of(name).asked_s = at_s
 
     def forget(self, name: str) -> None:
         self._pods.pop(name, None)
 
     def due(self, names: Iterable[str], at_s: float) -> list[str]:
-        """The pods to knock at now; they count as knocked at. `names`: those that run."""
+        """Returns the pods to probe now, and records the probe. `names`: the pods that are running."""
         found, first = [], 0
         for name in names:
             one = self._of(name)
@@ -67,7 +76,10 @@ class Knocks:
         return found
 
     def answered(self, name: str, answer: Answer, at_s: float) -> bool:
-        """True: a pod that counted as ended has not."""
+        """Records the result of a probe.
+
+        Returns whether a pod that was reported as ended is still running.
+        """
         one = self._of(name)
         if answer == "accepted":
             one.reached, one.refusals_s, one.asked_s = True, [], float("-inf")
@@ -79,7 +91,7 @@ class Knocks:
         return False
 
     def presume(self, name: str, at_s: float) -> bool:
-        """True, once: the pod has ended by these proofs."""
+        """Returns whether the pod has ended, by its failed probes; True only once."""
         one = self._pods.get(name)
         if one is None or one.presumed or len(one.refusals_s) < REFUSALS:
             return False

@@ -1,7 +1,8 @@
-"""Lists the rights and features that jobs on Kubernetes use, and what is lost without each. Pure.
+"""Lists the permissions and features that jobs on Kubernetes use, and what does not work without each. Pure.
 
-source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/ (rules; privilege escalation: who creates a Role needs
-its rights), https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/ (versions)
+source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/ (rules; privilege escalation: who
+creates a Role needs its permissions),
+https://kubernetes.io/docs/reference/command-line-tools-reference/feature-gates/ (versions)
 """
 
 import re
@@ -189,7 +190,7 @@ def needs(group: str, plural: str) -> tuple[Need, ...]:
 
 
 def judged(all_needs: Collection[Need], allowed: Mapping[tuple[Need, str], bool]) -> tuple[Judged, ...]:
-    """`allowed`: by need and verb."""
+    """Returns the needs with their state. `allowed`: by need and verb."""
     return tuple(
         Judged(need=need, missing=tuple(verb for verb in need.verbs if not allowed.get((need, verb), False)))
         for need in all_needs
@@ -197,13 +198,16 @@ def judged(all_needs: Collection[Need], allowed: Mapping[tuple[Need, str], bool]
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """(1, 36), of "v1.36.2-gke.100"; (0, 0): it is none."""
+    """Returns a version as numbers: (1, 36) for "v1.36.2-gke.100"; (0, 0) if the text is no version."""
     found = _VERSION.match(text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def features(version: str, groups: Collection[str] | None, probed: Mapping[str, bool]) -> tuple[Feature, ...]:
-    """`groups`: of the API; None: not known. `probed`: what a request that changed nothing has shown."""
+    """Returns the features of a cluster.
+
+    `groups`: API groups; None means unknown. `probed`: results of dry-run requests.
+    """
     is_now = version_of(version)
     found = [
         Feature(
@@ -259,7 +263,9 @@ def _granted(rules: list[dict[str, Any]], namespace: str, user: str) -> list[dic
 
 
 def _subject(user: str) -> dict[str, str]:
-    """A user, or the service account that "system:serviceaccount:NAMESPACE:NAME" is."""
+    """Returns the RBAC subject of a user name, or of the service account in
+    "system:serviceaccount:NAMESPACE:NAME".
+    """
     parts = user.split(":")
     if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
         return {"kind": "ServiceAccount", "namespace": parts[2], "name": parts[3]}

@@ -1,21 +1,15 @@
-"""Converts the states of a job's pods into news for the controller, and decides what to write to the cluster.
-
-Pure.
+"""Converts states of pods into events for the controller, and decides what to write to the cluster. Pure.
 
 A pod is a node of the job. The rules:
 
-    | observed                                                  | consequence                                           |
-    |-----------------------------------------------------------|-------------------------------------------------------|
-    | a pod has a node, and that is not isolated                | NodeReady                                             |
-    | its container or the pod has ended, or the pod is gone    | NodeDown at once                                      |
-    | its deletion was requested                                | NodeDown after `SETTLE_S`, unless all pods are deleted|
-    | all pods are deleted, or the owner is suspended, deleted  | EndAsked: the cluster ends the job; it comes back if  |
-    | or complete                                               | suspended                                             |
-    | the controller counts a pod as lost that looks healthy    | its kubelet is tested; with a second proof (a silent  |
-    |                                                           | kubelet twice, or its node not ready) it is deleted   |
-    |                                                           | by force; without, it may come back                   |
-    | a node is to be isolated                                  | taint, if permitted; the pod is evicted later, and    |
-    |                                                           | pods that land there again are, `LANDED_MAX` times    |
+- a pod has a node that is not isolated: NodeReady
+- its container or the pod has ended, or the pod no longer exists: NodeDown at once
+- its deletion was requested: NodeDown after `SETTLE_S`, unless all pods are deleted
+- all pods are deleted, or the owner is suspended, deleted or complete: EndAsked; the job resumes if only suspended
+- the controller counts a healthy-looking pod as lost: its kubelet is tested. With a second proof (no response of
+  the kubelet twice, or its node not ready) the pod is deleted by force; without, it may recover
+- an agent has no contact, and its port refuses connections (`knocks.py`): NodeDown, until the port accepts one
+- a node is to be isolated: taint, if permitted; the pod is evicted later, as are up to `LANDED_MAX` later ones
 
 An API server that does not respond proves nothing.
 """
@@ -68,19 +62,16 @@ GONE_MAX = 4096  # pods that have gone are remembered, so that late events do no
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """What the cluster permits. `node_rights`: nodes may be tainted.
-
-    `remakes_ended`: the owner creates another pod while the ended one still exists; Volcano does not.
-    """
+    """Permissions. `node_rights`: to taint nodes. `remakes_ended`: the owner replaces ended pods at once."""
 
     node_rights: bool = False
     remakes_ended: bool = True
 
 
 class _Pod(Struct):
-    """A pod. `announced`: the controller has been told of it. `down`: and that it is lost.
+    """A pod. `announced`, `down`: reported to the controller as ready, as lost.
 
-    `removed`: its deletion was ordered.
+    `removed`: deletion ordered.
     """
 
     state: PodState
@@ -237,15 +228,13 @@ class PodBook:
             self._owner = OwnerState(kind=self._owner.kind, name=self._owner.name, deleting=True)
 
     def begin_anew(self) -> None:
-        """Deletes all existing pods, because their agents run a job whose journal is lost, with orders of
-        the same numbers.
-        """
+        """Deletes all pods: their agents have orders of a lost journal, whose numbers recur."""
         for known in self._pods.values():
             if not known.state.is_over:
                 known.announced, known.down = False, True
                 self._remove(known, ANEW_GRACE_S)
         if self._pods:
-            text = "the record of this job was lost with its controller's pod: it begins again, from its checkpoint, in new pods"
+            text = "the job's record was lost with its controller's pod: it restarts from its checkpoint in new pods"
             self._news = [EngineNote(text=text)]
 
     # Requests of the controller ---------------------------------------------------------------------------
@@ -274,7 +263,7 @@ class PodBook:
             self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
 
     def knocked(self, name: str, uid: str, answer: Answer, at_s: float) -> None:
-        """What became of a connection to the port of the pod's agent."""
+        """Processes the result of a connection to the port of a pod's agent."""
         known = self._pods.get(name)
         if known is not None and known.state.uid == uid and not known.down:
             if self._knocks.answered(name, answer, at_s):
@@ -417,7 +406,7 @@ class PodBook:
             return
         self._news.append(
             EngineNote(
-                text=f"pod {name} landed on the isolated node {node}, as {LANDED_MAX} before it: it stays there, unused; "
+                text=f"pod {name} was scheduled on the isolated node {node}, like {LANDED_MAX} pods before: it stays unused; "
                 f"an administrator can keep pods off it: kubectl cordon {node}"
             )
         )
@@ -463,7 +452,8 @@ class PodBook:
             if self._doubts.is_proven(name, at_s) or (silent and not known.removed):
                 self._remove(known, 0)
                 self._lose(
-                    known, f"{words.where(known.state)} is silent, and so is its kubelet: removed by force"
+                    known,
+                    (f"{words.where(known.state)} does not respond, nor its kubelet: deleted by force"),
                 )
             elif self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
@@ -479,7 +469,7 @@ class PodBook:
             return
         if self._ended:
             self._wants = 0
-            self._news.append(NoMoreNodes(reason="the cluster ends the job"))
+            self._news.append(NoMoreNodes(reason="the cluster terminates the job"))
             return
         if len(self.nodes) >= self._wants:
             self._wants = 0

@@ -23,7 +23,7 @@ POD_REASONS = {
     "NodeShutdown": "its node shuts down",
     "Terminated": "its node shuts down",
     "NodeLost": "its node is unreachable",
-    "UnexpectedAdmissionError": "its kubelet refused it (a device it needs is gone); drain the node or restart its kubelet",
+    "UnexpectedAdmissionError": "its kubelet rejected it (a device that it needs is missing); drain the node or restart its kubelet",
     "NodeAffinity": "its node no longer fits its node selector",
     "DeadlineExceeded": "it ran longer than activeDeadlineSeconds",
 }
@@ -33,22 +33,25 @@ WAITING = {
     "ImagePullBackOff": "its image cannot be pulled; check the image's name, and imagePullSecrets",
     "InvalidImageName": "its image's name is not valid; correct it",
     "ErrImageNeverPull": "its image is not on the node, and imagePullPolicy Never forbids to pull it",
-    "RegistryUnavailable": "the image registry does not answer",
+    "RegistryUnavailable": "the image registry does not respond",
     "CreateContainerConfigError": "it names a ConfigMap, Secret or user that does not exist",
     "CreateContainerError": "its container cannot be created",
     "RunContainerError": "its container cannot be started; check its command",
-    "CrashLoopBackOff": "its container ends again and again",
+    "CrashLoopBackOff": "its container keeps crashing",
 }
 # By the reason of a Warning: what to do about it. Others are not told: most pass by themselves.
 EVENTS = {
     "FailedMount": "check that the volume's Secret, ConfigMap or claim exists in this namespace",
-    "FailedAttachVolume": "the volume may still be attached to a node that is lost",
+    "FailedAttachVolume": "the volume may still be attached to a lost node",
     "FailedCreatePodSandBox": "the node's container runtime or network is at fault; another node may do",
-    "FailedCreate": "its owner may not make pods: a quota, a limit range or an admission rule; raise it or ask for less",
-    "FailedBinding": "no volume fits the claim",
+    "FailedCreate": (
+        "its owner may not create pods: a quota, a limit range or an admission rule forbids it; raise the "
+        "limit or request less"
+    ),
+    "FailedBinding": "no volume matches the claim",
     "InspectFailed": "the image's name is not valid; correct it",
     "FailedPreStopHook": "its preStop hook failed",
-    "EvictionThresholdMet": "the node runs out of memory or disk",
+    "EvictionThresholdMet": "the node is running out of memory or disk space",
 }
 UNHEALTHY = "Unhealthy"  # of a device, as its kubelet says
 # Conditions of a node that say nothing of its devices: pressure passes, and pods of too many or too large are moved by the kubelet.
@@ -99,15 +102,16 @@ def _container(pod: PodState) -> str:
         return ""
     if end.reason == "OOMKilled":
         return (
-            "its container was killed for want of memory (OOMKilled); raise its memory limit or lower its use"
+            "its container was killed because it exceeded its memory limit (OOMKilled); raise its "
+            "memory limit or lower its use"
         )
     if end.reason == "ContainerStatusUnknown":
         return "its kubelet lost track of its container"
     if end.code == KILLED:
         return "its container was killed (137, SIGKILL)"
     if end.code == TERMINATED:
-        return "its container was ended (143, SIGTERM)"
-    code = f"its container ended with {end.code}"
+        return "its container was terminated (143, SIGTERM)"
+    code = f"its container ended with exit code {end.code}"
     return f"{code} ({end.reason})" if end.reason not in ("", "Error", "Completed") else code
 
 
@@ -118,7 +122,7 @@ def wait_of(pod: PodState) -> str:
     if pod.running or pod.is_over or pod.deleting:
         return ""
     if pod.unscheduled and not pod.node:
-        return f"{where(pod)} waits for a node: {pod.unscheduled}"
+        return f"{where(pod)} is not scheduled on a node: {pod.unscheduled}"
     if pod.waiting in STARTING:
         return ""
     known = WAITING.get(pod.waiting, pod.waiting)
@@ -153,7 +157,7 @@ def sick(devices: Mapping[str, str]) -> str:
 def fault_of(node: NodeState) -> str:
     """Returns what the cluster reports as wrong with a node; empty if nothing."""
     if node.ready == "Unknown":
-        return f"{node.name} is not heard by the cluster (Ready Unknown)"
+        return f"{node.name} no longer reports to the cluster (Ready Unknown)"
     if node.ready != "True":
         return f"{node.name} is not ready ({node.ready_reason or 'Ready False'})"
     if node.problems:

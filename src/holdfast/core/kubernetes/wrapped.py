@@ -1,11 +1,14 @@
-"""Adapts a pod's own environment, command and folder to the worker that runs in it, where the pod's manifest was wrapped. Pure.
+"""Adapts environment, command and folder of a pod to the worker that runs in it, if its manifest was wrapped.
 
-A manifest that `holdfast k8s wrap` has wrapped keeps the variables by which its platform numbers pods. Holdfast assigns workers
-to pods itself, so each of these variables is set to the worker's number, and addresses of pods are left out.
+Pure.
+
+A manifest wrapped by `holdfast k8s wrap` keeps the environment variables by which its platform numbers pods.
+Holdfast assigns workers to pods itself, so each of these variables is set to the worker's number, and
+addresses of pods are removed.
 
 source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode (JOB_COMPLETION_INDEX),
-https://volcano.sh/en/docs/v1-8-2/plugins/ (VC_TASK_INDEX), https://www.kubeflow.org/docs/components/trainer/ (PET_*),
-https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/ (RANK, WORLD_SIZE)
+https://volcano.sh/en/docs/v1-8-2/plugins/ (VC_TASK_INDEX), https://www.kubeflow.org/docs/components/trainer/
+(PET_*), https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/ (RANK, WORLD_SIZE)
 """
 
 import re
@@ -37,9 +40,10 @@ def is_wrapped(env: Mapping[str, str]) -> bool:
 
 
 def without_addresses(env: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment without addresses and counts of pods that the platform has set; unchanged where nothing is wrapped.
+    """Returns the environment without the platform's addresses and counts of pods; unchanged if nothing is
+    wrapped.
 
-    `REPLACED_ENV` keeps their names: a launcher inside a script reads them all the same.
+    `REPLACED_ENV` lists their names, because a launcher inside a script also reads them.
     """
     if not is_wrapped(env):
         return env
@@ -58,7 +62,9 @@ class Place(NamedTuple):
 
 
 def numbers(base: Mapping[str, str], place: Place) -> dict[str, str]:
-    """What the platform's numbers and addresses of pods are for this worker: only of variables that the platform has set."""
+    """Returns the platform's numbers and addresses of pods for this worker, for variables that the
+    platform has set.
+    """
     if not is_wrapped(base):
         return {}
     worker, workers = str(place.worker), str(place.workers)
@@ -79,7 +85,7 @@ def numbers(base: Mapping[str, str], place: Place) -> dict[str, str]:
 
 
 def expanded(argv: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
-    """The command with $(VAR) replaced as a kubelet does; unchanged where nothing is wrapped."""
+    """Returns the command with $(VAR) expanded as a kubelet does; unchanged if nothing is wrapped."""
     if not is_wrapped(env):
         return argv
     return tuple(_REFERENCE.sub(lambda found: _value(found, env), word) for word in argv)
@@ -90,7 +96,7 @@ def _value(found: re.Match[str], env: Mapping[str, str]) -> str:
 
 
 def _ranks_per_pod(world_size: str, pods: str) -> int:
-    """1, unless the platform counts ranks and not pods."""
+    """Returns the number of ranks per pod: 1, unless the platform counts ranks instead of pods."""
     if not (world_size.isdigit() and pods.isdigit() and int(pods)):
         return 1
     ranks, rest = divmod(int(world_size), int(pods))

@@ -80,7 +80,7 @@ class Connection:
                 method, path, json=body, params=dict(params or {}), headers=headers, timeout=timeout
             )
         except (httpx2.HTTPError, ssl.SSLError, OSError, ConfigError) as error:
-            raise ServerAway(f"the API server does not answer: {error or type(error).__name__}") from error
+            raise ServerAway(f"the API server does not respond: {error or type(error).__name__}") from error
         if answer.status_code >= 400:
             raise failure(answer)
         return answer

@@ -1,4 +1,4 @@
-"""Asks a cluster what it has and what the caller may do there. Changes nothing.
+"""Queries which features a Kubernetes cluster has and what the caller may do there. Changes nothing.
 
 source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access,
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#self-subject-review,
@@ -19,11 +19,11 @@ _PROBE = "holdfast-doctor"
 
 
 class NoReport(Exception):
-    """The cluster cannot be asked; the message says why, and what to do."""
+    """Error: the cluster cannot be queried. The message says why, and what to do."""
 
 
 def examined(env: Mapping[str, str], context: str, namespace: str, kind: str) -> ClusterReport:
-    """What the cluster has. `kind`: key of OWNERS. raises: NoReport"""
+    """Returns the features and permissions in the cluster. `kind`: key of OWNERS. Raises NoReport."""
     try:
         connection = connect(env, context, namespace)
     except NoCluster as error:
@@ -50,7 +50,7 @@ def _refused(error: RequestFailed) -> str:
 
 
 def _report(connection: Connection, kind: str) -> ClusterReport:
-    """raises: ServerAway, RequestFailed"""
+    """Queries the cluster and returns the report. Raises ServerAway, RequestFailed."""
     owner = OWNERS[kind]
     listed = needs.needs(owner.group, owner.plural)
     rights = needs.judged(listed, _allowed(connection, listed))
@@ -72,7 +72,7 @@ def _report(connection: Connection, kind: str) -> ClusterReport:
 
 
 def _allowed(connection: Connection, listed: tuple[Need, ...]) -> dict[tuple[Need, str], bool]:
-    """raises: ServerAway, RequestFailed"""
+    """Returns for each need and verb whether it is permitted. Raises ServerAway, RequestFailed."""
     asked = {(need, verb): _right(need, verb) for need in listed for verb in need.verbs}
     found = allowed(connection, connection.namespace, tuple(dict.fromkeys(asked.values())))
     return {key: found[right] for key, right in asked.items()}
@@ -84,7 +84,7 @@ def _right(need: Need, verb: str) -> Right:
 
 
 def _read(connection: Connection, path: str) -> Any:
-    """The answer; None where it may not be read."""
+    """Returns the answer to a GET request; None if reading is not permitted."""
     try:
         return connection.request("GET", path).json()
     except (RequestFailed, ValueError):
@@ -97,7 +97,7 @@ def _groups(connection: Connection) -> set[str] | None:
 
 
 def _user(connection: Connection) -> str:
-    """Whom the server takes the caller for; empty where it does not say."""
+    """Returns the user name by which the API server identifies the caller; "" if it does not say."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
         found = connection.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body).json()

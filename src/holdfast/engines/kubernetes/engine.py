@@ -67,7 +67,7 @@ class Identity(NamedTuple):
 
 
 def isolated_in(folder: Path) -> tuple[str, ...]:
-    """The nodes of the cluster that the job with this folder has isolated."""
+    """Returns the cluster nodes that a job has isolated. `folder`: the job's folder."""
     try:
         return tuple((folder / ISOLATED).read_text().split())
     except OSError:
@@ -125,7 +125,7 @@ class KubernetesEngine:
             raise EngineRefused(str(error)) from error
         except (ServerAway, RequestFailed) as error:
             raise EngineRefused(
-                f"the API server is needed to start, and does not serve this pod: {error}"
+                f"the job cannot start, because the API server rejects requests of this pod: {error}"
             ) from error
         self._start_watches()
         until_s = self._clock() + FIRST_LIST_S
@@ -156,7 +156,7 @@ class KubernetesEngine:
         if self._lease.is_forbidden:
             self._note(
                 "lease",
-                "the right to renew the job's Lease is missing: a second controller would not be noticed",
+                "permission to renew the job's Lease is missing: a second controller would not be detected",
             )
         self.is_moved = self.is_moved or any(isinstance(one, EndAsked) and one.comes_back for one in news)
         notes, self._notes = self._notes, []
@@ -239,12 +239,15 @@ class KubernetesEngine:
         if not found[rights.REMOVE_PODS] and not found[rights.EVICT_PODS]:
             self._note(
                 "remove",
-                "the right to delete pods is missing: a pod on a dead node is replaced by its owner only",
+                "permission to delete pods is missing: a pod on a failed node is replaced only by its owner",
             )
         if not found[rights.READ_LOGS]:
             self._note(
                 "logs",
-                "the right to read pods/log is missing: only nodes' own states can prove that a pod is dead",
+                (
+                    "permission to read pods/log is missing: only the states of nodes can show that a pod "
+                    "has ended"
+                ),
             )
         self._has_nodes = has_nodes
 
@@ -299,14 +302,14 @@ class KubernetesEngine:
         if done.why:
             self._book.not_done(done.act, done.why, self._clock())
             what = type(done.act).__name__
-            self._note(f"{what}-{done.is_forbidden}", f"{done.act}: the API server refused it: {done.why}")
+            self._note(f"{what}-{done.is_forbidden}", f"{done.act}: rejected by the API server: {done.why}")
 
     def _seen(self, name: str, seen: Seen) -> None:
         if seen.kind == "away":
-            text = f"{seen.why}; the training goes on" if name == PODS else f"{name}: {seen.why}"
+            text = f"{seen.why}; the training continues" if name == PODS else f"{name}: {seen.why}"
             self._note(f"away-{name}", text)
         elif seen.kind == "back":
-            self._forget_note(f"away-{name}", f"the API server answers again ({name})")
+            self._forget_note(f"away-{name}", f"the API server responds again ({name})")
         else:
             for raw in self._read(name, seen):
                 self._take_object(name, seen.kind, raw)

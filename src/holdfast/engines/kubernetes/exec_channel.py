@@ -1,9 +1,10 @@
 """Runs a command in a container through the API server, over a WebSocket of the protocol v5.channel.k8s.io.
 
-Each message begins with a byte that names its channel. Version 5 can also close one channel, so that the command sees the end
-of its input; version 4, of servers before Kubernetes 1.30, cannot.
+Each message begins with a byte that is the number of its channel. Version 5 can also close one channel, so
+that the command receives the end of its input; version 4, of servers before Kubernetes 1.30, cannot.
 
-source: https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4006-transition-spdy-to-websockets,
+source:
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4006-transition-spdy-to-websockets,
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/ (exec)
 """
 
@@ -35,14 +36,17 @@ FAILED = 1
 
 
 class Piece(NamedTuple):
-    """What the command has written."""
+    """Piece of the command's output."""
 
     channel: Literal[1, 2]
     data: bytes
 
 
 class ExecChannel:
-    """A command that runs in a container. `receive` until it returns None; then `code` is the command's exit code."""
+    """Command that runs in a container.
+
+    Call `receive` until it returns None; then `code` is the command's exit code.
+    """
 
     def __init__(self, socket: ClientConnection, opened: ExitStack) -> None:
         self._socket, self._opened = socket, opened
@@ -51,7 +55,7 @@ class ExecChannel:
         self.why = "the connection to the API server was lost"
 
     def receive(self) -> Piece | None:
-        """The next piece of output; None: the command has ended, or the connection has."""
+        """Returns the next piece of output; None once the command or the connection has ended."""
         while True:
             try:
                 message = self._socket.recv(decode=False)
@@ -77,13 +81,13 @@ class ExecChannel:
         self._opened.close()
 
     def _send(self, message: bytes) -> None:
-        """What a command that has ended is sent is lost."""
+        """Sends a message to the command. It is dropped if the command has ended."""
         with self._lock, suppress(ConnectionClosed):
             self._socket.send(message)
 
 
 def ended_with(body: bytes) -> tuple[int, str]:
-    """Exit code and reason, from the Status that ends the channel."""
+    """Returns exit code and reason from the Status object that ends the channel."""
     try:
         found = json.loads(body)
     except ValueError:
@@ -106,7 +110,7 @@ def open_exec(
     tty: bool = False,
     stdin: bool = True,
 ) -> ExecChannel:
-    """Starts the command. raises: RequestFailed, ServerAway"""
+    """Starts a command in a container and returns its channel. Raises RequestFailed, ServerAway."""
     flags = {"stdin": stdin, "stdout": True, "stderr": not tty, "tty": tty}
     query = [("container", container), *((name, str(value).lower()) for name, value in flags.items())]
     query += [("command", word) for word in command]

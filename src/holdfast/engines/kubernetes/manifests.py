@@ -292,7 +292,9 @@ def secret(wanted: Wanted) -> Document:
 
 
 def access(wanted: Wanted) -> list[Document]:
-    """The service account of the controller, with rights in this namespace only."""
+    """Returns the controller's service account with its role, whose permissions are limited to this
+    namespace.
+    """
     name, kind = names.objects_name(wanted.job), OWNERS[wanted.kind]
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "delete"]},

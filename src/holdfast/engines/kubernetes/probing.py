@@ -29,7 +29,7 @@ class Probed(NamedTuple):
 
 
 class Knocked(NamedTuple):
-    """What became of a connection to an agent's port."""
+    """Result of a connection to an agent's port."""
 
     pod: str
     uid: str
@@ -91,7 +91,10 @@ class Probing:
 
 
 def _knocked(address: str, port: int) -> Answer:
-    """Any other failure than a refusal says nothing of the process: a route may be missing."""
+    """Connects to an agent's port and returns the result.
+
+    Only a refused connection says something about the process; other failures may be those of the network.
+    """
     try:
         socket.create_connection((address, port), timeout=KNOCK_S).close()
     except ConnectionRefusedError:

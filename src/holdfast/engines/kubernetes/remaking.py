@@ -1,12 +1,13 @@
-"""Makes all pods of a job anew: the way for each kind of owner, and the second half of it, between two controllers.
+"""Deletes and recreates all pods of a job, for each kind of owner.
 
-The first half is a write of the engine: the owner is suspended with the annotation `REMAKE` (Volcano: RestartJob is ordered;
-under Kueue, which would resume it at once: all pods are evicted). Then the controller ends its attempt, waits here until no pod
-of the job runs any more, and resumes the owner. The annotation says that the suspension is ours, also to a controller that has
-lost its journal.
+First the engine suspends the owner with the annotation `REMAKE` (Volcano: it orders RestartJob; under Kueue,
+which would resume the owner at once, it evicts all pods). Then the controller ends its attempt, waits here
+until no pod of the job is running, and resumes the owner. The annotation shows that Holdfast suspended the
+owner, also to a controller that has lost its journal.
 
-source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#suspending-a-job and #mutable-scheduling-directives;
-https://volcano.sh/en/docs/v1-12-0/ (Command); https://kueue.sigs.k8s.io/docs/concepts/workload/
+source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#suspending-a-job and
+#mutable-scheduling-directives; https://volcano.sh/en/docs/v1-12-0/ (Command);
+https://kueue.sigs.k8s.io/docs/concepts/workload/
 """
 
 import time
@@ -46,7 +47,10 @@ def way_of(kind: OwnerKind, owner: OwnerState | None) -> RemakeWay:
 
 
 def order(connection: Connection, owner: Owner, way: RemakeWay, attempt: int) -> None:
-    """The write that begins it; repeated without harm. raises: ServerAway, RequestFailed"""
+    """Sends the request that starts the recreation of the pods. Idempotent.
+
+    Raises ServerAway, RequestFailed.
+    """
     if way == "suspend":
         patch = {"metadata": {"annotations": {REMAKE: str(attempt)}}, "spec": {"suspend": True}}
         connection.request("PATCH", owner.path, patch, kind=MERGE_PATCH)
@@ -76,9 +80,10 @@ def order(connection: Connection, owner: Owner, way: RemakeWay, attempt: int) ->
 
 
 class Between:
-    """What is done before a controller resumes the job: waits while its owner is suspended, and ends a suspension of ours.
+    """Work between two attempts: waits while the job's owner is suspended, and resumes it if Holdfast
+    suspended it.
 
-    `isolated`: nodes of the cluster that new pods must avoid. `tell`: one line for people.
+    `isolated`: nodes of the cluster that new pods must avoid. `tell`: prints one line.
     """
 
     def __init__(
@@ -88,7 +93,10 @@ class Between:
         self._said = ""
 
     def wait(self) -> None:
-        """Returns once the owner is not suspended, or is gone. A server that is away is waited for."""
+        """Returns once the owner is not suspended, or no longer exists.
+
+        Waits for an API server that is unreachable.
+        """
         while True:
             try:
                 if self._is_ready():
@@ -115,7 +123,7 @@ class Between:
         return False
 
     def _end_ours(self) -> None:
-        """raises: ServerAway, RequestFailed, NotRead"""
+        """Resumes the owner if Holdfast suspended it. Raises ServerAway, RequestFailed, NotRead."""
         begun_s = time.monotonic()
         forced: set[str] = set()
         while True:
@@ -142,7 +150,7 @@ class Between:
         return [pod_of(bytes(raw)) for raw in found.items or ()]
 
     def _force(self, pods: Sequence[PodState]) -> None:
-        """Their owner has ordered their end, and their grace is over: their nodes do not answer."""
+        """Deletes pods by force whose nodes do not respond, after their termination grace period."""
         for pod in pods:
             self._tell(f"pod {pod.name} does not end within its grace: it is removed by force")
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
@@ -155,7 +163,10 @@ class Between:
                     self._tell(f"pod {pod.name} cannot be removed: {error}")
 
     def _keep_off(self) -> None:
-        """The template's scheduling directives may be changed while a Job is suspended: no right on nodes is needed."""
+        """Adds a node affinity to the owner's template that excludes isolated nodes.
+
+        A suspended Job permits this, so no permission on nodes is needed.
+        """
         job = self._connection.request("GET", self._owner.path).json()
         affinity = kept_off(job["spec"]["template"]["spec"].get("affinity"), self._isolated)
         patch = {"spec": {"template": {"spec": {"affinity": affinity}}}}
@@ -171,7 +182,10 @@ class Between:
 
 
 def kept_off(affinity: dict[str, Any] | None, nodes: Sequence[str]) -> dict[str, Any]:
-    """The affinity with one more requirement in each term: none of these nodes. Names already there are kept."""
+    """Returns a node affinity with one more requirement in each term: none of these nodes.
+
+    Nodes already excluded are kept.
+    """
     whole = dict(affinity or {})
     of_node = dict(whole.get("nodeAffinity") or {})
     required = of_node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}

@@ -77,7 +77,7 @@ class Watching:
             except RequestFailed as error:
                 self._refused(error)
             except (ServerAway, httpx2.HTTPError, OSError, NotRead) as error:
-                self._away(f"the API server does not answer ({error or type(error).__name__})")
+                self._away(f"the API server does not respond ({error or type(error).__name__})")
 
     def _refused(self, error: RequestFailed) -> None:
         if error.code == 410:
@@ -85,7 +85,7 @@ class Watching:
             self._over.wait(self._wait_s)
             self._wait_s = min(AGAIN_S_MAX, 2 * self._wait_s)
             return
-        self._away(f"the API server refuses {self.name}: {error}", error.is_forbidden, error.again_s)
+        self._away(f"the API server rejects {self.name}: {error}", error.is_forbidden, error.again_s)
 
     def _away(self, why: str, is_forbidden: bool = False, again_s: float | None = None) -> None:
         if not self._is_away:

@@ -65,7 +65,7 @@ class Writing:
         try:
             self._acts.put_nowait(act)
         except queue.Full:
-            self._hear(Done(act, "too many requests wait for the API server"))
+            self._hear(Done(act, "too many requests to the API server are pending"))
 
     def stop(self) -> None:
         self._over.set()
@@ -185,4 +185,6 @@ class Writing:
         except RequestFailed as error:
             if error.code not in (409, 422):
                 raise
-            raise RequestFailed(503, error.reason, "the node was changed meanwhile") from error
+            raise RequestFailed(
+                503, error.reason, "the node was changed in the meantime by another program"
+            ) from error

@@ -1,11 +1,11 @@
-"""Simulates nodes on one machine: as plain processes, or as namespaces with their own network, host name and
+"""Simulates nodes on one machine, as plain processes or as namespaces with own network, host name and
 processes.
 
 A node is up while its *holder* process runs. In the kind `netns` the holder is the first process of the
 node's namespaces, so killing it acts like a power failure: all other processes of the node end with it. The
-nodes are connected to a bridge in a network namespace of its own. This machine has one veth pair to that
-bridge; nothing else of its network changes. Nodes outlive the process that started them, and are found again
-by their job's folder.
+nodes are connected to a bridge in a separate network namespace, by one veth pair with this machine; nothing
+else of its network changes. Nodes outlive the process that started them, and are found again by their job's
+folder.
 
 source: namespaces(7), unshare(1), nsenter(1), ip-link(8), veth(4)
 """
@@ -67,7 +67,7 @@ exec "$python" -I -S -c "$hold" holdfast-node "$node" "$folder"
 
 
 class _Kept(Struct, frozen=True):
-    """What identifies the nodes of a job again. `network`: the third number of their IP addresses."""
+    """Stored identity of a job's simulated nodes. `network`: the third number of their IP addresses."""
 
     kind: str
     names: tuple[str, ...]
@@ -76,10 +76,7 @@ class _Kept(Struct, frozen=True):
 
 
 class Hosts:
-    """Simulated nodes as plain processes, each with a loopback address.
-
-    They cannot simulate a network partition.
-    """
+    """Simulated nodes as processes with a loopback address each, without network partitions."""
 
     kind = "processes"
 
@@ -89,12 +86,7 @@ class Hosts:
         self._mine: list[subprocess.Popen[bytes]] = []
 
     def open(self) -> str:
-        """Creates what the nodes share, unless it exists.
-
-        Returns the address at which nodes reach this machine.
-
-        Raises EngineRefused.
-        """
+        """Creates what the nodes share; returns this machine's address for them. Raises EngineRefused."""
         self._keep(_Kept(self.kind, self.names))
         return "127.0.0.1"
 
@@ -103,10 +95,7 @@ class Hosts:
         return f"127.0.0.{self.names.index(node) + 2}"
 
     def inside(self, node: str) -> list[str]:
-        """Returns the command prefix that runs a command on the node.
-
-        Raises ProcessLookupError if the node is down.
-        """
+        """Returns the prefix of commands on the node. Raises ProcessLookupError if it is down."""
         if self.holder(node) is None:
             raise ProcessLookupError(f"{node} is down")
         return []
@@ -144,11 +133,11 @@ class Hosts:
 
     def cut(self, node: str) -> None:
         """Interrupts the node's network link without notice. Raises EngineRefused."""
-        raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
+        raise EngineRefused(f"{node} shares this machine's network, and cannot be disconnected from it")
 
     def join(self, node: str) -> None:
         """Restores the node's network link. Raises EngineRefused."""
-        raise EngineRefused(f"{node} shares this machine's network, and cannot be cut off from it")
+        raise EngineRefused(f"{node} shares this machine's network, and cannot be disconnected from it")
 
     def clear(self) -> None:
         """Removes all processes, networks and files of the nodes, and waits until they are gone."""
@@ -253,7 +242,7 @@ class NamespaceHosts(Hosts):
         """Connects a new node to the bridge. `pid`: of unshare; the node's first process is its child."""
         holder = next(iter(children(pid)), None)
         if holder is None:
-            raise EngineRefused(f"{node} went down while it was being brought up")
+            raise EngineRefused(f"{node} failed while it was being started")
         port = self._port(node)
         with suppress(EngineRefused):
             self._in_switch(f"link delete {port}\n")  # left from before the node went down
@@ -267,10 +256,7 @@ class NamespaceHosts(Hosts):
         write_pid(self.place(node) / "holder", holder)
 
     def _cable(self) -> int:
-        """Connects this machine to the bridge, in a network that is not in use here.
-
-        Returns the network's number.
-        """
+        """Connects this machine to the bridge, in a free network. Returns the network's number."""
         self._in_switch("link set lo up\nlink add br0 type bridge\nlink set br0 up\n")
         used = _tool(("ip", "-o", "addr", "show")) + _tool(("ip", "route", "show", "table", "all"))
         for network in NETWORKS:
@@ -287,11 +273,10 @@ class NamespaceHosts(Hosts):
                 f"addr add 10.213.{network}.{OF_THIS_MACHINE}/24 dev hf-{network}\nlink set hf-{network} up\n"
             )
             return network
-        raise EngineRefused("no network 10.213.N.0/24 is free for the nodes of --hosts netns")
+        raise EngineRefused("no free network 10.213.N.0/24 was found for the nodes of --hosts netns")
 
     def _write_hosts(self) -> None:
-        """Writes a hosts file with the nodes' names, and a resolver configuration that fails quickly for all
-        others.
+        """Writes a hosts file, and a resolver configuration that fails quickly for unknown names.
 
         An unreachable name server would delay each lookup; torch's store looks up its peers by addresses of
         the second form.
@@ -342,7 +327,8 @@ def refuse_namespaces() -> None:
     """Raises EngineRefused, with the reason, if namespaces cannot be created here."""
     if os.geteuid() != 0:
         raise EngineRefused(
-            "--hosts netns creates network namespaces, which only root may do; --hosts processes needs no rights"
+            "--hosts netns needs root, because it creates network namespaces; --hosts processes needs "
+            "no special permissions"
         )
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
@@ -451,9 +437,9 @@ def _await_word(process: subprocess.Popen[bytes], what: str) -> None:
         process.stderr.close()
         return
     process.kill()
-    why = process.stderr.read().decode(errors="replace").strip() or f"no answer for {BOOT_S:.0f} s"
+    why = process.stderr.read().decode(errors="replace").strip() or f"no response within {BOOT_S:.0f} s"
     process.wait()
-    raise EngineRefused(f"{what} cannot be brought up on this machine: {why}")
+    raise EngineRefused(f"{what} cannot be started on this machine: {why}")
 
 
 def _ip(batch: str, before: Sequence[str] = ()) -> None:

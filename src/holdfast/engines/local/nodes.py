@@ -112,7 +112,7 @@ class LocalNodes(FixedNodes):
             self._hosts.boot(self._names)
         for name in self._names:
             if self._hosts.holder(name) is None:
-                self._lose(name, "it went down while no controller was there")
+                self._lose(name, "it failed while no controller was running")
                 continue
             self._news.append(NodeReady(node=name))
             agent = self._agents[name]
@@ -125,7 +125,7 @@ class LocalNodes(FixedNodes):
             if name in self._down:
                 self._look_for_return(name)
             elif self._hosts.holder(name) is None:
-                self._lose(name, "the machine it ran on says that all its processes have ended")
+                self._lose(name, "its machine reports that all its processes have ended")
             elif agent.pid and not self._is_up(agent, name):
                 self._note_end(name, agent)
             elif agent.due_s is not None and self._clock() >= agent.due_s:
@@ -164,7 +164,7 @@ class LocalNodes(FixedNodes):
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
         said = f"this machine simulates {counted(len(self._names), 'node')} for the job"
-        self._news.append(NoMoreNodes(reason=f"{said}; --spares N adds more from the start"))
+        self._news.append(NoMoreNodes(reason=f"{said}; more can be added at the start with --spares N"))
 
     def is_to_end(self) -> bool:
         return False
@@ -243,7 +243,7 @@ class LocalNodes(FixedNodes):
         agent.wait_s = _longer(agent.wait_s) if agent.process is not None and lived_s < SOON_S else 0.0
         agent.pid, agent.process = 0, None
         if self._hosts.holder(name) is None:
-            self._lose(name, "the machine it ran on says that all its processes have ended")
+            self._lose(name, "its machine reports that all its processes have ended")
         else:
             self._news.append(AgentEnded(node=name, code=code))
 

@@ -52,10 +52,9 @@ SRUN_LOG = "srun.log"  # beside the log of the agent
 class SlurmEngine(FixedNodes):
     """The NodeEngine for Slurm.
 
-    `env`: environment of this process; `agent`: the command that starts an agent.
-
-    `no_kill`: the job was submitted with --no-kill, so it outlives its nodes; False if unknown. `standby`:
-    the command of the standby controller. `lost_with`: the node of the previous controller, which died.
+    `env`: environment of this process. `agent`: the command that starts an agent. `no_kill`: the job was
+    submitted with --no-kill, so it outlives its nodes; False if unknown. `standby`: the command of the
+    standby controller. `lost_with`: the node of the previous controller, which failed.
     """
 
     def __init__(
@@ -178,7 +177,7 @@ class SlurmEngine(FixedNodes):
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
         if self._place is None or not self.allocation.is_batch:
-            why = "this allocation has no batch script that Slurm could start again on other nodes"
+            why = "this allocation has no batch script that Slurm could requeue on other nodes"
             self._news.append(NoMoreNodes(reason=why))
             return
         if self._move is None or self._move.is_over:
@@ -197,9 +196,7 @@ class SlurmEngine(FixedNodes):
         return True
 
     def signalled(self, number: int) -> bool:
-        """Returns True if Slurm can say why the controller got the signal; EndAsked then follows within 3
-        s.
-        """
+        """Returns whether Slurm can name the reason for the signal; EndAsked then follows within 3 s."""
         if self._move is not None and self._move.is_moved:
             return True
         self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
@@ -209,9 +206,7 @@ class SlurmEngine(FixedNodes):
         return 0
 
     def end(self, code: int) -> None:
-        """Ends the steps whose agents still run.
-
-        Waits a few seconds at most; not at all if Slurm ends the job itself.
+        """Ends the steps of running agents. Waits a few seconds, but not if Slurm ends the job itself.
 
         Slurm restarts a job only once the last process of its batch script has ended.
         """
@@ -257,7 +252,7 @@ class SlurmEngine(FixedNodes):
         except OSError as error:
             agent.wait_s = _longer(agent.wait_s)
             agent.due_s = self._clock() + agent.wait_s
-            self._note(f"the agent on {name} cannot be started, Holdfast tries again: {error}")
+            self._note(f"the agent on {name} cannot be started, Holdfast will try again: {error}")
             return
         agent.lives, agent.begun_s = True, self._clock()
 
@@ -304,7 +299,8 @@ class SlurmEngine(FixedNodes):
     def _steps_heard(self, answer: Answer, first: bool) -> None:
         if not answer.is_good:
             self._note(
-                f"Slurm does not list the steps of job {self.allocation.job}, Holdfast asks again: {answer.why}"
+                f"Slurm does not list the steps of job {self.allocation.job}, Holdfast will try again: "
+                f"{answer.why}"
             )
             if first:
                 self._later(lambda: self._ask_steps(first=True))
@@ -384,15 +380,11 @@ class SlurmEngine(FixedNodes):
         if look.node is not None and look.node.is_down and not reached:
             self._lose(name, f"Slurm says it is {look.node.state.lower()}{_because(look.node.reason)}")
         elif reached is False and ended:
-            self._lose(
-                name, "it closed the connections of its step, and its slurmd cannot be reached any more"
-            )
+            self._lose(name, "the connections of its job step were closed, and its slurmd cannot be reached")
         elif look.code is not None and self._is_ending:
             self._gone.add(name)
             self._news.append(
-                NodeDown(
-                    node=name, reason="Slurm ended the job's step there, with the whole job", with_job=True
-                )
+                NodeDown(node=name, reason="Slurm ended the job step with the whole job", with_job=True)
             )
         elif look.code is not None:
             self._news.append(AgentEnded(node=name, code=look.code))
@@ -406,11 +398,10 @@ class SlurmEngine(FixedNodes):
             )
 
     def _make_sure(self, name: str, now_s: float) -> None:
-        """Starts one more agent where Slurm lists a step of the previous controller but no agent is
-        connected.
+        """Starts another agent if a step of the previous controller has no connected agent.
 
-        That controller's srun may have died during the launch. The new agent ends if it finds another one, by
-        a lock: standby controllers exist only where the disk supports locks.
+        That controller's srun may have died during the launch. A second agent on a node ends by a lock:
+        standby controllers exist only where the file system supports locks.
         """
         agent = self._agents[name]
         may_be_gone = self._lost_with and agent.lives and agent.step is None
@@ -456,7 +447,7 @@ class SlurmEngine(FixedNodes):
         self._nodes_heard(answer)
         if answer.is_good:
             return
-        self._tell("sick", f"Slurm does not answer, the training goes on: {answer.why}")
+        self._tell("sick", f"Slurm does not respond, the training continues: {answer.why}")
 
     def _nodes_heard(self, answer: Answer) -> None:
         if answer.is_good:
@@ -467,9 +458,7 @@ class SlurmEngine(FixedNodes):
                 self._slurmd.heard(node, is_gone=node.name in self._gone)
 
     def _ask_config(self, then: Callable[[], None]) -> None:
-        """Queries Slurm's configuration, then calls `then` in any case: unknown settings keep their
-        defaults.
-        """
+        """Queries Slurm's configuration, then calls `then` even if it failed; defaults remain."""
 
         def heard(answer: Answer) -> None:
             if answer.is_good:
@@ -483,9 +472,7 @@ class SlurmEngine(FixedNodes):
         self._commands.ask(["scontrol", "show", "config"], heard)
 
     def _slurmd_is_lost(self, name: str) -> None:
-        """Handles a node that Slurm is about to give up, which would end the whole job: removes it from
-        the job.
-        """
+        """Removes a node from the job if Slurm is about to give it up, which would end the whole job."""
         self._rights.give_back(name, tuple(one for one in self._remaining() if one != name))
 
     def _note(self, text: str) -> None:

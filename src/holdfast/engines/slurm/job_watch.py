@@ -57,7 +57,7 @@ class JobWatch:
 
     def turn(self, now_s: float) -> None:
         if self._number and not self.is_told and now_s - self._asked_s > ANSWER_WITHIN_S + 0.3:
-            self._end(f"{_name(self._number)}, and Slurm does not say why", comes_back=False)
+            self._end(f"{_name(self._number)}, without a reason from Slurm", comes_back=False)
 
     def _heard(self, answer: Answer) -> None:
         job = job_in(answer, self._allocation.job)
@@ -66,11 +66,11 @@ class JobWatch:
         restarted = job.restarts is not None and job.restarts > self._allocation.restarts
         if restarted:
             # Also if a job of higher priority takes the nodes at once: Slurm does not distinguish the two.
-            self._end("Slurm puts the job back into its queue", comes_back=True, for_others=True)
+            self._end("Slurm requeues the job", comes_back=True, for_others=True)
         elif job.preempted:
             # During the grace time. If everything ends before it is over, so does the job, unless it is requeued.
             self.is_to_be_put_back = bool(job.requeue) and not (job.is_over or job.completing)
-            why = "Slurm gives the nodes to a job of higher priority"
+            why = "Slurm preempts the job for one of higher priority"
             self._end(why, comes_back=bool(job.requeue) and not job.is_over, for_others=True)
         elif job.reason == "TimeLimit" or job.state == "TIMEOUT":
             self._end("the time limit of the Slurm job is reached", comes_back=False)
@@ -88,7 +88,7 @@ class JobWatch:
         left_s = None if job.end_s is None else job.end_s - time.time()
         if left_s is not None and left_s < WARN_S and not self._warned:
             self._warned = True
-            self._note(f"the time limit of Slurm job {job.job} is reached in {max(left_s, 0.0) / 60:.0f} min")
+            self._note(f"Slurm job {job.job} reaches its time limit in {max(left_s, 0.0) / 60:.0f} min")
 
     def _end(self, reason: str, *, comes_back: bool, for_others: bool = False) -> None:
         if self.is_told:

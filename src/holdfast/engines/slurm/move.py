@@ -170,7 +170,7 @@ class Move:
                 return
             if not self._said:
                 self._said = True
-                said = "Slurm does not answer, Holdfast asks again until the job is moved to other nodes"
+                said = "Slurm does not respond, Holdfast will try again until the job is moved to other nodes"
                 self._news.append(EngineNote(text=f"{said}: {answer.why}"))
             self._later = _Later(now_s + AGAIN_S, words, heard)
 
@@ -231,7 +231,9 @@ class Move:
         if answer.is_good:
             self._nudge = answer.text.strip().partition(";")[0]
         else:
-            said = "Slurm starts the job again only after two minutes, unless `holdfast run` still follows it"
+            said = (
+                "Slurm restarts the job only after two minutes, unless `holdfast run` is still following it"
+            )
             self._news.append(EngineNote(text=f"{said}: {answer.why}"))
         self._planned_s = self._clock()
 

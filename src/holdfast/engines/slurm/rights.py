@@ -108,7 +108,7 @@ class Rights:
             self._news.append(SetAside(node=node, says=says))
         elif answer.is_sick:
             if tried == 0:
-                says = f"{self._only_excluded(node)}; {answer.why}; Holdfast asks again"
+                says = f"{self._only_excluded(node)}; {answer.why}; Holdfast will try again"
                 self._news.append(SetAside(node=node, says=says))
             self._later(lambda again: self._drain(node, reason, again), tried)
         else:
@@ -116,7 +116,7 @@ class Rights:
             self._news.append(SetAside(node=node, says=f"{self._only_excluded(node)} ({answer.why})"))
 
     def _only_excluded(self, node: str) -> str:
-        return f"not drained in Slurm: this job avoids {node}, other jobs may still be placed there"
+        return f"not drained in Slurm: this job avoids {node}, but Slurm may place other jobs there"
 
     # A lost node ------------------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Rights:
                 self._marked(node, answer)
                 return
             if tried == 0:
-                self._note(f"{node} could not be marked down in Slurm, Holdfast asks again: {answer.why}")
+                self._note(f"{node} could not be marked down in Slurm, Holdfast will try again: {answer.why}")
             self._later(lambda again: self._mark_down(node, reason, until_s, again), tried)
 
         self._ask(words, heard)
@@ -155,7 +155,9 @@ class Rights:
         elif answer.is_refused:
             self._may_update_nodes = False
             limit = self.settings.get("SlurmdTimeout", "its SlurmdTimeout")
-            self._note(f"no right to mark {node} down in Slurm, which notices by itself after {limit}")
+            self._note(
+                f"no permission to mark {node} down in Slurm, which detects it by itself after {limit}"
+            )
         else:
             self._note(f"{node} could not be marked down in Slurm: {answer.why}")
 
@@ -180,7 +182,7 @@ class Rights:
     def _gave_back(self, node: str, answer: Answer) -> None:
         if answer.is_good:
             self._note(
-                f"{node} was taken out of Slurm's job {self._job}, so that the job does not end with it"
+                f"{node} was removed from Slurm job {self._job}, so that its loss does not end the job"
             )
             return
         self._note(

@@ -116,7 +116,7 @@ class _Call:
         if self.process is None:
             return True
         if self.process.poll() is None and now_s >= self.until_s:
-            self._why = f"{self.words[0]} did not answer in time"
+            self._why = f"{self.words[0]} did not finish in time"
             with suppress(OSError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             return True
@@ -129,7 +129,7 @@ class _Call:
         os.close(self._errors)
         code = None if self._why or self.process is None else self.process.returncode
         code = NOT_FOUND if self._missing else code  # not a silence of Slurm: asking again would not help
-        why = "" if code == 0 else self._why or said[-SAID_MAX:] or f"it ended with {code}"
+        why = "" if code == 0 else self._why or said[-SAID_MAX:] or f"it ended with exit code {code}"
         return Answer(words=self.words, code=code, out=out, why=why)
 
 

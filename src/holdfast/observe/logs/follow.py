@@ -254,8 +254,8 @@ class _File:
 
     def _skip_ahead(self, to: int) -> None:
         self._notes.append(
-            f"{self.path} grows faster than it can be read: {to - self._at} bytes were not looked at; "
-            "the file has them all"
+            f"{self.path} grows faster than it can be read: {to - self._at} bytes were skipped in the search; "
+            "the file is complete"
         )
         self._at, self._tail = to, b""
         self._cutter.skip_line()

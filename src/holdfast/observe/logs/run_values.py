@@ -1,6 +1,7 @@
-"""Reads what one run logged step by step, for comparisons: from files, folders, archives, or a job's output.
+"""Reads the logged values of one run by step, for comparisons. Read-only.
 
-Of several trainings in one place the one with most steps counts. Reads only.
+The run is given as a file, folder, archive or a job's output. If it contains several trainings, the one with
+the most steps counts.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ FILES_MAX = 64  # whose heads are read
 
 
 def read_run(name: str, place: Path, forms: tuple[StepForm, ...]) -> RunValues:
-    """Returns the values and facts of the run in a file or folder."""
+    """Returns the values and the facts of the run in a file or folder."""
     found = read_logs([place], _settings(forms))
     run = _values(name, found, is_one=False)
     run.facts = _facts([place])
@@ -30,7 +31,7 @@ def read_run(name: str, place: Path, forms: tuple[StepForm, ...]) -> RunValues:
 
 
 def read_job_run(name: str, folder: Path, forms: tuple[StepForm, ...]) -> RunValues:
-    """Returns the values of a job's output in all its attempts, and the facts that its output names."""
+    """Returns the values in a job's output over all attempts, and the facts that the output names."""
     run = _values(name, read_job(folder, _settings(forms)), is_one=True)
     run.facts = _facts(sorted(folder.glob("attempt-*/worker-*"))[:FILES_MAX])
     return run
@@ -61,7 +62,10 @@ def _values(name: str, found: FoundLogs, *, is_one: bool) -> RunValues:
 
 
 def _lead(group: Sequence[LogSteps]) -> LogSteps:
-    """The log that counts: of ranks' logs with losses the lowest rank's, so that two runs are compared by the same rank."""
+    """Returns the log that represents a run: of the logs with losses the one of the lowest rank.
+
+    Two runs are thus compared by the same rank.
+    """
     ranked = [
         (log.writer.rank, at)
         for at, log in enumerate(group)
@@ -74,7 +78,7 @@ def _lead(group: Sequence[LogSteps]) -> LogSteps:
 
 
 def _facts(places: Sequence[Path]) -> tuple[Fact, ...]:
-    """The facts in the first lines of each log; the last value of each name counts."""
+    """Returns facts from the first lines of each log; of equal names the last value counts."""
     found: dict[tuple[str, str], Fact] = {}
     for file in find(list(places), lambda skipped: None)[:FILES_MAX]:
         for log in opened(file, lambda skipped: None):

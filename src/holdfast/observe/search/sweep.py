@@ -100,7 +100,7 @@ class Place(NamedTuple):
 
 
 class Seen(Struct):
-    """What has been found of one signature in one log so far.
+    """Matches of one signature found so far in one log.
 
     `line_end`: end of the last examined line. `more`: first of the lines whose texts are not kept, with their
     count; `last`: the last of them. `waiting`: end of the last unexamined match in this block.

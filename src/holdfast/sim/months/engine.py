@@ -313,7 +313,7 @@ class Engine:
     def _lost(self, node: int) -> AnyEvent | None:
         if node not in self._out:
             return None
-        return NodeLost(at_s=self._now_s, node=_name(node), reason="it does not answer")
+        return NodeLost(at_s=self._now_s, node=_name(node), reason="it does not respond")
 
     def _take_out(self, node: int) -> None:
         if node not in self._out:

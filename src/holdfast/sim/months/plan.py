@@ -73,8 +73,9 @@ class Contender(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Lemons(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`count` nodes that fail `factor` times as often as others. source: 40 in 3,000 nodes, arXiv
-    2410.21680
+    """Nodes that fail more often than others: `count` nodes, `factor` times as often.
+
+    source: 40 in 3,000 nodes, arXiv 2410.21680
     """
 
     count: Count = 0
@@ -251,7 +252,9 @@ def _with_trace(world: World, path: Path) -> World:
     fitted = fit(gaps, expected_mean=sum(gaps.failed) / len(gaps.failed))
     last = len(told.repairs_s) - 1
     notes = [f"{path.name}: {len(outages.all)} outages of {nodes} nodes in {outages.days:.0f} days"]
-    notes += [f"{outages.merged} faults lay in another one of their node"] if outages.merged else []
+    notes += (
+        [f"{outages.merged} faults overlapped with another one of the same node"] if outages.merged else []
+    )
     notes += [f"{outages.unfinished} have no end"] if outages.unfinished else []
     return replace(
         world,

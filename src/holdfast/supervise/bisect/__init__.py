@@ -1,1 +1,1 @@
-"""Runs a bisection: short runs of a command, their judgement, and their record."""
+"""Runs a bisection: short runs of a command, their judgements, and their record."""

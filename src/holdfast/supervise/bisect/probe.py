@@ -24,7 +24,10 @@ SKIP_CODE = 125  # as of `git bisect run`: this run cannot be judged
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """One run. `folder`: receives stdout and stderr. `limit_s`: the longest it may take."""
+    """Parameters of one test run. `folder`: receives stdout and stderr.
+
+    `limit_s`: maximum duration in seconds.
+    """
 
     command: tuple[str, ...]
     cwd: str
@@ -34,7 +37,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Reading:
-    """Reads the values of one run from its output as it grows."""
+    """Reader of the values of one run, from its output as it grows."""
 
     def __init__(self, folder: Path, forms: Sequence[StepForm]) -> None:
         self.shown = Shown()
@@ -79,14 +82,19 @@ class Reading:
         self._arrived = (step, now_s)
 
     def _between(self, step: int, now_s: float) -> float | None:
-        """The time of a step from the arrival of its line, where the log names none."""
+        """Returns the duration of a step in seconds, from the arrival times of log lines, if the log does
+        not name it.
+        """
         if self._arrived is None or step <= self._arrived[0]:
             return None
         return (now_s - self._arrived[1]) / (step - self._arrived[0])
 
 
 def run(order: Order, condition: Condition, forms: Sequence[StepForm]) -> tuple[Judged, float]:
-    """Runs the command, and returns its judgement and how many seconds it took. Ends every process of its group."""
+    """Runs the command, and returns its judgement and its duration in seconds.
+
+    Ends every process of its process group.
+    """
     order.folder.mkdir(parents=True, exist_ok=True)
     begun_s = time.monotonic()
     with open(order.folder / STREAMS[0], "wb") as out, open(order.folder / STREAMS[1], "wb") as err:

@@ -1,4 +1,4 @@
-"""Records a bisection as the journal of a job: each run is an attempt, each judgement a finding."""
+"""Records a bisection in a job's journal: each run is an attempt, each judgement a finding."""
 
 import os
 import socket
@@ -38,11 +38,11 @@ BY = "holdfast bisect"
 
 
 class OtherPlan(Exception):
-    """The job exists, and its bisection is another one, or has ended; the message says which."""
+    """Error: the job exists, but its bisection is a different one or has ended. The message says which."""
 
 
 class Run(Struct, frozen=True):
-    """One judged run. `place`: the commit, or the names of the part with commas between."""
+    """One judged run. `place`: the commit, or comma-separated nodes or variables."""
 
     place: str
     judgement: Judgement
@@ -50,12 +50,12 @@ class Run(Struct, frozen=True):
 
 
 class BisectRecord:
-    """The open journal of one bisection. `runs`: all judged runs, those of an interrupted bisection first."""
+    """The open journal of one bisection. `runs`: all judged runs, including those before an interruption."""
 
     def __init__(
         self, job: JobDir, lock: JobLock, plan: Mapping[str, object], command: Sequence[str]
     ) -> None:
-        """raises: OtherPlan"""
+        """Opens the journal for a new or interrupted bisection. Raises OtherPlan."""
         self.job = job
         self._lock = lock
         self._clock = JobClock()
@@ -75,7 +75,7 @@ class BisectRecord:
         self._recorder.flush()
 
     def begin(self) -> Path:
-        """Begins an attempt for the next run, and returns the folder of its output."""
+        """Begins an attempt for the next run, and returns the folder for its output."""
         attempt = self._controller.state.job.attempt
         if attempt == self._judged_attempt:
             reason = "the next run"
@@ -83,7 +83,7 @@ class BisectRecord:
         return self.job.worker(self._controller.state.job.attempt, 0)
 
     def judged(self, place: str, name: str, judged: Judged, seconds: float) -> None:
-        """Records the judgement of the current run. `name`: of the place, for people."""
+        """Records the judgement on the current run. `name`: name of the place for users."""
         attempt = self._judged_attempt = self._controller.state.job.attempt
         self.runs.append(Run(place, judged.judgement, judged.why))
         numbers: Numbers = {
@@ -109,7 +109,9 @@ class BisectRecord:
         self._lock.release()
 
     def carry_out(self, order: AnyOrder) -> None:
-        """Answers orders at once: the runs are started and ended by the bisection itself."""
+        """Confirms orders of the controller at once, because the bisection itself starts and ends the
+        runs.
+        """
         now, host = self._clock(), socket.gethostname()
         match order:
             case PlaceWorkers():
@@ -128,7 +130,10 @@ class BisectRecord:
         self._recorder.flush()
 
     def _earlier(self, plan: Mapping[str, object]) -> State | None:
-        """The state of an interrupted bisection with the same plan; None for a new job. raises: OtherPlan"""
+        """Returns the state of an interrupted bisection with the same plan; None for a new job.
+
+        Raises OtherPlan.
+        """
         if not self.job.journal_path.exists():
             return None
         reader = open_reader(self.job.journal_path)
@@ -173,7 +178,10 @@ class BisectRecord:
 
 
 def opened(root: Path, name: str | None, plan: Mapping[str, object], command: Sequence[str]) -> BisectRecord:
-    """Opens a new job, or the interrupted one of this name. raises: OtherPlan, JobInUse, BadJobName, StateUnwritable"""
+    """Opens a new job, or the interrupted job of this name.
+
+    Raises OtherPlan, JobInUse, BadJobName, StateUnwritable.
+    """
     state = StateDir(root)
     job = state.job(name) if name and (root / "jobs" / name / "journal.db").exists() else None
     job = job or state.create(name, JobClock()())

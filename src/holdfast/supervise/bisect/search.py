@@ -1,4 +1,4 @@
-"""Searches the commit, the node or the variable that makes a run bad, run after run, and records each."""
+"""Searches for the commit, node or environment variable that makes a run bad, with one run after another."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ NODES_ENV, PART_ENV = "HOLDFAST_BISECT_NODES", "HOLDFAST_BISECT"
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What is common to all runs. `repeats`: runs of each place; one bad run makes it bad."""
+    """Settings common to all runs. `repeats`: runs of each place; one bad run makes the place bad."""
 
     condition: Condition
     command: tuple[str, ...]
@@ -31,7 +31,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True):
-    """`lines`: the answer for people. `found`: commits or names; empty: nothing was found."""
+    """Result of a bisection. `lines`: for users. `found`: commits or names; empty means nothing was found."""
 
     code: int
     lines: tuple[str, ...]
@@ -39,13 +39,13 @@ class Result(Struct, frozen=True):
 
 
 class Runner:
-    """Runs places of one bisection. `say`: receives one line for each run."""
+    """Runner of the test runs of one bisection. `say`: receives one line for each run."""
 
     def __init__(self, plan: Plan, record: BisectRecord, say: Callable[[str], None]) -> None:
         self.plan, self.record, self._say = plan, record, say
 
     def judged(self, place: str, name: str, cwd: str, env: Mapping[str, str], command: Sequence[str]) -> None:
-        """Runs a place as often as it needs. `name`: of it, for people."""
+        """Runs a place until its judgement is certain. `name`: name of the place for users."""
         for _ in range(self.plan.repeats - self._runs_of(place)):
             order = Order(
                 command=tuple(command),
@@ -63,7 +63,10 @@ class Runner:
                 return
 
     def answers(self) -> dict[str, Judgement]:
-        """The judgement of each place that has enough runs: bad if one run was; unknown if none was good or bad."""
+        """Returns the judgement of each place with enough runs.
+
+        Bad if one run was bad; unknown if no run was good or bad.
+        """
         said: dict[str, list[Judgement]] = {}
         for one in self.record.runs:
             said.setdefault(one.place, []).append(one.judgement)
@@ -76,7 +79,7 @@ class Runner:
         return found
 
     def why(self, place: str) -> str:
-        """The reason of the last run of a place."""
+        """Returns the reason for the judgement on the last run of a place."""
         return next((one.why for one in reversed(self.record.runs) if one.place == place), "")
 
     def _runs_of(self, place: str) -> int:
@@ -84,7 +87,7 @@ class Runner:
 
 
 def search_commit(runner: Runner, tree: Worktree, good: str, bad: str) -> Result:
-    """Searches the first bad commit. raises: GitFailed"""
+    """Searches the first bad commit. Raises GitFailed."""
     while True:
         answers = runner.answers()
         end = next_end(bad, good, answers)
@@ -102,7 +105,7 @@ def search_commit(runner: Runner, tree: Worktree, good: str, bad: str) -> Result
 
 
 def search_nodes(runner: Runner, nodes: Sequence[str], least: int, cwd: Path) -> Result:
-    """Searches the node, or the smallest set of nodes, with which the command is bad."""
+    """Searches the node, or the smallest set of nodes, with which the command fails."""
 
     def prepared(part: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         named = ",".join(part)
@@ -117,7 +120,10 @@ def search_nodes(runner: Runner, nodes: Sequence[str], least: int, cwd: Path) ->
 def search_settings(
     runner: Runner, good: Mapping[str, str | None], bad: Mapping[str, str | None], cwd: Path
 ) -> Result:
-    """Searches the variable, or the smallest set of them, whose bad values make the run bad. None: the variable is unset."""
+    """Searches the environment variable, or the smallest set of them, whose values make the run bad.
+
+    In `good` and `bad`, a value of None means that the variable is unset.
+    """
     names = sorted(name for name in {*good, *bad} if good.get(name) != bad.get(name))
 
     def prepared(part: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -1,4 +1,7 @@
-"""Checks out commits in a git worktree of its own; the user's tree, index and branches stay as they are."""
+"""Checks out commits in a separate git worktree.
+
+The user's working tree, index and branches are not changed.
+"""
 
 import os
 import subprocess
@@ -8,7 +11,7 @@ GIT_TIMEOUT_S = 600.0
 
 
 class GitFailed(Exception):
-    """A git command failed; the message has its last line."""
+    """Error: a git command failed. The message is its last line."""
 
 
 class Worktree:
@@ -22,7 +25,7 @@ class Worktree:
         )  # the same folder within the tree
 
     def check_out(self, commit: str) -> None:
-        """Puts the worktree at a commit, without anything that an earlier run left. raises: GitFailed"""
+        """Checks out a commit, and removes files of earlier runs. Raises GitFailed."""
         if not (self.place / ".git").exists():
             git(self.repository, "worktree", "prune")
             git(self.repository, "worktree", "add", "--force", "--detach", str(self.place), commit)
@@ -31,33 +34,36 @@ class Worktree:
         git(self.place, "clean", "-ffdxq")
 
     def remove(self) -> None:
-        """Removes the worktree. raises: GitFailed"""
+        """Removes the worktree. Raises GitFailed."""
         if self.place.exists():
             git(self.repository, "worktree", "remove", "--force", "--force", str(self.place))
 
     def commit_of(self, revision: str) -> str:
-        """raises: GitFailed"""
+        """Returns the commit id of a revision. Raises GitFailed."""
         return git(self.repository, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """raises: GitFailed"""
+        """Returns whether one commit is an ancestor of another. Raises GitFailed."""
         done = _run(self.repository, ("merge-base", "--is-ancestor", older, newer))
         if done.returncode not in (0, 1):
             raise GitFailed(_last_line(done))
         return done.returncode == 0
 
     def candidates(self, bad: str, good: tuple[str, ...]) -> list[str]:
-        """Commits that may be the first bad one, those that halve the rest best first. raises: GitFailed"""
+        """Returns the commits that may be the first bad one, best bisection points first.
+
+        Raises GitFailed.
+        """
         text = git(self.repository, "rev-list", "--bisect-all", bad, *(f"^{commit}" for commit in good))
         return [line.split(" ", 1)[0] for line in text.splitlines()]
 
     def title(self, commit: str) -> str:
-        """Short id, author and subject. raises: GitFailed"""
+        """Returns short id, author and subject of a commit. Raises GitFailed."""
         return git(self.repository, "show", "--no-patch", "--format=%h %an: %s", commit)
 
 
 def git(folder: Path, *words: str) -> str:
-    """Returns what a git command prints. raises: GitFailed"""
+    """Returns what a git command prints. Raises GitFailed."""
     done = _run(folder, words)
     if done.returncode:
         raise GitFailed(f"git {words[0]} failed: {_last_line(done) or f'exit code {done.returncode}'}")

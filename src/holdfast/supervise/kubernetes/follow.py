@@ -158,7 +158,7 @@ class Follower:
             controllers = self._pods(selector(self._one.name, ROLE_CONTROLLER))
             waiting = [] if self._log is not None else self._pods(f"{LABEL_JOB}={self._one.name}")
         except (ServerAway, NotRead) as error:
-            self._say("server", f"{error}; the job goes on by itself")
+            self._say("server", f"{error}; the job continues without this command")
             return
         except RequestFailed as error:
             self._say("server", f"the API server refuses to tell of the job: {error}")
@@ -250,5 +250,5 @@ class Follower:
         if self._is_deleted:
             self._console.tell(f"job {self._one.name} was deleted")
             return INTERRUPTED + signal.SIGTERM
-        self._console.tell(f"job {self._one.name} is over, and its controller left no record of the end")
+        self._console.tell(f"job {self._one.name} has ended, and its controller left no record of the result")
         return UNKNOWN

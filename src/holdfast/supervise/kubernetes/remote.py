@@ -1,7 +1,8 @@
-"""Runs a command on a job where its record is: in the pod of the job's controller, through the API server.
+"""Runs a Holdfast command in the pod of a job's controller, where the job's record is, through the API
+server.
 
-`holdfast status JOB` from outside the cluster is `holdfast status JOB` there, with the same words, input, output, terminal
-and exit code. It needs the right to get and create pods/exec.
+`holdfast status JOB` from outside the cluster thus runs `holdfast status JOB` there, with the same arguments,
+input, output, terminal and exit code. It needs the permission to get and create pods/exec.
 """
 
 import os
@@ -29,7 +30,7 @@ SIZE = (24, 80)
 
 
 class NotThere(Exception):
-    """The command cannot be run on the cluster; the message says why and what to do."""
+    """Error: the command cannot be run in the cluster. The message says why and what to do."""
 
 
 class _Place(NamedTuple):
@@ -56,7 +57,7 @@ def run_there(job: JobElsewhere, words: Sequence[str], env: Mapping[str, str]) -
 
 
 def words_there(words: Sequence[str]) -> list[str]:
-    """The same words without the state folder of this machine."""
+    """Returns the arguments without the state folder of this machine."""
     kept: list[str] = []
     rest = iter(words)
     for word in rest:
@@ -77,7 +78,7 @@ def _connected(job: JobElsewhere, one: Submission | None, env: Mapping[str, str]
 
 
 def _place(connection: Connection, one: Submission, job: JobElsewhere) -> _Place:
-    """raises: NotThere"""
+    """Returns the controller's pod. Raises NotThere."""
     path = f"/api/v1/namespaces/{one.namespace}/pods"
     params = {"labelSelector": selector(one.name, ROLE_CONTROLLER)}
     try:
@@ -100,7 +101,7 @@ def _place(connection: Connection, one: Submission, job: JobElsewhere) -> _Place
 
 
 def _run(connection: Connection, one: Submission, place: _Place, words: Sequence[str]) -> int:
-    """raises: NotThere"""
+    """Runs the command in the pod and returns its exit code. Raises NotThere."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     term = os.environ.get("TERM", "")
     command = (
@@ -138,7 +139,7 @@ def _pass_input(channel: ExecChannel) -> None:
 
 @contextmanager
 def _raw(is_terminal: bool) -> Iterator[None]:
-    """Keys go to the other side as they are typed."""
+    """Context manager that sets the terminal to raw mode, so that keys are sent as they are typed."""
     if not is_terminal:
         yield
         return

@@ -69,7 +69,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """Where a job's objects are on the cluster. `kind`: a key of KINDS."""
+    """Location of a job's objects in the cluster. `kind`: a key of KINDS."""
 
     name: str
     namespace: str
@@ -127,7 +127,8 @@ def wanted_of(
     """Returns what the job's objects are built from. Raises NotSubmitted."""
     if not flags.image:
         raise NotSubmitted(
-            "--engine kubernetes needs --image IMAGE: the container image with the training and holdfast in it"
+            "--engine kubernetes needs --image IMAGE: a container image that contains the training and "
+            "Holdfast"
         )
     if flags.kind not in KINDS:
         raise NotSubmitted(f"--kind {flags.kind!r} is none of {', '.join(KINDS)}")
@@ -228,8 +229,11 @@ def _refused(kind: str, name: str, error: RequestFailed) -> str:
     if error.code == 409:
         return f"{kind} {name} exists already: choose another --job, or remove it with kubectl delete {kind.lower()} {name}"
     if error.is_forbidden:
-        return f"you may not create {kind} {name}: {error}. Ask for the right to create it in this namespace, or give --namespace"
-    return f"{kind} {name} was refused: {error}"
+        return (
+            f"no permission to create {kind} {name}: {error}. Ask for this permission in the namespace, or "
+            "give --namespace"
+        )
+    return f"{kind} {name} was rejected: {error}"
 
 
 def _resume(connection: Connection, one: Submission) -> None:

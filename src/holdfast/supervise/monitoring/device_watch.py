@@ -68,4 +68,4 @@ class DeviceWatch:
         if history.note is not None:
             self._told.append(f"incident {incident}: {history.note.en}")
         elif not found:
-            self._told.append(f"incident {incident}: the devices' metrics show nothing unusual")
+            self._told.append(f"incident {incident}: the metrics of the devices show nothing unusual")

@@ -143,7 +143,7 @@ class Follower:
         if not found:
             unknown = not answer.is_sick and "invalid job id" in answer.why.lower()
             self._gone = self._gone + 1 if unknown else 0
-            self._say(f"Slurm does not answer: {answer.why}" if not unknown else "")
+            self._say(f"Slurm does not respond: {answer.why}" if not unknown else "")
             return
         self._gone = 0
         job = found[0]
@@ -151,7 +151,7 @@ class Follower:
             self._over = job
             return
         self._say(
-            f"waits for nodes ({job.reason})" if job.state == "PENDING" and job.reason != "None" else ""
+            f"waiting for nodes ({job.reason})" if job.state == "PENDING" and job.reason != "None" else ""
         )
         self._care(job)
 
@@ -170,7 +170,11 @@ class Follower:
         elif job.state == "RUNNING" and job.batch_host and job.batch_host not in job.nodes:
             self._lost_batch = self._lost_batch + 1 if self._is_alone() else 0
             if self._lost_batch == LOST_POLLS:  # its standby has not taken it up
-                self._do(f"{job.batch_host}, with the controller, is lost: put back", "requeue", job.job)
+                self._do(
+                    f"node {job.batch_host}, on which the controller ran, is lost: requeued",
+                    "requeue",
+                    job.job,
+                )
         else:
             self._lost_batch = 0
         if restarted:
@@ -201,7 +205,7 @@ class Follower:
         words = plan.fewer_words() if plan is not None and plan.job == job.job else []
         if words and plan != self._lowered:
             self._lowered = plan
-            self._say("fewer nodes are left than it was to have: it starts on them, with fewer spares")
+            self._say("fewer nodes are left than requested: it starts on them, with fewer spares")
             self._commands.ask(words, lambda answer: self._say(answer.why))
 
     def _is_alone(self) -> bool:
@@ -240,7 +244,9 @@ class Follower:
             return code
         found = self._over.exit_code if self._over is not None else None
         state = self._over.state.lower() if self._over is not None else "forgotten"
-        self._console.tell(f"Slurm job {self._one.slurm_job} is over ({state}), and its record has no end")
+        self._console.tell(
+            f"Slurm job {self._one.slurm_job} has ended ({state}), and its record has no result"
+        )
         if found is None:
             return 1
         return 128 - found if found < 0 else found or (1 if state != "completed" else 0)

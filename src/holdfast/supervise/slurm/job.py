@@ -63,7 +63,7 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
     if settings.job is not None:
         known = submission(settings.state_dir, settings.job)
         if known.slurm_job and ended_code(StateDir(Path(settings.state_dir)), settings.job) is None:
-            console.tell(f"job {known.name} is Slurm job {known.slurm_job} already: following it")
+            console.tell(f"job {known.name} is already Slurm job {known.slurm_job}: following it")
             return Follower(known, settings.state_dir, console, env).follow()
     try:
         one = submit(settings, flags, _own_words(), env, time.time())
@@ -75,7 +75,7 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
         f"its output: {one.out}"
     )
     if settings.detach:
-        console.tell(f"it goes on by itself; holdfast attach {one.name} follows it")
+        console.tell(f"it continues without this command; holdfast attach {one.name} shows its progress")
         return 0
     return Follower(one, settings.state_dir, console, env).follow()
 
@@ -144,7 +144,10 @@ def _too_few(settings: RunSettings, found: Allocation, *, is_again: bool) -> str
     if settings.nnodes + (0 if is_again else settings.spares) <= len(found.nodes):
         return ""
     wanted = f"{counted(settings.nnodes, 'worker')} and {counted(settings.spares, 'spare')}"
-    return f"Slurm job {found.job} has {nodes}, too few for {wanted}: ask Slurm for more, or give --nnodes and --spares"
+    return (
+        f"Slurm job {found.job} has {nodes}, too few for {wanted}: request more from Slurm, or give smaller "
+        "--nnodes and --spares"
+    )
 
 
 def _sized(settings: RunSettings, found: Allocation) -> RunSettings:
@@ -198,7 +201,7 @@ def _lock(job: JobDir, console: Console) -> JobLock:
             return job.lock()
         except JobInUse as error:
             if not told:
-                console.tell(f"waits for the controller that has the job to end: {error}")
+                console.tell(f"waiting until the current controller of the job has ended: {error}")
             told = True
             time.sleep(0.1)
 
@@ -222,11 +225,11 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
     except (BadNodeList, LookupError, OSError, ValueError) as error:
         console.tell(str(error))
         return USAGE
-    console.tell(f"{found.node} stands by for {name}")
+    console.tell(f"{found.node} runs the standby controller of {name}")
     first = found.nodes[0]
     if not _wait_alone(job, console, lambda: _is_there(first, env)):
         return 0
-    console.tell(f"the controller of {name} on {first} is gone: going on from {found.node}")
+    console.tell(f"the controller of {name} on {first} is gone: the controller on {found.node} takes over")
     code = _go_on(job, _Engine(found, env, no_kill=True, lost_with=first), env, console)
     # The batch script is gone with its node, and nothing but its end would end the Slurm job.
     asked(["scancel", found.target], plain_environment(env))
@@ -253,7 +256,8 @@ def _wait_alone(job: JobDir, console: Console, is_there: Callable[[], bool]) -> 
             continue
         if not held:
             console.tell(
-                f"{job.path} is on a disk without locks: no standby controller can take over if the first node is lost"
+                f"{job.path} is on a file system without locks: no standby controller can take over if "
+                "the first node is lost"
             )
             return False
         now_s = time.monotonic()

@@ -117,13 +117,13 @@ def submit(
         script = one.folder / "batch.sh"
         script.write_text(SCRIPT.format(name=one.name, command=shlex.join(words)))
     except (OSError, ValueError) as error:
-        raise NotSubmitted(f"the job cannot be written down in {settings.state_dir}: {error}") from error
+        raise NotSubmitted(f"the job's record cannot be written in {settings.state_dir}: {error}") from error
     answer = asked(_sbatch(one, settings, flags, script), plain_environment(env), SUBMIT_WITHIN_S)
     if not answer.is_good:
         with suppress(OSError):
             script.unlink()
             one.folder.rmdir()
-        raise NotSubmitted(f"Slurm did not take the job: {answer.why}")
+        raise NotSubmitted(f"Slurm rejected the job: {answer.why}")
     (one.folder / "id").write_text(answer.text.strip().partition(";")[0] + "\n")
     return one
 

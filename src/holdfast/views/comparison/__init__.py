@@ -1,1 +1,1 @@
-"""Formats comparisons of runs: report, document, curves."""
+"""Formats comparisons of runs: report, JSON document, charts."""

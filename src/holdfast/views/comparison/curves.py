@@ -1,4 +1,4 @@
-"""Builds the picture of a comparison: one panel for each measure, one line for each run. Prints nothing."""
+"""Builds the chart of a comparison: one panel per measure, one line per run. Does not print."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -14,7 +14,7 @@ SHOWN: tuple[Measure, ...] = ("loss", "grad_norm", "learning_rate")
 
 
 def curves(runs: Sequence[RunValues], found: Comparison) -> LinesPicture:
-    """Returns the panels; those in which no run has a value are left out."""
+    """Returns the panels; panels without values are left out."""
     panels = [_panel(MEASURES["en"][measure], [_values(run, measure) for run in runs]) for measure in SHOWN]
     panels.append(_panel("step time, s", [run.times_s for run in runs]))
     marks = tuple(one.step for one in found.others if one.step is not None)
@@ -45,7 +45,7 @@ def _panel(name: str, lines: Sequence[dict[int, float]]) -> Panel:
 
 
 def _points(values: dict[int, float]) -> tuple[tuple[float, float], ...]:
-    """At most POINTS_MAX points: of each stretch of steps the lowest and the highest value."""
+    """Returns at most POINTS_MAX points: the lowest and the highest value of each interval of steps."""
     points = [(float(step), value) for step, value in sorted(values.items()) if isfinite(value)]
     if len(points) <= POINTS_MAX:
         return tuple(points)

@@ -1,4 +1,4 @@
-"""Formats a comparison of runs, as lines in both languages and as a JSON document. Prints nothing."""
+"""Formats a comparison of runs as lines in both languages, and as a JSON document. Does not print."""
 
 from math import isfinite
 from typing import Any
@@ -61,7 +61,7 @@ KINDS: dict[Language, dict[str, str]] = {
 
 
 def report(found: Comparison, language: Language = "en") -> list[Line]:
-    """Returns the comparison for people: one section for each run beside the first one."""
+    """Returns the comparison as lines for the terminal: one section for each run other than the first."""
     lines = [line for one in found.others for line in (*_run(found.first, one, language), Line())]
     notes = dict.fromkeys((*found.notes, *(note for one in found.others for note in one.notes)))
     label = "注" if language == "zh" else "note"
@@ -69,7 +69,7 @@ def report(found: Comparison, language: Language = "en") -> list[Line]:
 
 
 def document(found: Comparison) -> dict[str, Any]:
-    """Returns the JSON document (docs/compare.md). Values that are no finite numbers become texts."""
+    """Returns the JSON document (docs/compare.md). NaN and infinite values become texts."""
     built: dict[str, Any] = msgspec.to_builtins(found)
     for one, made in zip(found.others, built["others"], strict=True):
         made["step"] = one.step

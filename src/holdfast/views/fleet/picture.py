@@ -90,7 +90,7 @@ class LinesPicture(Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> tuple[float, float]:
-        """The first and the last step of all lines."""
+        """Returns the first and the last step of all lines."""
         found = [point[0] for panel in self.panels for line in panel.lines for point in line.points]
         return (min(found), max(found)) if found else (0.0, 1.0)
 

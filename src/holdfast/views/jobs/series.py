@@ -30,7 +30,9 @@ class Steps:
 
 
 class _Interval(Struct, frozen=True, gc=False):
-    """`count` steps from `first_step` on, each of `each_s` seconds; the last was reached at `at_s`."""
+    """Interval of a series: `count` steps from `first_step` on, each of `each_s` seconds; the last was
+    reached at `at_s`.
+    """
 
     at_s: float
     first_step: int

@@ -1,4 +1,4 @@
-"""Records alerts from Alertmanager's webhook in the journals of the running jobs on the affected nodes."""
+"""Records alerts from Alertmanager's webhook in the journals of running jobs on the affected nodes."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ FAILED_MAX = 5  # jobs that an error names
 
 
 class Alerts:
-    """The webhook of one server. Not thread-safe."""
+    """Handler of the webhook of one server. Not thread-safe."""
 
     def __init__(self, data: Data, audit: Audit) -> None:
         self._data, self._audit = data, audit
@@ -33,7 +33,10 @@ class Alerts:
         self._receiver = AlertReceiver(data.running_nodes, self._note)
 
     def receive(self, webhook: AlertWebhook, asking: Caller) -> ActionResult:
-        """Returns what was recorded. raises: Refusal, 503 if Alertmanager should send the alerts again"""
+        """Records the alerts, and returns what was recorded.
+
+        Raises Refusal; with status 503 if Alertmanager should send the alerts again.
+        """
         alerts = received(webhook)
         found = self._receiver.new(alerts)
         told = counted(len(alerts), "alert")
@@ -44,7 +47,7 @@ class Alerts:
         return doing(self._audit, asking, "alerts", target, told, lambda: self._record(found, told))
 
     def samples(self) -> list[Sample]:
-        """Returns the number of alerts received, for /metrics."""
+        """Returns the number of received alerts, for /metrics."""
         return self._receiver.samples()
 
     def _record(self, found: dict[str, list[AlertEvidence]], told: str) -> ActionResult:
@@ -56,7 +59,7 @@ class Alerts:
         return ActionResult(done=done.new > 0, text=f"{told}, {done.new} of them passed to {jobs}")
 
     def _note(self, job: str, found: Sequence[AlertEvidence]) -> None:
-        """raises: NotRecorded"""
+        """Records alerts in a job's journal. Raises NotRecorded."""
         if time.monotonic() > self._until_s:
             raise NotRecorded(f"job {job}: the jobs before it took {TOTAL_S:g} s")
         try:

@@ -1,4 +1,7 @@
-"""Answers GET /metrics: collects the facts at most every FRESH_S, whatever the number of scrapers."""
+"""Answers GET /metrics.
+
+The data is collected at most every FRESH_S seconds, whatever the number of scrapers.
+"""
 
 import threading
 import time
@@ -15,10 +18,10 @@ FRESH_S = 5.0
 
 
 class ServerMetrics:
-    """The metrics of one server, for any thread.
+    """The metrics of one server. Thread-safe.
 
-    `more`: samples that cost nothing, taken at every scrape. `faults`: the number of failed requests. `clock`: never goes
-    back.
+    `more`: samples that are cheap, taken at every scrape. `faults`: number of failed requests. `clock`:
+    monotonic.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class ServerMetrics:
         self._took_s = 0.0
 
     def answer(self, accept: str) -> Answer:
-        """Returns the text in the format that the request header `accept` prefers."""
+        """Returns the metrics in the text format that the request header `accept` prefers."""
         with self._lock:  # a second scraper waits for the facts of the first
             if self._clock() - self._at_s >= FRESH_S:
                 self._collect()
@@ -46,7 +49,10 @@ class ServerMetrics:
         return answered(accept, (*samples, *self._more()), own, age_s=age_s, took_s=took_s)
 
     def _collect(self) -> None:
-        """Without an index, only the metrics of the server itself are left; the number of warnings says so."""
+        """Collects the data.
+
+        Without an index, only metrics of the server itself remain, and a counter of warnings increases.
+        """
         begun_s = self._clock()
         _, warnings = self._data.health()
         samples: list[AnySample] = [Sample("holdfast_server_warnings", (), len(warnings))]

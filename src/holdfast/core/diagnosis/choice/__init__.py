@@ -1,1 +1,1 @@
-"""Chooses the root cause among candidates: filters, edges, weighing, and how sure the choice is. Pure."""
+"""Chooses the root cause among candidates, and computes the confidence. Pure."""

@@ -1,13 +1,13 @@
 """Chooses the root cause among the candidates of a job. Pure.
 
-The pipeline, from `candidates.candidates` on:
+The steps, starting from the result of `candidates.candidates`:
 
-1. filters: lines of code, ignored and outlived errors, and runs before the last one do not count;
-2. edges: a candidate that another, not later one explains is not the root;
-3. choice: of what nothing explains, the first that is neither vague nor of another machine's past.
+1. filters: source code lines, ignored errors, survived errors and earlier runs are removed; 2. edges: a
+candidate that is explained by another, not later candidate is not the root cause; 3. choice: among the
+unexplained candidates, the first that is neither vague nor an old fault of another machine.
 
-A job ends by what it did not survive: a fault after which training went on counts only where the job died and nothing
-later says why. A complaint counts only where no cause explains it. Where nothing died, nothing was wrong.
+A fault after which training continued counts only if the job died and no later line gives a reason. A
+complaint counts only if no cause explains it. If nothing died, nothing was wrong.
 """
 
 from collections.abc import Sequence
@@ -47,10 +47,11 @@ SAID_BYTES = 16 << 10  # this near the end, a program speaks of the error that e
 
 
 class Choice(Struct, frozen=True, eq=False):
-    """`root` None: nothing is wrong or, with `died`, the cause is unknown. `rivals`: other unexplained causes.
+    """Result of the choice of a root cause.
 
-    `shown`: the line to quote, if not the root's own. `followers`: candidates that the root explains, directly or
-    not. `witnesses`: others that report the same as the root.
+    `root`: None if nothing is wrong or, if `died`, the cause is unknown. `rivals`: other unexplained causes.
+    `shown`: the line to quote, if it is not the root cause's. `followers`: candidates that the root cause
+    explains, directly or indirectly. `witnesses`: other candidates that report the same fault.
     """
 
     root: Candidate | None
@@ -69,10 +70,11 @@ def choose(
     sizes_bytes: Sequence[int] = (),
     excerpt: bool = False,
 ) -> Choice:
-    """The root cause among all candidates of a job.
+    """Returns the root cause among all candidates of a job, with related candidates.
 
-    `is_finished`: its log names the last step of all. `made_steps`: some log names a step. `sizes_bytes`: of the
-    logs, by their numbers; 0: unknown. `excerpt`: the text is a few lines that a person cut out.
+    `is_finished`: a log names the last of all planned steps. `made_steps`: a log contains steps.
+    `sizes_bytes`: sizes of the logs by their index; 0 means unknown. `excerpt`: the text is only a few lines
+    that a person copied from a log.
     """
     counting = _counting(candidates, made_steps=made_steps)
     last_run = of_last_run(counting, sizes_bytes)
@@ -97,7 +99,7 @@ def choose(
 
 
 def _counting(candidates: Sequence[Candidate], *, made_steps: bool) -> list[Candidate]:
-    """Without lines that are no messages, and errors that ended nothing."""
+    """Returns the candidates without lines that are no messages and without errors that ended nothing."""
     counting = without_harmless([one for one in candidates if not is_code(one)])
     counting = without_ignored(without_orphans(counting))
     counting = without_announcing(without_fallen_back(counting))
@@ -107,7 +109,11 @@ def _counting(candidates: Sequence[Candidate], *, made_steps: bool) -> list[Cand
 def _better_of_earlier_run(
     choice: Choice, counting: Sequence[Candidate], last_run: Sequence[Candidate], *, is_finished: bool
 ) -> Choice:
-    """Where the last run was only ended from outside, the reason why it was started again says more."""
+    """Returns a choice from the previous run of the same log if the last run was only terminated from
+    outside.
+
+    The reason why the training was started again is then more informative.
+    """
     if len(last_run) == len(counting) or not choice.died or not _says_little(choice):
         return choice
     before = _choose(one_for_each_line(counting), is_finished=is_finished)
@@ -117,7 +123,10 @@ def _better_of_earlier_run(
 def _better_of_doubted(
     choice: Choice, last_run: Sequence[Candidate], *, is_finished: bool, made_steps: bool
 ) -> Choice:
-    """Where little is known, also exceptions in lines that are known as context, and those without a traceback."""
+    """Returns a choice that also considers doubtful lines, if the usual choice has little confidence.
+
+    Doubtful are exceptions in lines that are known to be context, and exceptions without a traceback.
+    """
     is_done = made_steps or any(one.role == "end-ok" for one in last_run)
     if not _says_little(choice) or not choice.died and is_done:
         return choice
@@ -128,7 +137,9 @@ def _better_of_doubted(
 
 
 def _is_bridged_break(choice: Choice) -> bool:
-    """A link that was down for seconds, in a job that trains and of which nothing else is known to have failed."""
+    """Returns whether the root cause is only a link failure of seconds in a job that trains and has no
+    other failure.
+    """
     root = choice.root
     return not choice.died and root is not None and root.has("link-break") and root.severity == "warning"
 
@@ -139,7 +150,7 @@ def _says_little(choice: Choice) -> bool:
 
 
 def _choose(candidates: Sequence[Candidate], *, is_finished: bool) -> Choice:
-    """Among candidates of which each line has one."""
+    """Returns the choice among candidates of which each belongs to a different line."""
     candidates = without_own_aborts(without_stumbles(candidates))
     done = [one for one in candidates if one.role == "end-ok"]
     ends = [one for one in candidates if _is_end(one)]
@@ -170,7 +181,7 @@ def _choose(candidates: Sequence[Candidate], *, is_finished: bool) -> Choice:
 
 
 def _is_end(one: Candidate) -> bool:
-    """A symptom that ended a process."""
+    """Returns whether a candidate is a symptom that ended a process."""
     is_bad = one.severity in ("fatal", "error") and not one.survived
     return one.role == "symptom" and one.category != "none" and is_bad
 
@@ -178,7 +189,9 @@ def _is_end(one: Candidate) -> bool:
 def _causes(
     candidates: Sequence[Candidate], done: Sequence[Candidate], deaths: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Those that the job did not survive; else those that it survived, shortly before a death."""
+    """Returns the causes that the job did not survive; if there are none, those that it survived shortly
+    before its end.
+    """
     causes = [one for one in candidates if is_cause(one) and not ends_from_outside(one)]
     causes += breaks_before(causes, candidates)
     alive = [one for one in causes if not one.survived and not _ended_well_after(one, done, deaths)]
@@ -191,10 +204,10 @@ def _work_was_done_after(one: Candidate, done: Sequence[Candidate]) -> bool:
 
 
 def _ended_well_after(one: Candidate, done: Sequence[Candidate], deaths: Sequence[Candidate]) -> bool:
-    """The job said later that its work was done, and nothing died.
+    """Returns whether the job reported finished work after a candidate, and no process died.
 
-    Where nothing shows which came later, another log's word absolves only what a rank mentions: not an exception or an
-    end, and not a fault of its node, which can have ended the next job.
+    If the order of two logs is unknown, only lines in which a rank mentions an error are excused. Exceptions,
+    process ends and faults of the rank's node are not, because the fault can have ended the next job.
     """
     only_mentioned = one.signature.area == "worker" and one.severity != "fatal" and not one.is_traceback
     orders = [is_before(one, end) for end in done]
@@ -209,7 +222,9 @@ def _near_a_death(one: Candidate, deaths: Sequence[Candidate]) -> bool:
 
 
 def _is_said_at(one: Candidate, deaths: Sequence[Candidate]) -> bool:
-    """Shortly before an end in the same log; or in another log, which shows none."""
+    """Returns whether a line was written shortly before a process end in the same log, or in a log without
+    such an end.
+    """
     offsets = [death.match.offset for death in deaths if death.match.source == one.match.source]
     return not offsets or any(0 < offset - one.match.last_offset < SAID_BYTES for offset in offsets)
 
@@ -217,7 +232,10 @@ def _is_said_at(one: Candidate, deaths: Sequence[Candidate]) -> bool:
 def _warnings(
     candidates: Sequence[Candidate], done: Sequence[Candidate], deaths: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Lesser causes of a job that died; those of a node's own logs also where no job is known to have gone on."""
+    """Returns warnings that can be the cause if a job died.
+
+    Warnings in a node's own logs count even if no job died, as long as no job is known to have continued.
+    """
     few = [one for one in candidates if one.role == "cause" and not one.survived]
     if deaths:
         return [one for one in few if one.signature.id != SPOKEN or _is_said_at(one, deaths)]

@@ -12,7 +12,7 @@ CONFIDENCE_MAX = 0.98
 
 
 def confidence(choice: Choice) -> float:
-    """The confidence; 0 without a root."""
+    """Returns the confidence of the diagnosis, from 0 to 1; 0 without a root cause."""
     root = choice.root
     if root is None:
         return 0.0
@@ -30,7 +30,10 @@ def is_weak(root: Candidate) -> bool:
 
 
 def others(choice: Choice) -> tuple[Other, ...]:
-    """Other unexplained categories, by falling confidence; they share the rest of the probability by weight."""
+    """Returns other possible categories of the failure, by falling probability.
+
+    They share, by their weights, the probability that the confidence leaves.
+    """
     root = choice.root
     weights: dict[str, float] = {}
     for rival in choice.rivals:

@@ -1,4 +1,7 @@
-"""Decides which match explains which, by the edges that signatures declare. Pure."""
+"""Decides which candidate explains which other candidate, from the `explained_by` lists of signatures.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +14,10 @@ LATE_BYTES = 64 << 10  # of a log that several ranks write: how far their lines 
 
 
 def names(edge: str, candidate: Candidate) -> bool:
-    """True if the edge names this candidate: "#id", a category, a class, or "*" for any cause."""
+    """Returns whether an entry of `explained_by` includes a candidate.
+
+    The entry is "#id" of a signature, a category, a class, or "*" for any cause.
+    """
     if edge == ANY_CAUSE:
         return candidate.role == "cause" and ANY_CAUSE not in candidate.signature.explained_by
     if edge.startswith("#"):
@@ -22,15 +28,15 @@ def names(edge: str, candidate: Candidate) -> bool:
 
 
 def follows_from(effect: Candidate, cause: Candidate) -> bool:
-    """True if the effect's signature names this cause specifically."""
+    """Returns whether the effect's signature lists this cause specifically, not by "*" or by its class."""
     return any(names(edge, cause) for edge in effect.signature.explained_by if edge != ANY_CAUSE)
 
 
 def explains(cause: Candidate, effect: Candidate) -> bool:
-    """True if cause explains effect.
+    """Returns whether a cause explains an effect.
 
-    The order of lines counts only where both could explain each other: what a process writes to its output
-    arrives later than what it writes as an error, however early it was written.
+    The order of the lines matters only if both could explain each other, because buffered stdout can be
+    written after a later error on stderr.
     """
     if cause is effect or cause.signature.id == effect.signature.id or is_much_later(cause, effect):
         return False
@@ -48,7 +54,10 @@ def explains(cause: Candidate, effect: Candidate) -> bool:
 
 
 def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
-    """Another rank's own mistake, a little below the line of this one about its effect; ranks flush their output when they like."""
+    """Returns whether another rank's exception, logged a little below the effect, is the cause of the effect.
+
+    It can be logged late because ranks flush their output at different times.
+    """
     ranks = (cause.writer.rank, effect.writer.rank)
     return (
         effect.class_ == "communication"
@@ -62,12 +71,15 @@ def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
 
 
 def ends_from_outside(candidate: Candidate) -> bool:
-    """True if the process was asked to stop: it may fail while stopping, so only something earlier can be the reason."""
+    """Returns whether a candidate is about a process that was asked to stop.
+
+    Errors during such a stop are expected, so only something earlier can be the reason.
+    """
     return candidate.class_ in OUTSIDE and yields_to_any(candidate)
 
 
 def yields_to_any(candidate: Candidate) -> bool:
-    """True if it counts as a cause only if there is no other."""
+    """Returns whether a candidate counts as a cause only if there is no other cause."""
     return candidate.role == "cause" and ANY_CAUSE in candidate.signature.explained_by
 
 

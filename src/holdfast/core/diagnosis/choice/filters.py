@@ -1,6 +1,6 @@
-"""Filters out matches that do not count: lines of code, ignored exceptions, fallbacks, earlier runs. Pure.
+"""Removes candidates that do not count: source code lines, ignored exceptions, fallbacks, earlier runs. Pure.
 
-Each filter takes candidates and returns those that are left, in the same order.
+Each filter takes candidates and returns the remaining ones in the same order.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ ABORT_BYTES = 16 << 10  # of a log, from a watchdog's verdict to the end
 
 
 def is_code(candidate: Candidate) -> bool:
-    """True for a traceback's code line, or for a pattern instead of its match; also for a system service that no job
-    needs.
+    """Returns whether a line does not report anything about the job.
 
-    So of a service of the operating system that no job needs: that it ended is no end of a job.
+    True for a source code line of a traceback, for a line that contains a search pattern itself, and for the
+    end of a system service that no job needs.
     """
     if candidate.says("pattern-of-lines"):
         return True
@@ -39,7 +39,7 @@ def is_code(candidate: Candidate) -> bool:
 
 
 def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes exceptions that Python prints and ignores: they end nothing."""
+    """Returns the candidates without exceptions that Python prints and ignores, because they end nothing."""
     heads = [candidate.match for candidate in candidates if candidate.has("ignored-exception-header")]
     starts = {
         (one.source, one.line)
@@ -64,8 +64,10 @@ def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_announcing(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes exceptions whose message ends in a colon, if the announced error is known: Ray and others quote
-    another process's traceback, whose error was raised first.
+    """Returns the candidates without exceptions whose message ends in a colon and announces another known
+    error.
+
+    Ray and others quote the traceback of another process in this way; the quoted error was raised first.
     """
     return [
         candidate
@@ -89,12 +91,14 @@ def _is_announced(candidate: Candidate, head: Candidate) -> bool:
 
 
 def _is_exception(candidate: Candidate) -> bool:
-    """A cause, or a symptom recognised by its exception: a pipe with a closed end."""
+    """Returns whether a candidate is a cause, or a symptom recognised by its exception, such as a broken
+    pipe.
+    """
     return candidate.role == "cause" or candidate.role == "symptom" and candidate.says("bare-exception")
 
 
 def without_harmless(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes other matches on lines that are known to be harmless."""
+    """Returns the candidates without further matches on lines that are known to be harmless."""
     nothing = {(one.match.source, one.match.offset) for one in candidates if one.role == "harmless"}
     return [
         candidate
@@ -104,7 +108,7 @@ def without_harmless(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_orphans(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes errors of a spawned process on a pipe that its parent left: no file is damaged."""
+    """Returns the candidates without pipe errors of child processes whose parent had exited."""
     heads = [
         candidate.match
         for candidate in candidates
@@ -120,8 +124,10 @@ def without_orphans(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes failures with a fallback: graph breaks of torch.compile, and parts that could not be built or imported
-    if a line below names the replacement.
+    """Returns the candidates without failures for which the program used a fallback.
+
+    These are graph breaks of torch.compile, and components that could not be built or imported if a later
+    line names the replacement.
     """
     told = [candidate.match for candidate in candidates if candidate.has("fell-back")]
     return [
@@ -143,10 +149,11 @@ def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
 def one_for_each_line(
     candidates: Sequence[Candidate], *, keep_exceptions: bool = False, keep_bare: bool = False
 ) -> list[Candidate]:
-    """Keeps one cause for each line, the most confident. A traceback without a signature is the vaguest.
+    """Returns one cause per line, the one with the highest weight; a traceback without a signature counts
+    least.
 
-    What only looks like an exception is none, and one whose line is known as context is no fault, unless
-    `keep_exceptions`; `keep_bare`: so is one of whose traceback nothing is left.
+    `keep_exceptions`: also keep exceptions in lines known to be context. `keep_bare`: also keep lines that
+    look like an exception without any traceback.
     """
     best: dict[tuple[int, int], Candidate] = {}
     known: set[tuple[int, int]] = set()
@@ -175,8 +182,10 @@ def one_for_each_line(
 
 
 def _without_spoken(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Where a traceback ends, an exception was raised: that a program speaks of an error there says less. The line of
-    code that raised it, which stands above, says nothing of its own."""
+    """Returns the candidates without mere mentions of an error where a traceback ends.
+
+    The exception itself is more informative, and so is it than the source code line above it.
+    """
     raised = {
         (candidate.match.source, candidate.match.offset)
         for candidate in candidates
@@ -200,7 +209,7 @@ def _without_spoken(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _without_shown(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Without exceptions in a launcher's report whose own words are known: they say more than that it was raised."""
+    """Returns the candidates without exceptions in a launcher's report whose original message is known."""
     known = {
         (candidate.match.source, candidate.match.offset)
         for candidate in candidates
@@ -217,8 +226,12 @@ def _without_shown(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _chained(candidates: Sequence[Candidate]) -> set[tuple[int, int]]:
-    """The places of exceptions that another one of the same traceback was raised for: nothing but an empty line stands
-    between them and the words that chain them. Not of those that say nothing."""
+    """Returns the places, as log and offset, of exceptions that led to another exception in the same
+    traceback.
+
+    Only an empty line stands between them and Python's sentence that chains exceptions. Uninformative
+    exceptions are left out.
+    """
     heads = [
         candidate.match
         for candidate in candidates
@@ -235,9 +248,10 @@ def _chained(candidates: Sequence[Candidate]) -> set[tuple[int, int]]:
 
 
 def _surer(held: Candidate, candidate: Candidate) -> Candidate:
-    """Of two on one line: the one that the other says to follow from, else the one of more weight.
+    """Returns the more certain of two candidates on one line.
 
-    What is only guessed of its words, or known of its family, never goes before what is known of it.
+    That is the one named as the cause by the other, else the one with the higher weight. A specific signature
+    always wins over a guess by wording and over a generic signature.
     """
     if SPOKEN in (held.signature.id, candidate.signature.id):
         return candidate if held.signature.id == SPOKEN else held
@@ -249,9 +263,9 @@ def _surer(held: Candidate, candidate: Candidate) -> Candidate:
 
 
 def without_doubles(kept: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes generic matches of a line that also has a specific one.
+    """Returns the candidates without generic matches on lines that also have a specific match.
 
-    A line that later lines show to be harmless is no complaint of its family either.
+    A line that later lines show to be harmless loses its generic match too.
     """
     known, named, ends = set(), set(), set()
     for candidate in candidates:
@@ -281,12 +295,15 @@ def _is_double(
 
 
 def _is_of_family(candidate: Candidate) -> bool:
-    """A complaint of which only the kind is known, whatever the writer and the words."""
+    """Returns whether a candidate is a complaint that matched only a generic signature."""
     return candidate.severity == "warning" and yields_to_any(candidate)
 
 
 def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
-    """A line that names an exception, of whose traceback nothing is left; caught ones are logged in such lines too."""
+    """Returns whether a line names an exception without any traceback.
+
+    Such lines can be uncaught exceptions, but caught exceptions are logged in this form too.
+    """
     text = candidate.match.text
     if candidate.known.says("line-of-rank", text[:200]):
         return candidate.says("bare-exception")
@@ -294,7 +311,9 @@ def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
 
 
 def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes unknown exceptions of a process after a scheduler ended it, if no task failed."""
+    """Returns the candidates without unknown exceptions after a scheduler terminated the process, if no
+    task failed.
+    """
     ends = [
         candidate
         for candidate in candidates
@@ -318,9 +337,10 @@ def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_own_aborts(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes the crash of a rank that NCCL's watchdog ended: the wait came before.
+    """Returns the candidates without crashes of ranks that NCCL's watchdog aborted, because the timeout came
+    before.
 
-    Also removes errors of calls in the communicator that the watchdog aborted.
+    Errors of other calls in the aborted communicator are removed too.
     """
     gave_up = [
         candidate

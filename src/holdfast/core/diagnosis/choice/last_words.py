@@ -1,4 +1,4 @@
-"""Decides what is wrong in logs in which nothing is known to have ended: they stop or stall. Pure."""
+"""Finds what is wrong in logs in which no process is known to have ended: the job stops or stalls. Pure."""
 
 from collections.abc import Sequence
 
@@ -14,9 +14,10 @@ IGNORED_BYTES = 400  # from the line that announces an ignored exception to its 
 def last_words(
     seen: Sequence[Candidate], every: Sequence[Candidate], *, made_steps: bool, sizes_bytes: Sequence[int]
 ) -> list[Candidate]:
-    """The lines that show it, all of one kind; empty if nothing is wrong.
+    """Returns the lines that show what is wrong, all of one category; empty if nothing is wrong.
 
-    `seen`: the candidates of the last run that count; `every`: all candidates of the job; the rest as in `choose`.
+    `seen`: the candidates of the last run that count. `every`: all candidates of the job. Other parameters as
+    of `choose`.
     """
     return (
         _goes_on_for_nothing(seen)
@@ -29,9 +30,9 @@ def last_words(
 
 
 def of_excerpt(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The cause in an excerpt of a few lines that a person cut out.
+    """Returns the cause in an excerpt of a few lines that a person copied from a log.
 
-    A warning; else a stack without an error, which people collect when a job makes no progress.
+    It is a warning; else a stack dump without an error, which people collect when a job makes no progress.
     """
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
@@ -49,7 +50,9 @@ def of_excerpt(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _only_complaints(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of a job that neither made a step nor finished: a complaint that alone ends none, where it is all there is."""
+    """Returns the only complaint of a job that neither made a step nor finished; empty if there is
+    anything else.
+    """
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [
@@ -64,7 +67,9 @@ def _only_complaints(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _stuck_in_setup(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Of a job that neither made a step nor finished: ranks that began to set up a communicator, and never ended it."""
+    """Returns lines of ranks that started to set up a communicator and did not finish, if the job made no
+    step.
+    """
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [
@@ -75,7 +80,7 @@ def _stuck_in_setup(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _goes_on_for_nothing(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """A training whose loss, or gradient, is no number any more, to its last step: nothing ended, and nothing is learned."""
+    """Returns lines of a training whose loss or gradient stays NaN or infinite until its last step."""
     return [
         candidate
         for candidate in candidates
@@ -87,7 +92,7 @@ def _goes_on_for_nothing(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _compared_at_end(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Ranks or nodes whose last lines, compared, show that they cannot go on together."""
+    """Returns lines of ranks or nodes whose last states are incompatible, such as different epochs."""
     return [
         candidate
         for candidate in candidates
@@ -99,7 +104,7 @@ def _compared_at_end(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _last_line(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> list[Candidate]:
-    """A program that speaks of an error with its last words, and of no work that was done."""
+    """Returns the last line of a log if it mentions an error and nothing reports finished work."""
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [
@@ -113,7 +118,7 @@ def _last_line(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> l
 
 
 def _cut_off(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> list[Candidate]:
-    """True for a log that ends within a traceback, without finished work."""
+    """Returns the traceback at the end of a log whose last lines are missing, without finished work."""
     if any(candidate.role == "end-ok" for candidate in candidates):
         return []
     return [
@@ -127,13 +132,18 @@ def _cut_off(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> lis
 
 
 def _is_near_end(candidate: Candidate, sizes_bytes: Sequence[int], within_bytes: int) -> bool:
-    """Of its source, where the size of that is known."""
+    """Returns whether a candidate is within `within_bytes` of the end of its log, if the size of the log
+    is known.
+    """
     seen = candidate.match
     return seen.source < len(sizes_bytes) and sizes_bytes[seen.source] - seen.last_offset < within_bytes
 
 
 def _closes(other: Candidate, begun: Candidate) -> bool:
-    """Whether it stands behind the last beginning of a traceback, or right before it as what makes it harmless."""
+    """Returns whether a candidate ends a traceback that has begun, or makes it harmless.
+
+    It stands below the last beginning of a traceback, or directly above it.
+    """
     if other.signature.id == TRACEBACK_START or other.match.source != begun.match.source:
         return False
     ahead = other.match.last_offset - begun.match.last_offset

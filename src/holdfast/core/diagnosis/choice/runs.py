@@ -1,4 +1,7 @@
-"""Selects candidates of the last run: where runs begin in a log of several, and faults of earlier days. Pure."""
+"""Selects the candidates of the last run in a log that contains several runs, and removes old node faults.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -18,9 +21,9 @@ BYGONE_DAYS = 1.0  # less can be a clock of another time zone
 
 
 def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> list[Candidate]:
-    """Drops candidates before the last start in a log to which several runs were appended.
+    """Returns the candidates after the last start in a log to which several runs were appended.
 
-    A start at the end of the log is none: the launcher's first lines can arrive last.
+    A start at the very end of the log is ignored, because the launcher's first lines can arrive last.
     """
     started = run_beginnings(candidates, sizes_bytes)
     return [
@@ -31,7 +34,10 @@ def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()
 
 
 def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> dict[int, int]:
-    """By source, the offset at which its last run begins; only for logs with several runs or an explicit start."""
+    """Returns by log the byte offset at which its last run begins.
+
+    Only logs with several runs or with an explicit start are included.
+    """
     started: dict[int, int] = {}
     for candidate in candidates:
         source = candidate.match.source
@@ -48,10 +54,10 @@ def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] =
 
 
 def _ends_of_same_script(candidates: Sequence[Candidate]) -> dict[int, int]:
-    """By source, where the run before the last one ends: with an exception that left the same script as the last one's
-    did, for another reason. A process ends by one such exception only.
+    """Returns by log the offset at which the run before the last one ended with an exception.
 
-    Not where ranks share the log, or a launcher tells of its ranks: then each of them is a process of one run.
+    Both runs ended with different uncaught exceptions of the same script, and a process can have only one.
+    Logs that ranks share, or in which a launcher reports on its ranks, are left out.
     """
     known = {
         _place_of(candidate)
@@ -83,8 +89,12 @@ def _ends_of_same_script(candidates: Sequence[Candidate]) -> dict[int, int]:
 
 
 def _tables_of_runs_before(candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
-    """By source, where torchrun gave a run up that was not the last: a rank that its tables name twice was started
-    again by hand, for torchrun prints one table, when it is done with restarts, and nodes name their own ranks."""
+    """Returns the places, as log and offset, of torchrun failure tables that belong to runs before the last
+    one.
+
+    torchrun prints one table when it has no restarts left, and each node names its own ranks. So a rank that
+    is named in two tables belongs to two runs.
+    """
     return [
         (candidate.match.source, candidate.match.offset)
         for candidate in candidates
@@ -93,7 +103,7 @@ def _tables_of_runs_before(candidates: Sequence[Candidate]) -> list[tuple[int, i
 
 
 def _is_of_ranks(candidate: Candidate) -> bool:
-    """Written by a rank, or by a launcher that starts some."""
+    """Returns whether a line was written by a rank, or by a launcher of ranks."""
     writer = candidate.writer
     return (writer.rank, writer.local_rank, writer.worker) != (
         None,
@@ -107,7 +117,10 @@ def _place_of(candidate: Candidate) -> tuple[int, int]:
 
 
 def _left_script(candidate: Candidate) -> bool:
-    """An exception that nothing in the script caught, up to the script's own line that nothing else had called."""
+    """Returns whether a candidate is an exception that the script did not catch.
+
+    Its traceback reaches up to the script's outermost line.
+    """
     seen = candidate.match
     return bool(seen.error_type) and candidate.known.says("frame-of-script", seen.outermost)
 
@@ -119,9 +132,9 @@ def _ended_otherwise(candidate: Candidate, end: Candidate) -> bool:
 
 
 def _end_of_run_before(report: Candidate, candidates: Sequence[Candidate]) -> int:
-    """Where the report on the run before the last stands: the last report, where anything was seen below it.
+    """Returns the offset of the end of the run before the last one: that of its last report.
 
-    Of a line that stands often only the first place and the last are known: then the first.
+    Of a repeated line only the first and last places are known; then the first counts.
     """
     one = report.match
     if any(
@@ -133,9 +146,10 @@ def _end_of_run_before(report: Candidate, candidates: Sequence[Candidate]) -> in
 
 
 def without_bygone(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes node faults of earlier days if the job trained since and something later can have ended it.
+    """Returns the candidates without old node faults, if the job trained since and a later candidate can have
+    ended it.
 
-    Keeps them if the same fault recurred, or if the clocks cannot be compared.
+    A fault is kept if it recurred, or if its clock cannot be compared.
     """
     ended = [
         candidate
@@ -180,7 +194,7 @@ def _is_trouble(candidate: Candidate) -> bool:
 
 
 def _days_before(at_s: float | None, later_s: float | None) -> float:
-    """How long one was before the other; 0 where that is not known."""
+    """Returns how many days one time is before the other; 0 if unknown."""
     if at_s is None or later_s is None or not are_comparable(at_s, later_s):
         return 0.0
     return (later_s - at_s) / 86400.0

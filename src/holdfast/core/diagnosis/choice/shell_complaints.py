@@ -1,6 +1,6 @@
-"""Decides when a complaint of a shell, or of a program about its options, ended nothing. Pure.
+"""Decides whether a shell's error, or a program's error about its options, ended nothing. Pure.
 
-A shell that does not find a command goes on with the next line of its script.
+A shell that does not find a command continues with the next line of its script.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,17 @@ WENT_ON_REFUSED_BYTES = (
 
 
 def ended_nothing(one: Candidate, candidates: Sequence[Candidate], deaths: Sequence[Candidate]) -> bool:
-    """True for a shell's complaint about the command after the one that died, or if the job went on after it."""
+    """Returns whether a shell's error did not end the job.
+
+    It is about the command after the one that died, or the job continued after it.
+    """
     return one.has("shell-complaint") and (_is_of_next_command(one, deaths) or _was_passed(one, candidates))
 
 
 def preceded_training(one: Candidate, candidates: Sequence[Candidate]) -> bool:
-    """True for a shell's complaint in a job that trained and whose ranks later waited for each other in vain."""
+    """Returns whether a shell's error precedes training in which ranks later waited for each other until a
+    timeout.
+    """
     return one.has("shell-complaint") and any(
         other.has("waited-in-vain") and other.severity == "fatal" and stands_below(other, one)
         for other in candidates
@@ -27,9 +32,11 @@ def preceded_training(one: Candidate, candidates: Sequence[Candidate]) -> bool:
 
 
 def script_went_on(root: Candidate, sizes_bytes: Sequence[int]) -> bool:
-    """True if the log continues for long after the only complaint. `sizes_bytes`: of the logs; 0: unknown.
+    """Returns whether the log continues for long after its only complaint.
 
-    After refused options, later lines belong to a later run with other options.
+    `sizes_bytes`: sizes of logs; 0: unknown.
+
+    After rejected options, later lines belong to a later run with other options.
     """
     source, offset = root.match.source, root.match.last_offset
     if not root.has("script-may-go-on") or source >= len(sizes_bytes):
@@ -43,7 +50,10 @@ def _is_of_next_command(one: Candidate, deaths: Sequence[Candidate]) -> bool:
 
 
 def _was_passed(one: Candidate, candidates: Sequence[Candidate]) -> bool:
-    """Later, a person or a limit ended the job; or ranks lost a peer, so all of them had started."""
+    """Returns whether later lines show that the job had started.
+
+    A person or a time limit ended it, or ranks lost a peer, so all of them were running.
+    """
     return any(
         other.has("ended-by-others")
         and other.severity == "fatal"

@@ -1,4 +1,4 @@
-"""Chooses among unexplained candidates by their kinds, times and machines. Pure."""
+"""Chooses among unexplained candidates by their kind, time and machine. Pure."""
 
 from collections.abc import Sequence
 
@@ -20,9 +20,10 @@ FOR_GOOD = frozenset({"hardware", "host", "memory"})  # classes of faults that d
 
 
 def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Link failures shortly before a failed transfer; a link failure alone is no fault, because retries bridge it.
+    """Returns link failures shortly before a failed transfer.
 
-    If the failed transfer has no time, the end of the waiting ranks is used.
+    A link failure alone is no fault, because retries bridge it. If the failed transfer has no time, the time
+    at which the waiting ranks ended is used.
     """
     failed = [one for one in causes if one.has("transfer-failed") and not one.survived]
     times_s = [one.at_s for one in failed if one.at_s is not None]
@@ -43,7 +44,7 @@ def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) 
 
 
 def nan_before(alive: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """NaN in the log just before a failure that names NaN as its cause."""
+    """Returns lines with NaN shortly before a failure that names NaN as its cause."""
     return [
         one
         for one in candidates
@@ -60,7 +61,7 @@ def nan_before(alive: Sequence[Candidate], candidates: Sequence[Candidate]) -> l
 
 
 def without_returned_links(unexplained: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Removes links that recovered, if a device or the kernel failed permanently."""
+    """Returns the candidates without links that recovered, if a device or the kernel failed permanently."""
     for_good = any(one.severity == "fatal" and one.class_ in FOR_GOOD for one in unexplained)
     return [one for one in unexplained if not one.has("link-break")] if for_good else unexplained
 
@@ -68,9 +69,9 @@ def without_returned_links(unexplained: Sequence[Candidate]) -> Sequence[Candida
 def without_ended_programs(
     unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
 ) -> list[Candidate]:
-    """Removes Xids of a program's own fault, hours before a machine fault: they ended another program.
+    """Returns the candidates without Xid errors caused by a program, hours before a fault of the machine.
 
-    Only if no job log shows what ended when.
+    They ended another program. Applied only if no log of a job shows what ended when.
     """
     if any(one.signature.area == "worker" and is_cause(one) for one in candidates):
         return list(unexplained)
@@ -95,9 +96,9 @@ def without_ended_programs(
 def without_stumbled(
     unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
 ) -> Sequence[Candidate]:
-    """Removes exceptions of ranks that had lost a peer before, if a machine failed.
+    """Returns the candidates without exceptions of ranks that had lost a peer before, if a machine failed.
 
-    The order of two logs depends on two clocks; the order within one log is certain.
+    The order of lines in two logs depends on two clocks; the order within one log is certain.
     """
     if not any(one.class_ in MACHINE for one in unexplained):
         return unexplained
@@ -118,10 +119,11 @@ def without_stumbled(
 
 
 def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates that count without a cause: an end with a reason before a component's complaint.
+    """Returns the candidates that count if there is no cause: a process end with a reason, else a component's
+    complaint.
 
-    An end that rests on a comparison of ranks counts more than a warning of a possible harm. That a person ended the
-    job is no reason; a device or transport that complained since the last step can be.
+    An end found by comparing ranks counts more than a warning. The termination by a person gives no reason; a
+    complaint of a device or transport since the last step can be one.
     """
     compared = [one for one in ends if one.ruling is not None and one.weight > BARE]
     sure = [
@@ -136,14 +138,17 @@ def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Can
 
 
 def without_bare(ends: Sequence[Candidate]) -> list[Candidate]:
-    """Removes launchers that only report a failure, if another end gives its reason."""
+    """Returns the ends without launchers that only report a failure, if another end gives its reason."""
     if not any(one.weight > BARE and one.has("says-how-it-ended") for one in ends):
         return list(ends)
     return [one for one in ends if one.weight > BARE or not one.has("failure-of-program")]
 
 
 def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes caught exceptions if something better is known: they are often logged long before the job ends."""
+    """Returns the candidates without caught exceptions if there is a better one.
+
+    Caught exceptions are often logged long before the job ends.
+    """
     if any(one.weight >= SURE for one in candidates):
         return [one for one in candidates if one.weight > VAGUE]
     known = [one for one in candidates if one.signature.id != EXCEPTION and one.weight >= LIKELY]
@@ -161,7 +166,7 @@ def _is_within(at_s: float, since_s: float | None, window_s: tuple[float, float]
 
 
 def _seconds_before(one: Candidate, later: Candidate) -> float:
-    """0 where that is not known."""
+    """Returns by how many seconds one candidate precedes the other; 0 if unknown."""
     if one.at_s is not None and later.at_s is not None and are_comparable(one.at_s, later.at_s):
         return later.at_s - one.at_s
     if one.uptime_s is not None and later.uptime_s is not None:

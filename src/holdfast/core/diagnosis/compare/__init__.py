@@ -1,1 +1,1 @@
-"""Compares the lines of ranks and nodes: collectives, progress, network paths, settings. Pure."""
+"""Compares lines of several ranks and nodes: collectives, progress, network paths, settings. Pure."""

@@ -1,7 +1,7 @@
-"""Compares the progress of ranks and nodes: epochs, steps, set-up, and paths between nodes. Pure.
+"""Compares the progress of ranks and nodes: epochs, steps, communicator setup and paths between nodes. Pure.
 
-Two lines are enough to see that two ranks are apart. They do not show why the log stops there, so the confidence is
-low. Tags, wordings and texts are in signatures/rules/comparison.toml.
+Two lines are enough to show that two ranks are at different places. They do not show why the log ends there,
+so the confidence is low. Tags, wordings and texts are in signatures/rules/comparison.toml.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ TEXTS_MAX = 190  # of one signature in one log: above this, the last line of eac
 
 
 class Reached(Struct, frozen=True):
-    """The last line of one rank, or of one node. `epoch`, `at`: None where the line does not say."""
+    """Progress of one rank or node by its last line. `epoch`, `at`: None if the line does not name them."""
 
     epoch: int | None
     at: int | None
@@ -34,7 +34,9 @@ class Reached(Struct, frozen=True):
 def ranks_apart(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Ranks or nodes whose last lines name different epochs or steps at the end of the log."""
+    """Returns a finding if the last lines of ranks or nodes name different epochs or steps; otherwise
+    None.
+    """
     last = _last_lines(matches, sources, known)
     if len(last) < 2 or not _are_together(last):
         return None
@@ -44,7 +46,11 @@ def ranks_apart(
 def set_up_unfinished(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes, or one rank, that began to set up a communicator and did not report its end, unlike the others."""
+    """Returns a finding if some nodes, or one rank, started a communicator's setup and did not report its
+    end.
+
+    None if the other ranks did not report it either.
+    """
     if not is_excerpt(sources):
         return None
     begun: dict[str, list[Match]] = defaultdict(list)
@@ -77,7 +83,9 @@ def set_up_unfinished(
 def gdr_named_by_some(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """In an excerpt: a node with direct access to GPU memory, and one whose channels name no such path."""
+    """Returns a finding if some nodes of an excerpt use GPUDirect RDMA and the channels of others do not
+    name it.
+    """
     if not is_excerpt(sources):
         return None
     direct: dict[str, Match] = {}
@@ -131,7 +139,7 @@ def _unfinished(
         action="unknown",
         culprits=culprits,
         title=Words(
-            en=f"{who} did not finish the set-up of the communicator",
+            en=f"{who} did not finish the setup of the communicator",
             zh=f"{who} 未完成通信域初始化",
         ),
         explanation=known.text("set-up-complete-elsewhere", ready=ready, ready_zh=ready_zh, who=who),
@@ -144,7 +152,10 @@ def _unfinished(
 def _last_lines(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> dict[Culprit, Reached]:
-    """By rank, or by node where no line names a rank; empty where a log has more lines than were kept."""
+    """Returns the progress by rank, or by node if no line names a rank.
+
+    Empty if a log has more lines than were kept.
+    """
     counts: dict[tuple[int, str], int] = defaultdict(int)
     reached: dict[Culprit, Reached] = {}
     for one in matches:
@@ -181,7 +192,10 @@ def _who(one: Match, sources: Sequence[Source]) -> Culprit | None:
 
 
 def _place(one: Match) -> tuple[int, int]:
-    """Within a log; of two logs the later one's line does not displace the other's, for their ranks differ."""
+    """Returns a sort key for the position of a line within its log.
+
+    A line of a later log does not replace one of an earlier log, because they belong to different ranks.
+    """
     return (one.source, max(one.offset, one.last_offset))
 
 
@@ -190,7 +204,7 @@ def _is_one_line(one: Match, other: Match) -> bool:
 
 
 def _are_together(last: Mapping[Culprit, Reached]) -> bool:
-    """Written at one time, as far as their stamps tell."""
+    """Returns whether the lines were written at the same time, as far as their timestamps show."""
     stamps = [one.match.writer.stamp_s for one in last.values()]
     told = [stamp for stamp in stamps if stamp is not None]
     if len(told) < 2:
@@ -222,7 +236,7 @@ def _epochs_apart(
         action="fix_data",
         culprits=_sorted(few) if len(behind) != len(ahead) else (),
         title=Words(
-            en=f"{_named(behind)} in epoch {numbers[0]} while {_named(ahead)} in epoch {numbers[1]}",
+            en=f"{_named(behind)} is in epoch {numbers[0]}, {_named(ahead)} in epoch {numbers[1]}",
             zh=f"{_named_zh(behind)} 处于第 {numbers[0]} 轮，{_named_zh(ahead)} 已到第 {numbers[1]} 轮",
         ),
         explanation=Words(
@@ -239,7 +253,10 @@ def _epochs_apart(
 def _steps_apart(
     last: Mapping[Culprit, Reached], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Only for an excerpt, and where a minority is behind: whole logs are judged by their watchdogs."""
+    """Returns a finding if a minority of ranks is behind in steps.
+
+    Only for excerpts: in complete logs, the watchdog's report decides.
+    """
     places = {who: one.at for who, one in last.items() if one.at is not None}
     if len(places) < 3 or len({one.epoch for one in last.values()}) > 1 or not is_excerpt(sources):
         return None

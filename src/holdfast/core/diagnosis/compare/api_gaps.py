@@ -1,7 +1,7 @@
-"""Decides whether a missing name, attribute or argument is a mistake of the code or of versions that do not fit. Pure.
+"""Decides whether a missing name, attribute or argument is a mistake of the code or a version conflict. Pure.
 
-An installed library has no such mistakes of its own: what it lacks, another package should have. Tags and wordings are
-in signatures/rules/actions.toml.
+An installed library is assumed to be free of such mistakes: what it lacks should be in a package of another
+version. Tags and wordings are in signatures/rules/actions.toml.
 """
 
 from holdfast.core.diagnosis.candidates import Candidate
@@ -9,7 +9,9 @@ from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 
 
 def of_api_gap(root: Candidate) -> str:
-    """An action; empty where the code's own mistake is as likely."""
+    """Returns the action for a missing name, attribute or argument; "" if a mistake of the code is as
+    likely.
+    """
     known, captures, raised = root.known, root.match.captures, root.match.innermost
     is_installed = known.says("in-installed-library", raised)
     if root.has("arguments-do-not-fit"):
@@ -38,5 +40,5 @@ def of_api_gap(root: Candidate) -> str:
 
 
 def _calls(raised: str, known: KnowledgeBase) -> bool:
-    """Whether a library made the call, with arguments of its own."""
+    """Returns whether a library made the failed call with arguments of its own."""
     return known.says("in-installed-library", raised) and not known.says("hands-on-arguments", raised)

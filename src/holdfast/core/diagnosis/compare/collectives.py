@@ -1,9 +1,11 @@
-"""Compares the lines of several ranks about one communication: which rank waits where, and which does not. Pure.
+"""Compares lines of several ranks about one collective: which rank waits where, and which rank is missing.
 
-One line of a watchdog shows that a rank waited, not for which rank. Together the lines show more: a rank that is silent
-while the others wait in one collective is missing; ranks that wait in different collectives diverged earlier. Each rule
-returns at most one Comparison, and none where the evidence is too thin. Tags, wordings and texts are in
-signatures/rules/comparison.toml.
+Pure.
+
+One watchdog line shows that a rank waited, but not for which rank. Several lines show more: a rank that logs
+nothing while the others wait in one collective is missing; ranks that wait in different collectives diverged
+earlier. Each rule returns at most one Comparison, and None if the evidence is too weak. Tags, wordings and
+texts are in signatures/rules/comparison.toml.
 """
 
 from collections import Counter, defaultdict
@@ -42,7 +44,7 @@ Rule = Callable[[Sequence[Match], Sequence[Source], KnowledgeBase], Comparison |
 def compare(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> tuple[Comparison, ...]:
-    """The findings of all rules, the surest first; at most one for each match."""
+    """Returns the findings of all rules, the most certain first; at most one for each match."""
     rules: tuple[Rule, ...] = (
         compare_fingerprints,
         uneven_epochs,
@@ -70,7 +72,7 @@ def compare(
 def compare_collectives(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """The ranks that diverged from the others, or never came, by the watchdogs' timeouts of all ranks."""
+    """Returns the ranks that diverged or are missing, by the watchdog timeouts of all ranks."""
     waits = waits_in(matches, known)
     if not waits:
         return None
@@ -105,7 +107,9 @@ def compare_collectives(
 def compare_fingerprints(
     matches: Sequence[Match], _sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """The rank that most others name as the one that differs, where each rank compared its call with the others'."""
+    """Returns the rank that most others report as different, if each rank compared its call with the
+    others'.
+    """
     told = [one for one in matches if known.has("call-compared", one) and "peer" in one.captures]
     named: dict[int, set[int]] = defaultdict(set)  # rank -> the ranks that name it
     for one in told:
@@ -126,7 +130,7 @@ def compare_fingerprints(
         weight=0.97,
         culprits=(Culprit(rank=odd),),
         title=Words(
-            en=f"rank {odd} runs another collective than the others: {own}",
+            en=f"rank {odd} calls a different collective than the others: {own}",
             zh=f"rank {odd} 执行的集合通信与其他 rank 不同：{own}",
         ),
         explanation=Words(
@@ -141,7 +145,9 @@ def compare_fingerprints(
 def uneven_epochs(
     matches: Sequence[Match], _sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Ranks that wait in collectives of different epochs: those ahead had fewer batches."""
+    """Returns a finding if ranks wait in collectives of different epochs: the ranks ahead had fewer
+    batches.
+    """
     waits = waits_in(matches, known)
     epochs: dict[int, int] = {}
     lines = []
@@ -176,7 +182,7 @@ def uneven_epochs(
 
 
 def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
-    """Ranks of one group that wait in different calls."""
+    """Returns a finding if ranks of one process group wait in different calls."""
     if len({wait.rank for wait in group}) < 2:
         return None
     calls = {wait.rank: wait.call for wait in group}
@@ -192,7 +198,7 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
         what = Words(en="run different operations", zh="执行了不同的操作")
     elif known.says("same-sizes-for-all", group[0].op) and len(set(sizes.values())) > 1:
         odd = minority(sizes)
-        what = Words(en="give different sizes to one collective", zh="向同一集合通信传入了不同大小")
+        what = Words(en="pass different sizes to the same collective", zh="向同一集合通信传入了不同大小")
     else:
         return None
     first = _first(group)
@@ -209,7 +215,7 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
         culprits=tuple(Culprit(rank=rank) for rank in sorted(odd)),
         title=Words(en=f"the ranks {what.en}: {listed}", zh=f"各 rank {what.zh}：{listed}"),
         explanation=Words(
-            en="They diverged earlier: each waits for a call that the others do not make.",
+            en="They diverged earlier: each waits for a collective that the others do not call.",
             zh="它们在此之前已经分叉：各自等待对方不会执行的调用。",
         ),
         advice=known.text("parted-advice"),
@@ -218,7 +224,7 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
 
 
 def _reported(waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeBase) -> Comparison | None:
-    """The ranks that did not come, where the ranks compared themselves (desync report, flight records)."""
+    """Returns the missing ranks from a comparison by the ranks themselves (desync report, flight records)."""
     told = [one for one in matches if known.has("absent-ranks-report", one)]
     absent = {int(number) for one in told for number in NUMBER.findall(one.captures["ranks"])}
     absent -= {wait.rank for wait in waits}
@@ -229,7 +235,10 @@ def _reported(waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeB
 
 
 def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase) -> Comparison | None:
-    """Ranks wait in several groups at once: for a rank that waits in none, or for one another."""
+    """Returns a finding if ranks wait in several process groups at once.
+
+    They wait for a rank that waits in none, or for one another.
+    """
     waiting = {wait.rank for wait in waits}
     if silent and len(silent) <= len(waiting):
         return _missing(waits, silent, known, weight=0.7)
@@ -242,11 +251,14 @@ def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase
         first=_first(waits).match,
         weight=0.6 if not silent else 0.5,
         title=Words(
-            en=f"ranks wait in several groups at once: {'; '.join(groups[:4])}",
+            en=f"ranks wait in several process groups at the same time: {'; '.join(groups[:4])}",
             zh=f"rank 同时在多个进程组中等待：{'; '.join(groups[:4])}",
         ),
         explanation=Words(
-            en="Collectives of different groups cross: some ranks entered one group's first, others another's.",
+            en=(
+                "Collectives of different process groups block each other: some ranks entered one group's "
+                "first, other ranks another group's."
+            ),
             zh="不同进程组的集合通信相互交叉：部分 rank 先进入一个组，其余先进入另一个组。",
         ),
         advice=known.text("parted-advice"),
@@ -264,12 +276,12 @@ def _missing(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase, *, w
         weight=weight,
         culprits=tuple(Culprit(rank=rank) for rank in sorted(silent)),
         title=Words(
-            en=f"rank {spans(silent)} did not come to {first.op}{number}",
+            en=f"rank {spans(silent)} did not enter {first.op}{number}",
             zh=f"rank {spans(silent)} 未进入 {first.op}{number}",
         ),
         explanation=Words(
-            en=f"Rank {spans(waiting)} waited there until the watchdog gave up; rank {spans(silent)} never said "
-            "that it waited.",
+            en=f"Rank {spans(waiting)} waited there until the watchdog timed out; rank {spans(silent)} has no record "
+            "of waiting.",
             zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时，而 rank {spans(silent)} 没有等待记录。",
         ),
         advice=known.text("missing-rank-advice"),
@@ -280,22 +292,25 @@ def _missing(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase, *, w
 def _stuck_at_start(
     waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeBase, *, all_there: bool
 ) -> Comparison:
-    """The first collectives hang: no rank trained yet, so the path between the GPUs may never have worked."""
+    """Returns the finding that the first collectives hang.
+
+    No rank has trained yet, so the path between the GPUs may never have worked.
+    """
     first = _first(waits)
     path = _doubtful_path(matches, known)
-    there_en = "All ranks joined it, and it never ended" if all_there else "It never ended"
+    there_en = "All ranks entered it, and it never completed" if all_there else "It never completed"
     there_zh = "所有 rank 均已加入，但始终未完成" if all_there else "始终未完成"
     return Comparison(
         category="p2p_failure" if path else "nccl_init_failure",
         first=first.match,
         weight=0.75 if path else 0.7 if all_there else 0.5,
         title=Words(
-            en=f"{first.op} #{first.seq}, among the first of the job, never ended",
+            en=f"{first.op} #{first.seq}, one of the first of the job, never completed",
             zh=f"作业最初的集合通信 {first.op} #{first.seq} 始终未完成",
         ),
         explanation=Words(
-            en=f"{there_en}: data does not get from GPU to GPU"
-            + (f" ({path.en})." if path else ", or a rank is still busy before it."),
+            en=f"{there_en}: data cannot be transferred between GPUs"
+            + (f" ({path.en})." if path else ", or a rank is still in an earlier step."),
             zh=f"{there_zh}：数据无法在 GPU 间传输"
             + (f"({path.zh})。" if path else "，或有 rank 仍停在之前的步骤。"),
         ),
@@ -305,7 +320,7 @@ def _stuck_at_start(
 
 
 def _doubtful_path(matches: Iterable[Match], known: KnowledgeBase) -> Words | None:
-    """A reason to suspect direct copies between the GPUs of a node; None where there is none."""
+    """Returns a reason to suspect peer-to-peer copies between the GPUs of a node; None if there is none."""
     for one in matches:
         setting = "{name}={value}".format_map(one.captures) if known.has("communication-setting", one) else ""
         if known.says("copies-by-memcpy", setting):
@@ -323,11 +338,11 @@ def _nobody_missing(waits: Sequence[Wait], known: KnowledgeBase) -> Comparison:
         first=first.match,
         weight=0.65,
         title=Words(
-            en=f"all {len(waits)} ranks joined {first.op}{number}, and it never ended",
+            en=f"all {len(waits)} ranks entered {first.op}{number}, and it never completed",
             zh=f"全部 {len(waits)} 个 rank 均已进入 {first.op}{number}，但始终未完成",
         ),
         explanation=Words(
-            en="All ranks are there and run the same call: the network or a GPU stalled, or the operation "
+            en="No rank is missing, and all make the same call: the network or a GPU stalled, or the operation "
             "takes longer than the timeout.",
             zh="没有缺席者，调用也一致：网络或某张 GPU 停滞，或该操作耗时超过超时时间。",
         ),
@@ -337,7 +352,7 @@ def _nobody_missing(waits: Sequence[Wait], known: KnowledgeBase) -> Comparison:
 
 
 def _all_ranks(matches: Iterable[Match], sources: Iterable[Source], known: KnowledgeBase) -> set[int]:
-    """All ranks up to the highest that any line names."""
+    """Returns all ranks from 0 to the highest one that any line names."""
     told = [one.writer.rank for one in sources]
     for one in matches:
         told.append(one.writer.rank)

@@ -1,4 +1,4 @@
-"""Defines the finding of a rule that compares lines of several ranks or nodes, and what such rules share. Pure."""
+"""Defines the finding of rules that compare lines of several ranks or nodes, and shared helpers. Pure."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -14,11 +14,12 @@ Key = TypeVar("Key", int, str)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The common finding of several lines. `first`: the match whose signature this replaces.
+    """Finding of a rule from several lines together.
 
-    `role`, `severity`, `weight`, `action`: as of a signature. `culprits`: the ranks or nodes that differ; empty where
-    that is not known. `seen`: the lines that were compared, `first` among them. `explained`: lines that only report
-    this, and are no causes of their own. `of_end`: it is about the last lines of the log, so no step comes after it.
+    `first`: the match whose signature it replaces. `role`, `severity`, `weight`, `action`: as of a signature.
+    `culprits`: the ranks or nodes that differ; empty if unknown. `seen`: the compared lines, including
+    `first`. `explained`: lines that only report this fault and are no causes. `of_end`: it is about the last
+    lines of the log, so no step follows.
     """
 
     category: str
@@ -37,7 +38,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def minority(values: Mapping[Key, Hashable]) -> set[Key]:
-    """The ranks or hosts whose value differs from that of the majority; empty where there is no majority."""
+    """Returns the ranks or hosts whose value differs from the majority's; empty if there is no majority."""
     ((usual, count), *_) = Counter(values.values()).most_common()
     return {key for key, value in values.items() if value != usual} if count * 2 > len(values) else set()
 
@@ -49,7 +50,7 @@ def host_of(one: Match, sources: Sequence[Source]) -> str | None:
 
 
 def who_of(one: Match, sources: Sequence[Source]) -> Culprit:
-    """The host or worker, which has its own clock; else the rank."""
+    """Returns the host or worker that wrote a line, because each has its own clock; else the rank."""
     of_file = sources[one.source].writer
     host = one.writer.host or of_file.host
     worker = one.writer.worker if one.writer.worker is not None else of_file.worker
@@ -60,12 +61,15 @@ def who_of(one: Match, sources: Sequence[Source]) -> Culprit:
 
 
 def place(one: Match) -> tuple[float, int, int]:
-    """Sort key by time; lines without a time come last, in the order of logs and lines."""
+    """Returns a sort key by time; lines without a time come last, by log and line."""
     return (one.writer.stamp_s if one.writer.stamp_s is not None else float("inf"), one.source, one.offset)
 
 
 def first_of(matches: Iterable[Match]) -> Match:
-    """The earliest; within one log the first line, because stamps of several ranks may be shuffled."""
+    """Returns the earliest match.
+
+    Within one log it is the first line, because the timestamps of several ranks may be out of order.
+    """
     every = list(matches)
     if len({one.source for one in every}) == 1:
         return min(every, key=lambda one: one.offset)

@@ -1,4 +1,4 @@
-"""Connects packets that a node's firewall refused with the connections that failed because of it. Pure."""
+"""Relates packets that a node's firewall rejected to the connections that failed because of it. Pure."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -14,7 +14,10 @@ from holdfast.model.verdicts import Culprit
 def refused_by_firewall(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A refused packet is a cause only if it belongs to a connection that failed: a firewall refuses many others."""
+    """Returns a finding if a rejected packet belongs to a failed connection; otherwise None.
+
+    Firewalls reject many unrelated packets.
+    """
     for refused in sorted((one for one in matches if known.has("packet-refused", one)), key=place):
         failed = sorted((one for one in matches if _failed_for(one, refused, known)), key=place)
         if failed:
@@ -23,9 +26,10 @@ def refused_by_firewall(
 
 
 def _failed_for(one: Match, refused: Match, known: KnowledgeBase) -> bool:
-    """Whether both name the same address and port, or the same address where the failed line names no port.
+    """Returns whether a failed connection and a rejected packet have the same address and port.
 
-    A scheduler's lines name nodes, not addresses: there the port decides, and that the source is in the cluster.
+    If the failed line names no port, the address suffices. A scheduler's lines name nodes instead of
+    addresses: there the port decides, and the source must be in the cluster.
     """
     if known.has("packet-refused", one):
         return False
@@ -48,7 +52,10 @@ def _is_of_cluster(address: str) -> bool:
 
 
 def _peers(one: Match) -> list[tuple[str, str]]:
-    """Address and port, if any: `ip-10-0-0-12/10.0.0.12:51234` names 10.0.0.12 and 51234."""
+    """Returns the address and port, if any, of each peer that a line names.
+
+    `ip-10-0-0-12/10.0.0.12:51234` gives 10.0.0.12 and 51234.
+    """
     words = one.captures.get("peer", "").replace("/", " ").replace("[", " ").replace("]", " ").split()
     parts = [(word, *word.rpartition(":")) for word in words]
     return [(word, "") for word, *_ in parts] + [(address, port) for _, address, _, port in parts]
@@ -66,11 +73,11 @@ def _refused(refused: Match, failed: Sequence[Match], host: str | None, known: K
         action="fix_network",
         culprits=(Culprit(host=host),) if host else (),
         title=Words(
-            en=f"the firewall of {where} refuses {source} on port {port}",
+            en=f"the firewall of {where} rejects packets from {source} to port {port}",
             zh=f"{where} 的防火墙拒绝了 {source} 对端口 {port} 的访问",
         ),
         explanation=Words(
-            en=f"The kernel logged the packet that it dropped; the connection to {peer} that failed is the same.",
+            en=f"The kernel logged a dropped packet of the connection to {peer} that failed.",
             zh=f"内核记录了被丢弃的数据包；到 {peer} 的失败连接正是它。",
         ),
         advice=known.text("firewall-advice", source=source),

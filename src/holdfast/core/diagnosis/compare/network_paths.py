@@ -1,4 +1,4 @@
-"""Compares nodes of a job: direct access to GPU memory, interfaces, ports, set-up, and start times. Pure.
+"""Compares nodes of a job: GPUDirect RDMA, interfaces, ports, communicator setup and start times. Pure.
 
 Tags, wordings and texts are in signatures/rules/comparison.toml.
 """
@@ -21,7 +21,9 @@ APART_S = 60.0  # clocks of nodes differ by less; launchers that start together,
 def compare_gdr(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes whose network cards read GPU memory directly, beside nodes whose cards do not."""
+    """Returns a finding if network cards of some nodes read GPU memory directly and those of others do
+    not.
+    """
     direct: dict[str, bool] = {}
     lines: dict[str, Match] = {}
     for one in matches:
@@ -60,7 +62,7 @@ def compare_gdr(
 def local_interface(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes that chose an interface which no other node of the job can reach."""
+    """Returns a finding if nodes chose a network interface that no other node of the job can reach."""
     chosen: dict[str, Match] = {}
     for one in matches:
         host = host_of(one, sources)
@@ -75,7 +77,7 @@ def local_interface(
         return None
     first = first_of(wrong.values())
     host = next(host for host, one in wrong.items() if one is first)
-    name, address = first.captures.get("interface", ""), first.captures.get("address", "no address told")
+    name, address = first.captures.get("interface", ""), first.captures.get("address", "no address given")
     return Comparison(
         category="nccl_wrong_interface",
         first=first,
@@ -85,7 +87,7 @@ def local_interface(
         culprits=tuple(Culprit(host=host) for host in sorted(wrong)),
         title=known.text("local-interface", host=host, name=name, address=address),
         explanation=Words(
-            en=f"{name} leads to this node only; {len(chosen)} nodes take part.",
+            en=f"{name} is reachable only from its own node, but the job has {len(chosen)} nodes.",
             zh=f"{name} 仅在本机可达，而作业有 {len(chosen)} 个节点。",
         ),
         advice=known.text("local-interface-advice"),
@@ -96,7 +98,7 @@ def local_interface(
 def compare_settings(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Communication settings that differ between nodes and must not: an image or a file set them on some."""
+    """Returns a finding if communication settings that must be equal differ between nodes."""
     values: dict[str, dict[str, Match]] = defaultdict(dict)  # name -> host -> first line
     for one in matches:
         host = host_of(one, sources)
@@ -118,7 +120,10 @@ def compare_settings(
                     en=f"{name} differs between nodes: {listed}", zh=f"{name} 在各节点上不一致：{listed}"
                 ),
                 explanation=Words(
-                    en="Both sides of a collective need the same settings; different ones hang it or corrupt the data.",
+                    en=(
+                        "All ranks of a collective need the same settings; different ones cause hangs or "
+                        "corrupt data."
+                    ),
                     zh="集合通信的各方设置必须一致，否则会挂起或数据错误。",
                 ),
                 advice=known.text("unlike-settings-advice", name=name),
@@ -130,7 +135,7 @@ def compare_settings(
 def compare_versions(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Nodes that run different versions of the communication library."""
+    """Returns a finding if nodes run different versions of the communication library."""
     lines: dict[str, Match] = {}
     versions: dict[str, set[str]] = defaultdict(set)
     for one in matches:
@@ -163,7 +168,7 @@ def compare_versions(
 def flapping_port(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A port of a network card that went down, and possibly came up again."""
+    """Returns a finding if a port of a network card went down, whether it came up again or not."""
     lost = [one for one in matches if known.has("port-lost", one)]
     if not lost:
         return None
@@ -197,7 +202,7 @@ def flapping_port(
 def compare_init(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Ranks that began to set up a communicator and did not finish, or never began."""
+    """Returns a finding if some ranks started a communicator's setup and did not finish, or never started."""
     cut_off = {number for number, source in enumerate(sources) if _ends_in_a_list(source, known)}
     started: dict[int, Counter[int]] = defaultdict(Counter)  # world -> rank -> how often
     done: dict[int, Counter[int]] = defaultdict(Counter)
@@ -225,8 +230,8 @@ def compare_init(
             weight=0.75,
             culprits=tuple(Culprit(rank=rank) for rank in sorted(named)),
             title=Words(
-                en=f"the set-up of a communicator of {world} never ended"
-                + (f"; rank {spans(named)} never began" if named else ""),
+                en=f"the setup of a communicator of {world} ranks never completed"
+                + (f"; rank {spans(named)} never started" if named else ""),
                 zh=f"{world} 个 rank 的通信域初始化未完成"
                 + (f"；rank {spans(named)} 从未开始" if named else ""),
             ),
@@ -238,7 +243,9 @@ def compare_init(
 
 
 def _ends_in_a_list(source: Source, known: KnowledgeBase) -> bool:
-    """Whether the log was cut off inside a list that a rank prints at once: what came next is not known."""
+    """Returns whether a log ends in the middle of a list that a rank prints at once, so the next lines are
+    unknown.
+    """
     if source.tail and known.says("machine-drawn", source.tail[-1]):
         return True
     listed = [found for line in source.tail if (found := known.found("ring-listed", line))]
@@ -250,7 +257,10 @@ def _ends_in_a_list(source: Source, known: KnowledgeBase) -> bool:
 def started_apart(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """A rendezvous that failed because some workers started minutes after the others, by their own clocks."""
+    """Returns a finding if a rendezvous failed because some workers started minutes after the others.
+
+    The times are those of the workers' own clocks.
+    """
     failed = [one for one in matches if one.category == NOT_MET and not known.has("worker-starts", one)]
     begun: dict[tuple[Culprit, int], float] = {}
     for one in matches:
@@ -282,12 +292,12 @@ def started_apart(
         weight=0.93,
         culprits=tuple(who for _, _, who in late[-8:] if who != Culprit()),
         title=Words(
-            en=f"workers started {minutes} min apart and did not meet in time",
+            en=f"workers started {minutes} min apart, and the rendezvous timed out",
             zh=f"各 worker 启动时间相差 {minutes} 分钟，未能按时会合",
         ),
         explanation=Words(
-            en=f"{len(late)} of {len(begun)} began at least {APART_S:.0f} s after the first, by their own clocks: "
-            "pulling an image, a queue, or a slow preparation.",
+            en=f"{len(late)} of {len(begun)} started at least {APART_S:.0f} s after the first, by their own clocks. "
+            "Usual reasons: an image pull, a queue, or slow preparation.",
             zh=f"{len(begun)} 个中有 {len(late)} 个比最早者晚至少 {APART_S:.0f} 秒启动（以各自时钟计）："
             "拉取镜像、排队或准备过慢。",
         ),

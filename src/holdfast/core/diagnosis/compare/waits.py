@@ -1,4 +1,7 @@
-"""Reads from watchdogs' lines in which collective each rank waited until its timeout, by process group. Pure."""
+"""Extracts from watchdog lines the collective in which each rank waited until its timeout, by process group.
+
+Pure.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,9 +17,10 @@ CLOCKS_S = 60.0  # the clocks of two nodes differ by less
 
 
 class Wait(Struct, frozen=True):
-    """One rank's first timeout in one group.
+    """First timeout of one rank in one process group.
 
-    `seq` -1: not printed. `group`: "" where no line names it. `seat`: its number within the group that times out.
+    `seq`: sequence number of the collective; -1 if not printed. `group`: "" if no line names it. `seat`: the
+    rank's number within the group.
     """
 
     rank: int
@@ -33,7 +37,7 @@ class Wait(Struct, frozen=True):
 
 
 def waits_in(matches: Iterable[Match], known: KnowledgeBase) -> list[Wait]:
-    """The first timeout of each rank in each group, without those that a summary repeats."""
+    """Returns the first timeout of each rank in each process group, without repetitions in summaries."""
     every = list(matches)
     groups = {
         (one.source, _rank(one, known), one.captures["seq"]): _group(one.captures["pg"], known)
@@ -56,7 +60,10 @@ def waits_in(matches: Iterable[Match], known: KnowledgeBase) -> list[Wait]:
 
 
 def _of_one_failure(waits: Sequence[Wait]) -> list[Wait]:
-    """Without the waits of another attempt in the same logs: no rank waits longer than its own timeout."""
+    """Returns the waits without those of other attempts in the same logs.
+
+    No rank waits longer than its own timeout, so a wait of a much different time belongs to another attempt.
+    """
     stamps = [wait.match.writer.stamp_s for wait in waits]
     first_s = min((at_s for at_s in stamps if at_s is not None), default=0.0)
     return [
@@ -67,9 +74,10 @@ def _of_one_failure(waits: Sequence[Wait]) -> list[Wait]:
 
 
 def by_group(waits: Iterable[Wait]) -> dict[str, list[Wait]]:
-    """Groups waits without a named group: ranks with distant sequence numbers are in different groups.
+    """Returns the waits by process group.
 
-    So are two ranks with the same place in their group.
+    Waits without a group name are grouped by their sequence numbers: ranks with distant numbers, or with the
+    same number within their group, are in different groups.
     """
     names = {wait.group for wait in waits if wait.group}
     only = next(iter(names), "") if len(names) <= 1 else ""
@@ -101,6 +109,9 @@ def _seat(one: Match, known: KnowledgeBase) -> int | None:
 
 
 def _group(text: str, known: KnowledgeBase) -> str:
-    """The group's name, the same on all ranks: its GUID where there is one, since the ID counts each rank's own groups."""
+    """Returns the name of the process group, equal on all ranks.
+
+    It is the GUID if present, because each rank counts its own group IDs.
+    """
     found = known.found("group-number", text)
     return found["group"].replace(" ", "") if found else text.strip()

@@ -1,1 +1,1 @@
-"""Judges faults of devices by their codes, events and words. Pure."""
+"""Judges device faults by their error codes, by other events and by the wording of messages. Pure."""

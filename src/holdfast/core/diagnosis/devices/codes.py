@@ -1,10 +1,12 @@
-"""Reads what the text of a device error says beyond its code: the recovery action, register words, sub-codes. Pure.
+"""Interprets the text of a device error beyond its code: recovery action, register contents and sub-codes.
 
-What a text means stands in the table `xid-detail` of the rules; this module turns register words into the form that
-the table reads.
+Pure.
 
-sources: NVIDIA, "Analyzing Xid errors with the Xid catalog" (Xid 74 register bits, Xid 144-150 decode, Xid 154);
-NVIDIA open-gpu-kernel-modules, src/nvidia/src/kernel/gpu/rc and src/common/nvswitch.
+The meanings are in the table `xid-detail` of the rules; this module converts register contents into keys of
+that table.
+
+sources: NVIDIA, "Analyzing Xid errors with the Xid catalog" (Xid 74 register bits, Xid 144-150 decode, Xid
+154); NVIDIA open-gpu-kernel-modules, src/nvidia/src/kernel/gpu/rc and src/common/nvswitch.
 """
 
 import re
@@ -25,7 +27,10 @@ REASON_SHIFT, REASON_MASK = 20, 0x3F  # where the first word of a link event hol
 
 
 class SubCode(Struct, frozen=True, kw_only=True):
-    """What a text asks for. `action`: empty where it says nothing about that. `is_peer`: the other end is to blame."""
+    """Meaning of the text of a device error.
+
+    `action`: "" if the text recommends none. `is_peer`: the device at the other end of the link is to blame.
+    """
 
     action: str = ""
     says: Words
@@ -33,12 +38,12 @@ class SubCode(Struct, frozen=True, kw_only=True):
 
     @property
     def is_harmless(self) -> bool:
-        """True if the driver itself counts this as no fault."""
+        """Returns whether the driver itself reports this as no fault."""
         return self.action == "none"
 
 
 def sub_code(code: str, text: str, known: KnowledgeBase) -> SubCode | None:
-    """What the text of an Xid says beyond its code; None where it says nothing more."""
+    """Returns the meaning of an Xid's text beyond its code; None if it says nothing more."""
     coded = f"{code}: {text}"
     if announced := known.found("recovery-announced", coded):
         return recovery(announced["name"], known.text("recovery-announced"), known)
@@ -48,7 +53,7 @@ def sub_code(code: str, text: str, known: KnowledgeBase) -> SubCode | None:
 
 
 def recovery(name: str, says: Words, known: KnowledgeBase) -> SubCode | None:
-    """The recovery action of this name; None for a name that no table knows."""
+    """Returns the recovery action of this name; None if the name is unknown."""
     row = known.read("recovery-action", name)
     return None if row is None else _of_row(row, says, {"name": name})
 
@@ -63,7 +68,10 @@ def _of_row(row: Reading, says: Words | None, captures: Mapping[str, str]) -> Su
 
 
 def _detail(coded: str, known: KnowledgeBase) -> tuple[str, Mapping[str, str]]:
-    """A register's set bits, or a link event with its reason, as the table reads them; empty for any other text."""
+    """Returns the key of the table row for a text, and captured values.
+
+    The key holds the set bits of a register, or a link event with its reason; "" for any other text.
+    """
     if found := known.found("link-register", coded):
         first, *others = _words(found)
         bits = " ".join(str(bit) for bit in range(32) if first >> bit & 1)

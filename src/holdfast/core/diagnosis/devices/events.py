@@ -1,7 +1,8 @@
-"""Turns matches of device faults into events, and groups them into episodes: reports of one node within a short time. Pure.
+"""Converts matches of device faults into events, and groups events of one node into episodes. Pure.
 
-An episode has one first cause where the rest can follow from it: a lost link takes the GPU, a lost GPU the NVSwitch
-ports, an ECC error the row remap, any error the channels (Xid 45) and the announcement (Xid 154).
+An episode has one first cause if the rest can follow from it: a failed link can cause a lost GPU, a lost GPU
+failed NVSwitch ports, an ECC error a row remap, and any error Xid 45 (channels) and Xid 154 (recovery
+action).
 """
 
 from collections import defaultdict
@@ -34,7 +35,10 @@ GRAVITY = {"info": 0, "warning": 1, "error": 2, "fatal": 3}
 
 
 class Event(Struct, frozen=True, kw_only=True, eq=False):
-    """One match of a device fault. `code`: of Xid, SXid or NPU, else empty. `device`: empty where not named."""
+    """Report of a device fault in one matched line.
+
+    `code`: of Xid, SXid or NPU, otherwise empty. `device`: empty if not named.
+    """
 
     match: Match
     kind: Kind
@@ -46,18 +50,18 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
     known: KnowledgeBase
 
     def has(self, tag: str) -> bool:
-        """True if its signature or its Xid has the tag."""
+        """Returns whether the event's signature or Xid has a tag."""
         xid = f"xid_{self.code}" if self.kind in ("xid", "after") else ""
         return self.known.is_of(tag, self.match.signature, xid)
 
     @property
     def is_further_detail(self) -> bool:
-        """True if it only adds details to an NVSwitch fault that another line reports."""
+        """Returns whether the event only adds details to an NVSwitch fault that another line reports."""
         return self.kind == "after" and self.has("switch-fault-detail")
 
     @property
     def likeness(self) -> tuple[object, ...]:
-        """Events with equal values report the same fault."""
+        """Returns a key that is equal for events that report the same fault."""
         return (
             self.match.signature,
             self.code,
@@ -78,7 +82,7 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def gravity(self) -> int:
-        """Severity, 0 to 3; 1 where a sub-code says "no fault"."""
+        """Returns the severity as a number from 0 to 3; 1 if a sub-code means "no fault"."""
         if self.sub is not None and self.sub.is_harmless:
             return 1
         if self.kind in ("sxid", "fabric"):
@@ -93,7 +97,7 @@ class Event(Struct, frozen=True, kw_only=True, eq=False):
 def events(
     matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables, known: KnowledgeBase
 ) -> list[Event]:
-    """The events of device faults among the matches, by source and offset."""
+    """Returns the device fault events of the matches, by log and offset."""
     named = headers(matches, known.tagged("names-gpu-below"))
     found = [
         _event(one, cast(Kind, row.id), sources, tables, known, named)
@@ -105,7 +109,7 @@ def events(
 
 
 def _is_headless(event: Event, headed: Set[tuple[str, str, str]]) -> bool:
-    """Whether it adds words to an SXid whose first line, with its severity, is missing."""
+    """Returns whether an event adds details to an SXid whose first line, with its severity, is missing."""
     return event.is_further_detail and (event.node, event.device, event.code) not in headed
 
 
@@ -114,7 +118,7 @@ def _as_head(event: Event, tables: CodeTables) -> Event:
 
 
 def episodes(seen: Sequence[Event]) -> list[list[Event]]:
-    """Each node's events, split where nothing was written for WINDOW_S seconds."""
+    """Returns the events grouped by node, and split at pauses of more than WINDOW_S seconds."""
     by_node: dict[str, list[Event]] = defaultdict(list)
     for event in seen:
         by_node[event.node].append(event)
@@ -131,7 +135,10 @@ def episodes(seen: Sequence[Event]) -> list[list[Event]]:
 
 
 def accounts_for(cause: Event, effect: Event, before: bool) -> bool:
-    """True if cause explains effect, both of one episode. `before`: it was written first."""
+    """Returns whether a cause explains an effect of the same episode.
+
+    `before`: the cause was written first.
+    """
     if cause.kind == "after":
         return False
     if effect.kind == "after":
@@ -157,7 +164,10 @@ def is_same_device(one: Event, other: Event) -> bool:
 
 
 def _bus_accounts_for(effect: Event, before: bool) -> bool:
-    """A failed link makes the devices behind it fail; it does not make a program access a wrong address."""
+    """Returns whether a failed PCIe link explains an effect.
+
+    It makes the devices behind it fail; it does not make a program access a wrong address.
+    """
     if effect.kind == "npu" or effect.fact is not None and effect.fact.cause == "app":
         return False
     return before or effect.kind != "bus" and not effect.is_lost
@@ -234,7 +244,7 @@ def _event(
 
 
 def _by_time(group: Sequence[Event]) -> list[Event]:
-    """By time if all have times of one clock; else in the order of the logs."""
+    """Returns the events by time if all have times of one clock; otherwise in the order of the logs."""
     stamps = [event.match.writer.stamp_s for event in group]
     if len({event.match.source for event in group}) > 1 and all(stamp is not None for stamp in stamps):
         return sorted(group, key=lambda event: event.match.writer.stamp_s or 0.0)

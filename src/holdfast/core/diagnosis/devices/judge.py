@@ -1,11 +1,12 @@
-"""Judges device faults: the first cause of each incident, and the action, by the order of trust. Pure.
+"""Judges device faults: the first cause of each incident, and the action. Pure.
 
-Order of trust: the driver's own recovery action (Xid 154, nvidia-smi) -> state flags (row remap failed or pending)
--> what the text says beyond the code -> repetition on one device or many -> the table of codes. A judgement
-names the source that decided, and the sources that would act differently.
+The action is taken from the most trusted source: the driver's recovery action (Xid 154, nvidia-smi), then
+state flags (row remap failed or pending), then the text beyond the code, then repetition on one device or on
+many, then the table of codes. A judgement names the source that decided, and the sources that would act
+differently.
 
-Exoneration: a program's fault (Xid 13, 31, 43) on several GPUs, or the same fault on many devices within 30 s,
-is the program's; the nodes stay.
+Exoneration: an application error (Xid 13, 31, 43) on several GPUs, or the same fault on many devices within
+30 s, is caused by the program, and the nodes stay in use.
 """
 
 from collections import defaultdict
@@ -45,7 +46,7 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error", "fatal")
 
 
 class Opinion(Struct, frozen=True):
-    """One source's action. `by`: the source, as Judgement.decided_by names it."""
+    """Action that one source recommends. `by`: name of the source, as in Judgement.decided_by."""
 
     by: str
     action: str
@@ -55,9 +56,10 @@ class Opinion(Struct, frozen=True):
 def judge(
     matches: Sequence[Match], sources: Sequence[Source], tables: CodeTables, known: KnowledgeBase
 ) -> tuple[Judgement, ...]:
-    """Every incident of devices and hosts in the matches, in order of their first matches.
+    """Returns the judgement on every incident of devices and hosts, in order of their first matches.
 
-    matches: all of a search; those of unknown signatures are skipped. A match belongs to at most one judgement.
+    `matches`: all matches of a search; those of unknown signatures are skipped. A match belongs to at most
+    one judgement.
     """
     seen = events(matches, sources, tables, known)
     flags = _flags(matches, known)
@@ -71,7 +73,7 @@ def judge(
 
 
 class Flag(Struct, frozen=True):
-    """A line of a tool about the state of a GPU. `device`: empty where not known."""
+    """Line of a tool that reports the state of a GPU. `device`: empty if unknown."""
 
     match: Match
     device: str
@@ -83,9 +85,10 @@ def _flags(matches: Sequence[Match], known: KnowledgeBase) -> list[Flag]:
 
 
 def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]) -> list[Judgement]:
-    """One judgement for each category of the episode's unexplained events.
+    """Returns one judgement for each category of the episode's unexplained events.
 
-    A fault that repeats on one device is looked at once: storms write the same thousands of times.
+    A fault that repeats on one device is evaluated once, because error storms write the same line thousands
+    of times.
     """
     same: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in episode:
@@ -115,7 +118,9 @@ def _of_episode(episode: Sequence[Event], seen: Sequence[Event], flags: Sequence
 def _owners(
     firsts: Sequence[Event], explainers: dict[int, list[Event]], roots: Sequence[Event]
 ) -> dict[tuple[object, ...], str]:
-    """For each kind of event the category of the root that explains it, directly or not."""
+    """Returns, for each kind of event, the category of the root event that explains it, directly or
+    indirectly.
+    """
     owner = {root.likeness: root.match.category for root in roots}
     for effect in firsts:
         ahead, known = [effect], {id(effect)}
@@ -131,7 +136,7 @@ def _owners(
 
 
 def _one_each(found: Sequence[Judgement]) -> list[Judgement]:
-    """Joins judgements on the same fault of the same device or node: a later episode continues the incident."""
+    """Returns the judgements with those on the same fault of the same device or node merged."""
     same: dict[tuple[str, str | None, str], list[Judgement]] = defaultdict(list)
     for judgement in found:
         device = judgement.devices[0] if judgement.devices else ""
@@ -188,7 +193,11 @@ def _judgement(
 
 
 def _severity(group: Sequence[Event], action: str) -> Severity:
-    """A fault that needs an action ended the process, so it is an error at least, whatever the table says about the device."""
+    """Returns the severity of a device fault.
+
+    A fault that needs an action ended the process, so it is at least an error, whatever the table of codes
+    says.
+    """
     grave = max(event.gravity for event in group)
     return SEVERITIES[max(grave, 2) if action not in ("", "none") else grave]
 
@@ -207,7 +216,9 @@ def _role(root: Event) -> Role:
 def _opinions(
     group: Sequence[Event], followers: Sequence[Event], seen: Sequence[Event], flags: Sequence[Flag]
 ) -> list[Opinion]:
-    """The action of each source, the most trusted first; without sources that say nothing."""
+    """Returns the recommended actions, those of the most trusted source first; sources without one are
+    left out.
+    """
     root = group[0]
     near = [*group, *followers]
     found = [
@@ -221,7 +232,10 @@ def _opinions(
 
 
 def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
-    """The last announcement of the same GPU that asks for a recovery; else the recovery that a tool shows."""
+    """Returns the recovery that the driver announced last for the GPU, else the recovery that a tool shows.
+
+    None if there is neither.
+    """
     said = [
         event.sub
         for event in near
@@ -243,7 +257,7 @@ def _announced(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opi
 
 
 def _flagged(root: Event, near: Sequence[Event], flags: Sequence[Flag]) -> Opinion | None:
-    """Whether a row remap failed or waits for a reset: what the ECC codes cannot say by themselves."""
+    """Returns the action for a row remap that failed or waits for a reset; None if no tool reports one."""
     if not (root.has("ecc-error-xid") or root.has("ecc-record-xid")):
         return None
     subs = [
@@ -290,7 +304,7 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
     is_of_no_link = all(root.known.says("no-single-link", one.match.text) for one in group)
     if root.has("link-xid") and len(group) > 1 and is_of_no_link:
         says = Words(
-            en="several GPUs of the node at once, and no single link",
+            en="several GPUs of the node at the same time, and not only one link",
             zh="同一节点多块 GPU 同时出现，且不限于某条链路",
         )
         return Opinion("sub-code", "reboot_node", says)
@@ -298,7 +312,7 @@ def _decoded(group: Sequence[Event]) -> Opinion | None:
 
 
 def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
-    """A repeated code on one device and on no other: the device is at fault."""
+    """Returns the action for an error code that repeats on one device and on no other; otherwise None."""
     rule = root.fact.repeats if root.fact else None
     if rule is None:
         return None
@@ -321,7 +335,11 @@ def _repeated(root: Event, seen: Sequence[Event]) -> Opinion | None:
 
 
 def _exonerated(found: Sequence[Judgement], seen: Sequence[Event], known: KnowledgeBase) -> list[Judgement]:
-    """The judgements; a program's fault on several devices, or one fault on many at once, blames the program."""
+    """Returns the judgements, changed to blame the program where several devices have the same fault.
+
+    That holds for an application error on several devices, and for any fault on many devices at the same
+    time.
+    """
     programs = [event for event in seen if event.kind == "xid" and event.has("program-xid")]
     several = _devices(programs) > 1
     return [
@@ -371,7 +389,7 @@ def _blames_program(judgement: Judgement) -> Judgement:
         action="fix_code",
         decided_by="exoneration",
         why=Words(
-            en="several GPUs show it: the program does it, not the node",
+            en="several GPUs show it: the cause is the program, not the node",
             zh="多块 GPU 同时出现：原因是程序，不是节点",
         ),
         disagree=kept if judgement.action != "fix_code" else judgement.disagree,

@@ -1,4 +1,4 @@
-"""Defines a judgement on matches that belong together, with how devices, hosts and times are compared. Pure."""
+"""Defines a judgement on related matches, and functions that compare devices, hosts and times. Pure."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -13,16 +13,19 @@ from holdfast.model.signatures import Role, Severity, Words
 
 
 class Judgement(Struct, frozen=True, kw_only=True, eq=False):
-    """One incident. Its matches count once, as `first`, with these words instead of its signature's.
+    """Judgement on one incident.
 
-    `first`: the first cause, one of the given matches (the same object). `explained`: other matches of the incident
-    or its consequences; none may be a cause. `category`, `action`: of the taxonomy. `role`: cause; symptom, a cause
-    only if there is no other; context, no fault (a low rate of corrected errors, an interface that comes up at boot).
-    `devices`: as logs write them, PCI domains of four digits; the culprit's first. `host`: None if no line names one.
-    `decided_by`: "recovery action", "state flags", "sub-code", "repetition", "exoneration", "table", "signature",
-    "recovered". `why`: that source's reason, in a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source with
-    another action. `fact`: entry in the table of codes. `confidence`: that the category is right. `title`, `advice`:
-    instead of the signature's; None: the signature's are used.
+    Its matches count once, as `first`, with these words instead of the signature's.
+
+    `first`: the first cause; one of the given matches (the same object). `explained`: other matches of the
+    incident or its consequences; none of them may become a cause. `category`, `action`: of the taxonomy.
+    `role`: "cause"; "symptom", a cause only if there is no other; "context", no fault (a low rate of
+    corrected errors, an interface that comes up at boot). `devices`: as logs write them, PCI domains with
+    four digits; the culprit's first. `host`: None if no line names one. `decided_by`: "recovery action",
+    "state flags", "sub-code", "repetition", "exoneration", "table", "signature", "recovered". `why`: the
+    reason of that source, as a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source with another
+    action. `fact`: entry in the table of codes. `confidence`: probability that the category is right.
+    `title`, `advice`: None means the signature's.
     """
 
     first: Match
@@ -43,7 +46,9 @@ class Judgement(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def where_of(match: Match) -> tuple[bool, float] | None:
-    """The time and its clock: (False, epoch seconds) or (True, seconds since boot)."""
+    """Returns the time of a match and its clock: (False, Unix time) or (True, seconds since boot); None
+    without a time.
+    """
     if match.writer.stamp_s is not None:
         return False, match.writer.stamp_s
     if match.writer.uptime_s is not None:
@@ -52,7 +57,7 @@ def where_of(match: Match) -> tuple[bool, float] | None:
 
 
 def seconds_between(one: Match, other: Match) -> float | None:
-    """Seconds between two times; None if their clocks cannot be compared."""
+    """Returns the seconds between two matches; None if their clocks cannot be compared."""
     first, second = where_of(one), where_of(other)
     if first is None or second is None or first[0] != second[0]:
         return None
@@ -62,13 +67,16 @@ def seconds_between(one: Match, other: Match) -> float | None:
 
 
 def pci_address(text: str) -> str:
-    """`00000000:86:00.0` and `0000:86:00.0` are the same device; anything else stays as it is."""
+    """Returns a PCI address in its short form: `0000:86:00.0` for `00000000:86:00.0`.
+
+    Other texts are unchanged.
+    """
     head, colon, rest = text.partition(":")
     return f"{head[-4:]}{colon}{rest}".lower() if colon and len(head) == 8 else text
 
 
 def same_device(one: str, other: str) -> bool:
-    """`0000:91:00` (Xid) and `0000:91:00.0` are the same device."""
+    """Returns whether two texts name the same device, such as `0000:91:00` (Xid) and `0000:91:00.0`."""
     return _without_function(one) == _without_function(other)
 
 
@@ -77,7 +85,7 @@ def _without_function(address: str) -> str:
 
 
 def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
-    """Each device once, by its first name."""
+    """Returns each device once, by the first of its names."""
     found: dict[str, str] = {}
     for name in named:
         if name:
@@ -86,7 +94,7 @@ def distinct_devices(named: Iterable[str]) -> tuple[str, ...]:
 
 
 def headers(matches: Sequence[Match], signatures: Collection[str]) -> dict[int, list[Match]]:
-    """By source, the lines of these signatures, which name the device of the next lines, in order."""
+    """Returns by log the lines of these signatures, in order. Each names the device of the lines below it."""
     found: dict[int, list[Match]] = defaultdict(list)
     for one in in_order(matches):
         if one.signature in signatures:
@@ -95,7 +103,10 @@ def headers(matches: Sequence[Match], signatures: Collection[str]) -> dict[int, 
 
 
 def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int | None = None) -> str:
-    """The device of the header above a line, within this many bytes; empty if there is none."""
+    """Returns the device in the last header above a line; "" if there is none.
+
+    `within`: maximum distance in bytes; None means any.
+    """
     above = named.get(one.source, ())
     at = bisect_right(above, one.offset, key=lambda header: header.offset)
     if at == 0 or within is not None and one.offset - above[at - 1].offset > within:
@@ -104,7 +115,7 @@ def device_above(one: Match, named: Mapping[int, Sequence[Match]], within: int |
 
 
 def host_of(one: Match, sources: Sequence[Source], known: KnowledgeBase) -> str:
-    """The machine of a line: its own host, else its file's; empty if neither names one."""
+    """Returns the host of a line: the one it names, else the host of its log; "" if unknown."""
     written = one.captures.get("host") or one.writer.host or ""
     if written and not known.is_whole("driver-name", written):
         return written
@@ -112,5 +123,5 @@ def host_of(one: Match, sources: Sequence[Source], known: KnowledgeBase) -> str:
 
 
 def in_order(matches: Sequence[Match]) -> list[Match]:
-    """Sort key by source and offset."""
+    """Returns the matches sorted by log and offset."""
     return sorted(matches, key=lambda one: (one.source, one.offset))

@@ -1,4 +1,4 @@
-"""Titles and advice for device faults: a title from the table of codes, and advice for the chosen action."""
+"""Builds titles and advice for device faults from the table of codes and the chosen action."""
 
 from holdfast.core.diagnosis.candidates import filled
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
@@ -7,7 +7,10 @@ from holdfast.model.signatures import Words
 
 
 def title_of(fact: CodeFact | None, device: str, known: KnowledgeBase) -> Words | None:
-    """`Xid 79 on GPU 0000:1b:00: GPU is no longer reachable over PCIe`; None where the code is not known."""
+    """Returns the title of a device fault; None if its code is unknown.
+
+    Example: `Xid 79 on GPU 0000:1b:00: GPU is no longer reachable over PCIe`.
+    """
     row = known.read("device-title", fact.kind) if fact else None
     if fact is None or row is None or row.says is None:
         return None
@@ -19,7 +22,7 @@ def title_of(fact: CodeFact | None, device: str, known: KnowledgeBase) -> Words 
 
 
 def advice_of(fact: CodeFact | None, action: str, device: str, known: KnowledgeBase) -> Words | None:
-    """Advice; None if the signature's is better, for unknown codes."""
+    """Returns the advice for a device fault and an action; None if the signature's advice should be used."""
     row = known.read("device-advice", f"{fact.kind} {action}") if fact else None
     name = known.read("device-name", fact.kind) if fact else None
     if row is None or row.says is None or name is None or name.says is None:
@@ -30,7 +33,10 @@ def advice_of(fact: CodeFact | None, action: str, device: str, known: KnowledgeB
 
 
 def _advised(text: str, device: str, name: str) -> str:
-    """`name`: what it is called where no device is named; in code, `nvidia-smi -i DEVICE`."""
+    """Returns the advice with the device inserted.
+
+    `name`: replaces the device if it is unknown, such as "the GPU"; inside code, DEVICE replaces it.
+    """
     if device:
         return text.replace("{device}", device)
     parts = text.split("`")

@@ -1,1 +1,1 @@
-"""Events of machines and pods, and nodes that return. Pure."""
+"""Evaluates events of machines and pods, and nodes that recovered. Pure."""

@@ -1,4 +1,7 @@
-"""Judges host faults that several lines show together: memory kills, links and storage that go and come back, error rates. Pure."""
+"""Judges host faults that several lines show together. Pure.
+
+These are OOM kills, links and storage servers that fail and recover, and error rates.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -29,7 +32,9 @@ REPORT_BYTES = 16 << 10  # between two lines of one report of the OOM killer
 
 
 def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Judgements on memory kills, links, network storage, corrected errors, narrow PCIe links and crashes."""
+    """Returns judgements on OOM kills, links, network storage, corrected errors, narrow PCIe links and
+    crashes.
+    """
     ordered = in_order(matches)
     return [
         *_kills(ordered, sources, known),
@@ -42,7 +47,9 @@ def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: Know
 
 
 def _kills(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """One judgement for each report of the OOM killer; the line that begins it is the first."""
+    """Returns one judgement for each report of the OOM killer; its first match is the line that starts the
+    report.
+    """
     reports: list[list[Match]] = []
     for one in ordered:
         if not known.has("oom-report", one):
@@ -78,7 +85,7 @@ def _kill(report: Sequence[Match], host: str, known: KnowledgeBase) -> Judgement
     limit = next((one.captures["limit"] for one in report if "limit" in one.captures), "")
     asker = report[0].captures.get("name", "") if known.has("oom-report-begins", report[0]) else ""
     killed = name or asker
-    parts = [killed, f"pid {pid}" if pid else "", f"memory asked for by {asker}" if name and asker else ""]
+    parts = [killed, f"pid {pid}" if pid else "", f"memory requested by {asker}" if name and asker else ""]
     who = ", ".join(part for part in parts if part)
     who_zh = killed + (f"(pid {pid})" if pid else "")
     return Judgement(
@@ -96,7 +103,10 @@ def _kill(report: Sequence[Match], host: str, known: KnowledgeBase) -> Judgement
 
 
 def _links(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """A link that came back flapped; one that did not is down; changes during a boot are no fault."""
+    """Returns judgements on network links: flapped if the link came up again, otherwise down.
+
+    Changes during a boot are no fault.
+    """
     by_name: dict[tuple[str, str], list[Match]] = defaultdict(list)
     boots = [one for one in ordered if known.has("kernel-boot", one)]
     for one in ordered:
@@ -123,9 +133,7 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source], known: Knowledge
                 devices=(name,) if name else (),
                 host=host or None,
                 decided_by="recovered" if is_back else "signature",
-                why=_back_words(times, outage_s)
-                if is_back
-                else Words(en="it did not come back", zh="未恢复"),
+                why=_back_words(times, outage_s) if is_back else Words(en="it did not recover", zh="未恢复"),
                 explained=tuple(one for one in downs if one is not downs[0]),
                 confidence=0.85 if is_back else 0.8,
                 title=_flap_title(name, host, outage_s if times == 1 else None) if is_back else None,
@@ -135,7 +143,10 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source], known: Knowledge
 
 
 def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
-    """By the uptime of its line; without one, by its distance from the kernel's first words."""
+    """Returns whether a line was written during a boot.
+
+    Decided by the line's uptime; without one, by its distance from the kernel's first line.
+    """
     if one.writer.uptime_s is not None:
         return one.writer.uptime_s < BOOT_S
     above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
@@ -149,7 +160,9 @@ def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
 
 
 def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Servers that do not respond, with the length of the outage if they came back."""
+    """Returns judgements on storage servers that do not respond, with the length of the outage if they
+    recovered.
+    """
     by_server: dict[tuple[str, str], list[Match]] = defaultdict(list)
     for one in ordered:
         if known.has("storage-down", one) or known.has("storage-up", one):
@@ -175,7 +188,7 @@ def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: Knowled
                 severity="warning" if short else "error",
                 host=host or None,
                 decided_by="recovered" if is_back else "signature",
-                why=_back_words(1, outage_s) if is_back else Words(en="it did not come back", zh="未恢复"),
+                why=_back_words(1, outage_s) if is_back else Words(en="it did not recover", zh="未恢复"),
                 explained=tuple(one for one in (*downs, *slow) if one is not downs[0]),
                 confidence=0.85,
             )
@@ -184,7 +197,10 @@ def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: Knowled
 
 
 def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Corrected errors count as a cause if there are many, or if the file holds little else and no job goes on."""
+    """Returns judgements on corrected errors.
+
+    They are a cause if there are many, or if the log contains little else and no job continues.
+    """
     is_going_on = any(source.last_step_offset is not None for source in sources)
     by_part: dict[tuple[int, str, str], list[Match]] = defaultdict(list)
     told = {
@@ -219,7 +235,9 @@ def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: Knowl
 
 
 def _is_excerpt(source: int, ordered: Sequence[Match], sources: Sequence[Source]) -> bool:
-    """Whether a file is an excerpt that a person chose: it is small, and most of it is about faults."""
+    """Returns whether a log is an excerpt that a person selected: it is small, and most of it is about
+    faults.
+    """
     if source >= len(sources) or sources[source].size_bytes >= EXCERPT_BYTES:
         return False
     lines = {one.offset: len(one.text) * one.count for one in ordered if one.source == source}
@@ -227,7 +245,10 @@ def _is_excerpt(source: int, ordered: Sequence[Match], sources: Sequence[Source]
 
 
 def _crashes(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Crashes of unknown programs: these crash on healthy nodes too, and count only if the file holds little else."""
+    """Returns judgements on crashes of unknown programs.
+
+    Such programs crash on healthy nodes too, so a crash counts only if the log contains little else.
+    """
     seen = [
         one
         for one in ordered
@@ -264,7 +285,9 @@ def _widths(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:
 
 
 def _merged(found: Sequence[Judgement]) -> list[Judgement]:
-    """Joins judgements of one category, role and host: several ports of one switch, several DIMMs."""
+    """Returns the judgements with those of the same category, role and host merged: several switch ports,
+    several DIMMs.
+    """
     groups: dict[tuple[str, str, str | None], list[Judgement]] = defaultdict(list)
     for judgement in found:
         groups[(judgement.category, judgement.role, judgement.host)].append(judgement)
@@ -288,7 +311,7 @@ def _merged(found: Sequence[Judgement]) -> list[Judgement]:
 
 
 def _came_between(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
-    """Whether something was up between two times that it went down, whatever its state is now."""
+    """Returns whether something was up between two failures, whatever its current state is."""
     return any(
         down.source == up.source and down.offset < up.last_offset and up.offset < other.last_offset
         for down in downs
@@ -299,7 +322,7 @@ def _came_between(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
 
 
 def _is_back(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
-    """Whether something came up after the last time it went down."""
+    """Returns whether something came up again after its last failure."""
     last = max(downs, key=lambda one: (one.source, one.last_offset))
     return any(
         up.source == last.source
@@ -312,7 +335,7 @@ def _is_back(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
 
 
 def _outage_s(down: Match, ups: Sequence[Match]) -> float | None:
-    """Seconds from the first time down to the next up; None without comparable times."""
+    """Returns the seconds from the first failure to the next recovery; None without comparable times."""
     lengths = [length for up in ups if (length := seconds_between(down, up)) is not None and length >= 0]
     return min(lengths, default=None)
 
@@ -320,7 +343,9 @@ def _outage_s(down: Match, ups: Sequence[Match]) -> float | None:
 def _back_words(times: int, outage_s: float | None) -> Words:
     length_en = f", {outage_s:.0f} s" if outage_s is not None else ""
     length_zh = f"，{outage_s:.0f} 秒" if outage_s is not None else ""
-    return Words(en=f"{times} time(s) away{length_en}, then back", zh=f"中断 {times} 次{length_zh}，随后恢复")
+    return Words(
+        en=f"{times} interruption(s){length_en}, then recovered", zh=f"中断 {times} 次{length_zh}，随后恢复"
+    )
 
 
 def _flap_title(name: str, host: str, outage_s: float | None) -> Words:

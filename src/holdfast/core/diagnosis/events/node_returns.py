@@ -1,11 +1,11 @@
-"""Finds node faults that were over before any job was lost. Pure.
+"""Finds node faults that had ended before any job was lost. Pure.
 
-A node that answers its cluster's controller again; a node agent that becomes ready after waiting for its network or
-the API server; a service that systemd restarted; a CPU that was hot for a moment.
+Examples are a node that responds to its cluster's controller again; a node agent that becomes ready after
+waiting for its network or the API server; a service that systemd restarted; a CPU that was briefly too hot.
 
-slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
-slurmctld: Node gpu-3 now responding
-slurmctld: node gpu-4 returned to service
+    slurmctld: error: Nodes gpu-[3-4] not responding, setting DOWN
+    slurmctld: Node gpu-3 now responding
+    slurmctld: node gpu-4 returned to service
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,9 @@ LIST = late(r"[\[,]")
 
 
 def nodes_that_returned(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """The rulings by id() of the match of a fault that was over further down: it is context."""
+    """Returns a ruling "context" for each match of a fault that a later line shows as ended, by id() of
+    the match.
+    """
     lost = any(known.has("job-lost-with-node", one) for one in matches)
     back = [one for one in matches if known.has("node-back", one) and not lost]
     cool = [one for one in matches if known.has("processor-cool", one)]
@@ -57,7 +59,10 @@ def _is_same_service(one: Match, other: Match) -> bool:
 
 
 def _is_back(away: Match, back: Match) -> bool:
-    """Whether the node, or one of the list of nodes, came back. Lines that differ only in numbers are one match."""
+    """Returns whether the node, or one node of the list, recovered.
+
+    Lines that differ only in numbers are one match.
+    """
     if not _comes_later(back, away):
         return False
     gone, here = away.captures.get("host", ""), back.captures.get("host", "")

@@ -1,10 +1,10 @@
-"""Recognizes a pod's wait that is over: its events show that it could not start at first, and then did. Pure.
+"""Recognises waits of pods that ended: a pod could not start at first, and then did. Pure.
 
-Also of an init container that was started again and again, once the pod goes on to its next container.
+The same holds for an init container that was restarted several times, once the pod starts its next container.
 
-Warning  FailedScheduling  9m  default-scheduler  0/12 nodes are available: 12 Insufficient nvidia.com/gpu.
-Normal   Scheduled         8m  default-scheduler  Successfully assigned train/worker-0 to gpu-3
-Normal   Started           7m  kubelet            Started container pytorch
+    Warning  FailedScheduling  9m  default-scheduler  0/12 nodes are available: 12 Insufficient nvidia.com/gpu.
+    Normal   Scheduled         8m  default-scheduler  Successfully assigned train/worker-0 to gpu-3
+    Normal   Started           7m  kubelet            Started container pytorch
 """
 
 from collections import defaultdict
@@ -17,7 +17,9 @@ from holdfast.model.matches import Match
 
 
 def waits_that_ended(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """By id() of the match of a wait: context, if a later line shows that the same pod continued."""
+    """Returns a ruling "context" for each wait of a pod that a later line shows as ended, by id() of the
+    match.
+    """
     placed: dict[int, list[Match]] = defaultdict(list)
     for one in matches:
         if known.has("pod-goes-on", one):
@@ -36,14 +38,17 @@ def waits_that_ended(matches: Sequence[Match], known: KnowledgeBase) -> dict[int
 
 
 def _is_next(started: Match, backoff: Match, known: KnowledgeBase) -> bool:
-    """Whether another container was started: only where the one before has done its work."""
+    """Returns whether a different container was started, which happens only after the previous one has
+    finished.
+    """
     again, container = known.found("container-started-again", backoff.text), started.captures.get("container")
     return again is not None and bool(container) and container != again["name"]
 
 
 def _is_later_for_pod(placed: Match, wait: Match, known: KnowledgeBase) -> bool:
-    """Whether it stands below the wait and is about the same pod. Some lists name the pod of each line, others only
-    above.
+    """Returns whether a line is below the wait and about the same pod.
+
+    Some event lists name the pod in each line, others only in a header.
     """
     if placed.last_offset <= wait.last_offset:
         return False

@@ -1,1 +1,1 @@
-"""Words of a diagnosis: what categories and messages mean, quotations, remarks, Chinese. Pure."""
+"""Texts of a diagnosis: meanings of categories and messages, quotations, remarks, Chinese. Pure."""

@@ -1,22 +1,22 @@
-"""Lists what each category means, in one line and both languages. Data only."""
+"""Lists the meaning of each category in one line, in both languages. Data only."""
 
 from holdfast.model.signatures import Words
 
 MEANINGS = {
     "none": Words(
-        en="nothing wrong; the log may contain alarming words",
+        en="no problem found; the log may contain alarming words",
         zh="正常，未发现问题",
     ),
     "unknown": Words(
-        en="nothing explains it; the most informative lines are shown",
+        en="the cause is unknown; the most informative lines are shown",
         zh="原因未知",
     ),
     "collective_mismatch": Words(
-        en="ranks ran different collectives, or the same with other sizes, types or order",
+        en="ranks called different collectives, or the same one with different sizes, types or order",
         zh="各 rank 执行的集合通信不一致（操作、大小、类型或顺序不同）",
     ),
     "collective_missing_rank": Words(
-        en="a collective waited for a rank that never came",
+        en="a collective waited for a rank that never entered it",
         zh="集合通信等待的某个 rank 始终没有到达",
     ),
     "collective_timeout": Words(
@@ -32,7 +32,7 @@ MEANINGS = {
         zh="数据加载进程或其存储停滞",
     ),
     "straggler": Words(
-        en="a rank is slow; nothing hangs",
+        en="a rank is slow, but nothing hangs",
         zh="某个 rank 变慢，但没有卡死",
     ),
     "nccl_network_error": Words(
@@ -40,7 +40,7 @@ MEANINGS = {
         zh="集合通信库的网络传输失败",
     ),
     "gdr_mismatch": Words(
-        en="GPUDirect in use on some nodes only",
+        en="GPUDirect RDMA is used on some nodes only",
         zh="仅部分节点启用了 GPUDirect RDMA",
     ),
     "nccl_wrong_interface": Words(
@@ -52,11 +52,11 @@ MEANINGS = {
         zh="某项 NCCL 设置使操作无法进行",
     ),
     "nccl_bug": Words(
-        en="known defect of an NCCL version",
+        en="known bug of the NCCL version",
         zh="该 NCCL 版本的已知缺陷",
     ),
     "nccl_init_failure": Words(
-        en="communicator set-up failed or hung",
+        en="communicator setup failed or hung",
         zh="通信域初始化失败或卡住",
     ),
     "nccl_segfault": Words(
@@ -64,19 +64,19 @@ MEANINGS = {
         zh="集合通信库内部崩溃",
     ),
     "fabric_manager": Words(
-        en="NVSwitch fabric not set up (fabric manager absent or failed)",
+        en="NVSwitch fabric not initialised (fabric manager not running or failed)",
         zh="NVSwitch 网络未就绪（fabric manager 未运行或失败）",
     ),
     "p2p_failure": Words(
-        en="direct GPU-to-GPU copies hang or corrupt (ACS, IOMMU, setting)",
+        en="direct GPU-to-GPU copies hang or corrupt data (ACS, IOMMU, settings)",
         zh="GPU 之间直接拷贝卡死或出错（ACS、IOMMU 或设置）",
     ),
     "rendezvous_timeout": Words(
-        en="workers did not meet in time",
+        en="the rendezvous of the workers timed out",
         zh="各 worker 未能按时会合",
     ),
     "port_in_use": Words(
-        en="the address is taken",
+        en="the network address or port is already in use",
         zh="端口已被占用",
     ),
     "launcher_config": Words(
@@ -88,7 +88,7 @@ MEANINGS = {
         zh="显存不足",
     ),
     "gpu_oom_hidden": Words(
-        en="GPU memory exhausted behind another error",
+        en="GPU memory exhausted, but reported as another error",
         zh="显存不足，但表现为其他错误",
     ),
     "gpu_oom_external_process": Words(
@@ -116,7 +116,7 @@ MEANINGS = {
         zh="GPU 核函数断言失败，多为索引越界",
     ),
     "cuda_init_error": Words(
-        en="CUDA cannot start or sees no device",
+        en="CUDA cannot be initialised or finds no device",
         zh="CUDA 无法初始化，或看不到设备",
     ),
     "cuda_error": Words(
@@ -132,15 +132,15 @@ MEANINGS = {
         zh="DDP 下有参数没有梯度",
     ),
     "import_error": Words(
-        en="module missing or not loadable",
+        en="a Python module or library is missing or cannot be loaded",
         zh="模块缺失或无法加载",
     ),
     "version_mismatch": Words(
-        en="versions do not fit together",
+        en="incompatible versions",
         zh="版本之间不匹配",
     ),
     "compile_error": Words(
-        en="a kernel or extension does not build",
+        en="a GPU kernel or extension cannot be compiled",
         zh="核函数或扩展编译失败",
     ),
     "permission_error": Words(
@@ -160,7 +160,7 @@ MEANINGS = {
         zh="达到操作系统限制",
     ),
     "kernel_version_warning": Words(
-        en="kernel too old",
+        en="operating system kernel too old",
         zh="内核版本过低",
     ),
     "nan_loss": Words(
@@ -168,7 +168,7 @@ MEANINGS = {
         zh="损失变为 NaN 或 Inf",
     ),
     "checkpoint_load_error": Words(
-        en="checkpoint cannot be read or does not fit",
+        en="checkpoint cannot be read or does not match the model",
         zh="检查点无法读取或不匹配",
     ),
     "checkpoint_save_error": Words(
@@ -192,7 +192,7 @@ MEANINGS = {
         zh="某个 rank 被杀死，无法得知由谁",
     ),
     "terminated": Words(
-        en="ended from outside: SIGTERM, cancelled, pre-empted, interrupted by the user",
+        en="terminated from outside: SIGTERM, cancelled, preempted, or interrupted by the user",
         zh="被外部结束（SIGTERM、取消、抢占或用户中断）",
     ),
     "time_limit": Words(
@@ -200,19 +200,19 @@ MEANINGS = {
         zh="达到时间限制",
     ),
     "teardown_hang": Words(
-        en="work done, but the job does not end",
+        en="the work is finished, but the job does not exit",
         zh="任务已完成但作业没有退出",
     ),
     "gpu_missing": Words(
-        en="a GPU is gone or cannot be reached",
+        en="a GPU is lost or cannot be reached",
         zh="GPU 丢失或无法访问",
     ),
     "gpu_fault": Words(
-        en="a GPU fails without a code that says how",
+        en="a GPU fails without an error code",
         zh="GPU 故障，没有代码说明原因",
     ),
     "gpu_busy": Words(
-        en="GPU in use by others",
+        en="GPU in use by other processes",
         zh="GPU 正被他人使用",
     ),
     "ecc_uncorrectable": Words(
@@ -236,19 +236,19 @@ MEANINGS = {
         zh="驱动与库的版本不一致",
     ),
     "driver_error": Words(
-        en="driver failed to load or to answer",
+        en="driver failed to load or does not respond",
         zh="驱动加载失败或没有响应",
     ),
     "nvidia_peermem": Words(
-        en="GPUDirect RDMA module trouble",
+        en="problem with the GPUDirect RDMA kernel module",
         zh="GPUDirect RDMA 模块异常",
     ),
     "thermal_throttle": Words(
-        en="slowed by heat",
+        en="GPU clocks reduced because of heat",
         zh="因过热而降频",
     ),
     "power_throttle": Words(
-        en="slowed by power",
+        en="GPU clocks reduced because of power limits",
         zh="因功耗而降频",
     ),
     "pcie_aer": Words(
@@ -256,19 +256,19 @@ MEANINGS = {
         zh="PCIe 错误",
     ),
     "pcie_link_downgrade": Words(
-        en="link narrower or slower than it can be",
+        en="PCIe link runs below its full width or speed",
         zh="PCIe 链路宽度或速率降低",
     ),
     "nic_down": Words(
-        en="port or driver of a network card down",
+        en="port or driver of a network card failed",
         zh="网卡端口或驱动失效",
     ),
     "nic_link_flap": Words(
-        en="link goes down and up",
+        en="network link goes down and up repeatedly",
         zh="网络链路反复断开和恢复",
     ),
     "mce_edac": Words(
-        en="machine check, memory error of the host",
+        en="machine check or memory error of the host",
         zh="机器检查错误，主机内存错误",
     ),
     "storage_io": Words(
@@ -304,7 +304,7 @@ MEANINGS = {
         zh="内核崩溃",
     ),
     "node_down": Words(
-        en="a node is gone",
+        en="a node is lost",
         zh="节点失联",
     ),
     "node_not_ready": Words(
@@ -320,7 +320,7 @@ MEANINGS = {
         zh="Pod 被抢占",
     ),
     "failed_scheduling": Words(
-        en="pod cannot be placed",
+        en="pod cannot be scheduled",
         zh="Pod 无法调度",
     ),
     "slurm_node_fail": Words(
@@ -328,7 +328,7 @@ MEANINGS = {
         zh="Slurm 失去了作业的一个节点",
     ),
     "slurm_oom": Words(
-        en="Slurm step over its memory",
+        en="Slurm job step exceeded its memory limit",
         zh="Slurm 作业步超出内存",
     ),
     "slurm_time_limit": Words(
@@ -336,7 +336,7 @@ MEANINGS = {
         zh="达到 Slurm 时间限制",
     ),
     "slurm_prolog": Words(
-        en="prolog or launch failed",
+        en="prolog script or launch of the Slurm job failed",
         zh="prolog 或启动失败",
     ),
     "slurm_job_killed": Words(
@@ -348,7 +348,7 @@ MEANINGS = {
         zh="Slurm 发现有任务崩溃",
     ),
     "slurm_config": Words(
-        en="Slurm set-up wrong",
+        en="Slurm is configured wrongly",
         zh="Slurm 配置错误",
     ),
     "npu_hccl": Words(
@@ -383,7 +383,10 @@ MEANINGS = {
 
 
 def meaning_of(category: str) -> Words:
-    """The meaning of a category; `xid_79` includes its number; an unknown category has its name."""
+    """Returns the meaning of a category.
+
+    For `xid_79` it includes the number; for an unknown category it is the name.
+    """
     if category.startswith("xid_") and category != "xid_N":
         number = category[4:]
         return Words(en=f"NVIDIA Xid {number}", zh=f"NVIDIA Xid {number} 错误")

@@ -1,4 +1,6 @@
-"""Builds the first error for people: its line, plus lines of its message without which it says little. Pure."""
+"""Builds the text of the first error: its line, and following lines of its message that are needed to
+understand it. Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -10,10 +12,10 @@ TIMES = late(r"\d+(?=[:.,/T-]\d)|(?<=\d[:.,/T-])\d+")  # no rank: that identifie
 
 
 def message_of(root: Candidate) -> tuple[str, tuple[str, ...]]:
-    """The text of the first error, and the following lines that are not part of it.
+    """Returns the text of the first error, and the following lines that are not part of it.
 
-    "RuntimeError: Error(s) in loading state_dict for GPT:" takes the next line with it; "NCCL error in: ..., unhandled
-    cuda error" what NCCL says of it.
+    "RuntimeError: Error(s) in loading state_dict for GPT:" includes the next line; "NCCL error in: ...,
+    unhandled cuda error" includes NCCL's own message.
     """
     match = root.match
     text, after = _without_actor(match.text, root.known), match.record
@@ -32,7 +34,7 @@ def _without_actor(text: str, known: KnowledgeBase) -> str:
 
 
 def _joined(text: str, bodies: Sequence[str], known: KnowledgeBase) -> int:
-    """How many of the lines below belong to the text."""
+    """Returns how many of the following lines belong to the text."""
     if text.rstrip().endswith(":"):
         return int(bool(bodies) and bodies[0][:1].isspace())
     count = 0
@@ -44,7 +46,9 @@ def _joined(text: str, bodies: Sequence[str], known: KnowledgeBase) -> int:
 
 
 def _behind(head: str, line: str) -> str | None:
-    """The line without what stood before the exception too: who wrote it, and when; None where another did."""
+    """Returns a line without the prefix (writer and time) that the first line has; None if the prefix
+    differs.
+    """
     for same in (head, head.rstrip()):
         if TIMES.sub("0", line[: len(same)]) == TIMES.sub("0", same):
             return line[len(same) :]

@@ -1,6 +1,6 @@
-"""Lists the logs that a diagnosis lacked: those of ranks, the kernel's, the scheduler's. Pure.
+"""Lists logs that a diagnosis did not have: of ranks, of the kernel, of the scheduler. Pure.
 
-A report shows the list, so that no reader takes what was not read for healthy.
+A report shows the list, so that no reader takes an unread log for a healthy one.
 """
 
 from collections.abc import Collection, Iterable
@@ -34,10 +34,11 @@ NOTHING_READ = Diagnosis(
     confidence=0.0,
     title=Words(en="there was nothing to read", zh="没有可读取的内容"),
     explanation=Words(
-        en="What was named holds no log, or none that can be read.", zh="所给路径中没有日志，或日志无法读取。"
+        en="The given path contains no log, or none that can be read.",
+        zh="所给路径中没有日志，或日志无法读取。",
     ),
     advice=Words(
-        en="Name the folder with the logs of the job's workers.", zh="请指定作业各 worker 日志所在的文件夹。"
+        en="Give the folder with the logs of the job's workers.", zh="请指定作业各 worker 日志所在的文件夹。"
     ),
 )
 
@@ -47,7 +48,10 @@ def is_empty(search: Search) -> bool:
 
 
 def not_found(search: Search, known: KnowledgeBase, class_: str) -> tuple[Words, ...]:
-    """What is missing, the most important first. class_: of the verdict; irrelevant logs are left out."""
+    """Returns what is missing, the most important first.
+
+    `class_`: class of the verdict; logs that are irrelevant for it are left out.
+    """
     if class_ == "healthy" or is_empty(search):
         return ()
     areas = {known[one.signature].area for one in search.matches if one.signature in known}
@@ -66,7 +70,7 @@ def not_found(search: Search, known: KnowledgeBase, class_: str) -> tuple[Words,
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """`0-3, 5` for 0, 1, 2, 3, 5; two in a row stay two: `6, 7`."""
+    """Returns numbers as ranges: `0-3, 5` for 0, 1, 2, 3, 5. Two consecutive numbers stay two: `6, 7`."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and parts[-1][-1] == number - 1:
@@ -78,7 +82,7 @@ def spans(numbers: Iterable[int]) -> str:
 
 
 def _waits_for_its_group(search: Search, known: KnowledgeBase) -> bool:
-    """Whether a job of several ranks was launched and nothing shows that its ranks connected."""
+    """Returns whether a job of several ranks was launched and nothing shows that its ranks connected."""
     ranks = {one.writer.rank for one in search.sources} | {one.writer.rank for one in search.matches}
     is_launched = len(ranks - {None}) > 1 or any(
         known.has("ranks-are-launched", one) for one in search.matches
@@ -129,7 +133,9 @@ def _workers(sources: Collection[Source]) -> list[Words]:
 
 
 def _absent(found: Collection[int], first: int) -> list[int]:
-    """The numbers from `first` on that are missing. One number alone says nothing about the others."""
+    """Returns the missing numbers from `first` to the highest number found; empty if only one number was
+    found.
+    """
     known = {number for number in found if number < NUMBER_MAX}
     return sorted(set(range(first, max(known))) - known) if len(known) > 1 else []
 

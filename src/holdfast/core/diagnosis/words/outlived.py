@@ -1,4 +1,7 @@
-"""Lists what a log holds besides its answer: errors that the training survived, and earlier runs. Pure."""
+"""Lists what a log contains besides the root cause: errors that the training survived, and earlier runs.
+
+Pure.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +19,7 @@ SURVIVED_WEIGHT = 0.5  # of a signature; less sure lines are survived by the hun
 
 
 def outlived_facts(known: Sequence[Candidate], search: Search) -> tuple[Fact, ...]:
-    """Errors after which training continued, each signature once, in order."""
+    """Returns errors after which training continued, each signature once, in order."""
     seen: dict[str, Candidate] = {}
     for candidate in known:
         if (
@@ -30,7 +33,9 @@ def outlived_facts(known: Sequence[Candidate], search: Search) -> tuple[Fact, ..
 
 
 def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
-    """For each log with several runs: which run the answer is about, and how the earlier ones ended."""
+    """Returns, for each log with several runs, which run the diagnosis is about, and how the earlier runs
+    ended.
+    """
     sizes = [source.size_bytes for source in search.sources]
     told = []
     for source, begins_at in sorted(run_beginnings(known, sizes).items()):
@@ -47,7 +52,7 @@ def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> 
 
 
 def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
-    """The platform's warnings, unless they are the answer."""
+    """Returns the platform's warnings, except those that the diagnosis quotes."""
     quoted = {fact.signature for fact in answer.evidence}
     told: dict[str, Words] = {}
     for candidate in known:
@@ -80,23 +85,23 @@ def _of_runs(
     which = "run 1 of 2" if runs == 2 else f"a run before the last of {runs}"
     which_zh = "第 1 次运行（共 2 次）" if runs == 2 else f"最后一次之前的运行（共 {runs} 次）"
     return Words(
-        en=f"{name} holds {runs} runs: {which} ended in {title_en}{line}; {last_en}",
+        en=f"{name} contains {runs} runs: {which} ended in {title_en}{line}; {last_en}",
         zh=f"{name} 含 {runs} 次运行：{which_zh}以“{title_zh}”结束{line_zh}；{last_zh}",
     )
 
 
 def _last(answer: Diagnosis, search: Search, source: int, runs: int, *, is_before: bool) -> tuple[str, str]:
     if is_before:
-        return "the answer is about that one", "结论针对该次运行"
+        return "the diagnosis is about the last run", "结论针对该次运行"
     if answer.category != "none":
-        return f"the answer is about run {runs}", f"结论针对第 {runs} 次运行"
+        return f"the diagnosis is about run {runs}", f"结论针对第 {runs} 次运行"
     if search.sources[source].is_finished:
         return f"run {runs} reached its last step", f"第 {runs} 次运行到达最后一步"
-    return f"run {runs} goes on, its end is not in this log", f"第 {runs} 次运行仍在继续，日志中未见其结束"
+    return f"run {runs} continues beyond the end of this log", f"第 {runs} 次运行仍在继续，日志中未见其结束"
 
 
 def _starts(known: Sequence[Candidate], source: int) -> int:
-    """How often the log says that a run starts, by what says it most often."""
+    """Returns the number of runs that start in a log, by the signature with most matches."""
     counts: Counter[str] = Counter()
     for candidate in known:
         if candidate.match.source == source and candidate.has("run-starts"):

@@ -1,4 +1,7 @@
-"""Chooses the line to quote for a cause, if another line says more than the one that was matched. Pure."""
+"""Chooses the line to quote for a root cause, if another line is more informative than the matched one.
+
+Pure.
+"""
 
 from collections.abc import Sequence
 
@@ -12,7 +15,9 @@ OF_A_NODE = frozenset({"kernel", "scheduler", "fabric", "tool"})
 
 
 def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:
-    """The line that says more than the root's own, or says it first; None if there is none."""
+    """Returns the line that says more than the root cause's line, or reports it first; None if there is
+    none.
+    """
     first = [candidate for candidate in candidates if _says_it_first(candidate, root)]
     if first:
         return first_of(first)
@@ -33,7 +38,7 @@ def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | No
 
 
 def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
-    """Whether the line stands above the root's own in the same log and reports the same end first."""
+    """Returns whether a line above the root cause's line, in the same log, reports the same end first."""
     if candidate.survived or not stands_below(root, candidate):
         return False
     if root.category == "terminated":
@@ -47,9 +52,10 @@ def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _begins_report(candidate: Candidate, root: Candidate) -> bool:
-    """Whether it is a node's complaint right above the root about the same thing, which its signature explains by such causes.
+    """Returns whether a node's complaint directly above the root cause is the start of the same report.
 
-    A request that takes too long, and then the reset of the disk: the report begins with the first.
+    Example: a request that takes too long, followed by a reset of the disk. Its signature must list the root
+    cause's category in `explained_by`.
     """
     if (
         root.signature.area not in OF_A_NODE
@@ -66,7 +72,9 @@ def _begins_report(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _is_alike(candidate: Candidate, root: Candidate) -> bool:
-    """Whether both have one category, or it is a driver's complaint, which only shows that some device is at fault."""
+    """Returns whether both have the same category, or the candidate is a driver's complaint of the same
+    class.
+    """
     return (
         candidate.category == root.category or candidate.has("complaint") and candidate.class_ == root.class_
     )
@@ -80,7 +88,7 @@ def _is_soon(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _is_inner(candidate: Candidate, root: Candidate) -> bool:
-    """Whether it is the exception as the helper process raised it, below the line that passes it on."""
+    """Returns whether a candidate is the exception of a helper process, below the line that passes it on."""
     kind = root.match.captures.get("type") or root.match.error_type
     return (
         candidate.match.source == root.match.source
@@ -91,7 +99,7 @@ def _is_inner(candidate: Candidate, root: Candidate) -> bool:
 
 
 def _first_warning(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:
-    """A library's own first warning before an exception that only says that the library failed."""
+    """Returns the first warning of a library before an exception that only says that the library failed."""
     if not root.has("library-failed"):
         return None
     warned = [

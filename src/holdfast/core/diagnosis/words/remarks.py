@@ -1,6 +1,6 @@
-"""Remarks beside a verdict: nodes that are set up differently, links that failed for a moment. Pure.
+"""Adds remarks to a diagnosis: nodes with different settings, links that failed briefly. Pure.
 
-A job trains despite them, or fails of something else; then they are no cause, but worth mentioning.
+A job trains despite them, or fails for another reason; then they are no cause, but worth mentioning.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ BREAKS_MAX = 4
 def with_remarks(
     found: Diagnosis, candidates: Sequence[Candidate], search: Search, known: KnowledgeBase
 ) -> Diagnosis:
-    """The diagnosis with remarks as notes, except those that the verdict already says."""
+    """Returns the diagnosis with remarks as notes, except those that the verdict already contains."""
     told = []
     for compare in (compare_gdr, compare_settings, compare_versions):
         unlike = compare(search.matches, search.sources, known)
@@ -60,7 +60,7 @@ def _of_break(candidate: Candidate, found: Diagnosis) -> Words:
     )
     text = candidate.match.text.strip()
     is_well = found.category == "none"
-    so_en = "nothing is seen to have failed by it" if is_well else "it is not known to belong to this failure"
+    so_en = "no failure because of it was found" if is_well else "it may be unrelated to this failure"
     so_zh = "未见因此而失败" if is_well else "不能确定与本次故障有关"
     return Words(en=f"{_begun(title.en)}; {so_en}: {text}", zh=f"{title.zh};{so_zh}:{text}")
 

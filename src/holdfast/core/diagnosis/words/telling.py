@@ -1,7 +1,7 @@
-"""Selects the most informative lines of a job whose end is unexplained: rare ones, near the end, that mention
-trouble. Pure.
+"""Selects the most informative lines of a job whose end is unexplained. Pure.
 
-A line that most ranks print says little; one that a single rank prints shortly before its log ends says much.
+These are rare lines near the end that mention a problem. A line that most ranks print says little; one that a
+single rank prints shortly before its log ends says much.
 """
 
 from collections import Counter
@@ -18,23 +18,32 @@ CHANGING = late(r"0x[0-9a-fA-F]+|\d+")
 
 
 class Telling(Struct, frozen=True):
+    """A line of a log that may explain the end of a job. `source`: index of the log."""
+
     source: int
     text: str
 
 
 def speaks_of_trouble(line: str, known: KnowledgeBase) -> bool:
-    """True if a person who pastes this line suspects trouble. Wider than the search in whole logs."""
+    """Returns whether a line suggests a problem to a person who pastes it.
+
+    Broader than the search in complete logs.
+    """
     is_worry = known.says("trouble", line) or known.says("worry", line)
     return is_worry and not known.says("only-sounds-bad", line) and not denies(line, known)
 
 
 def denies(line: str, known: KnowledgeBase) -> bool:
-    """True if a line names a trouble and says that there is none of it."""
+    """Returns whether a line names a problem and says that it did not occur."""
     return known.says("denied", line)
 
 
 def telling_lines(sources: Sequence[Source], known: KnowledgeBase) -> tuple[Telling, ...]:
-    """At most five lines; first those that mention trouble and that few logs have, else the last line."""
+    """Returns at most five informative lines.
+
+    Lines that mention a problem and that few logs contain come first; if there are none, the last line is
+    returned.
+    """
     times = Counter(shape for source in sources for shape in {_shape(line) for line in source.tail})
     found: list[tuple[tuple[int, int, int], Telling]] = []
     for number, source in enumerate(sources):
@@ -52,7 +61,10 @@ def telling_lines(sources: Sequence[Source], known: KnowledgeBase) -> tuple[Tell
 def doubtful_lines(
     sources: Sequence[Source], harmless: Collection[str], known: KnowledgeBase
 ) -> tuple[Telling, ...]:
-    """Lines that mention trouble although nothing is known to be wrong. `harmless`: lines known to be harmless."""
+    """Returns lines that mention a problem although nothing is known to be wrong.
+
+    `harmless`: texts of lines known to be harmless.
+    """
     return tuple(
         one
         for one in telling_lines(sources, known)

@@ -1,5 +1,6 @@
-"""Translates the sentences of a first verdict into Chinese. A journal keeps them in English only, so they are
-recognised by their English text. Pure.
+"""Translates the sentences of a verdict into Chinese. Pure.
+
+A journal stores them in English only, so they are recognised by their English text.
 """
 
 import re
@@ -118,7 +119,9 @@ BEFORE = {":": (":", ""), ",": ("，位于 ", ""), "(": ("(", ")"), "": ("", "")
 
 
 def told_in_chinese(found: Diagnosis) -> Diagnosis:
-    """The verdict in Chinese; an unknown title is preceded by the category's meaning."""
+    """Returns the diagnosis with its sentences in Chinese; an unknown title is preceded by the meaning of
+    the category.
+    """
     title, meaning = found.title, meaning_of(found.category)
     if title.zh == title.en:
         title = Words(en=title.en, zh=in_chinese(title.en) or f"{meaning.zh}:{title.en}")
@@ -137,7 +140,7 @@ def told_in_chinese(found: Diagnosis) -> Diagnosis:
 
 
 def in_chinese(sentence: str) -> str | None:
-    """A title, or a line's meaning, in Chinese; None if a part of it is unknown."""
+    """Returns a title or an explanation of a line in Chinese; None if a part of it is unknown."""
     for pattern, text in WHOLE:
         if found := re.fullmatch(pattern, sentence, re.DOTALL):
             what = found.groupdict().get("what")
@@ -148,7 +151,7 @@ def in_chinese(sentence: str) -> str | None:
 
 
 def advice_zh(advice: str) -> str:
-    """Advice in Chinese; unchanged if it is not Holdfast's."""
+    """Returns an advice in Chinese; unchanged if it is not one of Holdfast's texts."""
     return next((ADVICE_ZH[key] for key, english in ADVICE.items() if english == advice), advice)
 
 
@@ -160,7 +163,10 @@ def _part(sentence: str) -> str | None:
 
 
 def _filled(text: str, known: dict[str, str | None]) -> str:
-    """`{who}` filled in; `{:why}` with what stands before it, and nothing at all where nothing was said."""
+    """Returns a template with `{who}` filled in.
+
+    `{:why}` is filled with its prefix, or removed if there is no value.
+    """
 
     def put(field: re.Match[str]) -> str:
         value = known.get(field["name"])

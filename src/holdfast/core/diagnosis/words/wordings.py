@@ -1,8 +1,10 @@
-"""Classifies an error without a signature by the words of its message: a thing and what is wrong with it. Pure.
+"""Classifies an error without a signature by the words of its message: a thing, and what is wrong with it.
 
-Every project words its own errors, so a list of messages is never complete. A message about a shard that cannot be
-opened names a shard and says that it cannot be opened; both must be present. Tags, wordings and readings are in
-signatures/rules/messages.toml.
+Pure.
+
+Every project words its errors differently, so no list of messages is complete. A message about a shard that
+cannot be opened names a shard and says that it cannot be opened; both must be present. Tags, wordings and
+lookup tables are in signatures/rules/messages.toml.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ MESSAGE_CHARS_MAX = 500  # later text is rarely about the error
 
 
 def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a bare exit code or signal; None for a code that only reports a failure."""
+    """Returns a ruling for a bare exit code or signal; None for a code that only reports a failure."""
     if not known.has("gives-exit-code", match):
         return None
     name, code = match.captures.get("name", "").upper(), match.captures.get("code", "")
@@ -29,9 +31,9 @@ def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies an exception or complaint by its words.
+    """Returns a ruling for an exception or complaint by the words of its message.
 
-    None if the words are not conclusive, or if the exception's kind already shows a code error.
+    None if the words are not conclusive, or if the type of the exception already shows a code error.
     """
     if known.has("complaint", match) and _passes(match, known):
         return Ruling(category=match.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
@@ -69,7 +71,7 @@ def _of_what_is_not_implemented(match: Match, known: KnowledgeBase) -> Ruling | 
 
 
 def asks_for_a_setting(message: str, known: KnowledgeBase) -> bool:
-    """True if the message is about a wrong setting, not about wrong code."""
+    """Returns whether a message is about a wrong setting and not about wrong code."""
     if known.says("how-to-call-a-function", message):
         return False
     if known.says("about-model-inputs", message) and not known.says("names-an-option", message):
@@ -80,7 +82,10 @@ def asks_for_a_setting(message: str, known: KnowledgeBase) -> bool:
 
 
 def kind_of_exception(match: Match, known: KnowledgeBase) -> str:
-    """The exception's name without its module: from the traceback, or from the line if the traceback is cut off."""
+    """Returns the type name of the exception, without its module.
+
+    It is taken from the traceback, or from the line if the traceback is incomplete.
+    """
     kind = match.error_type or match.captures.get("type", "")
     if not kind and known.has("failed-assertion", match):
         kind = "AssertionError"
@@ -88,7 +93,10 @@ def kind_of_exception(match: Match, known: KnowledgeBase) -> str:
 
 
 def _passes(match: Match, known: KnowledgeBase) -> bool:
-    """Whether a complaint says that there is no error, or that its program goes on; endless retries do not count."""
+    """Returns whether a complaint says that there is no error, or that its program continues.
+
+    Endless retries do not count.
+    """
     tries_again = known.says("tries-again", match.text)
     return known.says("error-that-passes", match.text) or tries_again and match.count < TRIES_MANY
 
@@ -108,7 +116,7 @@ def _of_spoken(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_likeness(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Classifies a line in which a program quotes an error that a signature describes.
+    """Returns a ruling for a line in which a program quotes an error that a signature describes.
 
     The severity is only a warning, because a quotation is weaker evidence than the error's own line.
     """
@@ -133,5 +141,5 @@ def _filled(words: Words, captures: Mapping[str, str]) -> Words:
 
 
 def _is_of_no_program(match: Match, known: KnowledgeBase) -> bool:
-    """Whether the system wrote the line, or it is only a warning."""
+    """Returns whether the operating system wrote the line, or the line is only a warning."""
     return known.says("written-by-system", match.text) or known.says("calls-itself-warning", match.text)

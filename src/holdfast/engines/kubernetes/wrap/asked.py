@@ -1,4 +1,4 @@
-"""Describes what `holdfast k8s wrap` is asked for, what it returns, and why it refuses a manifest."""
+"""Defines the parameters, the result and the error of `holdfast k8s wrap`."""
 
 from msgspec import Struct
 
@@ -36,7 +36,10 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class Wrapped(Struct, frozen=True, kw_only=True):
-    """`text`: the manifests. `notes`: lines for people. `names`: objects that were wrapped, "Job/t"."""
+    """Result of wrapping. `text`: the manifests. `notes`: lines for users.
+
+    `names`: wrapped objects, such as "Job/t".
+    """
 
     text: str
     notes: tuple[str, ...] = ()

@@ -1,4 +1,7 @@
-"""Checks whether Holdfast can supervise the pods of an object as they are. Each refusal says what to change. Pure."""
+"""Checks whether Holdfast can supervise the pods of an object without changes to them. Pure.
+
+Each reason for a refusal says what to change.
+"""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +25,7 @@ _OWN_NUMBERS = ("RANK", "JOB_COMPLETION_INDEX", "VC_TASK_INDEX", "VK_TASK_INDEX"
 
 
 class Trained(NamedTuple):
-    """What trains: the words of its container's command and arguments, and its image."""
+    """The training in a pod: the container's command and arguments, and its image."""
 
     command: tuple[str, ...]
     image: str
@@ -44,7 +47,7 @@ def name_refusals(document: Document) -> list[str]:
 
 
 def pod_refusals(key: str, group: Group, container: Document, trained: Trained) -> list[str]:
-    """What one group of pods has that Holdfast cannot work with."""
+    """Returns why Holdfast cannot supervise a group of pods; empty if it can."""
     spec, path = group.pod_spec, f"{group.path}.spec".lstrip(".")
     where = f"{path}.containers[{text(container, 'name')}]"
     found = _restart_refusals(key, group, path)
@@ -85,7 +88,10 @@ def command_refusals(trained: Trained, pods: int) -> list[str]:
 
 
 def choice_refusals(choice: Choice, trained: Sequence[Trained]) -> list[str]:
-    """Any worker may run in any pod, so all have one command and one image."""
+    """Returns why the chosen pods cannot be workers of one job.
+
+    Any worker may run in any pod, so all must have the same command and image.
+    """
     if len(set(trained)) < 2:
         return []
     names = " and ".join(group.name for group in choice.groups)
@@ -96,7 +102,7 @@ def choice_refusals(choice: Choice, trained: Sequence[Trained]) -> list[str]:
 
 
 def pod_notes(group: Group, container: str) -> list[str]:
-    """What is allowed, but may not be what is wanted."""
+    """Returns remarks on settings of pods that are permitted but perhaps unintended."""
     others = [text(one, "name") for one in group.containers if text(one, "name") != container]
     return [
         f"container {name} stays as it is: a pod ends only when all its containers have; if {name} never ends, move it to "
@@ -106,7 +112,10 @@ def pod_notes(group: Group, container: str) -> list[str]:
 
 
 def words_of(container: Document, over: Document) -> tuple[str, ...]:
-    """Command and arguments. `over`: of a TrainJob's trainer, which come first."""
+    """Returns a container's command and arguments.
+
+    `over`: those of a TrainJob's trainer, which take precedence.
+    """
     command = items(over, "command") or items(container, "command")
     arguments = items(over, "args") or items(container, "args")
     return tuple(str(word) for word in [*command, *arguments]) if command else ()

@@ -1,4 +1,7 @@
-"""Writes the objects beside a wrapped one: the controller, its rights, its Service and the job's Secret. Pure."""
+"""Builds the objects added to a wrapped one: the controller, its role, its Service and the job's Secret.
+
+Pure.
+"""
 
 import secrets
 from collections.abc import Sequence
@@ -26,7 +29,10 @@ def wanted(
     image: str,
     asked: Asked,
 ) -> Wanted:
-    """`sizes`: workers and spares. `command`: the training's own words. `image`: the training's."""
+    """Returns the parameters of the added objects.
+
+    `sizes`: number of workers and of spares. `command`: of the training. `image`: of the training.
+    """
     job = text(document, "metadata", "name")
     workers, spares = sizes
     counts = ("--nnodes", str(workers), "--spares", str(spares))
@@ -46,13 +52,16 @@ def wanted(
 
 
 def before(one: Wanted, asked: Asked) -> list[Document]:
-    """What the pods need when they start."""
+    """Returns the objects that must exist before the pods start."""
     secret = [] if asked.secret else [manifests.secret(one)]
     return [_tidy(document) for document in (*secret, *manifests.access(one), manifests.service(one))]
 
 
 def controller(one: Wanted, container: str, pod_spec: Document, asked: Asked) -> Document:
-    """The Job of one pod that decides. `container`: which trains. `pod_spec`: of the training's pods."""
+    """Returns the Job whose only pod runs the controller.
+
+    `container`: the training container. `pod_spec`: of the training's pods.
+    """
     made = _tidy(manifests.controller_job(one))
     made["spec"]["ttlSecondsAfterFinished"] = KEPT_S
     spec = made["spec"]["template"]["spec"]
@@ -85,7 +94,7 @@ def _settings_in(container: Document) -> tuple[tuple[str, str], ...]:
 
 
 def _tidy(document: Document) -> Document:
-    """Without an empty namespace: the manifest names none, and kubectl or Kustomize does."""
+    """Returns the object without an empty namespace, so that kubectl or Kustomize sets it."""
     if not mapping(document, "metadata").get("namespace"):
         document["metadata"].pop("namespace", None)
         for subject in document.get("subjects", ()):

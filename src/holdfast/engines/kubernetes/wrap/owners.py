@@ -1,6 +1,6 @@
-"""Changes the object that makes the pods: spares, and what is done about pods that end. Pure.
+"""Changes the owner of the pods: adds spares, and leaves the handling of ended pods to Holdfast. Pure.
 
-Pods that end are Holdfast's matter: their owner makes others, and fails only when an agent says that the job has failed.
+The owner recreates ended pods, and fails only when an agent reports that the job has failed.
 
 source: https://kubernetes.io/docs/concepts/workloads/controllers/job/,
 https://jobset.sigs.k8s.io/docs/concepts/ (failurePolicy), https://volcano.sh/en/docs/vcjob/ (policies),
@@ -30,7 +30,7 @@ _VOLCANO_OURS = ("PodFailed", "PodEvicted", "Unknown", "OutOfSync")
 
 
 def wrap_owner(key: str, document: Document, choice: Choice, spares: int) -> None:
-    """Changes the object in place. `document`: of a TrainJob, its runtime. raises: Refused"""
+    """Changes the owner in place. `document`: the owner; for a TrainJob its runtime. Raises Refused."""
     spec = own_mapping(document, "spec")
     if key == "job":
         job_spec(spec, choice.groups[0].pods + spares, choice.container)
@@ -45,7 +45,9 @@ def wrap_owner(key: str, document: Document, choice: Choice, spares: int) -> Non
 
 
 def job_spec(spec: Document, pods: int, container: str) -> None:
-    """An Indexed Job that ends well once one agent ended with 0, which it does when the training has."""
+    """Changes the spec of a Job into an Indexed Job that succeeds once one agent ended with 0, as it does
+    after the training.
+    """
     spec["completions"] = spec["parallelism"] = pods
     spec["completionMode"] = "Indexed"
     without(spec, "backoffLimit")
@@ -90,7 +92,7 @@ def _jobset(spec: Document, choice: Choice, spares: int, path: str) -> None:
 
 
 def _runtime(spec: Document, choice: Choice, spares: int) -> None:
-    """Of a TrainJob, which says itself how many pods there are."""
+    """Changes the runtime of a TrainJob. The TrainJob itself sets the number of pods."""
     if mapping(spec, "mlPolicy").get("mpi") is not None:
         raise Refused(
             "the runtime's mlPolicy is mpi, whose launcher starts ranks over SSH: use a runtime with torch or plain"
@@ -134,7 +136,9 @@ def _volcano(spec: Document, choice: Choice, spares: int) -> None:
 
 
 def _is_ours(policy: Document, *, of_task: bool = False) -> bool:
-    """On the end of pods; of a task also on its success, which is one agent's."""
+    """Returns whether a policy is about ended pods, or about the success of a task, which one agent
+    decides.
+    """
     events = {text(policy, "event"), *map(str, items(policy, "events"))} - {""}
     ended = {*_VOLCANO_OURS, "TaskCompleted", "TaskFailed"} if of_task else set(_VOLCANO_OURS)
     return bool(events & ended) or "*" in events or policy.get("exitCode") is not None
@@ -165,6 +169,6 @@ def pods_of(choice: Choice) -> int:
 
 
 def groups_again(groups: list[Group], choice: Choice) -> list[Group]:
-    """The chosen groups, after their object was changed."""
+    """Returns the chosen groups of pods after their object was changed."""
     names = {group.name for group in choice.groups}
     return [group for group in groups if group.name in names]

@@ -1,4 +1,6 @@
-"""Changes a pod template so that its training container runs the agent. Pure. All else stays as it is.
+"""Changes a pod template so that its training container runs the agent. Pure.
+
+The rest of the template is kept.
 
 source: https://kubernetes.io/docs/concepts/security/pod-security-standards/ (restricted),
 https://kubernetes.io/docs/tasks/configure-pod-container/image-volumes/
@@ -17,7 +19,7 @@ USER = 65532  # of Holdfast's own containers, where the pod names none
 
 
 def program(asked: Asked) -> str:
-    """The path of `holdfast` in pods: its own folder, or the PATH of the training's image."""
+    """Returns the path of `holdfast` in pods: in a mounted folder, or on PATH of the training's image."""
     return f"{AGENT_FOLDER}/bin/holdfast" if asked.agent_image else "holdfast"
 
 
@@ -41,7 +43,10 @@ def wrap_container(container: Document, job: str, pods: int, asked: Asked) -> No
 
 
 def environment(job: str, pods: int) -> list[Document]:
-    """By which an agent finds its controller: by the short name of its Service, so that any namespace will do."""
+    """Returns environment variables by which an agent finds its controller.
+
+    They use the short name of the controller's Service, so that they are valid in any namespace.
+    """
     return [
         {"name": "HOLDFAST_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "HOLDFAST_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -54,7 +59,7 @@ def environment(job: str, pods: int) -> list[Document]:
 
 
 def mounts(asked: Asked) -> list[Document]:
-    """Of a container that runs Holdfast."""
+    """Returns the volume mounts of a container that runs Holdfast."""
     agent = [{"name": AGENT_VOLUME, "mountPath": AGENT_FOLDER, "readOnly": True}] if asked.agent_image else []
     if agent and asked.image_volume:
         agent[0]["subPath"] = IMAGE_FOLDER.lstrip("/")
@@ -74,7 +79,7 @@ def volumes(asked: Asked, secret: str) -> list[Document]:
 
 
 def agent_volumes(asked: Asked) -> list[Document]:
-    """Nothing, where the training's image has `holdfast`."""
+    """Returns the volumes with the agent's files; empty if the training's image contains `holdfast`."""
     if not asked.agent_image:
         return []
     image = {"image": {"reference": asked.agent_image, "pullPolicy": "IfNotPresent"}}
@@ -82,7 +87,7 @@ def agent_volumes(asked: Asked) -> list[Document]:
 
 
 def agent_copy(image: str, pod_spec: Document) -> Document:
-    """The init container that copies the agent's folder; allowed in a restricted namespace."""
+    """Returns the init container that copies the agent's folder; permitted in a restricted namespace."""
     return {
         "name": AGENT_VOLUME,
         "image": image,
@@ -95,7 +100,7 @@ def agent_copy(image: str, pod_spec: Document) -> Document:
 
 
 def restricted(pod_spec: Document) -> dict[str, Any]:
-    """A security context as restricted namespaces demand; with a user, where the pod names none that is not root."""
+    """Returns a security context for restricted namespaces, with a non-root user if the pod names none."""
     user = mapping(pod_spec, "securityContext").get("runAsUser")
     return {
         "allowPrivilegeEscalation": False,

@@ -1,8 +1,9 @@
-"""Finds the pods of an object of each kind: their templates, their number, and which container of them trains. Pure.
+"""Finds the pod templates of an object, their numbers of pods, and the training container. Pure.
 
 source: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/,
 https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/, https://www.kubeflow.org/docs/components/trainer/,
-https://volcano.sh/en/docs/vcjob/, https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/
+https://volcano.sh/en/docs/vcjob/,
+https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/pytorch/
 """
 
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ class Choice(NamedTuple):
 
 
 def kind_of(document: Document) -> str:
-    """The key of OWNERS, or "pod"; empty: another kind."""
+    """Returns the key of OWNERS for an object, or "pod"; "" for other kinds."""
     named = (document.get("apiVersion"), document.get("kind"))
     if named == ("v1", "Pod"):
         return POD
@@ -61,7 +62,10 @@ def kind_of(document: Document) -> str:
 
 
 def groups_of(key: str, document: Document) -> list[Group]:
-    """All groups of pods. `document`: of a TrainJob, its runtime. raises: Refused, NotAsExpected"""
+    """Returns all groups of pods of an object. `document`: for a TrainJob its runtime.
+
+    Raises Refused, NotAsExpected.
+    """
     spec = mapping(document, "spec")
     if key == "job":
         return [Group("", "spec.template", spec, job_pods(spec, "spec"))]
@@ -88,7 +92,7 @@ def groups_of(key: str, document: Document) -> list[Group]:
 
 
 def job_pods(spec: Document, path: str) -> int:
-    """How many pods a Job runs at the same time. raises: Refused, where they do not all run at the same time"""
+    """Returns how many pods a Job runs in parallel. Raises Refused if not all of its pods run in parallel."""
     completions, parallelism = number(spec, "completions"), number(spec, "parallelism")
     if completions is None:
         return 1 if parallelism is None else parallelism
@@ -101,7 +105,7 @@ def job_pods(spec: Document, path: str) -> int:
 
 
 def chosen(key: str, groups: list[Group], wanted: str) -> Choice:
-    """Which container trains. `wanted`: as --container has it. raises: Refused"""
+    """Returns the training container. `wanted`: value of --container. Raises Refused."""
     there = [(group, text(one, "name")) for group in groups for one in group.containers]
     if not there:
         raise Refused("its pod template has no containers")
@@ -138,12 +142,15 @@ def _replicated(spec: Document, path: str) -> list[Group]:
 
 
 def _is_trainer(group: Group) -> bool:
-    """A runtime labels the Job whose pods train; here only its pods can be seen, by their container."""
+    """Returns whether a group of pods of a runtime trains, by the name of its container.
+
+    The runtime's label for this is on the Job, which is not visible here.
+    """
     return any(text(one, "name") == OWNERS["trainjob"].container for one in group.containers)
 
 
 def _has_device(container: Document) -> bool:
-    """It asks for an extended resource, such as nvidia.com/gpu."""
+    """Returns whether a container requests an extended resource, such as nvidia.com/gpu."""
     limits = {**mapping(container, "resources", "requests"), **mapping(container, "resources", "limits")}
     return any("/" in name for name in limits) or bool(items(container, "resources", "claims"))
 

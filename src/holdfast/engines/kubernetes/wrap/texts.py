@@ -1,7 +1,7 @@
-"""Reads YAML streams so that only what changes is written anew: documents, comments and line breaks stay as they are.
+"""Reads and writes YAML streams so that unchanged parts keep their text, with comments and line breaks.
 
-ruamel.yaml keeps comments, anchors and quotes. Where it would write an unchanged line in another form, the line of the
-original is kept. source: https://yaml.dev/doc/ruamel.yaml/
+ruamel.yaml keeps comments, anchors and quotes. If it would write an unchanged line differently, the original
+line is used. source: https://yaml.dev/doc/ruamel.yaml/
 """
 
 import difflib
@@ -28,7 +28,10 @@ _NOT_PLAIN = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null|~|[-+.0-9].*|.*:
 
 
 def split(text: str) -> list[str]:
-    """The documents of a stream, each with its own directives and `---` line; together they are the stream."""
+    """Returns the documents of a stream, each with its directives and `---` line.
+
+    Joined, they are the stream again.
+    """
     starts = [found.start() for found in _BOUNDARY.finditer(text)]
     if text.startswith("%"):
         starts = starts[1:]
@@ -37,7 +40,7 @@ def split(text: str) -> list[str]:
 
 
 def parsed(text: str) -> Any:
-    """The document of a text; None for a blank one. raises: Refused"""
+    """Returns the document of a text; None for a blank text. Raises Refused."""
     try:
         return _yaml(text).load(text)
     except (YAMLError, ValueError, RecursionError) as error:
@@ -48,7 +51,10 @@ def parsed(text: str) -> Any:
 
 
 def written(document: Any, like: str) -> str:
-    """The text of a changed document. `like`: the text it was read from, whose unchanged lines are kept."""
+    """Returns the text of a changed document.
+
+    `like`: the text from which it was read, whose unchanged lines are kept.
+    """
     yaml = _yaml(like)
     new = _dumped(yaml, document)
     old = _dumped(yaml, yaml.load(like))
@@ -64,12 +70,12 @@ def written(document: Any, like: str) -> str:
 
 
 def fresh(document: Document) -> str:
-    """The text of a new document, with its `---` line."""
+    """Returns the text of a new document, with its `---` line."""
     return "---\n" + _dumped(_yaml(""), _quoted(document))
 
 
 def diff(before: str, after: str, name: str) -> str:
-    """A unified diff."""
+    """Returns a unified diff."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} (wrapped)"
     )
@@ -77,7 +83,9 @@ def diff(before: str, after: str, name: str) -> str:
 
 
 def quoted(value: Any) -> Any:
-    """For values that are put into a document that was read: strings that need quotes have them."""
+    """Returns a value in which strings are quoted if YAML requires it, to be inserted into a document that
+    was read.
+    """
     return _quoted(value)
 
 
@@ -91,7 +99,7 @@ def _yaml(like: str) -> YAML:
 
 
 def _offset(text: str) -> int:
-    """How far a list is indented below its key: 0 or 2."""
+    """Returns by how many spaces lists are indented below their key: 0 or 2."""
     found = _SEQUENCE.search(text)
     return min(2, max(0, len(found[2]) - len(found[1]))) if found else 0
 
@@ -112,7 +120,7 @@ def _head(text: str) -> tuple[str, str]:
 
 
 def _merged(original: str, old: str, new: str) -> str:
-    """`new`, with the original's own form of every line that is the same in `old` and `new`."""
+    """Returns `new`, with the original text of every line that is equal in `old` and `new`."""
     lines = original.splitlines(keepends=True)
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     own = _line_of(lines, before)
@@ -129,7 +137,9 @@ def _merged(original: str, old: str, new: str) -> str:
 
 
 def _line_of(lines: Sequence[str], before: Sequence[str]) -> list[int] | None:
-    """For each line of `before`, and for its end, the index of the same line of the original; None: they do not match."""
+    """Returns, for each line of `before` and for its end, the index of that line in the original; None if
+    they do not match.
+    """
     own: list[int] = []
     for tag, begin, end, first, last in _compared(before, lines):
         if tag == "equal" or (tag == "replace" and end - begin == last - first):

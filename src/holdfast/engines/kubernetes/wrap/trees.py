@@ -1,6 +1,7 @@
 """Reads and changes nested mappings and lists of a YAML document. Pure.
 
-Nodes with an anchor are shared by every alias of it: one that is to change is copied first, so that nothing else changes.
+A node with an anchor is shared by all its aliases. It is copied before a change, so that nothing else
+changes.
 """
 
 import copy
@@ -15,42 +16,42 @@ class NotAsExpected(Exception):
 
 
 def mapping(holder: Any, *path: str) -> Document:
-    """The mapping at the path; an empty one where there is none. raises: NotAsExpected"""
+    """Returns the mapping at a path; an empty one if there is none. Raises NotAsExpected."""
     return _typed(_at(holder, path), dict, ".".join(path)) or {}
 
 
 def items(holder: Any, *path: str) -> list[Any]:
-    """The list at the path; an empty one where there is none. raises: NotAsExpected"""
+    """Returns the list at a path; an empty one if there is none. Raises NotAsExpected."""
     return _typed(_at(holder, path), list, ".".join(path)) or []
 
 
 def text(holder: Any, *path: str) -> str:
-    """The string at the path; "" where there is none. raises: NotAsExpected"""
+    """Returns the string at a path; "" if there is none. Raises NotAsExpected."""
     return _typed(_at(holder, path), str, ".".join(path)) or ""
 
 
 def number(holder: Any, *path: str) -> int | None:
-    """The whole number at the path. raises: NotAsExpected"""
+    """Returns the integer at a path; None if there is none. Raises NotAsExpected."""
     found = _typed(_at(holder, path), int, ".".join(path))
     return None if found is None or isinstance(found, bool) else int(found)
 
 
 def own_mapping(holder: Any, *path: str) -> Document:
-    """The mapping at the path, to be changed: created where there is none, and copied where it is shared."""
+    """Returns the mapping at a path for changes. It is created if missing, and copied if shared."""
     for key in path[:-1]:
         holder = own_mapping(holder, key)
     return _own(holder, path[-1], {}, dict)  # type: ignore[no-any-return]
 
 
 def own_list(holder: Any, *path: str) -> list[Any]:
-    """The list at the path, to be changed: created where there is none, and copied where it is shared."""
+    """Returns the list at a path for changes. It is created if missing, and copied if shared."""
     for key in path[:-1]:
         holder = own_mapping(holder, key)
     return _own(holder, path[-1], [], list)  # type: ignore[no-any-return]
 
 
 def own_item(holder: list[Any], index: int) -> Document:
-    """A mapping of a list, to be changed."""
+    """Returns a mapping in a list, for changes."""
     holder[index] = _unshared(holder[index])
     return _typed(holder[index], dict, str(index))  # type: ignore[no-any-return]
 

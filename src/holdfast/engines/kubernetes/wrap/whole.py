@@ -1,4 +1,6 @@
-"""Wraps all training jobs of a YAML stream: `holdfast k8s wrap`, a Helm post-renderer, and a function for Kustomize."""
+"""Wraps all training jobs of a YAML stream, for `holdfast k8s wrap`, Helm post-renderers and Kustomize
+functions.
+"""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -45,7 +47,10 @@ class _Made(NamedTuple):
 
 
 def wrap(given: Sequence[tuple[str, str]], asked: Asked) -> Wrapped:
-    """Wraps manifests. `given`: name and text of each file. raises: Refused, with all reasons of all objects"""
+    """Wraps manifests. `given`: name and text of each file.
+
+    Raises Refused, with the reasons for all objects.
+    """
     streams = [
         (name, [(part, _parsed(name, part)) for part in texts.split(content)]) for name, content in given
     ]
@@ -72,7 +77,7 @@ def wrap(given: Sequence[tuple[str, str]], asked: Asked) -> Wrapped:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """One stream: a document without a `---` line gets one where it follows another."""
+    """Returns the documents as one stream, with `---` lines between them."""
     out: list[str] = []
     for part in parts:
         out.append(part if not out or part.startswith("---") else f"---\n{part}")
@@ -87,7 +92,7 @@ def _parsed(name: str, part: str) -> Any:
 
 
 def _objects(document: Any) -> list[Any]:
-    """The object of a document, or those of a list."""
+    """Returns the object of a document, or the objects of a List."""
     if not isinstance(document, dict):
         return []
     if _is_list(document):
@@ -102,7 +107,10 @@ def _is_list(document: Mapping[str, Any]) -> bool:
 def _wrap_document(
     document: Any, part: str, everything: list[Any], asked: Asked
 ) -> tuple[str, tuple[list[str], list[str]]]:
-    """The text, and notes and names. raises: Refused, with all reasons"""
+    """Returns the text of a wrapped document, with notes and object names.
+
+    Raises Refused, with all reasons.
+    """
     if not isinstance(document, dict):
         return part, ([], [])
     if _is_list(document):
@@ -148,7 +156,7 @@ def _wrap_list(
 
 
 def _wrap_object(document: Document, everything: list[Any], asked: Asked) -> _Made | None:
-    """Changes an object of a known kind in place; None: it stays as it is. raises: Refused"""
+    """Wraps an object of a known kind in place; returns None if it is unchanged. Raises Refused."""
     key = shapes.kind_of(document)
     if not key or not _is_meant(document, asked):
         return None
@@ -166,7 +174,7 @@ def _wrap_object(document: Document, everything: list[Any], asked: Asked) -> _Ma
 
 
 def _wrap_owner(key: str, document: Document, everything: list[Any], asked: Asked) -> _Made:
-    """raises: Refused, NotAsExpected"""
+    """Wraps an object that owns pods. Raises Refused, NotAsExpected."""
     reasons = checks.name_refusals(document)
     shaped = _runtime_copy(document, everything, asked) if key == "trainjob" else document
     choice = shapes.chosen(key, _counted(key, document, shapes.groups_of(key, shaped)), asked.container)
@@ -218,7 +226,7 @@ _NO_NAMESPACE = (
 
 
 def _runtime_copy(document: Document, everything: list[Any], asked: Asked) -> Document:
-    """A runtime for this TrainJob alone: the given one is other jobs' too, and may be the cluster's."""
+    """Returns a copy of the runtime for this TrainJob alone, because other jobs may use the original."""
     reference = mapping(document, "spec", "runtimeRef")
     kind, name = text(reference, "kind") or "ClusterTrainingRuntime", text(reference, "name")
     for one in everything:
@@ -248,7 +256,7 @@ def _runtime_copy(document: Document, everything: list[Any], asked: Asked) -> Do
 
 
 def _counted(key: str, document: Document, groups: list[shapes.Group]) -> list[shapes.Group]:
-    """Of a TrainJob, which says itself how many pods there are."""
+    """Returns the groups of pods with their numbers, which for a TrainJob are set in the TrainJob itself."""
     if key != "trainjob":
         return groups
     nodes = number(document, "spec", "trainer", "numNodes")
@@ -267,7 +275,10 @@ def _wrap_train_job(document: Document, count: int, asked: Asked) -> None:
 
 
 def _wrap_pod(document: Document, everything: list[Any], asked: Asked) -> _Made:
-    """A bare Pod: nobody makes another, so Holdfast works inside it only. raises: Refused"""
+    """Wraps a bare Pod. No owner recreates it, so Holdfast restarts processes only inside it.
+
+    Raises Refused.
+    """
     choice = shapes.chosen(shapes.POD, shapes.groups_of(shapes.POD, document), asked.container)
     group = choice.groups[0]
     index = next(n for n, one in enumerate(group.containers) if text(one, "name") == choice.container)
@@ -310,7 +321,7 @@ def _name_of(document: Document) -> str:
 
 
 def _nothing(everything: list[Any], asked: Asked) -> str:
-    """Why nothing was wrapped."""
+    """Returns the reason why nothing was wrapped."""
     if asked.jobs and any(shapes.kind_of(one) for one in everything):
         return (
             f"no object is named {' or '.join(asked.jobs)}: there are {', '.join(map(_name_of, everything))}"
@@ -324,7 +335,11 @@ def _nothing(everything: list[Any], asked: Asked) -> str:
 
 
 def _asked_for(document: Any, asked: Asked) -> Asked:
-    """A function's own flags, where the document is the input of a KRM function. raises: Refused"""
+    """Returns the parameters, with those of the function's configuration if the input is that of a KRM
+    function.
+
+    Raises Refused.
+    """
     if not isinstance(document, dict) or document.get("kind") != FUNCTION_KIND:
         return asked
     data = document.get("functionConfig")
