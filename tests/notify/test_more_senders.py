@@ -144,5 +144,5 @@ def test_what_apprise_cannot_send_is_tried_later_with_its_own_words():
 
 @old_module
 def test_an_address_that_apprise_does_not_understand_is_refused():
-    with pytest.raises(ConfigRefused, match="begins with nonsense:"):
+    with pytest.raises(ConfigRefused, match="begin with nonsense:"):
         anything("nonsense://x")
