@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import http.server
 import json
+import random
 import socket
 import subprocess
 import threading
@@ -13,13 +14,19 @@ from typing import Any
 from holdfast.metrics.prometheus import Prometheus
 from run.place import wait_for
 
-READY_S = 60.0
+READY_S = 200.0  # a guard, for a busy machine
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port for a program that cannot choose one itself.
+
+    Below those that the kernel hands out, so that no connection of another test gets it before the program is up.
+    """
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 def get(port: int, path: str, accept: str = "") -> tuple[int, str, dict[str, str]]:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -16,6 +15,7 @@ from holdfast.notify.config import ChannelConfig, ConfigRefused
 from holdfast.notify.registry import MAKERS
 from holdfast.notify.sender import Rejected, TryLater
 from holdfast.notify.senders.alertmanager import Alertmanager
+from metrics.servers import free_port
 from notices_kit import made
 from notify.receiver import GOOD, Receiver, Reply
 
@@ -36,9 +36,7 @@ def alertmanager(tmp_path):
     """Its address. On loopback, without a cluster."""
     if BINARY is None:
         pytest.skip("Alertmanager is not installed: make monitoring")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     config = tmp_path / "alertmanager.yml"
     config.write_text("route: {receiver: nobody}\nreceivers: [{name: nobody}]\n")
     words = [
@@ -146,5 +144,5 @@ def test_what_apprise_cannot_send_is_tried_later_with_its_own_words():
 
 @old_module
 def test_an_address_that_apprise_does_not_understand_is_refused():
-    with pytest.raises(ConfigRefused, match="begins with nonsense:"):
+    with pytest.raises(ConfigRefused, match="begin with nonsense:"):
         anything("nonsense://x")
