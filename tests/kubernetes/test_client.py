@@ -182,6 +182,17 @@ def test_a_lease_has_one_holder_and_passes_on_when_it_is_let_go(connection):
     first.release()
 
 
+def test_a_lease_that_was_created_with_the_job_has_a_first_holder(server, connection):
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "t-holdfast"}}
+    server.create({**lease, "spec": {"leaseDurationSeconds": 1}})
+    first = Lease(connection, "default", "t-holdfast", "pod-a.1/10")
+    assert first.take(5.0)
+    first.release()
+    second = Lease(connection, "default", "t-holdfast", "pod-b.2/10")
+    assert not second.take(5.0)
+    second.release()
+
+
 def test_rights_are_asked_for_before_they_are_needed(server, connection):
     server.control("deny", denied=[["patch", "nodes"]])
     assert allowed(connection, "default", (EVICT_PODS, PATCH_NODES)) == {EVICT_PODS: True, PATCH_NODES: False}

@@ -84,12 +84,13 @@ class KubernetesJob(WholeJob):
         return owner_of(json.dumps(self.owner()).encode()).over
 
     def job(self, name="t"):
-        """Its folder, in the controller's pod."""
-        found = sorted(
-            (self.path / "cluster" / "pods").glob(f"{name}-controller-*/volumes/holdfast-state/jobs/{name}")
+        """Its folder: in the pod of the last controller that has a record, or on a claim."""
+        pods = (self.path / "cluster" / "pods").glob(
+            f"{name}-controller-*/volumes/holdfast-state/jobs/{name}/journal.db"
         )
-        found += (self.path / "cluster" / "claims").glob(f"*/jobs/{name}")
-        return found[-1] if found else self.path / "nothing"
+        claims = (self.path / "cluster" / "claims").glob(f"*/jobs/{name}/journal.db")
+        found = sorted([*pods, *claims], key=lambda path: path.stat().st_ctime)
+        return found[-1].parent if found else self.path / "nothing"
 
     def watches(self):
         return self.server.control("counts")["watch pods"]

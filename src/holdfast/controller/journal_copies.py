@@ -25,7 +25,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class _Copy(Struct):
-    """One agent. `kept`: the last row that it has. `sent`: that was sent to it."""
+    """State of one agent's copy. `kept`: the last row acknowledged; `sent`: the last row sent, at `sent_s`."""
 
     kept: int = 0
     sent: int = 0
@@ -34,7 +34,11 @@ class _Copy(Struct):
 
 
 class JournalCopies:
-    """`say`: sends to an agent; False: it is not connected. `files`: of the job's folder, copied too."""
+    """The copies of one job's journal.
+
+    `say`: sends a message to an agent, and returns False if it is not connected. `files`: names of files in the
+    job's folder that are copied too.
+    """
 
     def __init__(
         self, record: Recorder, say: Callable[[str, bytes], bool], folder: Path, files: tuple[str, ...]
@@ -72,20 +76,22 @@ class JournalCopies:
             copy.kept = report.seq
 
     def covers(self, seq: int) -> bool:
-        """Whether the copies have all rows up to this one; True where there is no agent to keep one."""
+        """Returns True if the copies have all rows up to this one, or no agent can keep a copy."""
         return all(self._copies[node].kept >= seq for node in self._chosen if node in self._copies)
 
     def push(self, at_s: float, *, now: bool = False) -> None:
         """Sends new rows; `now`: an order rests on them."""
         store = self._record.store
-        if store is None or not (now or at_s - self._pushed_s >= EVERY_S):
+        is_due = at_s - self._pushed_s >= EVERY_S
+        if store is None or not (now or is_due):
             return
-        self._pushed_s = at_s
-        self._choose(at_s)
+        if is_due:  # not for each of the thousands of orders of a start
+            self._pushed_s = at_s
+            self._choose(at_s)
         last = store.last_seq
         for node in self._chosen:
-            copy = self._copies[node]
-            if copy.sent < last:
+            copy = self._copies.get(node)
+            if copy is not None and copy.sent < last:
                 rows, meta = self._rows(copy.sent), self._meta() if copy.sent == copy.kept else {}
                 if not rows:
                     continue  # the journal cannot be read now

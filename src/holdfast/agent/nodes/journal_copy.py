@@ -20,7 +20,10 @@ PIECE_BYTES = 1 << 19
 
 
 class JournalCopy:
-    """Never raises: a copy that cannot be written is not acknowledged, and the controller chooses another node."""
+    """The copy of the journal on one node. No method raises because of it.
+
+    A copy that cannot be written is not acknowledged, and the controller chooses another node.
+    """
 
     def __init__(self, node_folder: Path) -> None:
         self._folder = node_folder / FOLDER
@@ -28,7 +31,7 @@ class JournalCopy:
 
     @property
     def state(self) -> tuple[str, int]:
-        """Of which record, and up to which row; ("", 0): there is none."""
+        """Returns the lineage of the copied record and its last row; ("", 0) if there is no copy."""
         store = self._opened()
         if store is None:
             return "", 0
@@ -37,6 +40,7 @@ class JournalCopy:
         return "", 0
 
     def keep(self, given: KeepRows) -> RowsKept:
+        """Appends rows to the copy. Returns the acknowledgement."""
         try:
             return self._keep(given)
         except (JournalUnusable, OSError):
@@ -44,7 +48,7 @@ class JournalCopy:
             return RowsKept(lineage=given.lineage, seq=0, is_broken=True)
 
     def pieces(self) -> Iterator[RowsSent]:
-        """The whole copy; the last piece says so."""
+        """Yields the whole copy in pieces of about `PIECE_BYTES`."""
         store = self._opened()
         if store is None:
             return
@@ -61,7 +65,7 @@ class JournalCopy:
         yield RowsSent(lineage=lineage, rows=tuple(rows), meta=meta, is_last=True)
 
     def _keep(self, given: KeepRows) -> RowsKept:
-        """raises: JournalUnusable, OSError"""
+        """Appends rows. Raises JournalUnusable and OSError."""
         if self.state[0] != given.lineage:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -8,13 +8,13 @@ EVENTS_MAX = 64  # different messages that are noted
 
 
 class EventNotes:
-    """Each message once."""
+    """Filter of cluster Events; each message passes once."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def of(self, event: ClusterEvent, pod: PodState | None, owner: OwnerState | None) -> list[EngineNote]:
-        """`pod`: that the Event is about, if it is the job's."""
+        """Returns the note for an Event, or nothing. `pod`: the pod of the job that the Event is about."""
         if not event.is_warning or (pod is None and not _is_of_owner(event.about, owner)):
             return []
         if pod is not None and pod.running:
@@ -26,5 +26,5 @@ class EventNotes:
 
 
 def _is_of_owner(name: str, owner: OwnerState | None) -> bool:
-    """The owner, or a Job that it made."""
+    """Returns True if a name is that of the owner, or of a Job that it created."""
     return owner is not None and (name == owner.name or name.startswith(f"{owner.name}-"))

@@ -14,7 +14,7 @@ FAILED = 1
 
 
 def is_older(version: str, known: str) -> bool:
-    """True if the first version of an object is older; both of one server.
+    """Returns True if the first of two versions of an object is older; False if they are not numbers.
 
     source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions: from Kubernetes 1.35 on, versions of
     one kind may be compared as numbers
@@ -23,7 +23,7 @@ def is_older(version: str, known: str) -> bool:
 
 
 def newer(known: OwnerState | None, seen: OwnerState) -> OwnerState | None:
-    """The state that was seen; None: it is older than the known one."""
+    """Returns the state that was seen; None if it is older than the known one."""
     if known is not None and known.uid == seen.uid and is_older(seen.version, known.version):
         return None
     return seen
@@ -35,7 +35,10 @@ def end_of(
     remaking: RemakeWay | None,
     grace_s: float,
 ) -> EndAsked | None:
-    """`pods`: that have had a node."""
+    """Returns the request to end the job if the cluster ends it, else None.
+
+    `pods`: those that have had a node. `remaking`: how Holdfast itself replaces all pods, if it does.
+    """
     if owner is None:
         return None
     ending = [pod for pod in pods if pod.deleting or pod.is_over]

@@ -134,7 +134,7 @@ class PodBook:
     # Facts ------------------------------------------------------------------------------------------------
 
     def listed(self, pods: Iterable[PodState], at_s: float, version: str = "") -> None:
-        """All pods that there were at this version; a list that is older than what is known of a pod says nothing of it."""
+        """Processes a complete list of the pods at this version; ignores it for pods known at a later version."""
         there = {}
         for pod in pods:
             there[pod.name] = pod.uid
@@ -199,7 +199,7 @@ class PodBook:
                 self._note_devices(pod)
 
     def _note_devices(self, known: _Pod) -> None:
-        """Reports of faulty devices, once each: one proof, which alone ends nothing."""
+        """Reports changes of the faulty devices; a report alone ends nothing."""
         node = self._nodes.get(known.state.node)
         sick = dict.fromkeys(known.state.sick_devices, words.UNHEALTHY) | words.hardware_problems(node)
         if sick == known.sick:
@@ -211,7 +211,7 @@ class PodBook:
         self._news += [EngineNote(text=text), DevicesSick(node=known.state.name, devices=sick)]
 
     def saw_event(self, event: ClusterEvent, at_s: float) -> None:
-        """Of the job's own pods, and of what makes them."""
+        """Processes an Event about the job's pods or their owner."""
         known = self._pods.get(event.about)
         self._news += self._event_notes.of(event, known.state if known is not None else None, self._owner)
 
@@ -251,14 +251,14 @@ class PodBook:
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
 
     def _ask_of_unknown(self, name: str, at_s: float) -> None:
-        """It has gone; or the list was stale, from which this controller knows the pods: then the server itself is asked."""
+        """Reports the loss of a pod that has gone; probes one that a stale list may have left out."""
         if name in self._gone.values():
             self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
         elif self._doubts.may_probe(name, at_s):
             self._acts.append(ProbePod(pod=name, uid=""))
 
     def not_there(self, name: str) -> None:
-        """The server has no pod of this name."""
+        """Processes the answer that the server has no pod of this name."""
         if name not in self._pods:
             self._news.append(NodeDown(node=name, reason=f"pod {name} is gone"))
 

@@ -141,13 +141,17 @@ def event_line(event: ClusterEvent) -> str:
 
 
 def hardware_problems(node: NodeState | None) -> dict[str, str]:
-    """Conditions of a node that report a fault of its hardware or kernel, as monitors such as the node problem detector set."""
+    """Returns the conditions of a node that report a fault of its hardware or kernel.
+
+    Monitors such as the node problem detector set them.
+    """
     if node is None:
         return {}
     return {f"{node.name} {problem}": problem for problem in node.problems if problem not in PRESSURES}
 
 
 def sick(devices: Mapping[str, str]) -> str:
+    """Returns one line about devices that the cluster reports as faulty."""
     names = ", ".join(
         name if code == UNHEALTHY else f"{name} (condition of the node)" for name, code in devices.items()
     )

@@ -14,7 +14,7 @@ DEVICES_MAX = 16  # of one node
 
 
 class SickDevices:
-    """Devices by node, as the cluster reports them now."""
+    """The devices of each node that the cluster reports as faulty now."""
 
     def __init__(self) -> None:
         self._sick: dict[str, dict[str, str]] = {}  # by node: what is said, by device
@@ -24,7 +24,10 @@ class SickDevices:
     def hear(
         self, news: DevicesSick, used: Collection[str], attempt: int, at_s: float
     ) -> list[DeviceFaulted]:
-        """`used`: nodes of the attempt. The faults that follow, where the attempt has failed just now."""
+        """Records a report. Returns the faults that it confirms if the attempt has failed just now.
+
+        `used`: nodes of the attempt.
+        """
         self._sick[news.node] = dict(list(news.devices.items())[:DEVICES_MAX])
         failed, failed_s = self._failed
         if failed != attempt or at_s - failed_s > TOGETHER_S:
@@ -32,7 +35,7 @@ class SickDevices:
         return self._faults(attempt, [news.node] if news.node in used else [], at_s)
 
     def after(self, event: AnyEvent, used: Collection[str], attempt: int, at_s: float) -> list[DeviceFaulted]:
-        """The faults that follow from a failure of the attempt."""
+        """Returns the device faults that a failure of the attempt confirms."""
         match event:
             case RankExited(attempt=of, code=code) | WorkerExited(attempt=of, code=code) if (
                 of == attempt and code
@@ -46,7 +49,7 @@ class SickDevices:
         return self._faults(attempt, sorted(used), at_s)
 
     def was_reported(self, node: str, device: str) -> bool:
-        """Whether a fault of it was made of a report."""
+        """Returns True if a report on this device has become a fault."""
         return any((one, name) == (node, device) for _, one, name in self._told)
 
     def is_sick(self, node: str, device: str) -> bool:

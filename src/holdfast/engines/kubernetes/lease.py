@@ -92,6 +92,7 @@ class Lease:
             return "", "", 0.0
         spec: dict[str, Any] = found.get("spec") or {}
         other = str(spec.get("holderIdentity") or "")
+        self._is_first = self._is_first or not spec.get("renewTime")
         if other in ("", self._holder) or _pod_of(other) == _pod_of(self._holder):
             self._put(found)
             return "", "", 0.0

@@ -285,6 +285,14 @@ def service(wanted: Wanted) -> Document:
     }
 
 
+def lease(wanted: Wanted) -> Document:
+    """Returns the Lease of the job's controller, which nobody has held yet.
+
+    It is created with the job and removed with it, so a later job of the same name has one of its own.
+    """
+    return {**_of(wanted, "coordination.k8s.io/v1", "Lease"), "spec": {"leaseDurationSeconds": 1}}
+
+
 def secret(wanted: Wanted) -> Document:
     """Returns the Secret by which agents and controller authenticate each other."""
     text = base64.b64encode(wanted.secret.encode()).decode()
@@ -325,7 +333,14 @@ def the_rest(wanted: Wanted, made: Document) -> Sequence[Document]:
     comes last.
     """
     runtime = [training_runtime(wanted)] if wanted.kind == "trainjob" else []
-    found = [secret(wanted), *runtime, *access(wanted), service(wanted), controller_job(wanted)]
+    found = [
+        secret(wanted),
+        *runtime,
+        *access(wanted),
+        lease(wanted),
+        service(wanted),
+        controller_job(wanted),
+    ]
     for one in found:
         one["metadata"]["ownerReferences"] = owned_by(made)
     return found

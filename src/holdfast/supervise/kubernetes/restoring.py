@@ -53,11 +53,13 @@ def restore(
     env: Mapping[str, str],
     console: Console,
 ) -> bool:
-    """True: the record is in the state folder now, and the job can be resumed. False: nothing is known of it."""
+    """Restores the record. Returns True if the job can be resumed from it, False if there is no copy."""
     name = objects_name(identity.job)
     path = f"/apis/coordination.k8s.io/v1/namespaces/{identity.namespace}/leases/{name}"
     try:
-        connection.request("GET", path)  # none: this controller is the first
+        found = connection.request("GET", path).json()  # none: this controller is the first
+        if not (found.get("spec") or {}).get("renewTime"):
+            return False  # it was created with the job
         pods = _agents(connection, identity)
         if not pods:
             return False
@@ -77,7 +79,7 @@ def restore(
 
 
 def _agents(connection: Connection, identity: Identity) -> int:
-    """How many pods run whose agents may have a copy."""
+    """Returns the number of running pods, whose agents may have a copy."""
     path = f"/api/v1/namespaces/{identity.namespace}/pods"
     params = {"labelSelector": selector(identity.job, ROLE_WORKER)}
     found = page(connection.request("GET", path, params=params).content)
@@ -87,7 +89,10 @@ def _agents(connection: Connection, identity: Identity) -> int:
 def _from_agents(
     identity: Identity, state_dir: str, secret: bytes, pods: int, env: Mapping[str, str], console: Console
 ) -> bool:
-    """raises: OSError, ValueError, ListenFailed, JournalUnusable, StateUnwritable"""
+    """Restores the record over the link.
+
+    Raises OSError, ValueError, ListenFailed, JournalUnusable and StateUnwritable.
+    """
     hub = Hub(secret=secret, listen=[(identity.address, PORT)], clock=JobClock())
     try:
         best = _best(hub, pods)
@@ -109,7 +114,7 @@ def _from_agents(
 
 
 def write_record(job: JobDir, pieces: list[RowsSent]) -> None:
-    """raises: OSError, JournalUnusable"""
+    """Writes the journal and the copied files into the job's folder. Raises OSError and JournalUnusable."""
     store = Store.open(job.journal_path)
     try:
         for piece in pieces:
@@ -124,7 +129,7 @@ def write_record(job: JobDir, pieces: list[RowsSent]) -> None:
 
 
 def _best(hub: Hub, pods: int) -> _Copy | None:
-    """The copy with the most rows among those of the agents that connect in time."""
+    """Returns the copy with the most rows among the agents that connect in time."""
     found: dict[str, _Copy] = {}
     until_s = time.monotonic() + FIRST_S
     while time.monotonic() < until_s and len(found) < pods:
@@ -143,7 +148,10 @@ def _best(hub: Hub, pods: int) -> _Copy | None:
 
 
 def _fetched(hub: Hub, copy: _Copy, clock: Callable[[], float] = time.monotonic) -> list[RowsSent] | None:
-    """All pieces of the copy; None: they did not come in time. An agent that connects again is asked again."""
+    """Fetches all pieces of a copy; returns None if they do not arrive in time.
+
+    Repeats the request when the agent reconnects.
+    """
     pieces: list[RowsSent] = []
     ask = msgspec.msgpack.encode(SendRows())
     hub.say(copy.node, ask)

@@ -41,6 +41,7 @@ _LOCAL_ALONE = ("--detach", "--no-detach")
 _NOT_PASSED = ("HOLDFAST_STATE_DIR", "HOLDFAST_CONFIG", "HOLDFAST_JOB", "HOLDFAST_ENGINE", "HOLDFAST_DETACH")
 _PATHS = {
     "TrainingRuntime": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainingruntimes",
+    "Lease": "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
     "Secret": "/api/v1/namespaces/{}/secrets",
     "Service": "/api/v1/namespaces/{}/services",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
