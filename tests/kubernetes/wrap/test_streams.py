@@ -128,6 +128,11 @@ def test_several_files_are_one_stream_and_a_runtime_may_be_in_another():
         (["no-such-file.yaml"], "no-such-file.yaml cannot be read"),
         ([], "no file is given; - reads stdin"),
         (["--", "--max-restarts", "3"], "no file is given; - reads stdin"),
+        (["-", "--", "--max-restart", "3"], "the flags after -- are not flags of holdfast run"),
+        (
+            ["-", "--", "--spares=3"],
+            "--spares=3 after -- is set from the manifest or a flag of k8s wrap: leave it out",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_carried_out_says_why(words, reason):
