@@ -154,3 +154,14 @@ def test_a_secret_that_exists_is_used_and_none_is_written():
         one for one in pod["spec"]["template"]["spec"]["volumes"] if one["name"] == "holdfast-secret"
     )
     assert secret["secret"]["secretName"] == "mine"
+
+
+def test_the_controllers_record_is_on_a_claim_where_one_is_named():
+    found = documents(wrap([("f", example("job"))], Asked(state_claim="records")).text)
+    volumes = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["volumes"]
+        for one in found
+        if one["kind"] == "Job"
+    }
+    assert volumes["trainer-controller"][0]["persistentVolumeClaim"] == {"claimName": "records"}
+    assert volumes["trainer"][1] == {"name": "holdfast-state", "emptyDir": {}}

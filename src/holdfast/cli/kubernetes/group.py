@@ -21,15 +21,19 @@ EXTRA = "this command needs the extra for Kubernetes: pip install 'holdfast[k8s]
 STDIN = "-"
 _WRAP = "holdfast.engines.kubernetes.wrap"
 _OWN_FLAGS = (
-    "--engine",
-    "--state-dir",
-    "--job",
-    "--nnodes",
-    "--nodes",
-    "--spares",
-    "--image",
-    "--namespace",
-    "--kind",
+    *(
+        "--engine",
+        "--state-dir",
+        "--job",
+        "--nnodes",
+        "--nodes",
+        "--spares",
+        "--kind",
+        "--image",
+        "--gpus",
+        "--env",
+    ),
+    *("--namespace", "--context", "--state-claim", "--detach", "--no-detach"),
 )
 _OF_EXTRA = ("lightkube", "httpx2", "ruamel", "yaml")
 
@@ -89,6 +93,10 @@ def wrap(
             help="Existing Secret of the job, with 64 hexadecimal digits as key secret.",
         ),
     ] = "",
+    state_claim: Annotated[
+        str,
+        Option("--state-claim", metavar="NAME", help="PersistentVolumeClaim for the controller's record."),
+    ] = "",
     namespace: Annotated[
         str,
         Option(
@@ -108,6 +116,7 @@ def wrap(
         "agent_image": agent_image,
         "image_volume": image_volume,
         "secret": secret,
+        "state_claim": state_claim,
         "namespace": namespace,
         "jobs": tuple(job or ()),
     }
