@@ -147,6 +147,8 @@ def _job(one):
         raise invalid(
             one, 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
         )
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = spec["parallelism"] = 1
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
         raise invalid(one, "spec.completions: Required value: when completion mode is Indexed")

@@ -131,6 +131,13 @@ def test_spares_need_a_worker_of_a_pytorch_job():
     assert wrap([("f", text)], Asked(spares=0)).names == ("PyTorchJob/classic",)
 
 
+def test_pods_of_a_pytorch_job_cannot_all_be_made_anew():
+    asked = Asked(run_flags=("--reschedule-pods",))
+    assert "does not work with a PyTorchJob" in refused(example("pytorchjob"), asked)
+    found = documents(wrap([("f", example("volcano"))], asked).text)
+    assert next(one for one in found if "tasks" in one.get("spec", {}))["spec"]["maxRetry"] == 10_000
+
+
 def test_variables_of_platforms_are_taken_in_launch_options():
     text = job(a=("--nproc-per-node=8", "--node-rank=$(JOB_COMPLETION_INDEX)"))
     assert wrap([("f", text)], AGENT).names == ("Job/trainer",)

@@ -128,6 +128,11 @@ def test_several_files_are_one_stream_and_a_runtime_may_be_in_another():
         (["no-such-file.yaml"], "no-such-file.yaml cannot be read"),
         ([], "no file is given; - reads stdin"),
         (["--", "--max-restarts", "3"], "no file is given; - reads stdin"),
+        (["-", "--", "--max-restart", "3"], "the flags after -- are not flags of holdfast run"),
+        (
+            ["-", "--", "--spares=3"],
+            "--spares=3 after -- is set from the manifest or a flag of k8s wrap: leave it out",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_carried_out_says_why(words, reason):
@@ -149,3 +154,14 @@ def test_a_secret_that_exists_is_used_and_none_is_written():
         one for one in pod["spec"]["template"]["spec"]["volumes"] if one["name"] == "holdfast-secret"
     )
     assert secret["secret"]["secretName"] == "mine"
+
+
+def test_the_controllers_record_is_on_a_claim_where_one_is_named():
+    found = documents(wrap([("f", example("job"))], Asked(state_claim="records")).text)
+    volumes = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"]["volumes"]
+        for one in found
+        if one["kind"] == "Job"
+    }
+    assert volumes["trainer-controller"][0]["persistentVolumeClaim"] == {"claimName": "records"}
+    assert volumes["trainer"][1] == {"name": "holdfast-state", "emptyDir": {}}

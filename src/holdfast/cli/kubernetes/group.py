@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
+
 from holdfast.cli.line.flags import App, Argument, Exit, Option
 from holdfast.cli.line.output import put, put_json, say
 from holdfast.views.cluster_report import document, lines
@@ -18,6 +20,21 @@ NOT_ENOUGH, REFUSED = 1, 2
 EXTRA = "this command needs the extra for Kubernetes: pip install 'holdfast[k8s]'"
 STDIN = "-"
 _WRAP = "holdfast.engines.kubernetes.wrap"
+_OWN_FLAGS = (
+    *(
+        "--engine",
+        "--state-dir",
+        "--job",
+        "--nnodes",
+        "--nodes",
+        "--spares",
+        "--kind",
+        "--image",
+        "--gpus",
+        "--env",
+    ),
+    *("--namespace", "--context", "--state-claim", "--detach", "--no-detach"),
+)
 _OF_EXTRA = ("lightkube", "httpx2", "ruamel", "yaml")
 
 app = App()
@@ -76,6 +93,10 @@ def wrap(
             help="Existing Secret of the job, with 64 hexadecimal digits as key secret.",
         ),
     ] = "",
+    state_claim: Annotated[
+        str,
+        Option("--state-claim", metavar="NAME", help="PersistentVolumeClaim for the controller's record."),
+    ] = "",
     namespace: Annotated[
         str,
         Option(
@@ -95,6 +116,7 @@ def wrap(
         "agent_image": agent_image,
         "image_volume": image_volume,
         "secret": secret,
+        "state_claim": state_claim,
         "namespace": namespace,
         "jobs": tuple(job or ()),
     }
@@ -148,6 +170,7 @@ def policy(
 
 
 def _wrap(names: list[str], flags: list[str], given: dict[str, object], *, shows_diff: bool) -> None:
+    _check(flags)
     whole, asked = _loaded(f"{_WRAP}.whole"), _loaded(f"{_WRAP}.asked")
     texts = _loaded(f"{_WRAP}.texts")
     read = [(name, _read(name, texts.BYTES_MAX)) for name in names]
@@ -161,6 +184,20 @@ def _wrap(names: list[str], flags: list[str], given: dict[str, object], *, shows
         say(note)
     text = wrapped.text
     sys.stdout.write(texts.diff("".join(one for _, one in read), text, names[0]) if shows_diff else text)
+
+
+def _check(flags: list[str]) -> None:
+    """Refuses flags that the controller would refuse in its pod, where nobody sees it."""
+    for flag in flags:
+        if flag.partition("=")[0] in _OWN_FLAGS:
+            say(f"{flag} after -- is set from the manifest or a flag of k8s wrap: leave it out")
+            raise Exit(REFUSED)
+    command = _loaded("holdfast.cli.run").run_app.built("run")
+    try:
+        command.make_context("holdfast run", [*flags, "--", "command"])
+    except click.ClickException as error:
+        say(f"the flags after -- are not flags of holdfast run: {error.format_message()}")
+        raise Exit(REFUSED) from error
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -13,6 +13,7 @@ from holdfast.engines.kubernetes.wrap.shapes import POD, Choice, Group
 from holdfast.engines.kubernetes.wrap.trees import Document, items, mapping, text
 
 NAME_MAX = 40  # names of pods and labels are longer, and end at 63
+REMAKES = "--reschedule-pods"
 RESERVED = "holdfast-"
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # of a Service: RFC 1035
 _NO_STRINGS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")  # in YAML 1.1
@@ -43,6 +44,13 @@ def name_refusals(document: Document) -> list[str]:
             f"metadata.name {name!r}: use lower-case letters, digits and -, beginning with a letter, {NAME_MAX} at most; names of "
             "Holdfast's objects are longer"
         ]
+    return []
+
+
+def flag_refusals(key: str, flags: Sequence[str]) -> list[str]:
+    """Returns why flags of `holdfast run` cannot hold for this kind."""
+    if key == "pytorchjob" and REMAKES in flags:
+        return [f"{REMAKES} does not work with a PyTorchJob: leave it out; its pods are replaced one by one"]
     return []
 
 

@@ -76,6 +76,11 @@ def controller(one: Wanted, container: str, pod_spec: Document, asked: Asked) ->
     main["resources"] = {"requests": dict(REQUESTS)}
     main["securityContext"] = pods.restricted({})
     spec["volumes"] = pods.volumes(asked, asked.secret or names.objects_name(one.job))
+    if asked.state_claim:
+        spec["volumes"][0] = {
+            "name": pods.STATE_VOLUME,
+            "persistentVolumeClaim": {"claimName": asked.state_claim},
+        }
     if asked.agent_image and not asked.image_volume:
         spec["initContainers"] = [pods.agent_copy(asked.agent_image, {})]
     return made

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engines.kubernetes.manifests import PODS_LOST_MAX
 from holdfast.engines.kubernetes.names import WRAP, objects_name
 from holdfast.engines.kubernetes.wrap import checks, companions, owners, pods, shapes, texts
 from holdfast.engines.kubernetes.wrap.asked import Asked, Refused, Wrapped
@@ -32,6 +33,7 @@ _FUNCTION_FLAGS = (
     "agent-image",
     "image-volume",
     "secret",
+    "state-claim",
     "namespace",
     "jobs",
     "run-flags",
@@ -175,7 +177,7 @@ def _wrap_object(document: Document, everything: list[Any], asked: Asked) -> _Ma
 
 def _wrap_owner(key: str, document: Document, everything: list[Any], asked: Asked) -> _Made:
     """Wraps an object that owns pods. Raises Refused, NotAsExpected."""
-    reasons = checks.name_refusals(document)
+    reasons = [*checks.name_refusals(document), *checks.flag_refusals(key, asked.run_flags)]
     shaped = _runtime_copy(document, everything, asked) if key == "trainjob" else document
     choice = shapes.chosen(key, _counted(key, document, shapes.groups_of(key, shaped)), asked.container)
     over = mapping(document, "spec", "trainer") if key == "trainjob" else {}
@@ -206,6 +208,8 @@ def _wrap_owner(key: str, document: Document, everything: list[Any], asked: Aske
     if not wanted.namespace:
         notes.append(f"{_name_of(document)}: {_NO_NAMESPACE}")
     owners.wrap_owner(key, shaped, choice, asked.spares)
+    if key == "volcano" and checks.REMAKES in asked.run_flags:
+        own_mapping(shaped, "spec")["maxRetry"] = PODS_LOST_MAX  # of RestartJob
     done: set[int] = set()
     for group in owners.groups_again(shapes.groups_of(key, shaped), choice):
         template = own_mapping(group.holder, "template")
