@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.job.spent import Part
-from holdfast.core.job.story import IncidentStory, RungTaken
+from holdfast.core.job.story import IncidentStory
+from holdfast.core.job.story_parts import RungTaken
 from holdfast.core.verdict.categories import ACTIONS, KINDS
 from holdfast.model.documents.parts import JOB_STATES
 from holdfast.model.state import Device, DeviceFault, ExitFault, HangFault, NodeFault, StartFault

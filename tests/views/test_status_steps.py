@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from cli.journals import one_failure_and_on, write_job
-from holdfast.core.job.story import Line, RankKnown
+from holdfast.core.job.story import Line
+from holdfast.core.job.story_parts import RankKnown
 from holdfast.model.steps import StepFinding, StepNow
 from holdfast.observe.logs.step_file import StepFile, StepFileWriter
 from holdfast.views.status import Seen, picture, worker_words

@@ -6,6 +6,7 @@ Only reads.
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from holdfast.archive.placement import TopologyUnreadable, read_placement
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import put_plain
 from holdfast.cli.line.output import put_json, say
-from holdfast.core.reliability.advice import NodeFaults
+from holdfast.core.reliability.advice import Advice, NodeFaults
 from holdfast.core.reliability.advice import advise as advised
 from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import StateDir
@@ -96,6 +97,25 @@ def advise(
     )
     jobs, notes = _jobs(job, state_dir, fleet=fleet, free=nodes is not None)
     found = advised(record_of(jobs, given, _worst(state_dir)), published(rate))
+    _print(found, jobs, notes, state_dir, topology, json=json)
+    if plot is not None:
+        drawn = picture(found, jobs[0].cost.job if jobs else "a job")
+        if drawn is None:
+            say("there is no curve to draw: give the time of one checkpoint, --save 30s")
+            raise Exit(FAILED)
+        _draw(Path(plot), drawn)
+
+
+def _print(
+    found: Advice,
+    jobs: Sequence[JobRead],
+    notes: Sequence[str],
+    state_dir: str | None,
+    topology: str | None,
+    *,
+    json: bool,
+) -> None:
+    """Prints the advice and the placement of the advised job. raises: Exit, BadParameter"""
     placement = _placement(jobs[0].cost.job, state_dir, topology) if jobs else None
     if json:
         put_json({**msgspec.to_builtins(found), "placement": placement})
@@ -104,12 +124,6 @@ def advise(
         placed = placement_lines(placement) if placement is not None else []
         for text in for_terminal([*report(found, title, notes), *placed]):
             put_plain(text)
-    if plot is not None:
-        drawn = picture(found, jobs[0].cost.job if jobs else "a job")
-        if drawn is None:
-            say("there is no curve to draw: give the time of one checkpoint, --save 30s")
-            raise Exit(FAILED)
-        _draw(Path(plot), drawn)
 
 
 def _placement(job: str, state_dir: str | None, topology: str | None) -> Placement:

@@ -23,7 +23,8 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.core.hang.stack_groups import ranges
-from holdfast.core.job.story import Line, RankKnown
+from holdfast.core.job.story import Line
+from holdfast.core.job.story_parts import RankKnown
 from holdfast.core.plurals import counted
 from holdfast.jobs.record import Record
 from holdfast.journal.rows import RawEntry

@@ -62,7 +62,7 @@ def test_a_job_without_steps_and_a_damaged_one(holdfast, state):
     damaged = write_job(state, "damaged", one_failure_and_on())
     damaged.journal_path.write_bytes(b"no journal")
     code, out, _ = holdfast("cost", "--fleet")
-    assert code == 0 and "names no steps" in out and "damaged" in out
+    assert code == 0 and "shows no steps" in out and "damaged" in out
     code, _, err = holdfast("cost", "damaged")
     assert code == 1 and "damaged" in err
 

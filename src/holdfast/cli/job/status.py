@@ -27,7 +27,8 @@ from holdfast.cli.job.named import (
 from holdfast.cli.line.flags import App, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put_json, say
-from holdfast.core.job.story import IncidentStory, Line, RankKnown, Summary
+from holdfast.core.job.story import IncidentStory, Line, Summary
+from holdfast.core.job.story_parts import RankKnown
 from holdfast.core.job.wording import verdict_words
 from holdfast.core.plurals import counted
 from holdfast.jobs.record import Record, RecordUnreadable, supervisor

@@ -14,6 +14,7 @@ from holdfast.core.job.policy_change import in_force
 from holdfast.core.job.spent import KeptSpending, Part, Spending, Spent
 from holdfast.core.job.stops import asked_by
 from holdfast.core.job.story_lines import texts
+from holdfast.core.job.story_parts import RankEnd, RankKnown, RungTaken
 from holdfast.core.job.wording import (
     phase_words,
     remark_words,
@@ -87,28 +88,6 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
     numbers: Numbers = {}
 
 
-class RungTaken(Struct, frozen=True, kw_only=True):
-    """A rung of the ladder that was chosen in an incident. `shadow`: it was recorded but not executed."""
-
-    at_s: float
-    rung: str
-    why: str
-    shadow: bool = False
-    isolate: tuple[str, ...] = ()
-    restarts: int = 0  # of the job, after this choice
-    replacements: int = 0
-
-
-class RankEnd(Struct, frozen=True, kw_only=True):
-    """The end of a process that belongs to an incident. `rank`: None for the launch command of the worker."""
-
-    at_s: float
-    worker: int
-    code: int | None
-    rank: int | None = None
-    reason: str = ""
-
-
 class IncidentStory(Struct, frozen=True, kw_only=True):
     """The history of one incident: its faults, verdict, rungs, and how it ended.
 
@@ -154,16 +133,6 @@ class AttemptStory(Struct, frozen=True, kw_only=True):
     first_step: int | None = None
     last_step: int | None = None
     last_step_at_s: float | None = None
-
-
-class RankKnown(Struct, frozen=True, kw_only=True):
-    """A rank of the current attempt: its worker, its process, and after its end the exit code."""
-
-    rank: int
-    worker: int
-    pid: int
-    code: int | None = None
-    ended: bool = False
 
 
 class Summary(Struct, frozen=True, kw_only=True):

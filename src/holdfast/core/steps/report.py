@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.steps.aistudio import AistudioRule
+from holdfast.core.steps.rank_columns import Columns
 from holdfast.core.steps.watch import StepWatch
 from holdfast.core.steps.watch_settings import StepSettings
 from holdfast.core.stragglers.matrix import analyse
@@ -59,52 +60,6 @@ class PlatformLine(Struct, frozen=True):
     text: str
     elapsed_s: float
     at_s: float | None
-
-
-class Columns:
-    """The last steps of one rank: numbers, times, waits for data; bounded, eight bytes per value."""
-
-    __slots__ = ("_kept", "count", "data_s", "steps", "times_s")
-
-    def __init__(self, kept: int) -> None:
-        self._kept = kept
-        self.count = 0
-        self.steps = array("q")
-        self.times_s = array("d")
-        self.data_s = array("d")  # nan: not known, as in the others
-
-    def add(self, record: StepRecord) -> None:
-        if record.step is None or (self.steps and record.step == self.steps[-1]):
-            return
-        self.count += 1
-        self.steps.append(record.step)
-        self.times_s.append(nan if record.time_s is None else record.time_s)
-        self.data_s.append(nan if record.data_s is None else record.data_s)
-        if len(self.steps) >= 2 * self._kept:
-            for column in (self.steps, self.times_s, self.data_s):
-                del column[: self._kept]
-
-    def records(self) -> Iterator[StepRecord]:
-        run = 0
-        for at, (step, time_s, data_s) in enumerate(zip(self.steps, self.times_s, self.data_s, strict=True)):
-            run += at > 0 and step <= self.steps[at - 1]
-            yield StepRecord(step, time_s=_known(time_s), data_s=_known(data_s), run=run, number=step)
-
-    def last_run(self) -> tuple[Sequence[int], Sequence[float], Sequence[float]]:
-        """Returns steps, times and waits for data since the step number last decreased."""
-        steps = self.steps
-        first = next((at for at in range(len(steps) - 1, 0, -1) if steps[at] <= steps[at - 1]), 0)
-        return steps[first:], self.times_s[first:], self.data_s[first:]
-
-    def times(self) -> RankTimes:
-        taken = [value for value in self.times_s if isfinite(value)]
-        data = [value for value in self.data_s if isfinite(value)]
-        return RankTimes(
-            count=self.count,
-            median_s=median(taken) if taken else None,
-            last_step=self.steps[-1] if self.steps else None,
-            data_s=median(data) if data else None,
-        )
 
 
 class LogSteps:
@@ -488,10 +443,6 @@ def _loss(group: Sequence[LogSteps]) -> LossReport:
     """Returns the losses of the primary log, or of another one if that has none (a progress bar)."""
     reports = [log.watch.loss() for log in group if log.is_watched] or [group[0].watch.loss()]
     return next((one for one in reports if one.last is not None or one.nan_at is not None), reports[0])
-
-
-def _known(value: float) -> float | None:
-    return value if isfinite(value) else None
 
 
 def _finite(one: FirstLast) -> FirstLast:

@@ -17,14 +17,13 @@ from holdfast.parsers.steps.details import Details
 from holdfast.parsers.steps.heads import HEAD_BYTES_MAX, Heads
 from holdfast.parsers.steps.progress import COLOUR
 from holdfast.parsers.steps.reading import STEM_WORDS, FormReader, Found
+from holdfast.parsers.steps.rivals import Rival
 from holdfast.parsers.steps.times import Timeline
 from holdfast.parsers.steps.values import count, number
 
 SURE_AFTER = 3  # lines of growing steps, for forms that others may print too
-PREPARED_S_MAX = 10.0
 EPOCH = b"poch"
 SURE_BESIDE = 6  # the same, after another form of the same trust was accepted
-HELD_MAX = 256  # lines held back per form
 WATCHED_RECORDS = 2000  # after this number of records, no other form replaces a framework-specific one
 UNEVEN = (b"\r", b"\x1b", b"\x08")
 ALIKE_MIN = 8
@@ -34,49 +33,6 @@ JOINED_LINES_MAX = 4  # lines of one wrapped record
 STEM_BYTES = tuple(stem.encode() for stem in STEM_WORDS)
 STEMS = late(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
 Item = StepRecord | PhaseMark
-
-
-class Rival:
-    """A candidate: a form, or another bar of the same form, with the lines that are held back for it."""
-
-    def __init__(self, reader: FormReader) -> None:
-        self.reader = reader
-        self.held: list[tuple[Found, bytes, float | None]] = []
-        self.growths = 0
-        self._best: int | None = None
-
-    def saw(self, found: Found, line: bytes, at_s: float | None) -> None:
-        self.held.append((found, line, at_s))
-        if len(self.held) > HELD_MAX:
-            del self.held[HELD_MAX // 2]  # the first ones and the last ones tell the most
-        if found.number is None or self._best is None or found.number > self._best:
-            self.growths += 1
-        self._best = found.number
-
-    def is_long(self) -> bool:
-        """Returns whether it is no bar, or a bar that has run longer than most bars of preparations."""
-        form = self.reader.form
-        return (
-            not form.is_bar
-            or form.trust >= SPECIFIC
-            or self.outlasts(PREPARED_S_MAX)
-            or len(self.held) >= HELD_MAX
-        )
-
-    def stands(self) -> bool:
-        """Returns whether this progress bar grows slowly and is not at its end."""
-        last = self.held[-1][0]
-        return (
-            self.reader.form.is_bar
-            and self.growths > 1
-            and self.outlasts(PREPARED_S_MAX)
-            and (last.total is None or last.number is None or last.number < last.total)
-        )
-
-    def outlasts(self, seconds: float) -> bool:
-        """Returns whether this progress bar has already run longer than `seconds`."""
-        last = self.held[-1][0].elapsed_s
-        return last is not None and last > seconds
 
 
 class StepLines:

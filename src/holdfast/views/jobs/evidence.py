@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from holdfast.core.hang.stack_groups import ranges
-from holdfast.core.job.story import IncidentStory, RankEnd
+from holdfast.core.job.story import IncidentStory
 from holdfast.core.job.story_lines import ALERT
+from holdfast.core.job.story_parts import RankEnd
 from holdfast.core.verdict.sentences import ended_by, exit_words
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow
 from holdfast.model.documents.jobs import LogLine

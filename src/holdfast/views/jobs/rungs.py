@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from holdfast.core.job.story import IncidentStory, RungTaken
+from holdfast.core.job.story import IncidentStory
+from holdfast.core.job.story_parts import RungTaken
 from holdfast.late_pattern import late
 from holdfast.model.documents.incidents import RungRow
 from holdfast.model.policy import Policy
