@@ -52,7 +52,7 @@ def test_phrases_and_advice_name_what_is_known():
         ("#oom", "no memory"),
         ("xid_79", "fell off"),
     ]
-    with pytest.raises(PhraseTableError, match="not known"):
+    with pytest.raises(PhraseTableError, match="is unknown"):
         phrase_rows("means,phrase\n#ooms,no memory\n", {"oom"}, KINDS)
     with pytest.raises(PhraseTableError, match="taxonomy"):
         advice_by_category("category,advice,advice_zh,source\ndisk,a,b,c\n", KINDS)

@@ -68,7 +68,10 @@ class WorkersPlaced(Event, frozen=True, tag="workers-placed"):
 
 
 class PlacementFailed(Event, frozen=True, tag="placement-failed"):
-    """No healthy node is available for some of the requested workers. `hopeless`: waiting will not help."""
+    """Event: no healthy node is available for some of the requested workers.
+
+    `hopeless`: waiting will not help.
+    """
 
     attempt: int
     reason: str
@@ -82,7 +85,7 @@ class AttemptStarted(Event, frozen=True, tag="attempt-started"):
 
 
 class AttemptStartFailed(Event, frozen=True, tag="attempt-start-failed"):
-    """The command could not be started: it does not exist, or is not executable."""
+    """Event: the command could not be started: it does not exist, or is not executable."""
 
     attempt: int
     worker: int
@@ -118,7 +121,7 @@ class WorkerExited(Event, frozen=True, tag="worker-exited"):
 
 
 class StepReached(Event, frozen=True, tag="step-reached"):
-    """The training's log contained this step.
+    """Event: the training's log contained this step.
 
     At most one event a second; the first step of an attempt at once.
     """
@@ -128,7 +131,9 @@ class StepReached(Event, frozen=True, tag="step-reached"):
 
 
 class AttemptStopped(Event, frozen=True, tag="attempt-stopped"):
-    """All processes of the attempt have ended, except those in `left`, which cannot be killed (state D)."""
+    """Event: all processes of the attempt have ended, except those in `left`, which cannot be killed (state
+    D).
+    """
 
     attempt: int
     left: tuple[int, ...] = ()
@@ -160,7 +165,10 @@ class DeviceHealed(Event, frozen=True, tag="device-healed"):
 
 
 class NodeLost(Event, frozen=True, tag="node-lost"):
-    """A node is lost. `with_job`: the scheduler takes away all nodes of the job; this one has no fault."""
+    """Event: a node is lost.
+
+    `with_job`: the scheduler takes away all nodes of the job; this one has no fault.
+    """
 
     node: str
     reason: str
@@ -174,7 +182,7 @@ class NodeReturned(Event, frozen=True, tag="node-returned"):
 
 
 class NodeIsolated(Event, frozen=True, tag="node-isolated"):
-    """The result of the order IsolateNode: no worker of this job will be placed there."""
+    """Event: the result of the order IsolateNode: no worker of this job will be placed there."""
 
     node: str
 
@@ -208,7 +216,7 @@ class DeviceSeen(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodesChecked(Event, frozen=True, tag="nodes-checked"):
-    """The result of the order CheckNodes, or of checks during a diagnosis.
+    """Event: the result of the order CheckNodes, or of checks during a diagnosis.
 
     `context`: boot or on-failure. `isolate`: reason by node; `stop`: why the run cannot work on any node,
     with advice. Counts are numbers of checks. `why_not`: why nothing was checked. `not_passed`: nodes on
@@ -243,7 +251,7 @@ class VerdictReached(Event, frozen=True, tag="verdict-reached"):
 
 
 class StopRequested(Event, frozen=True, tag="stop-requested"):
-    """A user, the scheduler or a signal has requested the end of the job.
+    """Event: a user, the scheduler or a signal has requested the end of the job.
 
     `force`: at once, without a grace period.
 
@@ -259,7 +267,7 @@ class StopRequested(Event, frozen=True, tag="stop-requested"):
 
 
 class RestartRequested(Event, frozen=True, tag="restart-requested"):
-    """A user has requested the end of this attempt and the start of the next one.
+    """Event: a user has requested the end of this attempt and the start of the next one.
 
     No failure; no restart is charged.
     """
@@ -270,7 +278,7 @@ class RestartRequested(Event, frozen=True, tag="restart-requested"):
 
 
 class FindingNoted(Event, frozen=True, tag="finding-noted"):
-    """A finding for the log that never blocks the training.
+    """Event: a finding for the log that never blocks the training.
 
     `numbers`: its evidence, for steps and stragglers. Non-finite numbers, which JSON lacks, are strings.
     """
@@ -303,7 +311,7 @@ class IncidentAcknowledged(Event, frozen=True, tag="incident-acknowledged"):
 
 
 class VerdictCorrected(Event, frozen=True, tag="verdict-corrected"):
-    """A user has corrected the verdict of an incident. Both are kept; the recovery is not changed.
+    """Event: a user has corrected the verdict of an incident. Both are kept; the recovery is not changed.
 
     `category`: the correct one, as in docs/words.md. `text`: a comment.
     """

@@ -105,7 +105,7 @@ class ClusterAct(Struct, frozen=True, kw_only=True):
 
 
 class Evict(ClusterAct, frozen=True):
-    """Evict a pod, so that its owner creates another.
+    """Request: evict a pod, so that its owner creates another.
 
     `grace_s`: None for the pod's own period; 0: by force.
     """

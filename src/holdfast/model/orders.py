@@ -11,9 +11,9 @@ class Order(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class PlaceWorkers(Order, frozen=True, tag="place-workers"):
-    """Place these workers on nodes that are free, healthy and not in `without_nodes`.
+    """Order: place these workers, all or none, on nodes that are free, healthy and not in `without_nodes`.
 
-    Answer: WorkersPlaced, or PlacementFailed. Never fewer workers than requested.
+    Answer: WorkersPlaced or PlacementFailed.
     """
 
     attempt: int  # the attempt for which they are placed
@@ -23,7 +23,9 @@ class PlaceWorkers(Order, frozen=True, tag="place-workers"):
 
 
 class CheckNodes(Order, frozen=True, tag="check-nodes"):
-    """Check whether these nodes are fit for the attempt that is about to start there. Answer: NodesChecked.
+    """Order: check whether these nodes are fit for the attempt that is about to start there.
+
+    Answer: NodesChecked.
 
     `suite`: quick or full.
     """
@@ -43,14 +45,17 @@ class WorkerStart(Struct, frozen=True, kw_only=True):
 
 
 class StartAttempt(Order, frozen=True, tag="start-attempt"):
-    """Start the command in all workers, with a fresh rendezvous. Answer: AttemptStarted or AttemptStartFailed."""
+    """Order: start the command in all workers, with a fresh rendezvous.
+
+    Answer: AttemptStarted or AttemptStartFailed.
+    """
 
     attempt: int
     workers: tuple[WorkerStart, ...]
 
 
 class StopAttempt(Order, frozen=True, tag="stop-attempt"):
-    """End every process of the attempt. Answer: AttemptStopped.
+    """Order: end every process of the attempt. Answer: AttemptStopped.
 
     `finish_s`: first give the command this long to end by itself. `force`: no grace.
     """
@@ -79,7 +84,10 @@ class IsolateNode(Order, frozen=True, tag="isolate-node"):
 
 
 class Diagnose(Order, frozen=True, tag="diagnose"):
-    """Collect evidence of the attempt while it is fresh, and make the verdict. Answer: VerdictReached."""
+    """Order: collect evidence of the attempt while it is fresh, and make the verdict.
+
+    Answer: VerdictReached.
+    """
 
     incident: int
     attempt: int

@@ -1,4 +1,4 @@
-"""Parses which switch each node is under: Slurm's topology.conf, or lines of NODE SWITCH. Pure.
+"""Parses which switch each node is connected to: Slurm's topology.conf, or lines of NODE SWITCH. Pure.
 
 SwitchName=leaf1 Nodes=n[001-016]          Slurm, topology/tree
 BlockName=b1 Nodes=n[001-018]              Slurm, topology/block
@@ -14,7 +14,7 @@ PAIR = late(r"^([A-Za-z0-9][\w.-]*)[\s,]+([\w.:/-]+)$")
 
 
 def switches_of(text: str) -> tuple[dict[str, str], list[str]]:
-    """Returns the lowest switch of each node, and lines that could not be read."""
+    """Parses the lowest switch of each node; also returns the lines that could not be parsed."""
     found: dict[str, str] = {}
     unread: list[str] = []
     for line in text.splitlines():

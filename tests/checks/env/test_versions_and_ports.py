@@ -92,7 +92,7 @@ def meeting(**more):
         (meeting(), 1, None, ""),
         (meeting(rank=None), 2, True, ""),
         (meeting(rank=None), 2, False, "h1 listens"),
-        (meeting(rank=None), 2, None, "is not known"),
+        (meeting(rank=None), 2, None, "it is unknown whether"),
         (meeting(rank=1), 2, None, "node 1"),
         (meeting(port=0), 1, None, "chosen at run time"),
         (meeting(backend="etcd-v2"), 2, True, "a separate server"),

@@ -87,7 +87,7 @@ def test_the_status_of_a_job_whose_supervisor_and_ranks_are_gone(holdfast, golde
 
 def test_the_status_of_a_job_on_a_machine_that_cannot_be_asked(holdfast, state, job):
     out = holdfast("status")[1]
-    assert "phase      unknown: nothing was heard since 2026-01-01 15:23:10, and it cannot be asked" in out
+    assert "phase      unknown: no message was received since 2026-01-01 15:23:10, and its machine" in out
     assert json.loads(holdfast("status", "--json")[1])["state"] == "unknown"
 
 

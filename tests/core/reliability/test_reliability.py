@@ -142,7 +142,7 @@ def test_traces_of_nonsense_are_refused_and_an_empty_one_is_not():
 def test_an_advice_without_a_record_rests_on_published_figures_and_says_so():
     found = advise(Record(gaps=Gaps(), nodes=2_048, gpus=16_384, save_s=30.0, interval_s=3_600.0), PUBLISHED)
     assert found.failures == 0 and "published" in found.known
-    assert any("no recovery was seen" in text for text in found.unknown)
+    assert any("no recovery was observed" in text for text in found.unknown)
     assert found.interval is not None and found.now < found.interval.goodput
     assert found.gain_gpu_hours > 100_000.0
     assert found.curve and found.spares.p99 >= found.spares.p95 > 0

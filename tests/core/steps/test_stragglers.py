@@ -267,7 +267,7 @@ def test_a_throttled_rank_is_named_sooner():
     assert kinds(told) == [("straggler", [2.0])]
     assert told[0].numbers["source"] == "cpu"
     assert told[0].step <= 10
-    assert "cpu quota" in told[0].text
+    assert "CPU quota" in told[0].text
 
 
 def test_where_all_are_throttled_alike_it_explains_nothing():

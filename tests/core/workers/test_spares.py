@@ -104,5 +104,5 @@ def test_a_second_pass_is_no_line_of_the_log():
         state = decision.state
         lines += [line.text for line in story.hear(event, decision)]
     assert len(looked_at(made)) == 2
-    said = [line for line in lines if "stands by" in line]
+    said = [line for line in lines if "spare node" in line]
     assert said == ["boot check of n2, a spare node: 1 passed, 0 to look at, 0 skipped, in 0.0 s"]

@@ -32,4 +32,4 @@ def test_a_rank_that_is_held_back_is_named_within_thirty_steps():
             break
     assert done.returncode == 0, said
     assert "is slower than the others" in done.stdout
-    assert not has_quota or "cpu quota" in done.stdout
+    assert not has_quota or "CPU quota" in done.stdout

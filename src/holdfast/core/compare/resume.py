@@ -1,8 +1,8 @@
-"""Compares the losses of the steps that a restart makes again with those before the fault. Pure.
+"""Compares the losses of the steps repeated after a restart with their losses before the fault. Pure.
 
-Three answers. Resumed exactly: all printed digits are equal. Within noise: the differences are small beside the scatter of the
-loss from step to step. Not the same: else; a shift to one side means older weights, differences to both sides mean other data
-or another random state.
+Three results. Exact: all printed digits are equal. Noise: the differences are small relative to the scatter
+of the loss between steps. Different: otherwise; a shift to one side suggests older weights, differences to
+both sides suggest other data or another random state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,19 +14,19 @@ from holdfast.model.events import Numbers
 from holdfast.model.signatures import Words
 from holdfast.model.steps import StepFinding
 
-KEPT_STEPS = 8_192  # losses of earlier attempts
-COMPARED_STEPS = 10  # the first ones after a restart
+KEPT_STEPS = 8_192  # number of losses kept of earlier attempts
+COMPARED_STEPS = 10  # number of steps compared after a restart
 SCATTER_STEPS = 64  # before the fault, from which the scatter is measured
 SCATTER_MIN = 8
-NOISE_SHARE = 0.2  # of the scatter: kernels that add in another order differ by less, other data by more
-NOISE_RELATIVE = 1e-4  # of the loss, where the scatter is not known
+NOISE_SHARE = 0.2  # of the scatter: another order of floating-point sums differs by less, other data by more
+NOISE_RELATIVE = 1e-4  # of the loss, if the scatter is unknown
 SHIFT_SCATTERS = 2.0
 ONE_SIDE_SHARE = 0.8
 KIND = "resume-check"
 
 
 class LossMemory:
-    """The losses of all attempts of a job on one node."""
+    """The losses of a job's steps over all attempts on one node, for comparison after a restart."""
 
     def __init__(self) -> None:
         self._before: dict[int, float] = {}
@@ -36,7 +36,7 @@ class LossMemory:
         self._run = 0
 
     def begin(self) -> None:
-        """Marks that what follows is of a restarted training."""
+        """Marks that the following steps are those of a restarted training."""
         self._before |= self._now
         while len(self._before) > KEPT_STEPS:
             del self._before[next(iter(self._before))]
@@ -45,7 +45,10 @@ class LossMemory:
         self._run = 0
 
     def feed(self, step: int | None, loss: float | None, run: int, at_s: float | None) -> list[StepFinding]:
-        """Takes a step. `run`: of the log, which a launcher's own restart raises. Returns the result once it is known."""
+        """Adds the loss of a step, and returns the result of the comparison once it is known.
+
+        `run`: the run number in the log, which increases when a launcher restarts the training itself.
+        """
         if run > self._run and self._now:
             self.begin()
         self._run = max(self._run, run)
@@ -67,7 +70,9 @@ class LossMemory:
         return self.finish(at_s)
 
     def finish(self, at_s: float | None) -> list[StepFinding]:
-        """Returns the result over the steps so far, at the end of an attempt or of the repeated steps."""
+        """Returns the result of the comparison over the steps so far, at the end of an attempt or of the
+        repeated steps.
+        """
         if self._is_done:
             return []
         self._is_done = True
@@ -88,7 +93,10 @@ class LossMemory:
 
 
 def checked(pairs: Sequence[tuple[int, float, float]], before: Mapping[int, float]) -> Numbers:
-    """Judges repeated steps: (step, loss before the fault, loss after it). Returns the evidence, with its `verdict`."""
+    """Judges the losses of repeated steps, and returns the evidence with its `verdict`.
+
+    `pairs`: (step, loss before the fault, loss after it).
+    """
     steps = [step for step, _, _ in pairs]
     apart = [after - earlier for _, earlier, after in pairs if isfinite(earlier) and isfinite(after)]
     broken = [step for step, earlier, after in pairs if isfinite(earlier) != isfinite(after)]
@@ -120,7 +128,9 @@ def checked(pairs: Sequence[tuple[int, float, float]], before: Mapping[int, floa
 
 
 def scatter_of(before: Mapping[int, float]) -> float | None:
-    """Returns the robust standard deviation of the loss from step to step before the fault; None if too few are known."""
+    """Returns the robust standard deviation of the loss between steps before the fault; None if too few are
+    known.
+    """
     values = [before[step] for step in sorted(before)[-SCATTER_STEPS:] if isfinite(before[step])]
     if len(values) < SCATTER_MIN:
         return None
@@ -130,7 +140,7 @@ def scatter_of(before: Mapping[int, float]) -> float | None:
 
 
 def resume_words(numbers: Mapping[str, object]) -> Words:
-    """Returns the result in words, from the numbers of the finding."""
+    """Describes the result of the comparison in English and Chinese, from the numbers of the finding."""
     first, last = numbers.get("first"), numbers.get("last")
     steps = numbers.get("steps")
     count = int(steps) if isinstance(steps, int | float) else 0
@@ -188,7 +198,7 @@ def _cause(numbers: Mapping[str, object]) -> Words:
 def _like(
     pairs: Iterable[tuple[int, float, float]], before: Mapping[int, float], scatter: float | None
 ) -> int | None:
-    """The earlier step whose losses are nearest to those after the restart; None if none is near."""
+    """Returns the earlier step whose losses are closest to those after the restart; None if none is close."""
     level = median([after for _, _, after in pairs][:3])
     steps = [step for step in sorted(before) if isfinite(before[step])]
     if len(steps) < SCATTER_MIN:

@@ -74,10 +74,7 @@ KINDS = (
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the fault-tolerance log. `kind`: one of KINDS.
-
-    `finding`, `numbers`: kind and values of a finding that never blocks; empty for other lines.
-    """
+    """One line of the fault-tolerance log. `kind`: one of KINDS. `finding`, `numbers`: only of a finding."""
 
     at_s: float
     attempt: int
@@ -371,9 +368,7 @@ class Story:
             )
 
     def _note_resumed(self, event: StepReached) -> None:
-        """Computes the lost steps from the first step after the recovery, not from steps during a
-        diagnosis.
-        """
+        """Computes the lost steps from the first step after the recovery, not from ones before it."""
         last = next(reversed(self._incidents.values()), None)
         if last is None or last.step_resumed is not None or event.attempt != self.state.job.attempt:
             return

@@ -7,15 +7,16 @@ run so far. Ratio: smoothed mean / baseline - 1, rounded to two decimals; above 
 
     Smoothed mean (iters 83-87: 9465.00 ms, baseline: 3101.00 ms), threshold ratio:2.05. Warning
 
-The documents show no more than that. The rest is an interpretation:
+The documents do not define more. The rest is an interpretation:
 
 - A window is five *records* as they are printed. If the log prints every tenth iteration, it consists of five
-printed means, and the line names the first and last iteration printed. - A window counts for the baseline
-before it is judged, so the fastest one is its own baseline: ratio 0. - A resumed run (the record's `run`, or
-a step below the one before) is a restart: two warm-up iterations again, then a new baseline, and the
-unfinished window is dropped. - A change of batch size or sequence length drops the unfinished window and the
-baseline; no warm-up follows. - A repeated iteration counts once. Missing iterations change nothing. - The
-time is the printed one, since a reader of the log has no other.
+  printed means, and the line names the first and last iteration printed.
+- A window updates the baseline before it is judged, so the fastest one is its own baseline: ratio 0.
+- A resumed run (the record's `run`, or a step below the one before) is a restart: two warm-up iterations again,
+  then a new baseline, and the unfinished window is dropped.
+- A change of batch size or sequence length drops the unfinished window and the baseline; no warm-up follows.
+- A repeated iteration counts once. Missing iterations change nothing.
+- The time is the printed one, since a reader of the log has no other.
 """
 
 from holdfast.model.steps import StepRecord

@@ -7,9 +7,9 @@ from holdfast.model.nodes.workers import AnyCommand
 
 
 class Send(Struct, frozen=True):
-    """Send a command to an agent, and keep it until the agent reports it done.
+    """Act: send a command to an agent, and keep it until the agent reports it done.
 
-    A repeated `order_id` is one order.
+    A repeated `order_id` is ignored.
     """
 
     node: str
@@ -58,7 +58,7 @@ class SetNodeAside(Struct, frozen=True):
 
 
 class MoreNodes(Struct, frozen=True):
-    """Ask the engine for more nodes.
+    """Act: ask the engine for more nodes.
 
     `workers`: number of workers of the job; `without`: nodes that must not be used.
     """

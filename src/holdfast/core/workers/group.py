@@ -4,11 +4,11 @@ The core orders actions for the whole job: start, stop, check. Each agent starts
 This module translates the core's orders into commands to agents, and agents' reports into events for the
 core. It guarantees:
 
-- No worker of attempt N+1 starts before every reachable node has reported that nothing of N is left there. A
-lost node counts as stopped: the next attempt uses another port and name, which fences it off (see
-`core.nodes.watch`). - Two workers never share a node, and none is placed on a node that is lost, isolated,
-excluded or not yet checked. - Every order gets an answer, whatever fails meanwhile: in the end a silent node
-counts as lost.
+- No worker of attempt N+1 starts before every reachable node has reported that no process of N runs there. A
+  lost node counts as stopped: the next attempt uses another port and name, which fences it off (see
+  `core.nodes.watch`).
+- Two workers never share a node, and none is placed on a node that is lost, isolated, excluded or not yet checked.
+- Every order gets an answer, whatever fails meanwhile: in the end a silent node counts as lost.
 
 An order in progress holds the set of nodes it waits for. Reports, losses and ticks remove nodes from it; if
 the core repeats the order, only the remaining nodes get it again. Order ids are stable, so a repeated order

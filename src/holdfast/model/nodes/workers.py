@@ -150,7 +150,7 @@ class WorkerEvidence(Report, frozen=True, tag="evidence"):
 
 
 class StandbyState(Report, frozen=True, tag="standby"):
-    """Whether the standby processes have completed their imports. Sent at changes and on each connection."""
+    """Whether an agent's standby processes have completed their imports; sent at changes and connections."""
 
     attempt: int
     worker: int
@@ -171,7 +171,7 @@ class Shipped(Report, frozen=True, tag="shipped"):
 
 
 class RowsKept(Report, frozen=True, tag="rows-kept"):
-    """The result of KeepRows: the copy here has all rows up to `seq`. `is_broken`: it cannot be written."""
+    """Answer to KeepRows: the copy has all rows up to `seq`. `is_broken`: the copy cannot be written."""
 
     lineage: str
     seq: int
@@ -179,7 +179,7 @@ class RowsKept(Report, frozen=True, tag="rows-kept"):
 
 
 class RowsSent(Report, frozen=True, tag="rows-sent"):
-    """The result of SendRows, in pieces: the next rows of the copy. `meta`: facts of the job, in the first piece."""
+    """Answer to SendRows, in pieces: the next rows. `meta`: metadata of the journal, in the first piece."""
 
     lineage: str
     rows: tuple[CopiedRow, ...]
@@ -212,7 +212,7 @@ class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class SetUp(Command, frozen=True, tag="set-up"):
-    """The first command on every connection: describes the job. `folder`: the job's, if shared."""
+    """Command, the first on every connection: the description of the job. `folder`: the job's, if shared."""
 
     job: str
     folder: str
@@ -222,14 +222,16 @@ class SetUp(Command, frozen=True, tag="set-up"):
 
 
 class FindPort(Command, frozen=True, tag="find-port"):
-    """Find a free port for the rendezvous of this attempt. `besides`: a port to exclude."""
+    """Command: find a free port for the rendezvous of this attempt. `besides`: a port to exclude."""
 
     attempt: int
     besides: int = 0
 
 
 class StartWorker(Command, frozen=True, tag="start-worker"):
-    """Start the command as this worker of the attempt. Answer: Told(AttemptStarted), or AttemptStartFailed.
+    """Command: start the command as this worker of the attempt.
+
+    Answer: Told(AttemptStarted), or AttemptStartFailed.
 
     `run_id`: id of this attempt's rendezvous, never used before, so that no process of an older one can join
     it.
@@ -246,9 +248,7 @@ class StartWorker(Command, frozen=True, tag="start-worker"):
 
 
 class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
-    """Keep the processes of a future attempt ready, as this worker; its rendezvous address comes with its
-    start.
-    """
+    """Command: prepare the processes of a future attempt; its rendezvous address comes with its start."""
 
     attempt: int
     worker: int
@@ -256,7 +256,9 @@ class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
 
 
 class StopWorker(Command, frozen=True, tag="stop-worker"):
-    """End every process of this attempt, and of earlier ones, on this node. Answer: Told(AttemptStopped).
+    """Command: end every process of this attempt, and of earlier ones, on this node.
+
+    Answer: Told(AttemptStopped).
 
     `finish_s`, `force`: as in StopAttempt.
     """
@@ -268,14 +270,16 @@ class StopWorker(Command, frozen=True, tag="stop-worker"):
 
 
 class CheckNode(Command, frozen=True, tag="check-node"):
-    """Check this node. `suite`: quick or full. Answer: Told(NodesChecked), for this node only."""
+    """Command: check this node. `suite`: quick or full. Answer: Told(NodesChecked), for this node only."""
 
     attempt: int
     suite: str = "quick"
 
 
 class TellEvidence(Command, frozen=True, tag="tell-evidence"):
-    """Collect evidence on a failing attempt while it is fresh. Answer: WorkerEvidence, repeatedly.
+    """Command: collect evidence on a failing attempt while it is fresh.
+
+    Answer: WorkerEvidence, repeatedly.
 
     `boot`, `known`: as in Diagnose. `is_all` must be sent within `until_s` seconds.
     """
@@ -288,7 +292,8 @@ class TellEvidence(Command, frozen=True, tag="tell-evidence"):
 
 
 class LookCloser(Command, frozen=True, tag="look-closer"):
-    """Collect flight records and stacks of the ranks here, because the job seems to hang. Answer: Looked.
+    """Command: collect flight records and stacks of the ranks here, because the job seems to
+    hang. Answer: Looked.
 
     `look`: the request's number. `stalled_s`: time without progress.
     """
@@ -299,16 +304,16 @@ class LookCloser(Command, frozen=True, tag="look-closer"):
 
 
 class SampleStacks(Command, frozen=True, tag="sample-stacks"):
-    """Command to an agent: the set of ranks whose stacks it samples repeatedly."""
+    """Command: set the ranks whose stacks the agent samples repeatedly."""
 
     attempt: int
     ranks: tuple[int, ...] = ()
 
 
 class FetchRecords(Command, frozen=True, tag="fetch-records"):
-    """Report when ranks here entered their last collectives.
+    """Command: report when ranks on its node entered their last collectives. Answer: RecordsTold.
 
-    Answer: RecordsTold. `most`: number for each rank.
+    `most`: maximum number of collectives for each rank.
     """
 
     attempt: int
@@ -316,23 +321,24 @@ class FetchRecords(Command, frozen=True, tag="fetch-records"):
 
 
 class PassSignal(Command, frozen=True, tag="pass-signal"):
-    """Send a signal to the command of the attempt, such as SIGUSR1 for a checkpoint."""
+    """Command: send a signal to the command of the attempt, such as SIGUSR1 for a checkpoint."""
 
     attempt: int
     number: int
 
 
 class Leave(Command, frozen=True, tag="leave"):
-    """End what runs here and then the agent, with this exit code, because the job has ended or the node has
-    left it.
-    """
+    """Command: end all processes here, then the agent with this exit code: job or membership has ended."""
 
     code: int
     reason: str
 
 
 class KeepRows(Command, frozen=True, tag="keep-rows"):
-    """Rows of the job's journal after row `after`, to be kept as a copy. Answer: RowsKept. `meta`: facts of the job."""
+    """Command: keep a copy of these rows of the job's journal, which follow row `after`.
+
+    Answer: RowsKept. `meta`: metadata of the journal.
+    """
 
     lineage: str
     after: int
@@ -341,7 +347,7 @@ class KeepRows(Command, frozen=True, tag="keep-rows"):
 
 
 class SendRows(Command, frozen=True, tag="send-rows"):
-    """Requests the copy of the journal: the controller has lost its own. Answer: RowsSent."""
+    """Command: send the copy of the journal, because the controller has lost its own. Answer: RowsSent."""
 
 
 AnyCommand = (
@@ -388,21 +394,21 @@ class NodeDown(News, frozen=True):
 
 
 class NodeAlive(News, frozen=True):
-    """Answer to a query: the scheduler or the machine reports the node as up. Its agent may not be."""
+    """An engine's answer to a query: the scheduler or machine reports the node as up; its agent may not be."""
 
     node: str
 
 
 class AgentEnded(News, frozen=True):
-    """The agent's process has ended; the node may be healthy. `code`: -N for signal N."""
+    """An engine's report: the agent's process has ended; the node may be healthy. `code`: -N for signal N."""
 
     node: str
     code: int
 
 
 class SetAside(News, frozen=True):
-    """The result of `isolate`: no worker of this job is placed there, nor of others if the engine can exclude
-    the node.
+    """An engine's answer to `isolate`: no worker of this job is placed on the node, nor of others if the
+    engine can exclude it.
     """
 
     node: str
@@ -410,10 +416,10 @@ class SetAside(News, frozen=True):
 
 
 class EndAsked(News, frozen=True):
-    """The scheduler requires the job to end: a time limit, a preemption, a cancellation.
+    """An engine's report: the scheduler requires the job to end: a time limit, a preemption, a cancellation.
 
-    `comes_back`: it will restart the job by itself, and its record continues. `for_others`: other jobs may use the
-    nodes meanwhile. `leave_code`: exit code of the agents, if it comes back.
+    `comes_back`: the scheduler will restart the job, and its journal continues. `for_others`: other jobs may
+    use the nodes meanwhile. `leave_code`: exit code of the agents, if it comes back.
     """
 
     reason: str
@@ -435,7 +441,7 @@ class EngineNote(News, frozen=True):
 
 
 class DevicesSick(News, frozen=True):
-    """The devices of a node that the cluster reports as faulty now, all of them: by name, with the report's code."""
+    """An engine's report: all devices of a node that the cluster reports as faulty now, with their codes."""
 
     node: str
     devices: dict[str, str]
