@@ -94,7 +94,7 @@ def test_what_cannot_be_recorded_is_refused():
     job = Job()
     with pytest.raises(ValueError, match="too many"):
         job.ask(*(str(number) for number in range(NOTES_MAX + 1)))
-    with pytest.raises(ValueError, match="who asks"):
+    with pytest.raises(ValueError, match="does not name its sender"):
         job.requests.carry_out(AskNotes(call="c", by=" ", notes=()))
     job.controller.handle(StopRequested(at_s=101.0, reason="enough", force=True))
     with pytest.raises(ValueError, match="has ended"):
