@@ -45,58 +45,65 @@ def k8s() -> None:
     """Wraps manifests of training jobs, checks rights and features of a cluster, prints the admission policy."""
 
 
+_Words = Annotated[
+    list[str] | None,
+    Argument(
+        "FILE... [-- FLAGS...]", help="Manifests; -: stdin. After --: flags of holdfast run for the job."
+    ),
+]
+_Container = Annotated[
+    str,
+    Option("--container", metavar="[GROUP/]NAME", help="The container that trains, if there are several."),
+]
+_AgentImage = Annotated[
+    str,
+    Option(
+        "--agent-image",
+        metavar="IMAGE",
+        help="Image with the agent's folder. Default: the training's has holdfast.",
+    ),
+]
+_ImageVolume = Annotated[
+    bool,
+    Option(
+        "--image-volume",
+        help="Mount that image as a volume (Kubernetes 1.33), without an init container.",
+    ),
+]
+_Image = Annotated[
+    str,
+    Option(
+        "--image",
+        metavar="IMAGE",
+        help="Image of the controller's pod. Default: the agent's, else the training's.",
+    ),
+]
+_Secret = Annotated[
+    str,
+    Option(
+        "--secret",
+        metavar="NAME",
+        help="Existing Secret of the job, with 64 hexadecimal digits as key secret.",
+    ),
+]
+_StateClaim = Annotated[
+    str,
+    Option("--state-claim", metavar="NAME", help="PersistentVolumeClaim for the controller's record."),
+]
+
+
 @app.command(context_settings={"allow_interspersed_args": True})
 def wrap(
-    words: Annotated[
-        list[str] | None,
-        Argument(
-            "FILE... [-- FLAGS...]", help="Manifests; -: stdin. After --: flags of holdfast run for the job."
-        ),
-    ] = None,
-    container: Annotated[
-        str,
-        Option(
-            "--container", metavar="[GROUP/]NAME", help="The container that trains, if there are several."
-        ),
-    ] = "",
+    words: _Words = None,
+    container: _Container = "",
     spares: Annotated[
         int, Option("--spares", min=0, help="Pods besides the job's own, to take over at once.")
     ] = 1,
-    agent_image: Annotated[
-        str,
-        Option(
-            "--agent-image",
-            metavar="IMAGE",
-            help="Image with the agent's folder. Default: the training's has holdfast.",
-        ),
-    ] = "",
-    image_volume: Annotated[
-        bool,
-        Option(
-            "--image-volume",
-            help="Mount that image as a volume (Kubernetes 1.33), without an init container.",
-        ),
-    ] = False,
-    image: Annotated[
-        str,
-        Option(
-            "--image",
-            metavar="IMAGE",
-            help="Image of the controller's pod. Default: the agent's, else the training's.",
-        ),
-    ] = "",
-    secret: Annotated[
-        str,
-        Option(
-            "--secret",
-            metavar="NAME",
-            help="Existing Secret of the job, with 64 hexadecimal digits as key secret.",
-        ),
-    ] = "",
-    state_claim: Annotated[
-        str,
-        Option("--state-claim", metavar="NAME", help="PersistentVolumeClaim for the controller's record."),
-    ] = "",
+    agent_image: _AgentImage = "",
+    image_volume: _ImageVolume = False,
+    image: _Image = "",
+    secret: _Secret = "",
+    state_claim: _StateClaim = "",
     namespace: Annotated[
         str,
         Option(
