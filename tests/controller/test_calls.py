@@ -112,7 +112,7 @@ def test_places_are_said_and_nothing_is_run(control):
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"workers": (1, 4, 5)}, "job llama has no worker 4-5: it has 0-2"),
+        ({"workers": (1, 4, 5)}, "job llama has no worker 4-5: its workers are 0-2"),
         (
             {"nodes": ("gpu-9",)},
             "job llama has no node gpu-9: its nodes are node-0, node-1, node-2, node-3, node-4",

@@ -105,7 +105,7 @@ def test_the_same_error_twice_fails_the_job():
         "Fix the code, then start again."
     )
     assert told.text.zh == (
-        "15:12:07 rank 1 抛出 ValueError(位于 data.py:41)；作业失败,同一错误两次；最后一步为 1,200。修复代码后再启动。"
+        "15:12:07 rank 1 抛出 ValueError（位于 data.py:41）；作业失败,同一错误两次；最后一步为 1,200。修复代码后再启动。"
     )
     assert (told.tone, told.to_do) == ("lost", True)
 
