@@ -86,7 +86,7 @@ def test_the_list_shows_what_there_is_to_say_and_counts_the_rest(fleet, holdfast
     code, out, err = holdfast("nodes")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[0].startswith("nodes: 64, isolated: 1, probably lemons: 1, in the last 28 days")
+    assert lines[0].startswith("nodes: 64, isolated: 1, likely lemons: 1, in the last 28 days")
     assert re.match(r"NODE +STATE +LEMON +FAILURES +HOURS +LAST", lines[1])
     assert re.match(r"gpu-20 +isolated +<1% +480  5min ago: isolated: smells of smoke \(kim\)", lines[2])
     assert re.match(r"gpu-07 +>99% +6 +480  \d+d ago: xid_79: GPU 0000:5d:00.0 has fallen off", lines[3])
@@ -115,7 +115,7 @@ def test_show_tells_the_score_its_terms_and_the_history(fleet, holdfast):
     code, out, _ = holdfast("nodes", "show", "gpu-07")
     assert code == 0
     assert re.search(r"lemon +>99% \(20 days at work, 6 failures its own", out)
-    assert re.search(r"odds >?[\d,]+:1 = 1:\d+ any node × \S+ days at work × \S+ own failures", out)
+    assert re.search(r"odds >?[\d,]+:1 = 1:\d+ any node × \S+ days", out)
     assert out.count("xid_79: GPU 0000:5d:00.0 has fallen off the bus (llama)") == 6
     document = json.loads(holdfast("nodes", "show", "gpu-07", "--json")[1])
     assert document["lemon"]["named"]
@@ -177,9 +177,9 @@ def test_lemons_tells_the_fleets_numbers_and_why(fleet, holdfast):
     code, out, _ = holdfast("nodes", "lemons")
     lines = out.splitlines()
     assert code == 0
-    assert lines[0] == "The fleet: nodes: 64, node-days at work: 1,280, failures: 7, attributed: 6."
+    assert lines[0] == "Fleet: 64 nodes, 1,280 node-days in use, 7 failures, 6 attributed to nodes."
     assert lines[1].startswith("Estimated: a healthy node fails ")
-    assert "rest mostly on figures of other fleets" in lines[2]
+    assert "based mostly on published figures of other fleets" in lines[2]
     assert "gpu-07  LEMON, probably" in lines
     document = json.loads(holdfast("nodes", "lemons", "--json")[1])
     assert document["fleet"]["attributed"] == 6
@@ -194,7 +194,7 @@ def test_a_fleet_without_lemons_says_so(book, holdfast):
 def test_an_empty_fleet_is_no_error_and_no_folder_is_made(state, holdfast):
     code, out, err = holdfast("nodes")
     assert (code, err) == (0, "")
-    assert "no node is known yet" in out
+    assert "no node is recorded yet" in out
     assert not (state.root / "fleet").exists()
     assert holdfast("nodes", "lemons")[0] == 0
 
@@ -206,7 +206,7 @@ def test_isolate_and_release_with_a_reason(fleet, holdfast):
     assert fleet.isolated()["gpu-07"].reason == "fell off the bus 6 times"
     code, out, _ = holdfast("nodes", "isolate", "gpu-07", "--reason", "again")
     assert code == 0
-    assert "isolated already" in out and "fell off the bus" in out
+    assert "is already isolated" in out and "fell off the bus" in out
     assert holdfast("nodes", "release", "gpu-07", "--reason", "reseated")[0] == 0
     assert fleet.isolated() == {}
     history = holdfast("nodes", "show", "gpu-07")[1]

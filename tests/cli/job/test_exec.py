@@ -31,9 +31,9 @@ def test_equal_answers_are_one_and_the_odd_one_comes_first(holdfast, nodes):
     assert (code, err) == (1, "")
     head, _, first, disk, _, rest, fine = out.splitlines()
     assert head == "job llama, attempt 1: 2 answers of 3 workers (0-2)"
-    assert first.startswith("worker 1 on node-1: ended with 1 after ")
+    assert first.startswith("worker 1 on node-1: ended with exit code 1 after ")
     assert (disk, fine) == ("    bad disk", "    fine")
-    assert rest.startswith("workers 0,2 (2): ended with 0 after ")
+    assert rest.startswith("workers 0,2 (2): ended with exit code 0 after ")
     ((kind, text),) = job.notes
     assert kind == "exec"
     assert " on workers 0-2: sh -c 'if [ " in text
@@ -66,7 +66,7 @@ def test_where_nobody_can_be_asked_it_must_be_said(holdfast, nodes):
     code, out, err = holdfast("exec", "llama", "--", "hostname")
     assert (code, out) == (2, "")
     assert (
-        "this would run on 2 nodes of job llama: without a terminal confirm with --yes, or check first with --dry-run"
+        "this would run on 2 nodes of job llama: without a terminal, confirm with --yes, or try --dry-run first"
         in err
     )
     assert job.notes == []
@@ -108,7 +108,7 @@ def test_commands_that_never_end_and_print_for_ever(holdfast, nodes):
         (["--timeout", "30", "--", "x"], "--timeout: '30' has no unit: write 30s or 30min"),
         (["--timeout", "0s", "--", "x"], "--timeout: '0s' is not between"),
         (["--timeout", "2d", "--", "x"], "--timeout: '2d' is not between"),
-        ([], "there is only 'llama': holdfast exec JOB -- COMMAND"),
+        ([], "only one word was given: 'llama': holdfast exec JOB -- COMMAND"),
     ],
 )
 def test_what_cannot_be_asked(holdfast, words, says):
@@ -120,7 +120,7 @@ def test_what_cannot_be_asked(holdfast, words, says):
 def test_workers_that_the_job_has_not(holdfast, nodes):
     nodes(2)
     code, _, err = holdfast("exec", "llama", "--workers", "1-3", "--", "true")
-    assert (code, err) == (1, "holdfast: job llama has no worker 2-3: it has 0-1\n")
+    assert (code, err) == (1, "holdfast: job llama has no worker 2-3: its workers are 0-1\n")
 
 
 def test_a_wrong_secret_is_refused(holdfast, nodes):
@@ -133,7 +133,8 @@ def test_a_wrong_secret_is_refused(holdfast, nodes):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("zz", "holds no secret of a job"), ("", "holds no secret of a job")]
+    ("text", "says"),
+    [("zz", "does not contain the secret of a job"), ("", "does not contain the secret of a job")],
 )
 def test_a_secret_that_is_none(holdfast, nodes, text, says):
     (nodes(1).job.path / "secret").write_text(text)
@@ -177,7 +178,10 @@ def alone(state):
 def test_a_job_of_one_machine_that_nobody_supervises(holdfast, alone):
     job = alone(socket.gethostname())
     code, _, err = holdfast("exec", "llama", "--", "true")
-    assert (code, err) == (1, "holdfast: job llama has no supervisor now: holdfast attach llama\n")
+    assert (code, err) == (
+        1,
+        "holdfast: job llama has no supervisor now: reattach with holdfast attach llama\n",
+    )
     assert not (job.path / "line-wanted").exists()
 
 
@@ -192,7 +196,7 @@ def test_a_job_that_has_ended_meanwhile(holdfast, nodes):
     code, _, err = holdfast("exec", "llama", "--", "true")
     assert (code, err) == (
         1,
-        "holdfast: job llama has ended (succeeded): no command can run beside it\n",
+        "holdfast: job llama has ended (succeeded): no command can be run in it\n",
     )
 
 
@@ -210,7 +214,7 @@ def test_the_answers_that_came_are_shown_where_somebody_loses_patience(nodes, tm
     out, _ = client.communicate(timeout=200)
     assert client.returncode == 130
     assert "worker 1 on node-1: was cancelled\n    here" in out
-    assert "worker 0 on node-0: ended with 0" in out
+    assert "worker 0 on node-0: ended with exit code 0" in out
     wait_for("the end", lambda: is_over(int(path.read_text())))
 
 
@@ -268,7 +272,7 @@ def test_who_is_waited_for_is_shown_to_who_watches(nodes, tmp_path):
     def waits():
         nonlocal shown
         shown += os.read(master, 1 << 16) if select.select([master], [], [], 0.05)[0] else b""
-        return b"\r\x1b[K1 of 2 have answered; waiting for 1" in shown
+        return b"\r\x1b[K1 of 2 have responded; waiting for 1" in shown
 
     wait_for("the one that is waited for", waits)
     (tmp_path / "go").touch()

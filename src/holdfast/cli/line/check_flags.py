@@ -68,7 +68,7 @@ DrawnFrom = Annotated[
     Option(
         "--from",
         metavar="FILE.json",
-        help="Draw the chart from this file (output of --json), without running checks; repeatable.",
+        help="Draw the chart from this file, an output of --json, without running checks; repeatable.",
         show_default=False,
     ),
 ]

@@ -39,9 +39,7 @@ COMMANDS = {
     "report": Place(
         "holdfast.cli.job.report", "app", "Writes the page of a job as one HTML file, for a ticket."
     ),
-    "why": Place(
-        "holdfast.cli.job.why", "app", "Says in one sentence what happened to a job, then the evidence."
-    ),
+    "why": Place("holdfast.cli.job.why", "app", "Says what happened to a job, with evidence."),
     "log": Place("holdfast.cli.job.log", "app", "Shows the fault-tolerance log of a job."),
     "logs": Place(
         "holdfast.cli.job.logs", "app", "Shows the training's output, of all workers and attempts."
