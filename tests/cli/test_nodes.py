@@ -86,7 +86,7 @@ def test_the_list_shows_what_there_is_to_say_and_counts_the_rest(fleet, holdfast
     code, out, err = holdfast("nodes")
     lines = out.splitlines()
     assert (code, err) == (0, "")
-    assert lines[0].startswith("nodes: 64, isolated: 1, probably lemons: 1, in the last 28 days")
+    assert lines[0].startswith("nodes: 64, isolated: 1, likely lemons: 1, in the last 28 days")
     assert re.match(r"NODE +STATE +LEMON +FAILURES +HOURS +LAST", lines[1])
     assert re.match(r"gpu-20 +isolated +<1% +480  5min ago: isolated: smells of smoke \(kim\)", lines[2])
     assert re.match(r"gpu-07 +>99% +6 +480  \d+d ago: xid_79: GPU 0000:5d:00.0 has fallen off", lines[3])
@@ -177,7 +177,7 @@ def test_lemons_tells_the_fleets_numbers_and_why(fleet, holdfast):
     code, out, _ = holdfast("nodes", "lemons")
     lines = out.splitlines()
     assert code == 0
-    assert lines[0] == "The fleet: nodes: 64, node-days at work: 1,280, failures: 7, attributed: 6."
+    assert lines[0] == "Fleet: 64 nodes, 1,280 node-days in use, 7 failures, 6 attributed to nodes."
     assert lines[1].startswith("Estimated: a healthy node fails ")
     assert "rest mostly on figures of other fleets" in lines[2]
     assert "gpu-07  LEMON, probably" in lines

@@ -97,7 +97,7 @@ def test_rules_say_who_gets_what(run):
     ("words", "config", "said"),
     [
         (["list"], "languge = 'en'", "did you mean 'language'?"),
-        (["list"], '[[channel]]\nname = "a"\nkind = "slack"', "needs the text 'url'"),
+        (["list"], '[[channel]]\nname = "a"\nkind = "slack"', "needs the option 'url', a text"),
         (["test", "--channel", "c"], channel("a", "http://x"), "there is no channel 'c': a"),
         (["rules", "--event", "x"], channel("a", "http://x"), "is not one of"),
         (["rules", "--label", "x"], channel("a", "http://x"), "no KEY=VALUE"),

@@ -104,7 +104,7 @@ def test_each_complaint_is_a_line(holdfast, folder):
 def test_an_id_given_twice_in_one_folder_is_a_complaint(folder):
     write(folder)
     own = PACKAGE
-    assert problems([own[0], own[0]], own) == [f"{own[0].id}: the id is given 2 times"]
+    assert problems([own[0], own[0]], own) == [f"{own[0].id}: the id is defined 2 times"]
     assert problems([own[0]], own) == []
 
 

@@ -120,7 +120,7 @@ def test_places_are_said_and_nothing_is_run(control):
         ({"what": Terminal()}, "a terminal needs one node, not 3"),
         (
             {"what": Program(command=("x" * 200_000,))},
-            "a command of 200000 bytes is too long, at most 131072",
+            "a command of 200000 bytes is too long: the maximum is 131072",
         ),
         ({"what": Program(command=("x",), limit_s=-1)}, "a time limit of -1 s is not between"),
         ({"what": Program(command=("x",), limit_s=float("nan"))}, "a time limit of nan s is not between"),
@@ -135,7 +135,7 @@ def test_what_is_refused_is_neither_run_nor_written_down(control, asked, why):
 def test_a_job_that_has_ended_refuses(control):
     control.ended = "failed"
     ((_, word),) = control.ask()
-    assert word.why == "job llama has ended (failed): no command can run beside it"
+    assert word.why == "job llama has ended (failed): no command can be run in it"
 
 
 def test_too_many_calls_are_refused(control):

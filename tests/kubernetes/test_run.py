@@ -185,7 +185,7 @@ def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home
         job.image = "no-such-image"
         run = job.submit("--gpus", 8, workers=4)
         run.says("its image cannot be pulled; check the image's name, and imagePullSecrets", LONG_S)
-        run.says("waits for a node: 0/3 nodes are available", LONG_S)
+        run.says("is not scheduled on a node: 0/3 nodes are available", LONG_S)
         run.signal(signal.SIGINT)
         assert run.code(LONG_S) == 130
         wait_for("the job's objects to be gone", lambda: job.owner() is None and not job.pods("controller"))

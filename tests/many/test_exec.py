@@ -52,7 +52,7 @@ def test_every_worker_answers_from_beside_its_training(job):
     assert job.events("finding-noted")[-1]["attempt"] == 1
     job.ends_well()
     code, _, err = ask(job, "exec", "t", "--", "true")
-    assert code == 1 and "job t does not run, it has ended (succeeded)" in err
+    assert code == 1 and "job t is not running; it has ended (succeeded)" in err
 
 
 def test_stacks_and_logs_of_all_workers(job):
@@ -168,7 +168,7 @@ def test_the_next_holdfast_of_a_job_of_one_machine_is_asked_like_the_first(job):
     assert ask(job, "exec", "t", "--", "true")[0] == 0
     run.kill()
     code, _, err = ask(job, "exec", "t", "--", "true")
-    assert (code, err) == (1, "holdfast: job t has no supervisor now: holdfast attach t\n")
+    assert (code, err) == (1, "holdfast: job t has no supervisor now: reattach with holdfast attach t\n")
     assert (job.job() / "controller.json").exists()
     taken_up = job.attach()
     taken_up.says("reattached to t")

@@ -250,7 +250,7 @@ def test_a_textfile_that_cannot_be_written_is_one_line(loop, tmp_path):
 def test_a_name_that_node_exporter_does_not_read_is_refused(loop, tmp_path):
     one = loop(textfile=str(tmp_path / "metrics.txt"))
     assert one.told == [
-        f"metrics are not written to {tmp_path / 'metrics.txt'}: node-exporter reads names that end with .prom"
+        f"metrics are not written to {tmp_path / 'metrics.txt'}: node-exporter reads only files that end with .prom"
     ]
 
 

@@ -86,14 +86,17 @@ def test_without_rules_every_channel_gets_trouble(config):
         ('[[channel]]\nname = "a b"\nkind = "feishu"', "a channel has a name of letters"),
         (CHANNEL + 'secrt = "x"', "no key 'secrt' of channel a of kind webhook; did you mean 'secret'?"),
         (CHANNEL + CHANNEL, "two channels have the name 'a'"),
-        (CHANNEL.replace("http://x", "env:NO_SUCH"), "url of channel a: the environment has no NO_SUCH"),
+        (
+            CHANNEL.replace("http://x", "env:NO_SUCH"),
+            "url of channel a: the environment variable NO_SUCH is not set",
+        ),
         (CHANNEL.replace("http://x", "file:/no/such"), "url of channel a: /no/such cannot be read"),
         (CHANNEL + '[[rule]]\nchannels = ["b"]', "channel of a rule is a, not 'b'"),
         (CHANNEL + '[[rule]]\nevents = ["verdikt"]', "did you mean 'verdict'?"),
         (CHANNEL + '[[rule]]\nnot_events = ["job-don"]', "did you mean 'job-done'?"),
         (
             CHANNEL + '[[rule]]\ncategories = ["gpu_omm"]',
-            "no category fits 'gpu_omm' in a rule; did you mean 'gpu_oom'?",
+            "no category matches 'gpu_omm' in a rule; did you mean 'gpu_oom'?",
         ),
         (CHANNEL + '[[rule]]\ncategories = ["gqu_*"]', "no category fits 'gqu_*'"),
         (CHANNEL + '[[rule]]\nseverity = "warn"', "did you mean 'warning'?"),
@@ -101,7 +104,7 @@ def test_without_rules_every_channel_gets_trouble(config):
         (CHANNEL + "[[rule]]\njobs = 3", "a rule: Expected `array`"),
         (
             CHANNEL + '[[rule]]\nquiet = [{ start = "22", end = "08:00" }]',
-            "a time is written as 22:00, not '22'",
+            "a time must have the form 22:00, not '22'",
         ),
         (CHANNEL + '[[rule]]\nquiet = [{ start = "22:00", end = "24:00" }]', "not '24:00'"),
         (

@@ -128,7 +128,7 @@ def test_a_rate_limit_is_waited_for_and_nothing_is_sent_in_between(office):
         one.pushed_s += 31
         one.until_idle()
         assert len(receiver.requests) == 3
-        assert "it answered 429" in one.said[0] and "trying again" in one.said[0]
+        assert "it answered 429" in one.said[0] and "retrying" in one.said[0]
 
 
 def test_a_receiver_that_is_down_for_an_hour_gets_everything(office):
@@ -158,7 +158,7 @@ def test_what_is_refused_is_said_without_its_secret_and_not_tried_again(office):
         one.post.begin([now()])
         one.until_idle()
         assert len(receiver.requests) == 1
-        assert "given up" in one.said[0] and "***" in one.said[0] and "s3cret" not in one.said[0]
+        assert "giving up" in one.said[0] and "***" in one.said[0] and "s3cret" not in one.said[0]
 
 
 def test_an_answer_in_drops_comes_to_an_end(office):

@@ -91,7 +91,7 @@ def test_killed_ranks_are_a_failure_and_no_stop(place):
     incident = json.loads(document.out)
     assert incident["row"]["category"] == "process_killed"
     assert [who["rank"] for who in incident["row"]["who"]] == [1]
-    assert "Rank 1 was killed, and nothing says by whom" in incident["row"]["sentence"]["text"]["en"]
+    assert "Rank 1 was killed by an unknown process" in incident["row"]["sentence"]["text"]["en"]
     assert any(row["kind"] == "exit" for row in incident["evidence"])
     assert incident["has_bundle"]
 

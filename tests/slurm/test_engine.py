@@ -57,7 +57,7 @@ def test_without_rights_a_crashed_node_is_taken_out_of_the_job(batch, hosts):
     hosts.crash(3)
     job.tell("ask", "n3")
     job.heard("NodeDown", node="n3")
-    job.heard("EngineNote", text="no right to mark n3 down")
+    job.heard("EngineNote", text="no permission to mark n3 down")
     wait_for("n3 out of the job", lambda: job.field("NodeList") == "n[1-2]")
     assert job.field("JobState") == "RUNNING"
 
@@ -133,7 +133,7 @@ def test_a_healthy_job_is_kept_from_ending_with_a_slurmd(batch, hosts):
     hosts.kill_slurmd(3)
     _, said = job.heard("EngineNote", text="slurmd on n3 does not answer")
     assert "ends the whole job" in said["text"]
-    job.heard("EngineNote", text="n3 was taken out of Slurm's job")
+    job.heard("EngineNote", text="n3 was removed from Slurm job")
     hosts.ctl("scontrol", "update", "nodename=n3", "state=down", "reason=as after SlurmdTimeout")
     wait_for("n3 to be given up", lambda: hosts.state(3).startswith("down"))
     assert job.field("JobState") == "RUNNING"

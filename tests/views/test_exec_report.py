@@ -44,5 +44,5 @@ def test_every_ending_has_its_words(golden, language):
 def test_a_long_answer_is_cut_and_says_so():
     output = b"line\n" * (LINES_SHOWN_MAX + 7)
     lines = list(report(ASKED, answer_groups([answer(0, output=output)]), "en"))
-    assert lines[-1] == "    ... and 7 more lines; --json has them"
+    assert lines[-1] == "    ... and 7 more lines; --json shows them"
     assert lines[0] == "job llama, attempt 2: one answer of 8 workers (0-7) and 2 other nodes"

@@ -70,7 +70,7 @@ def test_the_title_says_that_something_is_over():
 def test_the_facts_of_an_incident():
     facts = {name.en: text for name, text in made("verdict", incident=1).facts}
     assert facts["cause"].en == "rank 0 raised KeyError: 'x' at train.py:7 (python_exception, 90% sure)"
-    assert facts["cause"].zh == "rank 0 抛出 KeyError: 'x',位于 train.py:7(python_exception，置信度 90%)"
+    assert facts["cause"].zh == "rank 0 抛出 KeyError: 'x'，位于 train.py:7（python_exception，置信度 90%）"
     assert "rank 0" in facts["who"].en and "gpu-3" in facts["who"].en
     assert facts["action"].en and facts["advice"].en.startswith("Look at the line.")
     assert TOKEN not in facts["advice"].en and TOKEN not in facts["advice"].zh
@@ -95,7 +95,7 @@ def test_words_of_our_own_are_in_chinese():
     )
     assert made("isolation", text="gpu-3").sentence.text.zh == "gpu-3 已隔离，不再放置任务。"
     assert made("budget-low", text="7 of 8").sentence.text.zh == "重启次数已用 7/8。"
-    assert made("budget-low", text="7 of 8").sentence.text.en == "7 of 8 restarts are used."
+    assert made("budget-low", text="7 of 8").sentence.text.en == "7 of 8 restarts used."
 
 
 def test_what_a_person_has_to_do_is_marked():

@@ -16,9 +16,9 @@ OFF = "and automatic restart is off (--policy holdfast turns it on)"
         ("training, step 140", "训练中，第 140 步"),
         (
             f"failed with exit code 1: {OOM.en}, {OFF}",
-            "失败，退出码 1:rank 2 显存不足，未启用自动重启（--policy holdfast 可启用）",
+            "失败，退出码 1：rank 2 显存不足，未启用自动重启（--policy holdfast 可启用）",
         ),
-        ("failed with exit code 1: words of a later version", "失败，退出码 1:words of a later version"),
+        ("failed with exit code 1: words of a later version", "失败，退出码 1：words of a later version"),
         ("words of a later version", "words of a later version"),
     ],
 )
@@ -30,7 +30,7 @@ def test_words_in_chinese(words, chinese):
     ("words", "newer"),
     [
         ("training, step 12", "training, step 14"),
-        ("dead: gone; step 12 was the last that was seen", "dead: gone; step 14 was the last that was seen"),
+        ("dead: gone; the last known step is 12", "dead: gone; the last known step is 14"),
         (
             "failed with exit code 1: the same error at step 12",
             "failed with exit code 1: the same error at step 12",

@@ -60,7 +60,7 @@ def test_a_device_is_lost_and_the_job_goes_on_elsewhere():
         "38 steps repeated. Nothing to do."
     )
     assert told.text.zh == (
-        "15:12:07 rank 5(gpu-03,GPU 5)掉卡；已隔离节点,41 秒后在 gpu-11 恢复训练;重算 38 步。无需处理。"
+        "15:12:07 rank 5(gpu-03,GPU 5)掉卡；已隔离节点,41 秒后在 gpu-11 恢复训练；重算 38 步。无需处理。"
     )
     assert (told.tone, told.to_do) == ("recovered", False)
 
@@ -84,7 +84,7 @@ def test_a_rank_that_the_others_wait_for():
     assert told.text.en == (
         "Rank 2 (gpu-07) has not entered all_reduce #8121 in data.py:88 since 15:11:37; restarting."
     )
-    assert told.text.zh == "15:11:37 起 rank 2(gpu-07)未进入 all_reduce #8121(位于 data.py:88)；正在重启。"
+    assert told.text.zh == "15:11:37 起 rank 2(gpu-07)未进入 all_reduce #8121（位于 data.py:88）；正在重启。"
     assert told.tone == "trouble"
 
 
@@ -101,7 +101,7 @@ def test_the_same_error_twice_fails_the_job():
         workers=1,
     )
     assert told.text.en == (
-        "Rank 1 raised ValueError in data.py:41 at 15:12:07; the job failed, the same twice; its last step was 1,200. "
+        "Rank 1 raised ValueError in data.py:41 at 15:12:07; the job failed, the same error twice; its last step was 1,200. "
         "Fix the code, then start again."
     )
     assert told.text.zh == (
@@ -116,8 +116,8 @@ def test_an_exception_is_named_where_the_category_says_what_it_meant():
     )
     told = said(incident(verdict=error, over=True, took_s=9.0))
     assert told.text.en == (
-        "Rank 3 read missing or damaged data (ValueError, train.py:14) at 15:12:07; training went on after 9 s. "
-        "It can come back: repair the data."
+        "Rank 3 read missing or damaged data (ValueError, train.py:14) at 15:12:07; training continued after 9 s. "
+        "It may happen again: repair the data."
     )
 
 
@@ -137,7 +137,7 @@ def test_shadow_and_notify_ask_for_a_person():
     for one in (rung(shadow=True), rung("notify")):
         told = said(incident(verdict=verdict(), rungs=(one,)))
         assert told.to_do
-        assert told.text.en.endswith("Look at it: nothing more is done by itself.")
+        assert told.text.en.endswith("Action needed: Holdfast does nothing more.")
 
 
 def test_every_category_has_its_words():
@@ -169,7 +169,7 @@ def test_a_dead_job():
         "Start it again: holdfast attach llama-70b."
     )
     assert told.text.zh == (
-        "已中断：15:12:07 起监管进程与所有 rank 均已不存在；最后一步为 1,200。重新启动：holdfast attach llama-70b。"
+        "已中断：15:12:07 起监管进程与所有 rank 均已退出；最后一步为 1,200。重新启动：holdfast attach llama-70b。"
     )
     assert (told.tone, told.to_do) == ("lost", True)
 

@@ -66,7 +66,7 @@ def test_where_nobody_can_be_asked_it_must_be_said(holdfast, nodes):
     code, out, err = holdfast("exec", "llama", "--", "hostname")
     assert (code, out) == (2, "")
     assert (
-        "this would run on 2 nodes of job llama: without a terminal confirm with --yes, or check first with --dry-run"
+        "this would run on 2 nodes of job llama: without a terminal, confirm with --yes, or try --dry-run first"
         in err
     )
     assert job.notes == []
@@ -177,7 +177,10 @@ def alone(state):
 def test_a_job_of_one_machine_that_nobody_supervises(holdfast, alone):
     job = alone(socket.gethostname())
     code, _, err = holdfast("exec", "llama", "--", "true")
-    assert (code, err) == (1, "holdfast: job llama has no supervisor now: holdfast attach llama\n")
+    assert (code, err) == (
+        1,
+        "holdfast: job llama has no supervisor now: reattach with holdfast attach llama\n",
+    )
     assert not (job.path / "line-wanted").exists()
 
 
@@ -192,7 +195,7 @@ def test_a_job_that_has_ended_meanwhile(holdfast, nodes):
     code, _, err = holdfast("exec", "llama", "--", "true")
     assert (code, err) == (
         1,
-        "holdfast: job llama has ended (succeeded): no command can run beside it\n",
+        "holdfast: job llama has ended (succeeded): no command can be run in it\n",
     )
 
 
@@ -268,7 +271,7 @@ def test_who_is_waited_for_is_shown_to_who_watches(nodes, tmp_path):
     def waits():
         nonlocal shown
         shown += os.read(master, 1 << 16) if select.select([master], [], [], 0.05)[0] else b""
-        return b"\r\x1b[K1 of 2 have answered; waiting for 1" in shown
+        return b"\r\x1b[K1 of 2 have responded; waiting for 1" in shown
 
     wait_for("the one that is waited for", waits)
     (tmp_path / "go").touch()

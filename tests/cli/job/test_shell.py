@@ -207,7 +207,7 @@ def test_a_shell_that_cannot_be_had(nodes, screen, holdfast):
     code, _, err = holdfast("shell", "llama")
     assert (code, err) == (
         2,
-        "holdfast: a shell needs a terminal; for a command there is holdfast exec llama -- COMMAND\n",
+        "holdfast: a shell needs a terminal; to run a command use holdfast exec llama -- COMMAND\n",
     )
 
 

@@ -146,7 +146,7 @@ def test_of_several_runs_in_one_log_the_last():
 
 def test_none_is_only_half_sure_where_a_log_was_not_read_to_its_end():
     bomb = Skipped(name="a.gz", why="it unpacks to too much", lost=True)
-    picture = Skipped(name="a.png", why="it is binary")
+    picture = Skipped(name="a.png", why="it is a binary file")
     whole, in_part = (
         diagnose(
             Search(sources=(Source(name="a.log", last_step_offset=9, is_finished=True),), skipped=skipped),

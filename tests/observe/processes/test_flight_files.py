@@ -153,7 +153,7 @@ def test_of_several_records_of_a_rank_the_one_with_the_newest_operation_counts(t
     )
     scene = read_scene([folder])
     assert [(one.rank, one.file) for one in scene.records] == [(0, "fr_rank_0")]
-    assert said(scene) == ["1 rank with several records each: the newest counts, of rank 0 fr_rank_0"]
+    assert said(scene) == ["several records each for 1 rank: the newest is used, for rank 0 fr_rank_0"]
 
 
 def test_the_last_attempt_counts(tmp_path):

@@ -120,7 +120,7 @@ def test_the_end_of_a_pod_is_said_in_one_line(status, words):
                 ],
             },
             {"nodeName": ""},
-            "waits for a node: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu.",
+            "is not scheduled on a node: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu.",
         ),
         (
             {

@@ -17,7 +17,7 @@ def test_a_healthy_job_is_looked_at_and_goes_on(place):
     assert run.code() == 0, run.err
     after = place.start("stacks", "t")
     assert (after.code(), after.out) == (1, "")
-    assert after.err == "holdfast: job t does not run, it has ended (succeeded); holdfast log t says how\n"
+    assert after.err == "holdfast: job t is not running; it has ended (succeeded): see holdfast log t\n"
     place.nothing_left()
 
 

@@ -48,7 +48,7 @@ def test_a_trouble_is_told_with_what_was_expected_and_what_to_do():
         "                  what to do: Reset it.",
         "  ok   gpu-ecc    0 errors",
         "",
-        "A device or node is broken: keep gpu-03 out of the run.",
+        "A device or node is faulty: do not use gpu-03 for training.",
         "not fit: 1 failed (1.2 s)",
     ]
     chinese = "\n".join(shown(answers, "zh"))
@@ -68,13 +68,13 @@ def test_of_many_devices_the_first_are_told_and_the_rest_counted():
     lines = shown(nodes(outcome("gpu-temperature", *warm)))
     assert sum("it is warm" in line for line in lines) == 6
     assert any("+3" in line for line in lines)
-    assert lines[-1].startswith("fit, with 1 to look at")
+    assert lines[-1].startswith("fit, with warnings: 1")
 
 
 def test_a_node_that_did_not_answer():
     lines = shown((NodeChecks(node="gpu-04", why_not="gpu-04 did not answer within 20 s"),))
     assert lines[:2] == ["gpu-04", "  no answer: gpu-04 did not answer within 20 s"]
-    assert lines[-1].startswith("fit, with 1 to look at")
+    assert lines[-1].startswith("fit, with warnings: 1")
 
 
 def test_the_document_puts_the_worst_finding_on_top():

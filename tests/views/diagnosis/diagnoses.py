@@ -108,7 +108,7 @@ SKIPPED = Scanned(
     files=1,
     size_bytes=900,
     seconds=12.04,
-    skipped=tuple(Skipped(name=f"core.{number}", why="it is binary") for number in range(5)),
+    skipped=tuple(Skipped(name=f"core.{number}", why="it is a binary file") for number in range(5)),
 )
 
 UNKNOWN = Diagnosis(

@@ -82,7 +82,7 @@ def test_a_spike_is_placed_in_its_run():
 def test_marks_of_the_loss():
     drawn = chart(report(loss=LossReport(nan_at=350, diverged_at=10)), two_runs())
     assert [(mark.x, mark.label) for mark in drawn.loss] == [
-        (450, "loss is no number"),
+        (450, "loss is NaN or infinite"),
         (10, "loss diverges"),
     ]
 

@@ -131,7 +131,7 @@ def test_numbers_that_json_lacks():
         median_step_time_s=float("inf"),
     )
     page = Page(html_page(odd, curve(3), None, "t"))
-    assert "no number from step 7" in page.seen
+    assert "NaN or infinite from step 7" in page.seen
     assert page.data["chart"]["curve"]
 
 

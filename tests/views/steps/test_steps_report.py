@@ -92,7 +92,7 @@ DIVERGED = replace(
     HEALTHY, report=replace(HEALTHY.report, loss=LossReport(nan_at=390), stragglers=(STRAGGLER,))
 )
 READ = Scanned(
-    files=3, size_bytes=1 << 20, seconds=0.42, skipped=(Skipped(name="core.1", why="it is binary"),)
+    files=3, size_bytes=1 << 20, seconds=0.42, skipped=(Skipped(name="core.1", why="it is a binary file"),)
 )
 CASES = {
     "healthy": [HEALTHY],

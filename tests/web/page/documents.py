@@ -45,7 +45,7 @@ HUNG = sentence(
     True,
 )
 FAILED = sentence(
-    "Stopped: ValueError in data.py:41, the same twice at step 1,200. Not a machine. Fix the record in shard-19, then start again.",
+    "Stopped: ValueError in data.py:41, the same error twice at step 1,200. Not a machine. Fix the record in shard-19, then start again.",
     "已停止：data.py:41 的 ValueError，在第 1,200 步两次相同。不是机器问题。请修复 shard-19 中的记录后重新启动。",
     "lost",
     True,

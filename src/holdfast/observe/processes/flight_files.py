@@ -206,7 +206,7 @@ class SceneReader:
             first = min(several)
             notes.append(
                 Words(
-                    en=f"{_ranks(len(several))} have several records each; the newest is used, for rank {first} "
+                    en=f"several records each for {_ranks(len(several))}: the newest is used, for rank {first} "
                     f"{kept[first].file}",
                     zh=f"{len(several)} 个 rank 有多份记录，以最新者为准（rank {first}：{kept[first].file}）",
                 )

@@ -20,7 +20,7 @@ _TEXT = {
         "stop": "The training cannot run with these settings: {why}",
         "pass": "fit: {checks} passed",
         "fail": "not fit: {failed} failed",
-        "warn": "fit, with {warned}",
+        "warn": "fit, with warnings: {warned}",
         "skip": "no check gave a result",
         "skipped": "{skipped} skipped",
         "expected": "expected",
