@@ -108,7 +108,7 @@ def test_a_node_that_never_answers(check, tmp_path):
     done = check(
         "--nodes", "a", "--via", f"{reach} {{node}}", "--only", "host-kernel", "--timeout", "1s", "--json"
     )  # fmt: skip
-    assert "did not answer within" in json.loads(done.stdout)["nodes"][0]["why_not"]
+    assert "did not respond within" in json.loads(done.stdout)["nodes"][0]["why_not"]
 
 
 @pytest.mark.parametrize(

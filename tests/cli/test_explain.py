@@ -74,7 +74,7 @@ def test_as_json(explain):
 def test_what_is_not_known_is_said_so(explain):
     code, out, _ = explain("zzyzx")
     assert code == 1
-    assert out.startswith("no known code and no known message")
+    assert out.startswith("no known code or message is similar")
 
 
 def test_no_words_at_all(explain):

@@ -253,7 +253,7 @@ def test_a_scenario_is_told_and_held_against_what_it_expects(holdfast, place):
     file.write_text(SCENARIO.replace("RUNG", "fail"))
     code, _, err = holdfast("simulate", str(file))
     assert code == 1
-    assert "not as expected: rungs" in err
+    assert "expectation not met: rungs" in err
 
 
 def test_a_scenario_that_cannot_be_read(holdfast, place):

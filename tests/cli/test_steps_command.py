@@ -166,7 +166,7 @@ def test_an_own_pattern(holdfast, place):
         (["train.log", "--step-pattern", "step (.*)"], "For the line"),
         (["train.log", "--step-pattern", "no-such.toml"], "cannot be read"),
         (["train.log", "--rule", "other"], "not one of aistudio"),
-        (["train.log", "--plot", "x.pdf"], "neither in .html nor in .png"),
+        (["train.log", "--plot", "x.pdf"], "must end in .html or .png"),
         (["train.log", "--ranks", "0"], "--ranks"),
         (["train.log", "--lang", "fr"], "not one of en, zh"),
         (["nowhere.log"], "no file 'nowhere.log'"),

@@ -245,7 +245,7 @@ class Attempt:
         self._leave_out_of_each_other()
 
     def _leave_out_of_each_other(self) -> None:
-        """What a rank that another one has started does is not that one's doing."""
+        """Removes from a rank's counters what other ranks do that it has started."""
         pids = {rank.pid for rank in self.ranks.values()}
         for rank in self.ranks.values():
             rank.reader.leave_out = pids - {rank.pid}
@@ -288,12 +288,12 @@ class Attempt:
 
     @property
     def is_done(self) -> bool:
-        """True if all ranks ended with code 0, so that only the end of their launcher is outstanding."""
+        """Returns whether all ranks ended with code 0, so that only their launcher is still running."""
         ended_well = [rank for rank in self.ranks.values() if rank.gone and rank.code == 0]
         return len(ended_well) == (self.world_size if self.workers == 1 else self.local_size)
 
     def world_rank(self, local_rank: int | None) -> int | None:
-        """The global rank of a rank that is known by its place in this worker; None if unknown."""
+        """Returns the global rank for a local rank of this worker; None if unknown."""
         if self.workers == 1 or local_rank is None:
             return local_rank
         return next((rank for rank, seen in self.ranks.items() if seen.local_rank == local_rank), None)
@@ -314,7 +314,7 @@ class Attempt:
             self._emit(AttemptStopped(at_s=at_s, attempt=self.number, left=left))
 
     def _reaper_lost(self, at_s: float) -> None:
-        """Somebody killed the reaper: its command died with it, the rest is found by its environment."""
+        """Handles a killed reaper, with which its command died; other processes are found by environment."""
         marks = {"HOLDFAST_WORKER_DIR": str(self.folder)}
         killed = sweep(marks)
         left = marked(marks)
@@ -350,7 +350,7 @@ class Attempt:
                 self._note(one.kind, one.text, numbers=one.numbers)
 
     def _log_bytes(self) -> dict[str, int]:
-        """Of each output, without lines that only repeat an earlier one."""
+        """Returns the size of each output in bytes, without lines that repeat earlier ones."""
         return self._output.new_bytes(self._follower.sizes())
 
     def _count_steps(self, chunk: Chunk, at_s: float) -> None:
@@ -372,7 +372,7 @@ class Attempt:
                 self._note("log", text, at_s)
 
     def _tell_step(self, at_s: float, *, now: bool = False) -> None:
-        """`now`: also where one was told a moment ago: the attempt has failed, and at which step is to be known."""
+        """Reports the current step; `now`: even if one was just reported, because the attempt has failed."""
         if self.step in (None, self._step_told) or self.stopping:
             return
         if not now and at_s - self._step_told_s < STEP_EVENT_S:
@@ -437,7 +437,7 @@ class Attempt:
         return self.looks.found()
 
     def _note_unknown_ranks(self) -> None:
-        """Once: nothing names a rank, and no process looks like one."""
+        """Reports once that no rank is named and no process looks like one."""
         if self.ranks or self._unknown_told or not self._started:
             return
         if self._clock() - self.started_s < RANKS_WAIT_S:
@@ -447,7 +447,7 @@ class Attempt:
         self._note("ranks-unknown", text)
 
     def _look_for_stragglers(self, samples: tuple[RankSample, ...]) -> None:
-        """While all ranks train: a start has its own order, and a rank that hangs is no slow one."""
+        """Checks for slow ranks, but only while all ranks train: not during a start or a hang."""
         trains = self.first_step is not None or self.looks.operations() >= TRAINS_OPERATIONS
         living = {rank: seen.pid for rank, seen in self.ranks.items() if not seen.gone}
         if not trains or self.looks.is_looking or len(living) < len(self.ranks):
@@ -457,7 +457,7 @@ class Attempt:
     def _note(
         self, finding: str, text: str, at_s: float | None = None, numbers: Numbers | None = None
     ) -> None:
-        """A line in the log that never blocks. `at_s`: now where absent."""
+        """Adds a line to the log without blocking. `at_s`: time of the line; None means now."""
         at_s = self._clock() if at_s is None else at_s
         noted = FindingNoted(
             at_s=at_s, finding=finding, text=text, attempt=self.number, numbers=numbers or {}
@@ -473,11 +473,11 @@ class Attempt:
             self._note("disk-full", text, at_s)
 
     def output_full(self) -> str:
-        """The output folder whose disk is full, if there is one; exceptions cannot be written then either."""
+        """Returns the output folder on a full disk, or "". Exceptions cannot be recorded there either."""
         return str(self.folder) if self._space.is_full() else ""
 
     def _outputs(self) -> list[Path]:
-        """All output of the job so far, the oldest attempt first."""
+        """Returns all output folders of the job, the oldest attempt first."""
         folders = sorted(self.folder.parent.parent.glob(f"attempt-*/{self.folder.name}"))
         return [
             path for folder in folders for path in sorted(folder.iterdir()) if SOURCE.fullmatch(path.name)

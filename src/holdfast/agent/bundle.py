@@ -97,7 +97,7 @@ class JobScene(Struct, frozen=True, kw_only=True):
 
 
 def members(scene: Scene) -> Iterator[Member]:
-    """The members of a bundle, the most important first, because the bundle has a size limit."""
+    """Yields the members of a bundle, the most important first, because the bundle has a size limit."""
     yield from _heads(scene)
     kernel = scene.kernel or ((scene.kernel_why_not.encode(),) if scene.kernel_why_not else ())
     yield Member("kernel.log" if scene.kernel else "kernel-not-read.txt", b"\n".join(kernel) + b"\n")
@@ -106,8 +106,10 @@ def members(scene: Scene) -> Iterator[Member]:
 
 
 def job_members(scene: JobScene) -> Iterator[Member]:
-    """The members of the bundle of a multi-node job, the most important first. Only the first workers contribute
-    whole logs; the others contribute small files and the ends of their logs.
+    """Yields the members of the bundle of a multi-node job, the most important first.
+
+    Only the first workers contribute whole logs; the others contribute small files and the ends of their
+    logs.
     """
     yield from _heads(scene)
     first = scene.workers[:WORKERS_WHOLE]
@@ -155,16 +157,16 @@ def _logs(attempt: int, folder: Path, offsets: Mapping[str, tuple[int, ...]]) ->
 
 
 def _name(attempt: int, path: Path) -> str:
-    """In the bundle, as it is in the job's folder."""
+    """Returns the name of a file in the bundle: its path relative to the job's folder."""
     return f"attempt-{attempt:03d}/{path.parent.name}/{path.name}"
 
 
 def sample_lines(scene: Scene) -> list[bytes]:
-    """One JSON object for each sample, with its `kind` (rank, node, device, ras), the oldest first; then the last
-    steps (step), and what was found in steps (step-finding).
+    """Returns the samples as JSON lines, the oldest first.
 
-    Of the worker's ring: every second of the last SAMPLES_FULL_S, before that one in THINNED. What the ring does
-    not have (yet) is taken from the scene.
+    Each has its `kind` (rank, node, device, ras); the last steps (step) and findings in steps (step-finding)
+    follow. The samples are taken from the worker's ring: every second of the last SAMPLES_FULL_S seconds, and
+    before that one in THINNED. What the ring does not contain yet is taken from the scene.
     """
     moments: deque[Moment] = deque(maxlen=MOMENTS_MAX)
     for number, moment in enumerate(read_samples(scene.folder, scene.at_s - SAMPLES_S)):
@@ -234,7 +236,10 @@ class BundleWriter:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Small ones that say much first, then logs by name; nothing that only keeps our works going."""
+    """Returns the files of a folder for the bundle: small informative ones first, then logs by name.
+
+    Files for Holdfast's internal use are left out.
+    """
     try:
         found = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
     except OSError:

@@ -104,7 +104,7 @@ def environment(
 
 
 def checkpoint_advice(job_folder: Path) -> dict[str, str]:
-    """The advised interval between checkpoints; nothing where none was computed. The file holds the newest one."""
+    """Returns the environment variable with the advised checkpoint interval; empty if none was computed."""
     path = job_folder / ADVICE
     try:
         seconds = float(path.read_text().strip())
@@ -142,8 +142,10 @@ def _address(part: Part) -> dict[str, str]:
 
 
 def _as_slurm_step(part: Part) -> dict[str, str]:
-    """Each agent is a step of one node, of which Slurm tells the same everywhere: the command is told what a step over
-    all workers would tell it."""
+    """Returns Slurm environment variables as in one step over all workers.
+
+    Each agent is a step of its own on one node, so Slurm's variables are equal on all nodes.
+    """
     one, all_of_them = str(part.worker), str(part.workers)
     return {
         "SLURM_PROCID": one,
@@ -157,11 +159,12 @@ def _as_slurm_step(part: Part) -> dict[str, str]:
 
 
 def _for_torchrun(part: Part, rendezvous: str) -> dict[str, str]:
-    """It takes each of its options from PET_OPTION too, where its command line does not have it.
+    """Returns options of torchrun as environment variables PET_OPTION, which apply unless given on the
+    command line.
 
-    Its own default is the static rendezvous, in which each worker is told which one it is, and an endpoint would win
-    over an address on the command line. Others (c10d) have nothing but the endpoint.
-    source: env and check_env of torch.distributed.argparse_util, get_rdzv_endpoint of torch.distributed.run, 2.13
+    torchrun's default is the static rendezvous, in which each worker gets its number, and an endpoint would
+    override an address on the command line. Other rendezvous backends (c10d) use only the endpoint. source:
+    env and check_env of torch.distributed.argparse_util, get_rdzv_endpoint of torch.distributed.run, 2.13
     """
     wishes = {"PET_RDZV_ID": part.run_id}
     if part.master_address:
@@ -177,9 +180,11 @@ def _for_torchrun(part: Part, rendezvous: str) -> dict[str, str]:
 
 
 def is_old_torch(python: str) -> bool:
-    """True if the PyTorch beside that interpreter is older than 2.8, by its version.py; unknown counts as not old.
+    """Returns whether the interpreter's PyTorch is older than 2.8, by its version.py.
 
-    From 2.8 on the old name of the ring's size draws a warning from every rank.
+    Unknown counts as not old.
+
+    From 2.8 on, the former environment variable for the ring's size causes a warning by every rank.
     """
     for path in Path(python).resolve().parent.parent.glob("lib/python3*/site-packages/torch/version.py"):
         found = re.search(r"__version__ = ['\"](\d+)\.(\d+)", path.read_text(errors="replace"))

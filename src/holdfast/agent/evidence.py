@@ -62,16 +62,18 @@ def diagnosis(attempt: Attempt) -> Told:
 
 
 def waits_for_launcher(attempt: Attempt, told: Told, for_s: float) -> bool:
-    """True if the first failed rank may be unknown: a rank that dies before it is found, while its launcher ends the
-    others.
+    """Returns whether the first failed rank may still be unknown.
+
+    That is the case if a rank died before it was found, while its launcher ends the others.
     """
     return for_s <= TABLE_S and attempt.command_code is None and were_only_ended(told.failure)
 
 
 def needs_look(attempt: Attempt, told: Told) -> bool:
-    """True if flight records can add to the verdict: ranks complain about other ranks, or a gloo abort ended them.
+    """Returns whether flight records can improve the verdict: ranks complain about others, or a gloo abort
+    ended them.
 
-    With a size or type mismatch on gloo a neighbour of the rank at fault dies first, and the rest complain.
+    After a size or type mismatch on gloo, a neighbour of the faulty rank dies first, and the rest complain.
     """
     if attempt.hang is not None or not attempt.looks.has_collectives:
         return False
@@ -99,7 +101,7 @@ def diagnosis_of_no_start(reason: str, incident: int, at_s: float) -> VerdictRea
 
 
 def _kills(attempt: Attempt) -> tuple[str, ...]:
-    """Only a rank that ended by SIGKILL can have been killed for want of memory: else nothing is asked."""
+    """Returns the OOM kills of the attempt; queried only if a rank ended by SIGKILL."""
     killed = any(done.code in (-9, 137) for done in attempt.exits) or attempt.command_code in (-9, 137)
     return attempt.memory.kills(rank.pid for rank in attempt.ranks.values()) if killed else ()
 
@@ -118,7 +120,7 @@ def _left(attempt: Attempt) -> tuple[RankExit, ...]:
 
 
 def _launcher_words(attempt: Attempt) -> tuple[LauncherWord, ...]:
-    """Of the lines that were seen so far; none where the signatures are not there yet."""
+    """Returns the launcher's reports in the lines so far; empty while the signatures are not loaded."""
     pids = {seen.pid: rank for rank, seen in attempt.ranks.items()}
     known = Known(
         worker=attempt.worker, of_local=attempt.world_rank, of_pid=pids.get, by_rank=bool(attempt.ranks)
@@ -141,7 +143,9 @@ def _from_logs(attempt: Attempt) -> tuple[tuple[ErrorRecord, ...], tuple[RankExi
 
 
 def _elastic(lines: list[bytes], attempt: Attempt) -> tuple[RankExit, ...]:
-    """What torchrun says of its ranks' ends: its table, or the line it writes as soon as one fails."""
+    """Returns the rank ends that torchrun reports: in its table, or in the line that it writes when a rank
+    fails.
+    """
     at_s, worker = attempt.started_s, attempt.worker
     table = failure_table(lines)
     if table:

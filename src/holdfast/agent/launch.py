@@ -137,7 +137,7 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """What to run in a worker. `folder`: the worker's; output goes to `stdout` and `stderr` in it.
+    """Parameters of a command to run in a worker. `folder`: the worker's; it receives `stdout` and `stderr`.
 
     `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty if there is none.
     """
@@ -167,7 +167,7 @@ class Running:
 
     @property
     def alive(self) -> bool:
-        """True if a reaper is connected."""
+        """Returns whether a reaper is connected."""
         return self._channel is not None
 
     def read(self) -> list[AnyFact]:
@@ -248,7 +248,7 @@ class Running:
         self._ended = self._ended or ended
 
     def _hung_up(self) -> list[AnyFact]:
-        """The connection ended: what the file has and the socket did not say, and whether all is well."""
+        """Returns the facts in the reaper's file that it had not sent before the connection closed."""
         self.close()
         facts = self._new(_lines_of(self.folder / FACTS))
         if not self._ended:
@@ -259,7 +259,7 @@ class Running:
 def launch(spec: LaunchSpec) -> Running:
     """Starts the reaper, which starts the command and reports facts.
 
-    raises: OSError, when the reaper itself cannot be started (no memory, no processes left)
+    Raises OSError if the reaper cannot be started (no memory, no processes left).
     """
     _collect_reapers()
     read_end, lifeline = os.pipe2(os.O_CLOEXEC)
@@ -336,7 +336,10 @@ def sweep_attempts(job_folder: Path, node: str, up_to: int) -> tuple[int, ...]:
 
 
 def _attempt_of(pid: int, job_folder: Path) -> int:
-    """0: it is gone, of no attempt of this job, or what a person runs there: then the folder's name ends in a slash."""
+    """Returns the attempt of this job to which a process belongs; 0 if it has ended or belongs to none.
+
+    Commands of users do not belong to one: their folder variable ends with a slash.
+    """
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -363,13 +366,16 @@ def _killed(find: Callable[[], list[int]]) -> tuple[int, ...]:
 
 
 def marked(marks: Mapping[str, str]) -> tuple[int, ...]:
-    """Live processes whose environment contains all of `marks`."""
+    """Returns live processes whose environment contains all of `marks`."""
     wanted = _wanted(marks)
     return tuple(pid for pid in _pids() if _is_marked(pid, wanted))
 
 
 def _wanted(marks: Mapping[str, str]) -> set[bytes]:
-    """raises: ValueError, for no mark or an empty one: it would be on every process of the machine"""
+    """Returns the marks as bytes.
+
+    Raises ValueError for no mark or an empty one, which would match every process.
+    """
     if not marks or not all(key and value for key, value in marks.items()):
         raise ValueError(f"marks that name no process in particular: {dict(marks)}")
     return {f"{key}={value}".encode() for key, value in marks.items()}
@@ -388,7 +394,7 @@ def _is_marked(pid: int, wanted: set[bytes]) -> bool:
 
 
 def _write_spec(orders: int, spec: LaunchSpec, lifeline_fd: int, client_fd: int) -> None:
-    """The reaper's orders, in memory: they hold the whole environment, and a disk may be full."""
+    """Writes the reaper's orders to memory: they contain the whole environment, and a disk may be full."""
     spec.folder.mkdir(parents=True, exist_ok=True)
     folder = spec.folder.absolute()
     content = {

@@ -10,7 +10,7 @@ NAMED_MAX = 5
 
 
 def _ends_by_itself(pid: int) -> bool:
-    """Python's resource tracker, which outlives its process by the moment it takes to see that end."""
+    """Returns whether a process is Python's resource tracker, which ends shortly after its parent."""
     try:
         return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

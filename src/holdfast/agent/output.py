@@ -21,7 +21,10 @@ class AttemptOutput:
         self._repeated: Counter[str] = Counter()  # bytes, by source
 
     def new_bytes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """New bytes of each source, without lines that repeat an earlier one. `sizes`: in bytes."""
+        """Returns the new bytes of each source, without lines that repeat an earlier one.
+
+        `sizes`: in bytes.
+        """
         return {source: size - self._repeated[source] for source, size in sizes.items()}
 
     def note_repeats(self, chunk: Chunk) -> None:
@@ -47,5 +50,5 @@ class AttemptOutput:
 
 @cache
 def _sieve() -> LineSieve:
-    """For lines that may name a step."""
+    """Returns a filter for lines that may name a step."""
     return LineSieve(PREFILTER.pattern.split(b"|"))

@@ -20,5 +20,5 @@ class Part(Struct, frozen=True, kw_only=True):
 
 
 def unmet(worker: int, workers: int) -> Part:
-    """A part of a future attempt, whose rendezvous address is not known yet."""
+    """Returns a worker's part of a future attempt, whose rendezvous address is not known yet."""
     return Part(worker=worker, workers=workers, master_address="", master_port=0, run_id="")

@@ -25,7 +25,7 @@ FRESH_S = 0.3  # what is known is put together so often at most, unless it is th
 
 
 def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
-    """The wire form of a closer look at a rank."""
+    """Returns the wire format of a closer examination of a rank."""
     return Looked(
         attempt=attempt.number,
         worker=attempt.worker,
@@ -130,7 +130,7 @@ class Telling:
         )
 
     def _told(self, evidence: WorkerEvidence) -> WorkerEvidence | None:
-        """With its revision; None if it was already sent."""
+        """Returns the evidence with its revision; None if it was already sent."""
         before = 0 if self._last is None else self._last.revision
         evidence = replace(evidence, revision=before + 1)
         self.is_over = evidence.is_all
@@ -141,7 +141,7 @@ class Telling:
 
 
 def _keep_kernel(attempt: Attempt) -> None:
-    """What the node's kernel said while the attempt ran, beside the worker's output: evidence is gathered from there."""
+    """Writes the kernel messages of the attempt to a file beside the worker's output, as evidence."""
     lines = attempt.logs.kernel_lines
     if lines:
         with suppress(OSError):

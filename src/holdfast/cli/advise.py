@@ -63,9 +63,7 @@ def advise(
     ] = None,
     rate: Annotated[
         str,
-        Option(
-            "--rate", metavar="NAME", help="Published failure rate to assume until failures are recorded."
-        ),
+        Option("--rate", metavar="NAME", help="Published failure rate, used until failures are recorded."),
     ] = DEFAULT_RATE,
     topology: Annotated[
         str | None,

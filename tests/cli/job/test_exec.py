@@ -31,9 +31,9 @@ def test_equal_answers_are_one_and_the_odd_one_comes_first(holdfast, nodes):
     assert (code, err) == (1, "")
     head, _, first, disk, _, rest, fine = out.splitlines()
     assert head == "job llama, attempt 1: 2 answers of 3 workers (0-2)"
-    assert first.startswith("worker 1 on node-1: ended with 1 after ")
+    assert first.startswith("worker 1 on node-1: ended with exit code 1 after ")
     assert (disk, fine) == ("    bad disk", "    fine")
-    assert rest.startswith("workers 0,2 (2): ended with 0 after ")
+    assert rest.startswith("workers 0,2 (2): ended with exit code 0 after ")
     ((kind, text),) = job.notes
     assert kind == "exec"
     assert " on workers 0-2: sh -c 'if [ " in text
@@ -108,7 +108,7 @@ def test_commands_that_never_end_and_print_for_ever(holdfast, nodes):
         (["--timeout", "30", "--", "x"], "--timeout: '30' has no unit: write 30s or 30min"),
         (["--timeout", "0s", "--", "x"], "--timeout: '0s' is not between"),
         (["--timeout", "2d", "--", "x"], "--timeout: '2d' is not between"),
-        ([], "there is only 'llama': holdfast exec JOB -- COMMAND"),
+        ([], "only one word was given: 'llama': holdfast exec JOB -- COMMAND"),
     ],
 )
 def test_what_cannot_be_asked(holdfast, words, says):
@@ -120,7 +120,7 @@ def test_what_cannot_be_asked(holdfast, words, says):
 def test_workers_that_the_job_has_not(holdfast, nodes):
     nodes(2)
     code, _, err = holdfast("exec", "llama", "--workers", "1-3", "--", "true")
-    assert (code, err) == (1, "holdfast: job llama has no worker 2-3: it has 0-1\n")
+    assert (code, err) == (1, "holdfast: job llama has no worker 2-3: its workers are 0-1\n")
 
 
 def test_a_wrong_secret_is_refused(holdfast, nodes):
@@ -133,7 +133,8 @@ def test_a_wrong_secret_is_refused(holdfast, nodes):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("zz", "holds no secret of a job"), ("", "holds no secret of a job")]
+    ("text", "says"),
+    [("zz", "does not contain the secret of a job"), ("", "does not contain the secret of a job")],
 )
 def test_a_secret_that_is_none(holdfast, nodes, text, says):
     (nodes(1).job.path / "secret").write_text(text)
@@ -213,7 +214,7 @@ def test_the_answers_that_came_are_shown_where_somebody_loses_patience(nodes, tm
     out, _ = client.communicate(timeout=200)
     assert client.returncode == 130
     assert "worker 1 on node-1: was cancelled\n    here" in out
-    assert "worker 0 on node-0: ended with 0" in out
+    assert "worker 0 on node-0: ended with exit code 0" in out
     wait_for("the end", lambda: is_over(int(path.read_text())))
 
 

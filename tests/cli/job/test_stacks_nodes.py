@@ -76,6 +76,6 @@ def test_an_answer_that_nobody_can_read_and_a_worker_without_a_node():
     answers = [Answer(node="node-2", worker=2, outcome="exited", output=b"\xc1")]
     found = joined(ranks, [CallPlace(node="node-2", worker=2)], answers)
     assert [one.why_not for one in found] == [
-        "its agent on node-2 does not know it",
+        "its agent on node-2 has no such rank",
         "its worker runs on no node now",
     ]

@@ -76,7 +76,7 @@ class _Carried(Protocol):
     def hear(self, word: AnyCallWord) -> None: ...
 
     def turn(self) -> list[AnyCallWord]:
-        """What is to be said; the last word of all is CallEnded."""
+        """Returns the messages to send; the last one of a call is CallEnded."""
 
     def end(self) -> None: ...
 
@@ -137,7 +137,7 @@ class Calls:
 
     @property
     def is_idle(self) -> bool:
-        """True if no call runs and no process of an earlier call is left."""
+        """Returns whether no call is running and no process of an earlier call is left."""
         return not self._carried and not self._closed
 
     def channels(self) -> list[int]:
@@ -167,7 +167,7 @@ class Calls:
             self._unsaid.append(encode(ended))
 
     def _carry_out(self, word: BeginCall, scene: CallScene) -> _Carried:
-        """raises: OSError, ValueError"""
+        """Starts a call. Raises OSError, ValueError."""
         match word.what:
             case Program():
                 return _ProgramCall(word, word.what, scene)
@@ -251,7 +251,10 @@ class _ProgramCall:
         ]
 
     def _read(self) -> None:
-        """All that there is, within a turn's measure. Once it is over, what is not there will not come."""
+        """Reads the available output, limited per turn.
+
+        After the end of the command, no more output is expected.
+        """
         left = READ_BYTES_MAX
         while left > 0 and (data := self._process.read(left)):
             left -= len(data)
@@ -390,14 +393,14 @@ class _StackCall:
         self._is_cancelled = True
 
     def close(self) -> None:
-        """The thread ends by itself, within the time that it has."""
+        """Does nothing: the thread ends by itself within its time limit."""
 
     def is_gone(self) -> bool:
         return not self._thread.is_alive()
 
 
 def _encoded(collected: tuple[RankStacks, ...], *, all_threads: bool) -> bytes:
-    """Only what is asked for, and only what there is room for."""
+    """Returns the collected stacks as bytes: only what was requested, up to the size limit."""
     if not all_threads:
         collected = tuple(replace(one, threads=one.threads[:1]) for one in collected)
     body = msgspec.msgpack.encode(collected)
@@ -427,7 +430,7 @@ def _ended(word: BeginCall, node: str, process: CallProcess, outcome: Outcome, c
 
 
 def _command(words: tuple[str, ...]) -> tuple[str, ...]:
-    """raises: ValueError"""
+    """Returns the command line of a call. Raises ValueError."""
     if not words or not words[0]:
         raise ValueError("there is no command")
     if any("\0" in word for word in words):

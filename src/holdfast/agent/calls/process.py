@@ -36,9 +36,9 @@ class Told(Struct, frozen=True):
 
 
 class CallProcess:
-    """A running command. `size`: rows and columns of its terminal; None: no terminal.
+    """A running command. `size`: rows and columns of its terminal; None means no terminal.
 
-    raises: OSError, where it cannot be begun (no memory, no processes or terminals left)
+    Raises OSError if it cannot be started (no memory, processes or terminals left).
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class CallProcess:
 
     @property
     def has_output(self) -> bool:
-        """True if more output can come."""
+        """Returns whether more output can come."""
         return self._has_output
 
     def channels(self, *, output: bool) -> list[int]:
@@ -131,7 +131,7 @@ class CallProcess:
             fcntl.ioctl(self._out, termios.TIOCSWINSZ, struct.pack("HHHH", *size))
 
     def hear(self) -> None:
-        """True if the command is over; `told` then holds the result."""
+        """Receives the watcher's message. Once the command has ended, `told` holds the result."""
         if self.told is not None:
             return
         try:
@@ -157,7 +157,7 @@ class CallProcess:
         self._has_output = False
 
     def is_collected(self) -> bool:
-        """True if the watcher has ended and its exit status is collected."""
+        """Returns whether the watcher has ended and its exit status has been collected."""
         return self._process.poll() is not None
 
 

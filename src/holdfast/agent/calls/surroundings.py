@@ -26,8 +26,9 @@ class Surroundings(NamedTuple):
 
 
 def surroundings(folder: Path | None, base: Mapping[str, str], cwd: str) -> Surroundings:
-    """Environment and folder of the command that runs in this worker's folder; `base` and `cwd` of the agent if none
-    runs.
+    """Returns the environment and folder of the training command in this worker's folder.
+
+    If none is running, those of the agent, `base` and `cwd`, are returned.
     """
     pid = worker_facts(folder).command_pid if folder is not None else None
     env = _environment(pid) if pid is not None else {}
@@ -37,14 +38,16 @@ def surroundings(folder: Path | None, base: Mapping[str, str], cwd: str) -> Surr
 
 
 def _is_of(env: Mapping[str, str], folder: Path) -> bool:
-    """A process that got the number since has another environment."""
+    """Returns whether an environment is that of this worker's training; False if the pid was reused."""
     return env.get(WORKER_DIR, "") == str(folder)
 
 
 def _for_calls(env: Mapping[str, str], folder: Path | None) -> dict[str, str]:
-    """Nothing that a program of Python's or of NCCL's would write into the worker's folder by itself, as a rank does.
+    """Returns the environment without variables by which Python or NCCL would write files into the worker's
+    folder.
 
-    The folder's own name gets a slash at its end: by its exact value the processes of the training are known.
+    The value of the folder's variable gets a trailing slash, because processes of the training are recognised
+    by its exact value.
     """
     place = f"{folder}/" if folder is not None else ""
     kept = {

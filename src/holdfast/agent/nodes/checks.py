@@ -202,7 +202,10 @@ class NodeChecker:
         return self._run is None or self._run.over
 
     def _read_list(self, listing: SpecList, asked: Asked) -> bool:
-        """Whether it is over already: there was no time for more than the list."""
+        """Reads the list of checks.
+
+        Returns whether the suite is already finished, because its time sufficed only for the list.
+        """
         until_s = asked.until_s
         if asked.at_latest_s is not None:
             until_s = min(until_s + listing.waited_s(), asked.at_latest_s)

@@ -126,7 +126,7 @@ class Fitness:
             self._emit(answer)
 
     def _tell_late(self) -> None:
-        """As far as it got; where nothing was looked at, that is no news."""
+        """Reports the results of an unfinished suite; nothing if no check has finished."""
         is_all = self.checker.take_up()
         answer = self.checker.finish()
         if answer is not None and self._asked is not None and not answer.why_not:

@@ -24,8 +24,12 @@ STATE, SET_UP = "state.json", "set-up"
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """`started`: the last attempt whose command was started here, and its part. `stopped`: the last attempt that was
-    ordered to stop. Attempts up to the larger of the two are never started.
+    """Stored state of a node.
+
+    `started`: the last attempt whose command was started here, with this worker's part.
+
+    `stopped`: the last attempt that was ordered to stop. Attempts up to the larger of the two are never
+    started again.
     """
 
     started: int = 0
@@ -34,7 +38,10 @@ class NodeState(Struct, frozen=True, kw_only=True):
 
 
 class NodeHome:
-    """One node's folder in the job's folder. Never raises: `why_not` says what could not be written."""
+    """One node's folder in the job's folder.
+
+    Never raises: `why_not` contains the reason if a write failed.
+    """
 
     def __init__(self, job_folder: Path, node: str) -> None:
         self.job_folder = job_folder
@@ -50,7 +57,7 @@ class NodeHome:
             self._write_state(msgspec.structs.replace(self.state, stopped=attempt))
 
     def set_up(self) -> SetUp | None:
-        """The set-up that the previous agent received."""
+        """Returns the setup that the previous agent received; None if there is none."""
         try:
             return msgspec.msgpack.decode((self.folder / SET_UP).read_bytes(), type=SetUp)
         except (OSError, *UNREADABLE):
@@ -80,7 +87,7 @@ class NodeHome:
 
 
 def was_run(folder: Path) -> bool:
-    """True if a command ran in this worker's folder; a standby that only waited does not count."""
+    """Returns whether a command ran in this worker's folder. A standby that only waited does not count."""
     try:
         facts = (folder / FACTS).read_bytes()
     except OSError:

@@ -64,8 +64,10 @@ class Send(Protocol):
 
 
 class RemoteAgent:
-    """`done`: called with a command's id once it need not be repeated. `ships`: True if files may be sent now; None:
-    the file system is shared.
+    """Agent of one node of a multi-node job.
+
+    `done`: called with a command's id once it need not be repeated. `ships`: returns whether files may be
+    sent now; None means the file system is shared.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class RemoteAgent:
 
     @property
     def runs(self) -> tuple[int, int | None]:
-        """The attempt and worker that run here; 0 and None if none does."""
+        """Returns the attempt and the worker that run here; (0, None) if none does."""
         attempt = self.worker.attempt
         if attempt is None or attempt.over or (attempt.command_code is not None and not attempt.living):
             return 0, None
@@ -132,19 +134,19 @@ class RemoteAgent:
 
     @property
     def folder(self) -> Path | None:
-        """Folder of the worker that runs here; None if none does."""
+        """Returns the folder of the worker that runs here; None if none does."""
         attempt = self.worker.attempt
         return attempt.folder if attempt is not None and self.runs[0] else None
 
     @property
     def is_to_be_heard(self) -> bool:
-        """True if a reaper is connected and may have facts."""
+        """Returns whether a reaper is connected and may have facts."""
         attempt = self.worker.attempt
         return attempt is not None and attempt.running.alive
 
     @property
     def leave_s(self) -> float:
-        """Time limit for an orderly end, in seconds."""
+        """Returns the time limit for a graceful end, in seconds."""
         return 2 * self._settings.grace_s
 
     def channels(self) -> list[int]:
@@ -175,7 +177,7 @@ class RemoteAgent:
             self._done(order)
 
     def _ask(self, command: CheckNode | TellEvidence | LookCloser, order: str) -> None:
-        """What is carried out once it is answered."""
+        """Starts a command whose execution takes time; it counts as done once its result is reported."""
         match command:
             case CheckNode():
                 self._checks.append(order)
@@ -201,12 +203,12 @@ class RemoteAgent:
                 self._leave(command)
 
     def _attempt(self, number: int) -> Attempt | None:
-        """That one, if it is here."""
+        """Returns the attempt with this number, if it runs here; otherwise None."""
         attempt = self.worker.attempt
         return attempt if attempt is not None and attempt.number == number else None
 
     def _start(self, command: StartWorker) -> None:
-        """No attempt is started twice, nor one that is over, whatever an agent before this one has forgotten."""
+        """Starts an attempt, unless it was started before or has ended, whatever a previous agent lost."""
         state, number = self._home.state, command.attempt
         if number < state.started or number <= state.stopped or self._ends:
             return
@@ -263,7 +265,7 @@ class RemoteAgent:
         )
 
     def _stop_without_reaper(self) -> None:
-        """One that was stopped itself, or hangs on a disk that is gone, does not hold up the job."""
+        """Stops an attempt whose reaper is stopped or blocked by a disk, so that the job is not delayed."""
         attempt = self.worker.attempt
         if self._stop_until_s is None or self._clock() < self._stop_until_s:
             return
@@ -276,7 +278,7 @@ class RemoteAgent:
         self._emit(AttemptStopped(at_s=self._clock(), attempt=attempt.number))
 
     def _sweep(self, up_to: int) -> None:
-        """What is left of these attempts though their reapers are gone."""
+        """Ends remaining processes of attempts up to `up_to` whose reapers no longer exist."""
         killed = sweep_attempts(self._home.job_folder, self._node, up_to) if up_to > 0 else ()
         if killed:
             text = f"ended {counted(len(killed), 'process', 'processes')} that an older attempt had left on {self._node}"
@@ -294,7 +296,7 @@ class RemoteAgent:
 
     @property
     def is_gone(self) -> bool:
-        """True if no process of the job is left here and all its reports are sent."""
+        """Returns whether no process of the job is left here and all its reports are sent."""
         attempt = self.worker.attempt
         is_over = (attempt is None or attempt.over) and self.worker.standby_gone()
         return is_over and all(one.is_drained for one in self._shipping)
@@ -319,8 +321,8 @@ class RemoteAgent:
         ]
 
     def end(self, number: int) -> None:
-        """Ends the agent on a signal: the worker gets the signal and the grace period; a second signal ends it at
-        once.
+        """Ends the agent on a signal: the worker gets the signal and the grace period; a second signal
+        kills it.
         """
         self._ends += 1
         force = self._ends > 1
@@ -450,7 +452,7 @@ class RemoteAgent:
             self._checks.clear()
 
     def _stopped(self, event: AttemptStopped) -> None:
-        """A stop of a newer attempt, which never ran here, was waiting for the older one to be gone."""
+        """Completes the stop of a newer attempt that never ran here, once the older attempt has ended."""
         self._stop_until_s = None
         self._sweep(event.attempt)
         for number in sorted(self._stops - {event.attempt}):
@@ -494,4 +496,4 @@ def _part(command: StartWorker) -> Part:
 
 
 def _no_echo(chunk: Chunk) -> None:
-    """Who wants the output reads it where it lies, or has it sent."""
+    """Drops output: users read it in the folder or have it sent."""

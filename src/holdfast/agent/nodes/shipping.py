@@ -70,7 +70,7 @@ class Shipping:
 
     @property
     def is_drained(self) -> bool:
-        """True if everything found at the last look is sent."""
+        """Returns whether everything found by the last scan is sent."""
         return not self._last_look and all(one.sent >= one.size for one in self._files.values())
 
     def finish(self) -> None:
@@ -96,7 +96,7 @@ class Shipping:
         self._last_look = False
 
     def _one(self, file: _File, room: int) -> int:
-        """How much was sent."""
+        """Sends data of one file, up to `room` bytes. Returns how many bytes were sent."""
         if file.size - file.sent > BEHIND_BYTES_MAX:
             file.sent = file.size - BEHIND_BYTES_MAX
         length = min(PIECE_BYTES, room, file.size - file.sent)

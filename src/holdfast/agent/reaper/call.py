@@ -118,7 +118,7 @@ class Call:
                 proc.send_signal(pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
-        """True if no process is left that can be killed."""
+        """Returns whether no process is left that can be killed."""
         if self.killed_s is not None and time.monotonic() - self.killed_s >= UNKILLABLE_S:
             return True
         return self.command is None and not self.has_children()

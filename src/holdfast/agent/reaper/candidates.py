@@ -1,7 +1,8 @@
-"""Watches the processes that look like ranks and do not count as such yet, because they are young or were seen only once.
+"""Watches processes that look like ranks but do not count as ranks yet: they are young or were seen only
+once.
 
-One that is stopped (state T) changes no more: the guess counts at once. How one ended is kept, for a launcher that
-reports its own exit code instead (a notebook's client, whose kernel has died).
+A stopped process (state T) changes no more, so the guess counts at once. The exit code of each is kept, for
+launchers that report an exit code of their own (a notebook's client whose kernel has died).
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class Candidates:
 
     @property
     def ranks(self) -> dict[int, int]:
-        """By pid."""
+        """Returns the guessed rank by pid."""
         return {one.pid: one.rank for one in self._all.values()}
 
     def see(self, wanted: Mapping[int, int]) -> None:
-        """`wanted`: rank by pid. Who is no longer among them is forgotten."""
+        """Updates the candidates. `wanted`: rank by pid; other processes are removed."""
         for one in list(self._all.values()):
             if wanted.get(one.pid) != one.rank:
                 self._forget(one)
@@ -57,7 +58,7 @@ class Candidates:
         return any(proc.state(pid) == STOPPED for pid in self._all)
 
     def ready(self, fd: int) -> None:
-        """A candidate has ended."""
+        """Handles the end of a candidate."""
         one = self._all[self.by_pidfd[fd]]
         code = proc.code_of_zombie(one.pid, one.started)
         code = proc.code_of_collected(fd) if code is None else code
@@ -65,7 +66,9 @@ class Candidates:
         self._forget(one)
 
     def hidden_by(self, command: int, code: int) -> list[Ended]:
-        """Those that failed otherwise than `command` reports, which has ended with `code`: the first of each rank."""
+        """Returns the first failed candidate of each rank whose exit differs from that of `command`, which
+        ended with `code`.
+        """
         found: dict[int, Ended] = {}
         for one in self.ended:
             if one.code and one.pid != command and code not in (one.code, SHELL_SIGNAL - one.code):

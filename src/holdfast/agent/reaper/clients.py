@@ -23,7 +23,7 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class _Client:
-    """`pid`: of the other end, from the kernel; 0: unknown, or in another space of pids."""
+    """A connected process. `pid`: from the kernel; 0 if unknown or in another pid namespace."""
 
     def __init__(self, channel: socket.socket, pid: int) -> None:
         self.channel = channel
@@ -34,8 +34,10 @@ class _Client:
 
 
 class Clients:
-    """`obey` receives each order, a JSON object; "follow" is handled here. `joined` receives registrations of ranks,
-    pid first, and returns the rank's number in the job, which is the reply.
+    """Connections of processes over `reaper.sock`.
+
+    `obey` receives each order, a JSON object; "follow" is handled here. `joined` receives registrations of
+    ranks, pid first, and returns the rank's number in the job, which is sent as the reply.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Clients:
         client.channel.close()
 
     def _give(self, fd: int, data: bytes) -> None:
-        """A client that does not read loses its connection, not the reaper its time."""
+        """Sends data to a client without waiting. A client that does not read is disconnected."""
         self._all[fd].unsent += data
         self._flush(fd)
 

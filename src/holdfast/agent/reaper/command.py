@@ -17,7 +17,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Spec:
-    """What to run and where, as `launch` wrote it."""
+    """Parameters of the command, as written by `launch`."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.argv: list[str] = given["argv"]
@@ -52,7 +52,7 @@ def start(spec: Spec) -> tuple[int, int]:
 
 
 def _become_command(spec: Spec, error_fd: int, reaper: int) -> NoReturn:
-    """In the child."""
+    """Replaces the forked child process by the command."""
     what = spec.stdout
     try:
         os.setsid()

@@ -64,7 +64,7 @@ class Guess:
 
 
 def choose(tree: Sequence[Process]) -> list[Guess]:
-    """The processes that are ranks; none if that cannot be decided, or not yet."""
+    """Returns the processes that are ranks; empty if that cannot be decided, or not yet."""
     for found in _ways(tree):
         if all(one.age_s >= SETTLED_S for one in found):
             return _numbered(found)
@@ -72,7 +72,7 @@ def choose(tree: Sequence[Process]) -> list[Guess]:
 
 
 def candidates(tree: Sequence[Process]) -> list[Guess]:
-    """What `choose` would return if all of them were old enough."""
+    """Returns what `choose` would return if all processes were old enough."""
     return next((_numbered(found) for found in _ways(tree)), [])
 
 
@@ -84,12 +84,14 @@ def _ways(tree: Sequence[Process]) -> Iterator[list[Process]]:
 
 
 def _holders(able: Sequence[Process]) -> list[Process]:
-    """A process that was forked has its parent's files open, too."""
+    """Returns processes that hold a training device open, without forks that only inherited their parent's
+    files.
+    """
     return [one for one in able if one.device and not one.forked]
 
 
 def _talkers(able: Sequence[Process]) -> list[Process]:
-    """Two at least that have one port in common, which most of them have: the one they meet at."""
+    """Returns the processes that share the port by which most of them are connected; at least two."""
     ports = Counter(port for one in able for port in one.ports)
     shared = [port for port, many in ports.most_common() if many >= 2]
     found = [one for one in able if shared and shared[0] in one.ports]
@@ -97,14 +99,20 @@ def _talkers(able: Sequence[Process]) -> list[Process]:
 
 
 def _drives_another_program(process: Process, found: Sequence[Process]) -> bool:
-    """A tool talks to the program that it started, as a notebook's client does to its kernel; a rank starts its own script again."""
+    """Returns whether a process is a tool connected to the program that it started, as a notebook's client
+    is.
+
+    A rank, in contrast, starts its own script again.
+    """
     program = _program(process.arguments)
     below = {_program(one.arguments) for one in found if one.parent == process.pid and not one.forked}
     return bool(program and below) and "" not in below and program not in below
 
 
 def _program(arguments: Sequence[str]) -> str:
-    """The script or module that an interpreter runs; empty where the command line names none (`python -c ...`)."""
+    """Returns the script or module that an interpreter runs; "" if the command line names none (`python -c
+    ...`).
+    """
     words = iter(arguments[1:])
     for word in words:
         if word == "-m":
@@ -117,7 +125,7 @@ def _program(arguments: Sequence[str]) -> str:
 
 
 def _siblings(tree: Sequence[Process], able: Sequence[Process]) -> list[Process]:
-    """Started alike by one launcher or shell, apart from numbers in their command lines."""
+    """Returns children of one launcher or shell whose command lines are equal except for numbers."""
     starters = {one.pid for one in tree if one.starter}
     alike: dict[tuple[int, tuple[str, ...]], list[Process]] = {}
     for one in able:
@@ -129,7 +137,7 @@ def _siblings(tree: Sequence[Process], able: Sequence[Process]) -> list[Process]
 
 
 def _alone(able: Sequence[Process], tree: Sequence[Process]) -> Process | None:
-    """The topmost process, or the one below it that does its work."""
+    """Returns the topmost process, or the one below it that does its work."""
     starters = {one.pid for one in tree if one.starter} | {one.parent for one in tree} - {
         one.pid for one in tree
     }
@@ -146,7 +154,7 @@ def _alone(able: Sequence[Process], tree: Sequence[Process]) -> Process | None:
 
 
 def _numbered(found: Sequence[Process]) -> list[Guess]:
-    """By the option that names it, else in the order in which they were started."""
+    """Returns the processes with rank numbers: from their command-line option, else by their start order."""
     named = [_option(one.arguments) for one in found]
     if None not in named and len(set(named)) == len(named):
         return [Guess(one.pid, int(str(rank))) for one, rank in zip(found, named, strict=True)]
@@ -167,8 +175,10 @@ def _option(arguments: Sequence[str]) -> int | None:
 
 
 def tree(root: int, below: Mapping[int, Sequence[int]]) -> list[Process]:
-    """The processes below `root`, which is not part of the tree; none if there are too many. `below`: the children of
-    every process."""
+    """Returns the processes below `root`, without `root`; empty if there are too many.
+
+    `below`: children by pid.
+    """
     pids = proc.descendants(root, dict((pid, list(children)) for pid, children in below.items()))
     if not pids or len(pids) > PROCESSES_MAX:
         return []
@@ -207,7 +217,9 @@ def tree(root: int, below: Mapping[int, Sequence[int]]) -> list[Process]:
 
 
 def _sockets() -> dict[str, tuple[int, ...]]:
-    """By inode: the port at which a TCP socket listens, or the two of its connection where one end listens here."""
+    """Returns by inode the port at which a TCP socket listens, or both ports of a connection to such a
+    socket.
+    """
     rows = [row for name in ("tcp", "tcp6") for row in _rows(proc.read(f"/proc/net/{name}", 1 << 22))]
     listening = {local for local, _, state, _ in rows if state == LISTENING}
     found = {}
@@ -219,7 +231,10 @@ def _sockets() -> dict[str, tuple[int, ...]]:
 
 
 def _rows(data: bytes) -> list[tuple[int, int, str, str]]:
-    """Local port, remote port, state, inode: `0: 0100007F:7369 00000000:0000 0A ... 12345 1 ...`"""
+    """Returns local port, remote port, state and inode of each row in /proc/net/tcp.
+
+    Example: `0: 0100007F:7369 00000000:0000 0A ... 12345 1 ...`
+    """
     rows = []
     for line in data.decode("ascii", "replace").splitlines()[1:]:
         words = line.split()

@@ -162,7 +162,7 @@ class Reaper:
         return young and not self.stopped and not self.ranks.all_found()
 
     def done(self) -> bool:
-        """True if nothing is left to watch and all clients have received everything."""
+        """Returns whether nothing is left to watch and all clients have received everything."""
         ended = self.stopped or (self.command_code is not None and not self.has_children)
         if not ended or (not self.bye and (self.lifeline is not None or len(self.clients))):
             self.quiet_since_s = None
@@ -235,7 +235,7 @@ class Reaper:
 
     @property
     def gate_is_shut(self) -> bool:
-        """True while this is a standby: the running processes are no training yet."""
+        """Returns whether this is a standby whose processes do not train yet."""
         return self.gate_fd is not None
 
     def look_exactly_now(self) -> None:
@@ -321,7 +321,7 @@ class Reaper:
 
 
 def _seconds(value: object) -> float:
-    """raises: ValueError, for what is no duration"""
+    """Returns a duration in seconds. Raises ValueError for an invalid one."""
     seconds = float(str(value))
     if math.isnan(seconds):
         raise ValueError(value)

@@ -58,7 +58,7 @@ LAUNCHER_MODULES = frozenset(
 
 
 def read(path: str, size_bytes: int = 1 << 16) -> bytes:
-    """The file's first bytes; empty if it is gone or cannot be read."""
+    """Returns the first bytes of a file; empty if it does not exist or cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -72,35 +72,39 @@ def read(path: str, size_bytes: int = 1 << 16) -> bytes:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat from the third on: state, ppid, ...; empty if the process is gone."""
+    """Returns the fields of /proc/PID/stat from the third on: state, ppid, ...; empty if the process has
+    ended.
+    """
     data = read(f"/proc/{pid}/stat", 4096)
     return data[data.rfind(b")") + 2 :].split() if data else []
 
 
 def state(pid: int) -> bytes:
-    """The process state R, S, D, Z, T, ...; empty if the process is gone."""
+    """Returns the process state R, S, D, Z, T, ...; empty if the process has ended."""
     return b"".join(stat_fields(pid)[:1])
 
 
 def signature(pid: int) -> tuple[bytes, bytes]:
-    """(start time, address of the environment): changes after an exec or when the pid is reused."""
+    """Returns (start time, address of the environment), which changes after an exec or when the pid is
+    reused.
+    """
     fields = stat_fields(pid)
     return (fields[19], fields[47]) if len(fields) > 47 else (b"", b"")
 
 
 def ticks_now() -> int:
-    """The current time in the unit of a process's start time: clock ticks since boot."""
+    """Returns the current time in the unit of a process's start time: clock ticks since boot."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
 
 def progress(pid: int) -> tuple[bytes, ...]:
-    """State and CPU time: equal at two times means that the process made no progress."""
+    """Returns state and CPU time. Equal values at two times mean that the process made no progress."""
     fields = stat_fields(pid)
     return (fields[0], fields[11], fields[12]) if len(fields) > 12 else ()
 
 
 def children_by_parent() -> dict[int, list[int]]:
-    """{ppid: [pid, ...]} of the whole machine: exact, but too expensive for every second."""
+    """Returns the children of every process of the machine, by pid. Too expensive for every second."""
     found: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -121,7 +125,9 @@ def descendants(root: int, below: dict[int, list[int]] | None = None) -> list[in
 
 
 def children(pid: int) -> list[int]:
-    """Children forked by the main thread: one small read; empty on kernels without the file."""
+    """Returns the children forked by the main thread, with one small read; empty on kernels without the
+    file.
+    """
     return [int(word) for word in read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
@@ -135,13 +141,13 @@ def ancestors(pid: int) -> list[int]:
 
 
 def arguments(pid: int) -> tuple[str, ...]:
-    """The command line; empty for ended processes and kernel threads."""
+    """Returns the command line; empty for ended processes and kernel threads."""
     data = read(f"/proc/{pid}/cmdline", 1 << 16)
     return tuple(word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1])
 
 
 def cpu_ticks(pid: int) -> int:
-    """User and system time so far, without children."""
+    """Returns the user and system time so far in clock ticks, without children."""
     fields = stat_fields(pid)
     return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
 
@@ -168,7 +174,7 @@ def environment(pid: int) -> dict[bytes, bytes]:
 
 
 def is_launcher(pid: int) -> bool:
-    """True for torchrun and similar: a RANK in their environment is not their own."""
+    """Returns whether a process is torchrun or similar, so that a RANK in its environment is not its own."""
     words = [word.decode("utf-8", "replace") for word in read(f"/proc/{pid}/cmdline", 4096).split(b"\0")[:6]]
     names = {word.rpartition("/")[2] for word in words[:3]}
     return bool(names & LAUNCHERS) or any(
@@ -177,23 +183,25 @@ def is_launcher(pid: int) -> bool:
 
 
 def is_pool(pid: int) -> bool:
-    """True for the manager of a process pool, which ends idle processes."""
+    """Returns whether a process is the manager of a process pool, which ends idle processes."""
     return read(f"/proc/{pid}/comm", 64).strip() in POOLS
 
 
 def is_wrapper(pid: int) -> bool:
-    """True for a shell or similar program that starts the training."""
+    """Returns whether a process is a shell or similar program that starts the training."""
     word = read(f"/proc/{pid}/cmdline", 4096).partition(b"\0")[0].decode("utf-8", "replace")
     return word.rpartition("/")[2].lstrip("-") in WRAPPERS
 
 
 def code_of(status: int) -> int:
-    """0..255, or -N when killed by signal N; from a wait status."""
+    """Returns the exit code of a wait status: 0..255, or -N if killed by signal N."""
     return -(status & 0x7F) if status & 0x7F else (status >> 8) & 0xFF
 
 
 def code_of_zombie(pid: int, started: bytes) -> int | None:
-    """The exit code of a process that is not our child, read before its parent collects it. None if it is too late."""
+    """Returns the exit code of another parent's ended child, before that parent collects it; None if it is
+    too late.
+    """
     fields = stat_fields(pid)
     if len(fields) < 50 or fields[0] not in (b"Z", b"X") or fields[19] != started:
         return None
@@ -201,7 +209,9 @@ def code_of_zombie(pid: int, started: bytes) -> int | None:
 
 
 def code_of_collected(pidfd: int) -> int | None:
-    """The exit code of a process that its parent has collected. None: the kernel does not report it."""
+    """Returns the exit code of a process that its parent has collected; None if the kernel does not report
+    it.
+    """
     info = bytearray(PIDFD_INFO.size)
     PIDFD_INFO.pack_into(info, 0, PIDFD_INFO_EXIT, *(0,) * 13)
     try:

@@ -38,10 +38,11 @@ TENSORFLOW_CHIEFS = ("chief", "master")
 
 def named(get):
     # type: (Get) -> dict[str, object] | None
-    """The rank in the environment: its number and sizes (None if not given), and the family of variables.
+    """Returns the rank in an environment: its number and sizes (None if not given), and the launcher's
+    family.
 
-    None: no rank. `direct`: the variables are those of one process, as torchrun sets them, and not of everything
-    below a task.
+    None if there is no rank. `direct`: the variables are those of a single process, as torchrun sets them,
+    and not of all processes below a task.
     """
     for family, rank, local, size, here in FAMILIES:
         number = number_of(get(rank))
@@ -56,7 +57,7 @@ def named(get):
 
 def number_of(text):
     # type: (str) -> int | None
-    """A valid rank number; None for anything else."""
+    """Returns a valid rank number; None for any other text."""
     return int(text) if 0 < len(text) < 10 and all(one in "0123456789" for one in text) else None
 
 
@@ -76,7 +77,10 @@ def _fields(get, family, rank, local, size, here, direct=False):
 
 def _of_slurm(get):
     # type: (Get) -> dict[str, object] | None
-    """A task of a step of several tasks. A batch script's own processes have SLURM_PROCID=0, too."""
+    """Returns the rank of a task in a Slurm step of several tasks.
+
+    A batch script itself has SLURM_PROCID=0 too.
+    """
     rank, local, size, here = (get(name) for name in SLURM)
     step = get("SLURM_STEP_ID")
     if not step.isdigit() or int(step) >= BATCH_STEPS_FROM or number_of(rank) is None:
@@ -89,7 +93,9 @@ def _of_slurm(get):
 
 def _of_lightning(get):
     # type: (Get) -> dict[str, object] | None
-    """LOCAL_RANK, NODE_RANK and WORLD_SIZE: what Lightning gives the processes that it starts, all nodes alike."""
+    """Returns the rank from LOCAL_RANK, NODE_RANK and WORLD_SIZE, which Lightning sets for processes that
+    it starts.
+    """
     local, node, size = (number_of(get(name)) for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE"))
     nodes = number_of(get("NNODES")) or 1
     if local is None or node is None or not size or size % nodes or node >= nodes:
@@ -100,7 +106,7 @@ def _of_lightning(get):
 
 def _of_tpu(get):
     # type: (Get) -> dict[str, object] | None
-    """One process for each host of a slice."""
+    """Returns the rank on Cloud TPU, where each host of a slice has one process."""
     number, hosts = number_of(get("TPU_WORKER_ID")), get("TPU_WORKER_HOSTNAMES").split(",")
     if number is None or number >= len(hosts):
         return None
@@ -109,7 +115,10 @@ def _of_tpu(get):
 
 def _of_tensorflow(get):
     # type: (Get) -> dict[str, object] | None
-    """TF_CONFIG: {"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}"""
+    """Returns the rank from TF_CONFIG.
+
+    Example: {"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": {"type": "worker", "index": 1}}
+    """
     text = get("TF_CONFIG")
     if not text:
         return None

@@ -74,7 +74,7 @@ class Worlds:
         self._sizes: list[int] = []
 
     def of(self, group: str, size: int, pid: int, living: dict[int, Rank]) -> int:
-        """The world of a process that joins `group` (a port or path of the group's rendezvous)."""
+        """Returns the world of a process that joins `group`, a port or path of the group's rendezvous."""
         if group not in self._by_group:
             self._by_group[group] = self._place(pid, living)
         world = self._by_group[group]
@@ -88,7 +88,9 @@ class Worlds:
         return self._offsets[world] + own_rank
 
     def _place(self, pid: int, living: dict[int, Rank]) -> int:
-        """A process that rejoins keeps its world; else a world without living ranks is reused."""
+        """Returns the world for a process: its previous one, else a world without living ranks, else a new
+        one.
+        """
         if pid in living and living[pid].said:
             return int(str(living[pid].named["world"]))
         taken = {rank.named["world"] for rank in living.values() if rank.said}
@@ -124,7 +126,7 @@ class Ranks:
         self._facts = facts
 
     def all_found(self) -> bool:
-        """True if all named ranks of a world are found; guessed ranks do not count."""
+        """Returns whether all named ranks of a world are found; guessed ranks do not count."""
         worlds = [rank.named["world_size"] for rank in self.living.values() if not rank.guessed]
         return bool(worlds) and all(isinstance(size, int) and len(worlds) >= size for size in worlds)
 
@@ -222,7 +224,7 @@ class Ranks:
             self._count(self.candidates.ranks)
 
     def _count(self, wanted: dict[int, int]) -> None:
-        """`wanted`: rank by pid. From now on they are ranks, and others that were guessed are none."""
+        """Makes the processes of `wanted` (rank by pid) ranks; other guessed ranks are removed."""
         for rank in list(self.living.values()):
             if rank.guessed and wanted.get(rank.pid) != rank.named["rank"]:
                 self._withdraw(rank, "another process looks more like it")
@@ -232,7 +234,10 @@ class Ranks:
         self.candidates.see({})
 
     def command_ended(self, command: int, code: int) -> None:
-        """A launcher that reports another exit code than the process that worked: that one was the rank after all."""
+        """Handles the end of a launcher.
+
+        If its exit code differs from its working process's, that process was the rank.
+        """
         if self.any_yet or not code:
             return
         for one in self.candidates.hidden_by(command, code):
@@ -251,11 +256,11 @@ class Ranks:
             os.close(rank.pidfd)
 
     def _is_named(self, pid: int) -> bool:
-        """True if the rank is not guessed: a guess may be wrong, and ranks may be named below it."""
+        """Returns whether a rank is not guessed. A guess may be wrong, and ranks may be named below it."""
         return pid in self.living and not self.living[pid].guessed
 
     def _ranks_below(self, pid: int, children: Callable[[int], list[int]]) -> list[int]:
-        """Children of a rank that are directly named other ranks."""
+        """Returns the children of a rank whose environment names other ranks."""
         own = self.living[pid].named["rank"] if pid in self.living else None
         found = []
         for child in children(pid):
@@ -283,7 +288,7 @@ class Ranks:
         self._facts.add("rank-exited", pid=pid, rank=rank.named["rank"], code=code)
 
     def _is_new_rank(self, pid: int, now_s: float, inherits: bool) -> bool:
-        """An exec is what can make a process a rank: what does not exec is asked once."""
+        """Returns whether a process has become a rank, which can happen only by an exec."""
         signature = proc.signature(pid)
         passed = self._passed.get(pid)
         if passed is None or passed.signature != signature:
@@ -309,11 +314,11 @@ class Ranks:
         return self._found(pid, signature, named | {"world": 0, "own_rank": named["rank"]}, direct=direct)
 
     def _is_said(self, rank: object, pid: int) -> bool:
-        """Another process has named itself this rank."""
+        """Returns whether another process has registered as this rank."""
         return any(one.said and one.named["rank"] == rank and one.pid != pid for one in self.living.values())
 
     def _outlived_its_rank(self, pid: int) -> bool:
-        """Who was left to us, has the RANK of one that ended, and ran beside it, was started by it."""
+        """Returns whether a process was started by a rank that has ended, and has inherited its RANK."""
         if pid in self.living:
             return False
         started = proc.signature(pid)[0]
@@ -353,13 +358,15 @@ class Ranks:
 
 
 def _is_held(environment: dict[bytes, bytes]) -> bool:
-    """True if it waits for a held launcher, and may be restarted or never released (holdfast_shim_launcher.py)."""
+    """Returns whether a process waits for a held launcher, and may be restarted
+    (holdfast_shim_launcher.py).
+    """
     gate = environment.get(b"HOLDFAST_HELD", b"")
     return bool(gate) and not os.path.exists(gate)
 
 
 def _named(environment: dict[bytes, bytes]) -> dict[str, object] | None:
-    """What the environment of a rank says; None for a process that it does not name one."""
+    """Returns what a process's environment says about its rank; None if it names none for the process."""
     return named_by(lambda name: environment.get(name.encode(), b"").decode("utf-8", "replace"))
 
 

@@ -75,7 +75,9 @@ class Stop:
         return at_s if self._doomed_at_s is None else min(at_s, self._doomed_at_s + DOOMED_GRACE_S)
 
     def _is_stuck(self, pid: int, now_s: float) -> bool:
-        """A stopped process cannot act on SIGTERM. State D counts when it lasts: a save to disk is D too."""
+        """Returns whether a process cannot react to SIGTERM: it is stopped, or in state D for long (not
+        only for a save).
+        """
         progress = proc.progress(pid)
         if not progress or progress[0] not in (b"T", b"t", b"D"):
             self._stuck.pop(pid, None)
@@ -92,9 +94,10 @@ class Stop:
             self.killed.add(pid)
 
     def _kill_orphans(self, collect: Callable[[], None]) -> None:
-        """A chain of processes that each fork and end is quicker than a look at the whole machine.
+        """Kills a chain of processes that each fork and exit faster than the machine's processes can be
+        listed.
 
-        Its next link is always a child of this process once the one before is dead.
+        The next process of the chain is always a child of this process once the previous one has ended.
         """
         for _ in range(ORPHAN_ROUNDS):
             collect()

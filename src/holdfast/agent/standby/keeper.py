@@ -40,7 +40,7 @@ UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this l
 
 
 def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
-    """True if a restart is allowed and two copies of the command can run side by side."""
+    """Returns whether a restart is allowed and two copies of the command can run side by side."""
     policy = settings.policy
     restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
@@ -134,7 +134,9 @@ class StandbyKeeper:
             standby.hurry(self._imports)
 
     def _begin_late(self, attempt: Attempt) -> None:
-        """The command has died by itself and its standby with it: until all others have stopped, there is time."""
+        """Starts a standby after the command and its standby died, while the other workers are still
+        stopping.
+        """
         if self._starts is None or not self._may_begin:
             return
         if self.standby is not None and not self.standby.broken:
@@ -164,9 +166,9 @@ class StandbyKeeper:
             self.standby.hurry(self._imports)
 
     def _note_starts(self, attempt: Attempt, *, trains: bool) -> None:
-        """How its ranks were started, while they run: once, for it is read from /proc and they stay the same.
+        """Records once how the ranks were started, from /proc, as soon as all of them are running.
 
-        As soon as all of them do: what dies before its first step is started again, too.
+        An attempt that fails before its first step is restarted too.
         """
         if not self._holds_launcher or not self._is_wanted or self._noted == attempt.number:
             return
@@ -208,7 +210,9 @@ class StandbyKeeper:
             self._failed = True
 
     def _starts_of(self, part: Part) -> tuple[RankStart, ...]:
-        """Empty: this part of an attempt was never observed; its launcher alone starts its ranks."""
+        """Returns the rank starts for a worker's part; empty if it was never observed, so that its
+        launcher starts the ranks.
+        """
         if self._starts is None or not _is_same_place(self._starts[0], part):
             return ()
         return self._starts[1]
@@ -244,7 +248,10 @@ class StandbyKeeper:
         return None
 
     def _fits(self, part: Part) -> bool:
-        """A held launcher has not met others: the rendezvous address comes through the gate."""
+        """Returns whether the standby can become this part.
+
+        A held launcher gets the rendezvous address through the gate.
+        """
         assert self.part is not None
         return _is_same_place(part, self.part) if self._holds_launcher else part == self.part
 
@@ -274,7 +281,7 @@ def _is_same_place(one: Part, other: Part) -> bool:
 
 
 def _move_aside(folder: Path) -> None:
-    """A standby that is not used leaves its folder to the attempt of that number."""
+    """Moves an unused standby's folder away, for the attempt with that number."""
     aside = folder.parent.with_name(f".standby-{os.getpid()}-{folder.parent.name}-{folder.name}")
     shutil.rmtree(aside, ignore_errors=True)
     try:

@@ -19,7 +19,7 @@ RANKS_MAX = 256  # of one worker
 
 
 class RankStart(Struct, frozen=True):
-    """`env`: variables that the rank has in addition to, or instead of, its launcher's."""
+    """How a rank was started. `env`: variables that differ from its launcher's environment."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -34,13 +34,13 @@ def rank_starts(pids: Iterable[int]) -> tuple[RankStart, ...]:
 
 
 def as_listing(starts: Sequence[RankStart]) -> bytes:
-    """JSON for `holdfast_shim_launcher.py`; bytes that are not UTF-8 are surrogate-escaped, as in a Python str."""
+    """Returns JSON for `holdfast_shim_launcher.py`; bytes that are not UTF-8 are surrogate-escaped."""
     return json.dumps([{"argv": list(one.argv), "env": one.env} for one in starts]).encode()
 
 
 def starts_beside(attempt: Path, worker: int, name: str = RANKS) -> tuple[RankStart, ...]:
-    """Rank starts for this worker, derived from another worker's standby in the attempt's folder; empty if that is
-    not possible.
+    """Returns rank starts for this worker, derived from another worker's standby; empty if that is not
+    possible.
     """
     for path in sorted(attempt.glob(f"worker-*/{name}")):
         number = path.parent.name.removeprefix("worker-")
@@ -51,7 +51,9 @@ def starts_beside(attempt: Path, worker: int, name: str = RANKS) -> tuple[RankSt
 
 
 def starts_before(attempt: Path, worker: int) -> tuple[RankStart, ...]:
-    """Rank starts for this worker, as seen in that attempt here or on another worker; empty if that is not possible."""
+    """Returns rank starts for this worker, as seen in an earlier attempt on any worker; empty if that is
+    not possible.
+    """
     own = attempt / f"worker-{worker}"
     return _listed(own / SEEN) or _listed(own / RANKS) or starts_beside(attempt, worker, SEEN)
 
@@ -64,7 +66,9 @@ def _listed(path: Path) -> tuple[RankStart, ...]:
 
 
 def _as_worker(starts: tuple[RankStart, ...], other: int, worker: int) -> tuple[RankStart, ...]:
-    """Where each worker has as many ranks, and they are numbered worker by worker."""
+    """Returns rank starts converted to another worker, if all workers have equally many, consecutively
+    numbered ranks.
+    """
     for one in starts:
         local = one.env.get("LOCAL_RANK", "")
         if not local.isdigit() or one.env.get("RANK") != str(other * len(starts) + int(local)):
@@ -110,7 +114,7 @@ def _words(pid: int, name: str) -> list[str]:
 
 
 def _parent(pid: int) -> int:
-    """0: it is gone."""
+    """Returns the parent's pid; 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
     except (OSError, IndexError, ValueError):

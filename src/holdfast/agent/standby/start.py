@@ -42,9 +42,8 @@ DEVICE, TORCH = "device", "torch"  # in the list of imports
 class Standby:
     """One prepared attempt. `facts`: facts of its reaper, until the attempt takes over.
 
-    `held`: how the ranks of a held launcher are started; empty: by the launcher alone. None: only the ranks are held.
-
-    raises: OSError, when it cannot be started
+    `held`: how the ranks of a held launcher are started; empty means by the launcher alone; None means that
+    only the ranks are held. Raises OSError if it cannot be started.
     """
 
     def __init__(
@@ -89,8 +88,8 @@ class Standby:
 
     @property
     def is_in_place(self) -> bool:
-        """True if the folder still belongs to this standby: on a shared file system another node may be this worker
-        by now.
+        """Returns whether the folder still belongs to this standby; another node may have become this
+        worker.
         """
         try:
             return (self.folder / OWNER).read_text() == self._name
@@ -99,17 +98,17 @@ class Standby:
 
     @property
     def is_usable(self) -> bool:
-        """True if its command has started and has not ended, and a launcher that must be held is held."""
+        """Returns whether the command is running, and the launcher is held if required."""
         return bool(self.facts) and self.is_held and not self.broken and not self.thrown_away
 
     @property
     def is_held(self) -> bool:
-        """True if its launcher is held where required."""
+        """Returns whether the launcher is held if required."""
         return self._held_ranks is None or (self.folder / HELD).exists()
 
     @property
     def is_ready(self) -> bool:
-        """True if everything that can be done ahead is done."""
+        """Returns whether all preparation is done."""
         if not self.is_usable or not self.imports or self._held_ranks is None:
             return False
         ranks = [self.folder / f"rank-{start.env['RANK']}.ready" for start in self._held_ranks]
@@ -117,7 +116,7 @@ class Standby:
 
     @property
     def imports(self) -> bool:
-        """True if its ranks may import; until then they wait with Python alone."""
+        """Returns whether the ranks may import; until then they wait with Python only."""
         return self._hold is None
 
     def let_import(self, listing: Path | None) -> None:
@@ -163,23 +162,23 @@ class Standby:
 
 
 def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Environment that makes the ranks of a standby wait."""
+    """Returns the environment that makes the ranks of a standby wait."""
     return dict(env) | {"HOLDFAST_GATE": str(folder / GATE), "HOLDFAST_PRELOAD": str(folder / PRELOAD)}
 
 
 def launcher_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Environment that makes the launcher of a standby wait, and the ranks that it starts."""
+    """Returns the environment that makes the launcher of a standby wait, and the ranks that it starts."""
     return gated(env, folder) | {"HOLDFAST_RANKS": str(folder / RANKS)}
 
 
 def with_ranks_begun(
     env: Mapping[str, str], folder: Path, starts: tuple[RankStart, ...], listing: Path | None
 ) -> dict[str, str]:
-    """Environment of a launcher that does not wait, whose ranks start beside its own imports.
+    """Returns the environment of a launcher that does not wait, whose ranks start in parallel with its own
+    imports.
 
-    Its gate is open before it begins. `listing`: what its ranks import until it asks for them.
-
-    raises: OSError
+    Its gate is open before it starts. `listing`: what its ranks import until it requests them. Raises
+    OSError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     gate = folder / BESIDE
@@ -196,9 +195,9 @@ def with_ranks_begun(
 
 
 def _held(path: Path) -> int:
-    """An empty list of imports, locked: who reads it waits until it is filled and let go.
+    """Creates an empty, locked list of imports: its readers wait until it is filled and unlocked.
 
-    raises: OSError
+    Raises OSError.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
@@ -210,7 +209,7 @@ def _held(path: Path) -> int:
 
 
 def imports_to_repeat(folder: Path) -> Path | None:
-    """The list of modules that rank 0 imported in that folder and that may be imported early; None if empty."""
+    """Returns the list of modules that rank 0 imported and that can be imported early; None if empty."""
     path = folder / IMPORTS
     try:
         lines = path.read_text().splitlines()

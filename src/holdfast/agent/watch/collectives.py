@@ -24,12 +24,16 @@ class Collectives:
             reader.ask()
 
     def read(self, rank: int) -> tuple[GroupStatus, ...] | None:
-        """The progress of a rank; None if it has not answered or cannot be asked."""
+        """Returns the progress of a rank in its collectives; None if it has not responded or cannot be
+        queried.
+        """
         reader = self._readers.get(rank)
         return None if reader is None else reader.read()
 
     def thread(self, rank: int) -> int:
-        """The thread that runs the rank's script, by its last answer; 0: the main one, or not known."""
+        """Returns the thread that runs the rank's script, by its last response; 0 means the main thread or
+        unknown.
+        """
         reader = self._readers.get(rank)
         return 0 if reader is None else reader.thread
 

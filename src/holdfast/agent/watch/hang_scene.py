@@ -68,8 +68,9 @@ class Seen(NamedTuple):
 
 
 def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
-    """Typical sizes of this rank's collectives; requested once while the job is healthy, because it takes the rank
-    1-10 ms.
+    """Returns typical sizes of this rank's collectives.
+
+    Called once while the job is healthy, because it takes the rank 1-10 ms.
     """
     found = flight_records(folder / f"rank-{rank}.sock", time.monotonic() + RECORDS_S, time.monotonic)
     sizes: frozenset[int] = frozenset()
@@ -82,7 +83,7 @@ def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
 
 
 def as_flight_scene(seen: Seen, usual: frozenset[int], world_size: int | None) -> FlightScene:
-    """The evidence as a FlightScene, with the sizes learned before."""
+    """Returns the evidence as a FlightScene, with the sizes recorded before."""
     return FlightScene(
         usual_bytes=usual,
         world_size=world_size,
@@ -126,7 +127,7 @@ class HangScene:
         self._thread.start()
 
     def _can_answer(self, rank: int) -> bool:
-        """A rank that is stopped or traced does not; the others' verdict is not to wait for its silence."""
+        """Returns whether a rank can respond; not if it is stopped or traced."""
         track = self._tracks.get(rank)
         return track is None or track.last.state not in "Tt"
 
@@ -136,7 +137,7 @@ class HangScene:
 
     @property
     def result(self) -> Seen:
-        """The result of a finished examination."""
+        """Returns the result of a finished examination."""
         return self._result or Seen(None)
 
     def _run(self) -> None:
@@ -168,7 +169,9 @@ class HangScene:
         return Seen(located, stacks, digests=digests, lives=seen)
 
     def again(self, people: Sequence[Person], errors: Mapping[int, str]) -> Seen:
-        """The same records with the current state of the ranks and the files they left at their end."""
+        """Returns the same records with the current state of the ranks and the files that they wrote at
+        their end.
+        """
         self._people, self._errors = tuple(people), dict(errors)
         try:
             told = {one.rank: one for one in self.result.digests}
@@ -197,7 +200,7 @@ class HangScene:
         return 0 if track is None else track.last.thread
 
     def _record(self, one: Person) -> Digest | None:
-        """From the rank itself, else from what it left at its end."""
+        """Returns the flight record from the rank itself, else from the file that it wrote at its end."""
         record = None if one.is_gone else self._asked(one)
         if record is None:
             record = self._left_by(one)
@@ -240,7 +243,7 @@ class HangScene:
         return FlightRecord(rank=one.rank, status=status)
 
     def _leave(self, name: str, data: bytes) -> None:
-        """For the bundle. Where it cannot be written the verdict is made all the same."""
+        """Writes evidence for the bundle. A failed write does not affect the verdict."""
         try:
             (self._folder / name).write_bytes(data)
         except OSError:
@@ -248,7 +251,7 @@ class HangScene:
 
 
 def goodbye_s(folder: Path, rank: int) -> float | None:
-    """When this rank began an orderly exit, by its own clock; None if it has not."""
+    """Returns when this rank began a normal exit, by its own clock; None if it has not."""
     try:
         with (folder / f"rank-{rank}.{STATUS}").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - EXIT_TIME_BYTES))

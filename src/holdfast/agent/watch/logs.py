@@ -60,7 +60,7 @@ class Signatures:
 
     @property
     def is_over(self) -> bool:
-        """True if they are loaded or cannot be loaded."""
+        """Returns whether loading has finished, successfully or not."""
         return self._ready.is_set()
 
     def news(self) -> str:
@@ -74,7 +74,7 @@ class Signatures:
         return ""
 
     def watcher(self) -> Watcher | None:
-        """A new watcher for an attempt; None until signatures are loaded."""
+        """Returns a new watcher for an attempt; None until signatures are loaded."""
         if not self._ready.is_set() or self.why_not:
             return None
         first, self._first = self._first, None
@@ -101,7 +101,9 @@ class Signatures:
 
 
 def _lean(one: Signature) -> Signature:
-    """Without what the record of a run does not keep: proofs, explanations, the other language."""
+    """Returns a signature without examples, explanations and the other language, which a run's record does
+    not need.
+    """
     return replace(
         one,
         matches=(),
@@ -114,7 +116,7 @@ def _lean(one: Signature) -> Signature:
 
 
 def _give_memory_back() -> None:
-    """What reading and compiling took: glibc keeps it else, and an agent is to be small."""
+    """Returns memory to the operating system that loading and compiling took, because glibc would keep it."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -147,7 +149,10 @@ class LogWatch:
         self._step_s = at_s
 
     def news(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[str]:
-        """Like look(), as sentences for people. An internal error here costs log matches and nothing else."""
+        """Returns new matches like look(), as sentences.
+
+        An internal error here affects only the log matches.
+        """
         if self._broken:
             return []
         try:
@@ -182,7 +187,7 @@ class LogWatch:
         return new
 
     def told(self, match: Match) -> str:
-        """A sentence on a new fault; "" if the line is no fault by itself."""
+        """Returns a sentence about a new fault; "" if the line is no fault by itself."""
         signature = self._signatures.by_id[match.signature]
         if (
             signature.id == EXCEPTION
@@ -197,7 +202,7 @@ class LogWatch:
         return f"{title} ({names[match.source]}: {match.text.strip()[:TEXT_MAX]})"
 
     def _is_known_better(self, match: Match) -> bool:
-        """Whether another signature knows the same line, and is surer of it."""
+        """Returns whether another signature matches the same line with a higher confidence."""
         weight = self._signatures.by_id[match.signature].weight
         same = (
             self._signatures.by_id[one.signature]
@@ -207,7 +212,7 @@ class LogWatch:
         return any(other.role == "cause" and other.weight > weight for other in same)
 
     def search(self) -> Search:
-        """All matches as a Search; times are in the job's clock."""
+        """Returns all matches as a Search, with times of the job's clock."""
         names = self._watcher.sources if self._watcher else []
         survived: dict[int, int] = {}
         for at_s, match in self._seen.values():
@@ -228,7 +233,7 @@ class LogWatch:
         return Search(sources=tuple(sources), matches=tuple(matches))
 
     def offsets(self) -> dict[str, tuple[int, ...]]:
-        """Byte offsets of matched causes by log, for excerpts."""
+        """Returns the byte offsets of matched causes by log, for excerpts."""
         names = self._watcher.sources if self._watcher else []
         found: dict[str, list[int]] = {}
         for _, match in self._seen.values():

@@ -34,7 +34,7 @@ SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 
 
 class Rank(Struct):
-    """`local_rank`: its place in its worker; None if unknown."""
+    """A rank of the attempt. `local_rank`: its number within its worker; None if unknown."""
 
     pid: int
     reader: RankReader
@@ -185,7 +185,7 @@ class Looks:
 
     @property
     def watch(self) -> hang.Watch:
-        """The detector of the first training."""
+        """Returns the detector of the first training."""
         return self.watches[MAIN]
 
     @property
@@ -194,7 +194,7 @@ class Looks:
         return {rank: track for watch in self.watches.values() for rank, track in watch.tracks.items()}
 
     def operations(self) -> int:
-        """Number of collectives that some rank has completed."""
+        """Returns the number of collectives that at least one rank has completed."""
         return max(
             (sum(max(0, group.completed) for group in track.groups or ()) for track in self.tracks.values()),
             default=0,
@@ -206,7 +206,9 @@ class Looks:
             threading.Thread(target=self._ask_usual, args=(self._attempt.living[:1],), daemon=True).start()
 
     def _ask_usual(self, ranks: Sequence[int]) -> None:
-        """A few times: sizes recorded while healthy show later which rank passed another one."""
+        """Records sizes of collectives a few times while the ranks are healthy, to find a different size
+        later.
+        """
         for rank in ranks:
             self.usual_bytes |= usual_bytes(self._attempt.folder, rank)
 
@@ -225,7 +227,7 @@ class Looks:
         return scene
 
     def found(self) -> Hang | None:
-        """The hang, once its evidence is complete, or without it after a time limit."""
+        """Returns the hang once its evidence is complete, or after a time limit without it."""
         if self._scene is None:
             return None
         found, scene, since_s = self._scene
@@ -249,14 +251,20 @@ class Looks:
             self._failure = self.look_closer(None)
 
     def look_at_failure(self) -> Seen | None:
-        """Evidence of failed ranks and of the others; the first call starts the examination. None if not complete."""
+        """Returns evidence on failed and other ranks; None until complete.
+
+        The first call starts the examination.
+        """
         if self._failure is None:
             self._failure = self.look_closer(None)
         return self._failure.again(self._people(), self._last_words()) if self._failure.is_done else None
 
     def _people(self) -> list[Person]:
-        """A rank that said goodbye left by itself, whatever ended it in the end; one that its launcher ended after
-        another had failed did not fail."""
+        """Returns the ranks with how they ended.
+
+        A rank that began a normal exit left by itself, however it ended. A rank that its launcher ended after
+        another failure did not fail.
+        """
         found = []
         attempt, errors = self._attempt, self._attempt.errors
         for number, rank in sorted(self._attempt.ranks.items()):
@@ -276,7 +284,7 @@ class Looks:
         return {rank: at_s for rank, at_s in said.items() if at_s is not None}
 
     def _failed_before(self, rank: int) -> bool:
-        """Another one did, on its own."""
+        """Returns whether another rank failed by itself before this one."""
         return any(
             done.rank != rank and done.code not in (0, -signal.SIGTERM) for done in self._attempt.exits
         )
@@ -286,12 +294,12 @@ class Looks:
 
     @property
     def has_collectives(self) -> bool:
-        """True if some rank has reported its process groups."""
+        """Returns whether a rank has reported its process groups."""
         return any(track.groups is not None for track in self.tracks.values())
 
     @property
     def is_looking(self) -> bool:
-        """True while a detected hang is examined."""
+        """Returns whether a detected hang is being examined."""
         return self._scene is not None
 
     def close(self) -> None:

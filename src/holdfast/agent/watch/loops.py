@@ -24,7 +24,7 @@ FORGET_S = 60.0  # without suspicion: the next standstill is another
 
 
 class LoopWatch:
-    """`clock`: the job's. `trends`: the last result by rank."""
+    """Detector of loops in running ranks. `clock`: of the job. `trends`: the last result by rank."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self.trends: dict[int, StackTrend] = {}
@@ -35,8 +35,11 @@ class LoopWatch:
         self._gap_s: dict[int, float] = {}
 
     def poll(self, suspects: Mapping[int, tuple[int, int]]) -> None:
-        """`suspects`: by rank its pid and the thread that runs its script (0: the main thread), of those that run while
-        others wait; empty while there are none."""
+        """Continues the sampling.
+
+        `suspects`: by rank the pid and the thread that runs the script (0 means the main thread), for ranks
+        that run while others wait; empty if there are none.
+        """
         now_s = self._clock()
         for rank, (pid, thread) in suspects.items():
             if rank not in self._looks and now_s >= self._next_s.get(rank, 0.0):
@@ -75,7 +78,7 @@ class _Look:
         self._sampling.start()
 
     def poll(self, clock: Callable[[], float]) -> bool:
-        """True when nothing more is to be seen."""
+        """Continues one examination. Returns True once it is finished."""
         if self._native is not None:
             if not self._native.poll():
                 return False
@@ -118,8 +121,11 @@ class _Look:
 
 
 def _inside(threads: Sequence[ThreadStack]) -> NativePlace:
-    """In Python itself only where nothing native stands inside the innermost Python frame: a collection of garbage and
-    a regular expression are the interpreter's own C code, but calls that may take long and end."""
+    """Returns whether a native stack is in Python itself or in other native code.
+
+    Garbage collection and regular expressions run in the interpreter's own C code, but are calls that may
+    take long.
+    """
     place = where_native(threads)
     if place == "interpreter" and threads and threads[0].frames and NATIVE in threads[0].frames[0]:
         return "library"
@@ -127,6 +133,6 @@ def _inside(threads: Sequence[ThreadStack]) -> NativePlace:
 
 
 def _functions(frames: tuple[str, ...]) -> list[str]:
-    """Each frame's file and function: a loop over two lines is one loop."""
+    """Returns file and function of each frame, so that a loop over two lines counts as one."""
     named = (frame.rpartition(" ") for frame in python_frames(frames))
     return [f"{where.rpartition(':')[0]} {function}" for where, _, function in named]

@@ -84,7 +84,7 @@ class SampleRing:
         self._waiting.task_done()
 
     def _write(self, moment: Moment) -> None:
-        """raises: OSError"""
+        """Writes one moment. Raises OSError."""
         plain = self._encoder.encode(moment)
         content = self._compressor.compress(plain)
         if len(plain) > RECORD_BYTES_MAX or HEAD.size + len(content) > self._segment_bytes:
@@ -103,7 +103,10 @@ class SampleRing:
             os.ftruncate(self._fd, self._size_bytes)
 
     def _open(self) -> None:
-        """Goes on behind the last whole record: an agent that died may have left half of one. raises: OSError"""
+        """Opens the file for appending after the last complete record. Raises OSError.
+
+        A previous agent may have left an incomplete record.
+        """
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self._folder / NEW, flags, 0o644)
         try:
@@ -115,13 +118,13 @@ class SampleRing:
         self._fd, self._size_bytes = fd, whole_bytes
 
     def _swap(self) -> None:
-        """raises: OSError"""
+        """Replaces the old file by the new one. Raises OSError."""
         self._forget()
         os.replace(self._folder / NEW, self._folder / OLD)
         self._open()
 
     def _forget(self) -> None:
-        """The next moment opens the file anew, and cuts off what is not whole."""
+        """Closes the file, so that the next write reopens it and cuts off an incomplete record."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             os.close(fd)
@@ -132,7 +135,10 @@ class SampleRing:
 
 
 def _written(fd: int, record: bytes) -> int:
-    """How much of it; less where the disk is full. raises: OSError, for anything else"""
+    """Writes a record; returns the bytes written, fewer if the disk is full.
+
+    Raises OSError for other errors.
+    """
     try:
         return os.write(fd, record)
     except OSError as error:
@@ -160,9 +166,10 @@ def read_samples(folder: Path, since_s: float = float("-inf")) -> Iterator[Momen
 
 
 def _contents(folder: Path) -> Iterator[bytes]:
-    """The newer file is opened first: when the files are swapped between the two, it is found twice, not missed.
+    """Yields the contents of both files, the older file first.
 
-    Swapped twice meanwhile, what was the newer is neither any more, and they are opened again.
+    The newer file is opened first, so that a swap in between duplicates it instead of losing it. After two
+    swaps, both are reopened.
     """
     opened: dict[tuple[int, int], int] = {}
     try:
@@ -208,7 +215,7 @@ def _close(opened: dict[tuple[int, int], int]) -> None:
 
 
 def _records(fd: int, bytes_max: int) -> Iterator[bytes]:
-    """Contents of the whole records at the beginning of a file. raises: OSError"""
+    """Yields the contents of the complete records at the beginning of a file. Raises OSError."""
     at = 0
     while at < bytes_max:
         head = os.pread(fd, HEAD.size, at)

@@ -32,10 +32,12 @@ class Sampled(Protocol):
 
 
 class Sampler:
-    """`node_busy_s`: when the node's disks or links last carried much data; None until known.
+    """Sampler of one worker.
 
-    `spread`: vary the sampling interval, so that samples do not hit the same moment of each step. The share of
-    samples in which a rank waits then measures how long it waits.
+    `node_busy_s`: when the node's disks or links last carried much data; None until known.
+
+    `spread`: vary the sampling interval, so that samples do not fall on the same moment of each step. The
+    share of samples in which a rank waits then estimates how long it waits.
     """
 
     def __init__(self, folder: Path, env: Mapping[str, str], clock: Callable[[], float]) -> None:
@@ -67,11 +69,11 @@ class Sampler:
 
     @property
     def moment(self) -> Moment | None:
-        """The last second that was sampled."""
+        """Returns the last second that was sampled; None if none was."""
         return self._before
 
     def utilisation(self) -> tuple[Utilisation, ...]:
-        """GPU utilisation, for the platforms' hang rule."""
+        """Returns the GPU utilisation, for the hang rule of training platforms."""
         moment = self._before
         if moment is None or moment.devices_age_s is None:
             return ()
@@ -79,8 +81,9 @@ class Sampler:
         return tuple(_used(one, at_s) for one in moment.devices if one.utilization is not None)
 
     def used_while_still(self, samples: Sequence[RankSample]) -> tuple[Utilisation, ...]:
-        """GPU utilisation, sampled now and then while no rank of this worker reads or writes, for the platforms'
-        hang rule.
+        """Returns the GPU utilisation, sampled at intervals while no rank of this worker reads or writes.
+
+        It is used by the hang rule of training platforms.
         """
         counters = tuple((one.pid, one.io_bytes, one.disk_bytes) for one in samples)
         before, self._counters = self._counters, counters

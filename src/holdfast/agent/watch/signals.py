@@ -71,11 +71,11 @@ class Signals:
         return self._ras.ask()
 
     def ras(self) -> Answer[RasReport] | None:
-        """The last answer of NCCL's RAS service."""
+        """Returns the last report of NCCL's RAS service."""
         return self._ras.last()
 
     def news(self) -> str:
-        """A sentence when a driver has stopped answering, once; else empty."""
+        """Returns a sentence, once, when a driver has stopped responding; otherwise ""."""
         stuck_s = self._devices.stuck_s()
         if stuck_s < STUCK_TOLD_S:
             self._stuck_told = False
@@ -95,7 +95,7 @@ class Signals:
         self.ring.close()
 
     def _new_report(self) -> Answer[RasReport] | None:
-        """Each report is kept once."""
+        """Returns a report of the RAS service the first time only; otherwise None."""
         answer = self._ras.last()
         if answer is None or answer.value is self._ras_kept:
             return None

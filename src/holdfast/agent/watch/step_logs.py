@@ -39,21 +39,23 @@ class StepForms:
 
     @property
     def is_over(self) -> bool:
-        """True if they are loaded or cannot be loaded."""
+        """Returns whether loading has finished, successfully or not."""
         return self._ready.is_set()
 
     def wait(self, timeout_s: float) -> bool:
         return self._ready.wait(timeout_s) and not self.why_not
 
     def batch_counts(self, framework: str | None) -> str:
-        """What all forms of that framework count as a batch: samples or tokens; empty: not all the same, or not known."""
+        """Returns what a framework's batch size counts: samples or tokens; "" if its forms differ or it is
+        unknown.
+        """
         if framework not in self._counts:
             found = {form.batch_counts for form in self.forms if form.framework == framework}
             self._counts[framework] = found.pop() if len(found) == 1 else ""
         return self._counts[framework]
 
     def sieve(self) -> LineSieve:
-        """A new sieve for the lines of one log."""
+        """Returns a new filter for the lines of one log."""
         if self._sieve is None:
             self._sieve = LineSieve(words_of(self.forms), after=JOINED_LINES_MAX)
         return self._sieve.fork()
@@ -73,7 +75,10 @@ class StepForms:
 
 
 def words_of(forms: Sequence[StepForm]) -> tuple[bytes, ...]:
-    """Case-insensitive expressions of the forms' words. A form without required words matches in any line."""
+    """Returns case-insensitive expressions for the words of forms.
+
+    A form without required words matches any line.
+    """
     if any(not form.literal and form.trust >= SPECIFIC for form in forms):
         return ()
     literals = {form.literal for form in forms if form.literal} | {*MARK_WORDS, *SETTING_WORDS}
@@ -114,7 +119,7 @@ class StepLog:
         return not waits or at_s - self._first_s >= TOGETHER_S
 
     def take(self) -> list[tuple[float, StepRecord | PhaseMark]]:
-        """Step records of the lines so far, each with its arrival time if known."""
+        """Returns the step records of the lines so far, each with its arrival time if known."""
         lines, self._lines = self._lines, []
         if self._is_quick:
             items = self._reader.feed_block(b"\n".join(lines) + b"\n", self._last_s)

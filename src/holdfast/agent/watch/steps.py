@@ -188,7 +188,10 @@ class StepWatching:
         return found
 
     def _waited(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """What can be read now: as long as the forms are not there, output is held back, up to a limit."""
+        """Returns the output that can be read now.
+
+        It is held back, up to a limit, until the step forms are loaded.
+        """
         if self._forms.is_over:
             if self._forms.why_not:
                 self._broken.add("steps")
@@ -253,7 +256,9 @@ class StepWatching:
         return self._step(teller, item, at_s, ranks)
 
     def _leads(self, teller: Teller, at_s: float) -> bool:
-        """Whether this is the one that counts, or becomes it: it has more information, or the previous one is silent."""
+        """Returns whether this log counts, or replaces the previous one because it has more information or
+        that is silent.
+        """
         lead = self._lead
         if teller is lead:
             self._behind = 0
@@ -270,7 +275,7 @@ class StepWatching:
         return True
 
     def _step(self, teller: Teller, record: StepRecord, at_s: float, ranks: int | None) -> list[StepFinding]:
-        """A record of the log that counts. Steps that a previous log reported are skipped."""
+        """Processes a step of the log that counts. Steps that a previous log reported are skipped."""
         last = self.records[-1] if self.records else None
         if self._run_shift is None:
             self._run_shift = last.run - record.run if last is not None else 0
@@ -291,7 +296,7 @@ class StepWatching:
         return [*self._watch.feed(record), *resumed, *self._rule_says(record, at_s)]
 
     def _rule_says(self, record: StepRecord, at_s: float) -> Iterator[StepFinding]:
-        """A line of the platforms' rule, as they write it."""
+        """Yields findings by the rule of training platforms, in their wording."""
         if self._rule_asked == OFF:
             return
         text = self._rule.feed(record)
@@ -310,7 +315,7 @@ class StepWatching:
     # Findings -----------------------------------------------------------------------------------------
 
     def _told(self, found: Iterable[StepFinding]) -> list[StepFinding]:
-        """What becomes news: numbers that JSON has, and no more lines than a person reads."""
+        """Returns the findings to report: without NaN and infinite numbers, and limited in number."""
         told = []
         for one in found:
             one = replace(one, numbers=_plain(one))
@@ -329,7 +334,9 @@ class StepWatching:
         return told
 
     def _close(self, end: StepFinding) -> None:
-        """Of several slowdowns, one upon the other, the newest; of stragglers the one reported for these ranks."""
+        """Ends a finding: of several successive slowdowns the newest, of stragglers the one about these
+        ranks.
+        """
         for number in range(len(self._open) - 1, -1, -1):
             begin = self._open[number]
             if begin.kind == ENDS[end.kind] and begin.numbers.get("ranks") == end.numbers.get("ranks"):

@@ -78,9 +78,9 @@ class StragglerWatching:
             self._fetch = Fetch(self._folder, sorted(pids))
 
     def poll(self) -> list[StepFinding]:
-        """Processes logged and fetched data in small parts. Call it often. Concludes nothing.
+        """Processes logged and fetched data in small parts; to be called often. Draws no conclusions.
 
-        raises: whatever a fault of ours in reading the records raised
+        Raises any exception of an internal error while reading the records.
         """
         if self._shares:
             return []
