@@ -152,7 +152,7 @@ def _faults(incident: IncidentStory) -> list[EvidenceRow]:
             who = Who(rank=fault.culprits[0]) if fault.culprits else None
             rows.append(_seen("hang", fault.reason, incident.found_at_s, who))
         elif isinstance(fault, NodeFault):
-            text = f"node node {fault.node} is lost: {fault.reason}"
+            text = f"node {fault.node} is lost: {fault.reason}"
             rows.append(_seen("node", text, incident.found_at_s, Who(node=fault.node)))
     return rows
 
