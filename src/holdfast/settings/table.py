@@ -179,6 +179,13 @@ SETTINGS = (
         help="Keep the next attempt's processes ready, so that a restart is faster.",
     ),
     Setting(
+        key="zygote",
+        kind="yes",
+        field="zygote",
+        flag=True,
+        help="Instead of a standby, fork the next attempt's ranks from one process that has made their imports.",
+    ),
+    Setting(
         key="signatures",
         kind="path",
         field="",
