@@ -41,6 +41,8 @@ with open(f"/proc/{os.getppid()}/comm") as file:
 given = {"pid": os.getpid(), "parent": parent, "ahead": ahead, "argv": sys.argv[1:], "made": heavy.made}
 with open(f"{notes}/given-{rank}", "a") as file:
     file.write(json.dumps(given) + "\\n")
+while not all(os.path.exists(f"{notes}/given-{other}") for other in (0, 1)):
+    time.sleep(0.01)
 step = 0
 while not os.path.exists(f"{notes}/go"):
     step += 1

@@ -24,6 +24,7 @@ BROKEN_MAX = 6  # modules that are left out one after the other, before it is gi
 REFUSED = "not-forked"  # in a worker's folder: which starts were not forked, and why; written by the shim
 REFUSED_BYTES = 1 << 14
 YOUNG_S = 1.0
+QUIET_S = 0.3  # without a further import
 UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 # Variables by which ranks and attempts differ; others must be the same in the zygote.
 PLACE = re.compile("HOLDFAST|RANK|SIZE|ROLE|MASTER|TORCHELASTIC|PET_|MA_|NODE|DEBUG|SLURM|SHLVL|^_$|LOCALID")
@@ -55,6 +56,7 @@ class ZygoteKeeper:
         self._learned = 0  # the attempt whose imports are known
         self._refused = 0  # the attempt of which it has been noted
         self._is_ordinary = False  # the next attempt starts as usual
+        self._lines_seen, self._lines_s = -1, 0.0
         self._is_stale = False  # it refuses processes: it is made anew, as ranks are started now
         self._begun = "", ""  # the interpreter and the program that it was started with
         self._env: dict[str, str] = {}
@@ -79,8 +81,16 @@ class ZygoteKeeper:
         trains = attempt.step is not None or self._clock() - attempt.started_s > UNSEEN_S
         if attempt.stopping or not trains or self._learned == attempt.number:
             return
+        if not self._is_complete(learned(attempt.folder), is_forked=(attempt.folder / SOCKET).exists()):
+            return
         self._learned = attempt.number
         self._learn(attempt)
+
+    def _is_complete(self, lines: tuple[str, ...], *, is_forked: bool) -> bool:
+        """A rank may print a step while the first one, whose imports are recorded, still makes them."""
+        if len(lines) != self._lines_seen:
+            self._lines_seen, self._lines_s = len(lines), self._clock()
+        return (is_forked or bool(lines)) and self._clock() - self._lines_s >= QUIET_S
 
     def _learn(self, attempt: Attempt) -> None:
         start = _start_of(attempt)
