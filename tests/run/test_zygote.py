@@ -13,6 +13,7 @@ import pytest
 
 from run.place import wait_for
 
+READY_S = 250.0  # it imports at the lowest priority, beside all else that runs here
 RESTARTS = ("--max-restarts", "3", "--unconditional-restart", "--zygote")
 TORCHRUN = f"""#!{sys.executable}
 import os, subprocess, sys, time
@@ -84,7 +85,7 @@ def job(place):
 
 def test_ranks_of_each_further_attempt_are_forked(job):
     run = job.run()
-    wait_for("the zygote", job.is_ready)
+    wait_for("the zygote", job.is_ready, READY_S)
     assert not job.place.given(0, 1)["ahead"]
     made = set()
     for attempt in (2, 3):
@@ -104,13 +105,13 @@ def test_ranks_of_each_further_attempt_are_forked(job):
 
 def test_a_second_run_is_ready_from_its_start(job):
     run = job.run()
-    wait_for("the zygote", job.is_ready)
+    wait_for("the zygote", job.is_ready, READY_S)
     job.ends_well(run)
     (job.place.path / "go").unlink()
     path = next(job.place.state.glob("imports/*.json"))
     path.write_text(path.read_text().replace('"heavy":', '"gone":'))
     again = job.run("again")
-    wait_for("the zygote of the second run", job.is_ready)
+    wait_for("the zygote of the second run", job.is_ready, READY_S)
     job.ends_well(again)
 
 
@@ -119,7 +120,7 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
         HEAVY + "import _thread, time\n_thread.start_new_thread(time.sleep, (999,))\n"
     )
     run = job.run()
-    wait_for("the module's name", lambda: "heavy is not preloaded: it starts threads" in run.err)
+    wait_for("its name", lambda: "heavy is not preloaded: it starts threads" in run.err, READY_S)
     job.place.given(1, 1)
     wait_for(
         "the second zygote",
@@ -134,7 +135,7 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
 
 def test_a_rank_that_is_killed_by_its_stub_is_seen_and_the_job_goes_on(job):
     run = job.run()
-    wait_for("the zygote", job.is_ready)
+    wait_for("the zygote", job.is_ready, READY_S)
     os.kill(job.place.given(1, 1)["pid"], signal.SIGKILL)
     pid = job.place.given(0, 2)["pid"]
     os.kill(stub_of(pid), signal.SIGKILL)
