@@ -183,7 +183,7 @@ class Learning:
         return ["env:" + key for key in sorted(keys) if not key.startswith("HOLDFAST_")]
 
     def is_within_an_import(self) -> bool:
-        for name in reversed(self.order[-LAST:]):
+        for name in reversed(self.order):
             spec = getattr(sys.modules.get(name), "__spec__", None)
             if getattr(spec, "_initializing", False):
                 return True
