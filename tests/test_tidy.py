@@ -37,6 +37,11 @@ SHIM = SRC / "shim" / "sitecustomize.py"
 AT_EVERY_START = (SHIM, SRC / "agent" / "reaper" / "rank_names.py")
 # Imported by nobody, and why they are there all the same. Commands are found by their names in COMMANDS.
 STARTED_FROM_OUTSIDE = {
+    "holdfast.shim.holdfast_shim_stub": "shim.sitecustomize, by its path",
+    "holdfast.shim.holdfast_shim_zygote": "the same",
+    "holdfast.shim.holdfast_shim_preload": "holdfast_shim_zygote, by its path",
+    "holdfast.shim.holdfast_shim_server": "the same",
+    "holdfast.shim.holdfast_shim_fork": "the same",
     "holdfast.__main__": "python -m holdfast",
     "holdfast.cli.main": "the holdfast command (pyproject.toml)",
     "holdfast.cli.line.command_line": "cli.main, by its name: Ctrl-C may come while it is imported",

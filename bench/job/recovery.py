@@ -5,6 +5,10 @@ all ranks had made their first step again. Systems take turns. One JSON line a r
 thing printed is a Markdown table.
 
     python -m bench.job.recovery --runs 3 --wait-quiet 60
+    python -m bench.job.recovery --systems holdfast-zygote,holdfast,torchrun --faults kill9 --primed [--fault-step 60]
+    python -m bench.job.recovery --systems holdfast-zygote --faults kill9 --primed --series 5
+
+`--primed`: the job has run before in the same state folder, for a second. `--series N`: N faults, 5 s apart; each is a row.
 """
 
 import argparse
@@ -23,6 +27,8 @@ RANKS, FAULTY_RANK = 4, 2
 FAULTS = ("kill9", "exception", "sigstop", "deadlock")
 START_LIMIT_S = 120.0
 LOOK_S = 0.1
+APART_STEPS = 250  # 5 s
+PRIME_STEPS = 50
 
 Row = dict[str, object]
 
@@ -41,11 +47,11 @@ def main() -> int:
     for run in range(options.runs):
         for fault in options.faults:
             for one in systems:
-                row = measured(one, fault, run, options)
-                rows.append(row)
-                with options.out.open("a") as out:
-                    out.write(json.dumps(row) + "\n")
-                print(json.dumps(row), file=sys.stderr, flush=True)
+                for row in measured(one, fault, run, options):
+                    rows.append(row)
+                    with options.out.open("a") as out:
+                        out.write(json.dumps(row) + "\n")
+                    print(json.dumps(row), file=sys.stderr, flush=True)
     print(table(rows))
     print(ratios(rows))
     return 0
@@ -63,6 +69,8 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="for an idle machine")
     parser.add_argument("--fault-step", type=int, default=605, help="12 s of training by default")
     parser.add_argument("--steps-after", type=int, default=100)
+    parser.add_argument("--primed", action="store_true", help="after a short run of the same command")
+    parser.add_argument("--series", type=int, default=1, metavar="N", help="faults, 5 s apart")
     parser.add_argument("--keep", action="store_true", help="leave the folders of the runs")
     return parser.parse_args()
 
@@ -74,26 +82,43 @@ def _names(text: str) -> list[str]:
 # One run -------------------------------------------------------------------------------------------------
 
 
-def measured(one: System, fault: str, run: int, options: argparse.Namespace) -> Row:
-    quiet = wait_quiet(options.wait_quiet) if options.wait_quiet else None
+def measured(one: System, fault: str, run: int, options: argparse.Namespace) -> list[Row]:
+    """One row for each fault of the run."""
     folder = Path(tempfile.mkdtemp(prefix=f"recovery-{one.name}-{fault}-"))
-    strike = f"{options.fault_step}:{FAULTY_RANK}:{fault}"
-    steps = options.fault_step + options.steps_after
-    command = [*one.command(folder / "state"), *training(folder, steps=steps, faults=[strike])]
+    if options.primed:
+        prime(one, folder)
+    quiet = wait_quiet(options.wait_quiet) if options.wait_quiet else None
+    at = [options.fault_step + number * APART_STEPS for number in range(options.series)]
+    strikes = [f"{step}:{FAULTY_RANK}:{fault}" for step in at]
+    steps = at[-1] + options.steps_after
+    command = [*one.command(folder / "state"), *training(folder, steps=steps, faults=strikes)]
     trial = Trial(command, folder, one.env)
     try:
-        ended = watched(trial, strike, options.limit)
+        ended = watched(trial, strikes[-1], options.limit + 10.0 * options.series)
         left = len(trial.left()) if ended else None
     finally:
         trial.clear()
-    row: Row = {"system": one.name, "fault": fault, "run": run, "quiet": quiet, "ended": ended}
-    row |= {"exit_code": trial.process.returncode if ended else None, "orphans": left}
-    row |= times(one, trial, trial.moments()) | {"success": ended and is_success(trial, steps)}
+    of_run: Row = {"system": one.name, "fault": fault, "run": run, "quiet": quiet, "ended": ended}
+    of_run |= {"exit_code": trial.process.returncode if ended else None, "orphans": left}
+    of_run |= {"success": ended and is_success(trial, steps)}
     if options.keep:
-        row["folder"] = str(folder)
-    else:
+        of_run["folder"] = str(folder)
+    rows = [of_run | {"at_step": step} | times(one, trial, trial.moments(), step) for step in at]
+    if not options.keep:
         shutil.rmtree(folder, ignore_errors=True)
-    return row
+    return rows
+
+
+def prime(one: System, folder: Path) -> None:
+    """A short run of the same command, so that what it imports is known to the next."""
+    before = folder / "before"
+    before.mkdir()
+    trial = Trial([*one.command(folder / "state"), *training(before, steps=PRIME_STEPS)], before, one.env)
+    try:
+        trial.wait(START_LIMIT_S)
+    finally:
+        trial.clear()
+    shutil.rmtree(folder / "state" / "jobs", ignore_errors=True)
 
 
 def watched(trial: Trial, strike: str, limit_s: float) -> bool:
@@ -112,13 +137,16 @@ def is_success(trial: Trial, steps: int) -> bool:
     return trial.process.returncode == 0 and result is not None and result.step == steps
 
 
-def times(one: System, trial: Trial, all_moments: list[Moment]) -> Row:
-    """Seconds from the fault; None for what did not happen."""
-    struck = next((moment for moment in all_moments if moment.kind == "struck"), None)
+def times(one: System, trial: Trial, all_moments: list[Moment], step: int) -> Row:
+    """Seconds from the fault at that step; None for what did not happen."""
+    faults = [moment for moment in all_moments if moment.kind == "struck"]
+    struck = next((moment for moment in faults if moment.step == step), None)
     if struck is None:
         return {"found_s": None, "stepping_s": None, "steps_lost": None}
     before = {moment.pid for moment in all_moments if moment.at_s <= struck.at_s}
-    new = [moment for moment in all_moments if moment.at_s > struck.at_s and moment.pid not in before]
+    until_s = min((moment.at_s for moment in faults if moment.at_s > struck.at_s), default=float("inf"))
+    later = [moment for moment in all_moments if struck.at_s < moment.at_s < until_s]
+    new = [moment for moment in later if moment.pid not in before]
     first: dict[int, float] = {}
     for moment in new:
         if moment.kind == "step":

@@ -103,8 +103,8 @@ def _tried(command: list[str]) -> None:
 def system(name: str, ranks: int) -> System:
     """raises: NotHere, for a system that is not known or cannot be installed"""
     match name:
-        case "holdfast" | "holdfast-cold":
-            flags = ("--no-standby",) if name == "holdfast-cold" else ()
+        case "holdfast" | "holdfast-cold" | "holdfast-zygote":
+            flags = {"holdfast-cold": ("--no-standby",), "holdfast-zygote": ("--zygote",)}.get(name, ())
             return System(
                 name=name,
                 command=lambda state: [*holdfast_run(state, *flags), *torchrun(ranks)],
@@ -117,4 +117,6 @@ def system(name: str, ranks: int) -> System:
             command = ft_launcher(ranks)
             return System(name=name, command=lambda _: command, noticed_s=said, env=OWN_STORE)
         case _:
-            raise NotHere("it is not known; there are holdfast, holdfast-cold, torchrun and ft_launcher")
+            raise NotHere(
+                "it is not known; there are holdfast, holdfast-zygote, holdfast-cold, torchrun and ft_launcher"
+            )

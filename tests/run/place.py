@@ -113,6 +113,9 @@ class Place:
             "NOTES": str(path),
             "HOLDFAST_BOOT_CHECK": "off",  # and no troubleshooting: what is not about checks need not wait for them
             "HOLDFAST_TROUBLESHOOT_WAIT": "0s",
+            "HOLDFAST_ZYGOTE": os.environ.get(
+                "HOLDFAST_ZYGOTE", "no"
+            ),  # all these tests can run with one, too
             **self.marks,
         }
 

@@ -23,12 +23,17 @@ def test_it_is_written_in_the_language_of_old_pythons():
     assert [path.name for path in files] == [
         "holdfast_shim_deterministic.py",
         "holdfast_shim_errors.py",
+        "holdfast_shim_fork.py",
         "holdfast_shim_gate.py",
         "holdfast_shim_imports.py",
         "holdfast_shim_join.py",
         "holdfast_shim_launcher.py",
         "holdfast_shim_mpi.py",
+        "holdfast_shim_preload.py",
+        "holdfast_shim_server.py",
+        "holdfast_shim_stub.py",
         "holdfast_shim_torch.py",
+        "holdfast_shim_zygote.py",
         "sitecustomize.py",
     ]
     for path in [*files, SHIM.parent / "agent" / "reaper" / "rank_names.py"]:

@@ -139,7 +139,8 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 class LaunchSpec(Struct, frozen=True, kw_only=True):
     """Parameters of a command to run in a worker. `folder`: the worker's; it receives `stdout` and `stderr`.
 
-    `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty if there is none.
+    `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty if there is none. `forks_fd`: the
+    connection to this attempt's fork server, which goes to the reaper; -1: there is none.
     """
 
     argv: tuple[str, ...]
@@ -148,6 +149,7 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
     folder: Path
     detach: bool = False
     gate: str = ""
+    forks_fd: int = -1
 
 
 class Running:
@@ -269,7 +271,7 @@ def launch(spec: LaunchSpec) -> Running:
         _write_spec(orders, spec, read_end, theirs.fileno())
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", BOOT, str(AGENT), str(orders)],
-            pass_fds=(orders, read_end, theirs.fileno()),
+            pass_fds=(orders, read_end, theirs.fileno(), *([spec.forks_fd] if spec.forks_fd >= 0 else [])),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -284,6 +286,8 @@ def launch(spec: LaunchSpec) -> Running:
         os.close(orders)
         os.close(read_end)
         theirs.close()
+        if spec.forks_fd >= 0:
+            os.close(spec.forks_fd)
     running = Running(spec.folder, ours, lifeline)
     _REAPERS.append(process)
     running._tell({"do": "follow", "from": 0})
@@ -408,6 +412,7 @@ def _write_spec(orders: int, spec: LaunchSpec, lifeline_fd: int, client_fd: int)
         "lifeline_fd": lifeline_fd,
         "client_fd": client_fd,
         "gate": str(folder / spec.gate) if spec.gate else "",
+        "forks_fd": spec.forks_fd if spec.forks_fd >= 0 else None,
     }
     os.pwrite(orders, json.dumps(content).encode(), 0)
 

@@ -10,9 +10,10 @@ NAMED_MAX = 5
 
 
 def _ends_by_itself(pid: int) -> bool:
-    """Returns whether a process is Python's resource tracker, which ends shortly after its parent."""
+    """Returns whether a process is Python's resource tracker, which ends shortly after its parent, or a fork server."""
     try:
-        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"multiprocessing.resource_tracker" in line or line.startswith(b"holdfast\0zygote\0")
     except OSError:
         return True
 

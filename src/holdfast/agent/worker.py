@@ -29,6 +29,7 @@ from holdfast.agent.nodes.fitness import Fitness
 from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.part import Part
 from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby
+from holdfast.agent.standby.zygote_keeper import ZygoteKeeper
 from holdfast.agent.start_facts import start_facts
 from holdfast.agent.watch.logs import LogWatch, Signatures
 from holdfast.agent.watch.step_logs import StepForms
@@ -124,6 +125,7 @@ class WorkerAgent:
         self._port = 0  # the last one that was given to a command
         is_wanted = is_worth_a_standby(settings, self._launcher)
         self.keeper = StandbyKeeper(self._spec, clock, is_wanted=is_wanted, holds_launcher=not self._alone)
+        self.zygotes = ZygoteKeeper(settings, cwd, base_env, clock, emit)
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
 
@@ -177,7 +179,8 @@ class WorkerAgent:
     def _launch(self, number: int, part: Part, counters: Mapping[str, str]) -> None:
         given = self._environment(number, part, counters)
         try:
-            running = launch(self.keeper.not_ready(part, self._spec_of(number, part, given.env)))
+            spec = self.keeper.not_ready(part, self._spec_of(number, part, given.env))
+            running = launch(self.zygotes.offered(number, spec))
         except OSError as error:
             reason = f"the command's supervisor could not be started: {error}"
             self.no_start[number] = reason
@@ -190,9 +193,7 @@ class WorkerAgent:
             for finding in start_facts(given, self._base_env, self._program, self._clock(), self._settings):
                 self._emit(finding)
         self._take_up(number, part, running)
-        if (
-            self._alone and len(os.sched_getaffinity(0)) > 1
-        ):  # a launcher imports on one core, another is idle
+        if self._alone and len(os.sched_getaffinity(0)) > 1:  # a launcher imports on one core
             self.keeper.prepare(number + 1, self._own_part(number + 1))
 
     def _release_standby(self, number: int, part: Part | None, counters: Mapping[str, str]) -> bool:
@@ -277,14 +278,12 @@ class WorkerAgent:
             worker_dir=self.worker_dir(number, part.worker),
             node="" if self._alone else self.node,
         )
+        advice = checkpoint_advice(self._folder) if self._settings.checkpoint_advice else {}
         return environment(
             self._base_env,
             names,
             self._launcher,
-            counters={
-                **counters,
-                **(checkpoint_advice(self._folder) if self._settings.checkpoint_advice else {}),
-            },
+            counters={**counters, **advice},
             shim=self._settings.shim,
             old_torch=self._old_torch,
             deterministic=self._settings.deterministic,
@@ -480,6 +479,7 @@ class WorkerAgent:
     # The standby ------------------------------------------------------------------------------------------
 
     def _tend_standby(self, attempt: Attempt) -> None:
+        self.zygotes.tend(attempt)
         if self.keeper.tend(attempt) and self._alone:
             self.keeper.prepare(attempt.number + 1, self._own_part(attempt.number + 1))
 
@@ -491,6 +491,7 @@ class WorkerAgent:
         return self.keeper.gone()
 
     def close(self) -> None:
+        self.zygotes.drop()
         self.fitness.checker.end()
         self._bundles.wait(BUNDLE_WAIT_S)
         self.node_log.close()

@@ -119,6 +119,7 @@ def run(
     detach: Annotated[bool | None, _flag("detach")] = None,
     shim: Annotated[bool | None, _flag("shim")] = None,
     standby: Annotated[bool | None, _flag("standby")] = None,
+    zygote: Annotated[bool | None, _flag("zygote")] = None,
     slowdown_rule: Annotated[str | None, _flag("slowdown-rule")] = None,
     step_pattern: Annotated[str | None, _flag("step-pattern")] = None,
     boot_check: Annotated[str | None, _flag("boot-check")] = None,

@@ -179,6 +179,9 @@ SETTINGS = (
         help="Keep the next attempt's processes ready, so that a restart is faster.",
     ),
     Setting(
+        key="zygote", kind="yes", field="zygote", flag=True, help="Fork restarted ranks from one process."
+    ),
+    Setting(
         key="signatures",
         kind="path",
         field="",
@@ -486,11 +489,7 @@ SETTINGS = (
     ),
     _limit("stop-again", "length", "stop_again_s", "Retry interval of a stop that has not finished.", low=1),
     _limit(
-        "stop-wait",
-        "length",
-        "stop_wait_s",
-        "The job fails when processes cannot be ended for this long.",
-        low=1,
+        "stop-wait", "length", "stop_wait_s", "The job fails if processes cannot be ended by then.", low=1
     ),
     _limit(
         "finish", "length", "finish_s", "Time for the launcher to end by itself after a failure.", high=3_600

@@ -39,6 +39,7 @@ LARGE = {
 LARGE |= {"numpy", "pandas", "PIL", "pyarrow", "pytorch_lightning", "safetensors", "scipy", "sklearn", "timm"}
 LARGE |= {"tokenizers", "torchmetrics", "torchvision", "transformers"}
 INSTALLED = "-packages" + os.sep
+STANDARD = frozenset(getattr(sys, "stdlib_module_names", ()))  # type: frozenset[str]  # Python 3.10 and later
 
 
 class Imports:
@@ -114,3 +115,81 @@ def _is_installed(name: str) -> bool:
     """Returns True if a module is an installed package, not a folder of the user with the same name."""
     spec = PathFinder.find_spec(name)
     return spec is not None and INSTALLED in (spec.origin or "")
+
+
+class Learning:
+    """Records every module of the standard library and of installed packages, in order of import. Finds none itself.
+
+    A line each: the module, or `env:NAME` for a variable that the script has changed before it, or `own:NAME` for a
+    package of the script's own, whose modules are not recorded. `path`: of the file, which several processes may share.
+    """
+
+    def __init__(self, path: str, append: "Callable[[str], int]", attempt: "Callable[..., object]") -> None:
+        self.path = path
+        self.append = append
+        self.attempt = attempt
+        self.pid = os.getpid()
+        self.env = dict(os.environ._data)  # type: ignore[attr-defined]
+        self.names = set()  # type: set[str]
+        self.installed = {}  # type: dict[str, bool]  # by the package's name
+        self.is_looking = False
+        self.order = []  # type: list[str]
+        self.fd = -1
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Always None: the next finder is used."""
+        if name not in self.names and not self.is_looking and len(self.names) < NAMES_MAX:
+            self.is_looking = True
+            try:
+                self.attempt(self.note, name)
+            finally:
+                self.is_looking = False
+
+    def note(self, name: str) -> None:
+        self.names.add(name)
+        top = name.partition(".")[0]
+        known = self.installed.get(top)
+        if known is None:
+            known = self.installed[top] = self.is_foreign(top)
+        if known and os.getpid() == self.pid:
+            self.write([*self.changed(), name])
+            self.order.append(name)
+
+    def is_foreign(self, top: str) -> bool:
+        """True for Python's own and for installed packages; a name of the script's own is recorded as such."""
+        if top in STANDARD:
+            return True
+        spec = PathFinder.find_spec(top)
+        if spec is None:
+            return top in sys.builtin_module_names
+        places = (
+            [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+        )  # of a namespace
+        python = os.path.dirname(os.__file__) + os.sep
+        is_foreign = any(INSTALLED in place + os.sep or place.startswith(python) for place in places)
+        if not is_foreign:
+            self.write(["own:" + top])
+        return is_foreign
+
+    def changed(self) -> "list[str]":
+        """What the script itself has set, and not a library while it was imported."""
+        before, now = self.env, os.environ._data  # type: ignore[attr-defined]
+        if before == now:
+            return []
+        self.env = dict(now)
+        if self.is_within_an_import():
+            return []
+        keys = [os.fsdecode(key) for key in {*before, *now} if before.get(key) != now.get(key)]
+        return ["env:" + key for key in sorted(keys) if not key.startswith("HOLDFAST_")]
+
+    def is_within_an_import(self) -> bool:
+        for name in reversed(self.order):
+            spec = getattr(sys.modules.get(name), "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                return True
+        return False
+
+    def write(self, lines: "list[str]") -> None:
+        if self.fd < 0:
+            self.fd = self.append(self.path)
+        os.write(self.fd, "".join(line + "\n" for line in lines).encode("utf-8", "backslashreplace"))

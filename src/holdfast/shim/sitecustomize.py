@@ -83,8 +83,11 @@ class Rank:
 # Whose process this is
 
 
-def _rank() -> "Rank | None":
-    """Returns the rank that this process owns: it is the first process whose environment names that rank."""
+def _rank(*, claims: bool = True) -> "Rank | None":
+    """Returns the rank that this process owns: it is the first process whose environment names that rank.
+
+    `claims`: later processes with these variables do not own it.
+    """
     env = os.environ
     named = _attempt(_named) if _is_watched() else None
     if named is None:
@@ -95,7 +98,8 @@ def _rank() -> "Rank | None":
         return None
     if not named["direct"] and _is_launcher():
         return None
-    env["HOLDFAST_RANK_OWNER"] = f"{rank.number}:{rank.pid}"
+    if claims:
+        env["HOLDFAST_RANK_OWNER"] = f"{rank.number}:{rank.pid}"
     return rank
 
 
@@ -233,6 +237,18 @@ def _note_imports(rank: Rank) -> "Imports":
     imports = _beside("holdfast_shim_imports").Imports(rank, _append, _attempt)  # type: Imports
     sys.meta_path.insert(0, imports)
     return imports
+
+
+def _learn(rank: "Rank | None") -> None:
+    """Records imports of the first rank, of a launcher, and of a script that is no rank yet, for the next zygote."""
+    if os.environ.get("HOLDFAST_LEARNS") != "1" or not _is_watched():
+        return
+    if rank is not None and rank.number != 0 and os.environ.get("LOCAL_RANK") != "0":
+        return
+    if rank is not None or not os.environ.get("HOLDFAST_RANK_OWNER"):
+        name = "imports.launcher" if rank is None and _is_launcher() else "imports.learned"
+        path = os.path.join(os.path.abspath(os.environ["HOLDFAST_WORKER_DIR"]), name)
+        sys.meta_path.insert(0, _beside("holdfast_shim_imports").Learning(path, _append, _attempt))
 
 
 # Which rank it is, once it joins a group
@@ -395,8 +411,10 @@ def _attempt(part: "Callable[..., T]", *given: object) -> "T | None":
 
 def _set_up() -> None:
     rank = _attempt(_rank)
+    _attempt(_learn, rank)
     if _is_watched():
-        sys.meta_path.insert(0, Joins())
+        if not any(isinstance(finder, Joins) for finder in sys.meta_path):
+            sys.meta_path.insert(0, Joins())
         if os.environ.get("HOLDFAST_DETERMINISTIC_SEED"):
             _attempt(_deterministic)
     if rank is None:
@@ -446,7 +464,32 @@ def _find_hidden() -> "ModuleSpec | None":
     return PathFinder.find_spec("sitecustomize", [place for place in rest if place != here])
 
 
-try:
-    _load_hidden()
-finally:
-    _attempt(_set_up)
+# A fork of the worker's zygote in its place
+
+
+def _ask_for_fork() -> None:
+    """Returns if this process is to start as usual."""
+    path = os.environ.get("HOLDFAST_FORK_SERVER", "")
+    if path and _is_watched():
+        is_ours = _rank(claims=False) is not None or _is_launcher()
+        _beside("holdfast_shim_stub").ask(path, is_ours=is_ours)
+
+
+def _start() -> None:
+    other = None
+    zygote = None
+    if os.environ.get("HOLDFAST_ZYGOTE_FD"):
+        sys.meta_path.insert(0, Joins())
+        zygote = _beside("holdfast_shim_zygote")
+        other = zygote.serve(_beside)  # goes on in forks only
+    else:
+        _attempt(_ask_for_fork)
+    try:
+        _load_hidden()
+    finally:
+        _attempt(_set_up)
+    if other is not None:
+        _beside("holdfast_shim_fork").run(*other)
+
+
+_start()

@@ -31,6 +31,7 @@ class Spec:
         self.gate: str = given.get("gate", "")
         self.lifeline_fd: int | None = given.get("lifeline_fd")
         self.client_fd: int | None = given.get("client_fd")
+        self.forks_fd: int | None = given.get("forks_fd")
 
 
 def become_subreaper() -> None:

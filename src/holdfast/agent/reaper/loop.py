@@ -16,6 +16,7 @@ import time
 from . import command, proc
 from .clients import Clients
 from .facts import Facts
+from .forks import Forks
 from .ranks import Ranks
 from .stopping import Stop, sweep_shared_memory
 
@@ -55,7 +56,8 @@ class Reaper:
         self.dir_fd = os.open(spec.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self.poll = select.poll()
         self.facts = Facts(self.dir_fd)
-        self.ranks = Ranks(self.poll, self.facts)
+        self.forks = Forks(spec.forks_fd, self.poll)
+        self.ranks = Ranks(self.poll, self.facts, self.forks)
         self.clients = Clients(self.poll, self.facts, self.obey, self.ranks.said)
         self.facts.tell = self.clients.tell
         self.command: int | None = None
@@ -135,6 +137,8 @@ class Reaper:
             self.lifeline_cut()
         elif fd == self.exec_fd:
             self.exec_answered()
+        elif fd == self.forks.fd:
+            self.hear_forks()
         elif fd in self.clients:
             self.clients.ready(fd)
         elif fd in self.ranks.by_pidfd:
@@ -142,6 +146,11 @@ class Reaper:
             self.looked_exactly_s = -math.inf  # its helpers are ours now, for as long as they last
         elif fd in self.ranks.candidates.by_pidfd:
             self.ranks.candidates.ready(fd)
+
+    def hear_forks(self) -> None:
+        for fault in self.forks.read():
+            if self.stop is None:
+                self.facts.add("reaper-fault", error=fault)
 
     def drain_wakeups(self) -> None:
         try:
@@ -163,7 +172,7 @@ class Reaper:
 
     def done(self) -> bool:
         """Returns whether nothing is left to watch and all clients have received everything."""
-        ended = self.stopped or (self.command_code is not None and not self.has_children)
+        ended = self.stopped or (self.command_code is not None and not self.has_processes)
         if not ended or (not self.bye and (self.lifeline is not None or len(self.clients))):
             self.quiet_since_s = None
             return False
@@ -224,14 +233,18 @@ class Reaper:
         self.looked_s = now_s
         self.facts.write()
         if now_s - self.looked_exactly_s < (EXACT_STARTING_S if often else EXACT_IDLE_S):
-            self.ranks.look(now_s, proc.children)
+            self.ranks.look(now_s, self.forks.children)
             return self.ranks.count_stopped()
         self.looked_exactly_s = now_s
-        below = proc.children_by_parent()
+        below = self.forks.by_parent()
         self.ranks.saw(proc.descendants(os.getpid(), below))
         self.ranks.look(now_s, lambda pid: below.get(pid, []))
         if self.stop is None and not self.gate_is_shut:
-            self.ranks.guess(now_s, below)
+            self.ranks.guess(now_s, self.forks.without_stubs(below))
+
+    @property
+    def has_processes(self) -> bool:
+        return self.has_children or self.forks.is_busy
 
     @property
     def gate_is_shut(self) -> bool:
@@ -255,11 +268,11 @@ class Reaper:
             self.stop = Stop(time.monotonic(), finish_s, grace_s)
 
     def go_on_stopping(self, stop: Stop, now_s: float) -> None:
-        if not self.has_children:
+        if not self.has_processes:
             return self.all_gone(sorted(stop.killed), [])
         if stop.may_finish(now_s, self.command_code is None or bool(self.ranks.living)):
             return None
-        tree = proc.descendants(os.getpid())
+        tree = proc.descendants(os.getpid(), self.forks.by_parent())
         self.ranks.saw(tree)
         if not stop.go_on(now_s, tree, self.ranks, self.collect):
             self.all_gone(sorted(stop.killed), [pid for pid in tree if proc.state(pid) not in (b"", b"Z")])
@@ -332,7 +345,7 @@ def _read_spec(orders: int) -> command.Spec:
     with open(orders, "rb") as file:  # read from its start, wherever the writer left off
         file.seek(0)
         spec = command.Spec(json.load(file))
-    for fd in (spec.lifeline_fd, spec.client_fd):
+    for fd in (spec.lifeline_fd, spec.client_fd, spec.forks_fd):
         if fd is not None:
             os.set_inheritable(fd, False)  # the command would keep them open
     return spec

@@ -14,6 +14,7 @@ import os
 
 from . import guesses, proc
 from .candidates import Candidates
+from .forks import is_stub
 from .rank_names import named as named_by
 
 TYPE_CHECKING = False
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .facts import Facts
+    from .forks import Forks
 
 SETTLE_S = 2.0  # what a script runs before its training has the same RANK, and is soon over
+ASKS_S = 1.0  # from its exec to its question for a fork
 SEEN_MAX = 200_000
 SAID = "said"
 STEADY_S = 3.0  # for so long a guess must be the same before it counts
@@ -108,7 +111,8 @@ class _Passed:
 
 
 class Ranks:
-    def __init__(self, poll: select.poll, facts: Facts) -> None:
+    def __init__(self, poll: select.poll, facts: Facts, forks: Forks) -> None:
+        self._forks = forks
         self.living: dict[int, Rank] = {}
         self.by_pidfd: dict[int, int] = {}
         self.any_yet = False
@@ -300,7 +304,7 @@ class Ranks:
         if named is None:
             passed.known = bool(environment)  # empty: in the middle of its exec
             return False
-        if _is_held(environment):
+        if _is_held(environment) or self._may_be_stub(pid, environment, now_s - passed.since_s):
             return False
         direct = bool(named.pop("direct"))
         if proc.is_launcher(pid) or (not direct and proc.is_wrapper(pid)):
@@ -312,6 +316,15 @@ class Ranks:
             passed.named, passed.known = named, True
             return False
         return self._found(pid, signature, named | {"world": 0, "own_rank": named["rank"]}, direct=direct)
+
+    def _may_be_stub(self, pid: int, environment: dict[bytes, bytes], seen_s: float) -> bool:
+        """True for a process that stands for a fork, which is the rank, or that may still ask for one."""
+        if b"HOLDFAST_FORK_SERVER" not in environment:
+            return False
+        if is_stub(pid):
+            return True
+        is_fork = bool(self._forks.pid) and self._forks.pid in proc.ancestors(pid)[:1]
+        return not is_fork and seen_s < ASKS_S
 
     def _is_said(self, rank: object, pid: int) -> bool:
         """Returns whether another process has registered as this rank."""

@@ -6,6 +6,7 @@ import os
 import signal
 
 from . import proc
+from .forks import is_stub
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class Stop:
         self._had_ranks = bool(ranks.living)
         if self.grace_s > 0:
             for pid in tree:
-                proc.send_signal(pid, signal.SIGTERM)
+                if not is_stub(pid):  # it would pass it on to a process that gets one, too
+                    proc.send_signal(pid, signal.SIGTERM)
 
     def _note_doom(self, now_s: float, ranks: Ranks) -> None:
         if self._doomed_at_s is None and ranks.any_yet and not ranks.living:

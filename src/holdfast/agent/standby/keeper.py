@@ -44,7 +44,22 @@ def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
     policy = settings.policy
     restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
-    return settings.standby and settings.shim and restarts and possible and not policy.shadow
+    return (
+        settings.standby
+        and not settings.zygote
+        and settings.shim
+        and restarts
+        and possible
+        and not policy.shadow
+    )
+
+
+def is_worth_a_zygote(settings: RunSettings) -> bool:
+    """True if a restart is allowed; a zygote needs no second copy of the command."""
+    policy = settings.policy
+    restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+    possible = settings.zygote and settings.shim and not settings.deterministic  # set while torch is imported
+    return settings.standby and possible and restarts and not policy.shadow
 
 
 class StandbyKeeper:

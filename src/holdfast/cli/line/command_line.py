@@ -62,6 +62,7 @@ COMMANDS = {
     "advise": Place(
         "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to take out."
     ),
+    "imports": Place("holdfast.cli.job.imports", "app", "Reports what the imports of a job's script cost."),
     "replay": Place("holdfast.cli.job.replay", "app", "Repeats the decisions of a job with other settings."),
     "check": Place("holdfast.cli.check", "app", "Checks whether nodes can be used for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes of all jobs, isolated nodes and lemons."),

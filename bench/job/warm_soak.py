@@ -1,0 +1,204 @@
+"""Random restarts from a zygote: do they end as ordinary starts do, with nothing left and nothing hung?
+
+    python -m bench.job.warm_soak [--restarts 200] [--launcher NAME ...] [--python .venv-launchers/bin/python] [--seed 1]
+
+Each launcher runs one job, two ranks over gloo, whose ranks meet faults at random steps until it has been restarted so often;
+then it ends well. The same job runs once without a fault, started as usual (`--no-standby`). Equal: exit code 0, the last loss, and
+what the last attempt's ranks print at their start. Left: processes with the trial's mark after its end, and fork servers. Hung: a
+step or a start that takes longer than a minute. One JSON line for each launcher in --out; a Markdown table on stdout.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from bench.job.trial import HOLDFAST, Trial, end_on_sigterm
+
+SCRIPT = Path(__file__).with_name("warm_training.py")
+LAUNCHERS = {
+    "torchrun": "{bin}/torchrun --standalone --nproc-per-node 2 {script}",
+    "python -m torch.distributed.run": "{python} -m torch.distributed.run --standalone --nproc-per-node 2 {script}",
+    "accelerate": "{bin}/accelerate launch --cpu --num_processes 2 --num_machines 1 --multi_gpu {script}",
+    "deepspeed": "{bin}/deepspeed --num_gpus 2 {script}",
+    "shell script": "bash {folder}/train.sh",
+    "mp.spawn": "{python} {script} --spawn",
+    "plain": "{python} {script} --alone",
+}
+HUNG_S = 60.0
+LOOK_S = 0.2
+STEPS_BETWEEN = (1, 30)
+
+
+def main() -> int:
+    given = arguments()
+    end_on_sigterm()
+    rows = []
+    for launcher in given.launcher or LAUNCHERS:
+        row = soaked(launcher, given)
+        rows.append(row)
+        with given.out.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        print(json.dumps(row), file=sys.stderr, flush=True)
+    print(table(rows))
+    return 0 if all(row["is_equal"] and not row["left"] and not row["hung"] for row in rows) else 1
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--restarts", type=int, default=200)
+    parser.add_argument("--launcher", action="append", choices=LAUNCHERS)
+    parser.add_argument("--python", default=sys.executable, help="of the trainings")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("warm_soak.jsonl"))
+    given = parser.parse_args()
+    given.python = os.path.abspath(given.python)
+    return given
+
+
+def soaked(launcher: str, given: argparse.Namespace) -> dict[str, object]:
+    dice = random.Random(f"{given.seed} {launcher}")
+    faults = [
+        (dice.randint(*STEPS_BETWEEN), dice.choice(("kill9", "exit3", "error")))
+        for _ in range(given.restarts)
+    ]
+    plain = run(launcher, given, (), ("--no-standby",))
+    flags = ("--zygote", "--max-restarts", str(given.restarts + 1), "--unconditional-restart")
+    warm = run(launcher, given, faults, flags)
+    keys = ("code", "loss", "begun")
+    return {
+        "launcher": launcher,
+        "restarts": warm["attempts"] - 1,  # type: ignore[operator]
+        "forked": warm["forked"],
+        "is_equal": all(warm[key] == plain[key] for key in keys) and warm["attempts"] == given.restarts + 1,
+        "left": warm["left"],
+        "hung": warm["hung"],
+        "took_s": warm["took_s"],
+        "plain": {key: plain[key] for key in keys},
+        "warm": {key: warm[key] for key in keys},
+    }
+
+
+def run(
+    launcher: str, given: argparse.Namespace, faults: Sequence[tuple[int, str]], flags: Sequence[str]
+) -> dict[str, object]:
+    folder = Path(tempfile.mkdtemp(prefix="warm-soak-"))
+    (folder / "faults.json").write_text(json.dumps(faults))
+    words = {
+        "python": given.python,
+        "bin": os.path.dirname(given.python),
+        "script": str(SCRIPT),
+        "folder": str(folder),
+    }
+    (folder / "train.sh").write_text(LAUNCHERS["torchrun"].format(**words) + "\n")
+    command = LAUNCHERS[launcher].format(**words).split()
+    state = folder / "state"
+    held = [
+        *HOLDFAST,
+        "run",
+        "--policy",
+        "holdfast",
+        "--state-dir",
+        str(state),
+        "--boot-check",
+        "off",
+        *flags,
+        "--",
+    ]
+    env = {"WARM_FOLDER": str(folder), "PATH": f"{words['bin']}:{os.environ['PATH']}"}
+    trial = Trial([*held, *command], folder, env)
+    try:
+        hung = not _ended(trial, folder)
+        left = len(trial.left()) + len(_servers(state))
+        attempts = len(list(state.glob("jobs/*/attempt-*")))
+        events = [path.read_text().splitlines() for path in folder.glob("events.*")]
+        forked = sum(lines.count("forked") for lines in events)
+        return {
+            "code": None if hung else trial.process.returncode,
+            "loss": _read(folder / "loss"),
+            "begun": _last_begun(folder),
+            "attempts": attempts,
+            "forked": forked,
+            "left": left,
+            "hung": hung,
+            "took_s": round(time.time() - trial.begun_s, 1),
+        }
+    finally:
+        trial.clear()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ended(trial: Trial, folder: Path) -> bool:
+    """False: nothing was written for too long."""
+    moved_s, seen = time.monotonic(), -1
+    while not trial.wait(LOOK_S):
+        size = sum(path.stat().st_size for path in folder.glob("events.*"))
+        if size != seen:
+            moved_s, seen = time.monotonic(), size
+        if time.monotonic() - moved_s > HUNG_S:
+            return False
+    return True
+
+
+def _servers(state: Path) -> list[int]:
+    """Zygotes and fork servers of jobs of this state folder."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        words = process.info["cmdline"] or []
+        if words[:2] == ["holdfast", "zygote"] and str(state) in _environ(process):
+            found.append(process.info["pid"])
+    return found
+
+
+def _environ(process: psutil.Process) -> str:
+    try:
+        return Path(f"/proc/{process.pid}/environ").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _last_begun(folder: Path) -> list[str]:
+    """What each rank of the last attempt said of its setting."""
+    last = {}
+    for path in sorted(folder.glob("events.*")):
+        begun = [line for line in path.read_text().splitlines() if line.startswith("begun ")]
+        last[path.name] = begun[-1] if begun else ""
+    return [last[name] for name in sorted(last)]
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def table(rows: Sequence[dict[str, object]]) -> str:
+    lines = [
+        "| launcher | restarts | ranks forked | equal to an ordinary start | left | hung | time |",
+        "|---" * 7 + "|",
+    ]
+    for row in rows:
+        equal = "yes" if row["is_equal"] else "NO"
+        cells = (
+            row["launcher"],
+            row["restarts"],
+            row["forked"],
+            equal,
+            row["left"],
+            row["hung"],
+            f"{row['took_s']} s",
+        )
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,99 @@
+"""Stores what a job's ranks import, and how a rank is started, for the zygote of its next attempt and of its next run.
+
+One file for each script and launcher, in the folder `imports` of the state folder.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+FOLDER = "imports"
+LEARNED, OF_LAUNCHER = "imports.learned", "imports.launcher"  # in a worker's folder, written by the shim
+LINES_MAX = 12_000
+READ_BYTES_MAX = 1 << 20
+FILES_MAX = 200
+
+
+class LeftOut(Struct, frozen=True):
+    """A module that is not imported ahead. `version`: of its package, for another one it is tried again."""
+
+    version: str
+    why: str
+
+
+class Known(Struct, frozen=True):
+    """`argv`: of a rank. `own_env`: variables that it has in addition to the launcher's. `lines`: its imports, in the
+    form of `shim/holdfast_shim_imports.py`. `cost_s`: seconds of each import, as the last zygote measured them.
+    """
+
+    argv: tuple[str, ...] = ()
+    own_env: dict[str, str] = {}
+    lines: tuple[str, ...] = ()
+    left_out: dict[str, LeftOut] = {}
+    cost_s: dict[str, float] = {}
+
+
+def file_of(state: Path, command: Sequence[str], cwd: str) -> Path:
+    """Where this command's imports are stored: by the files and modules that it names. Options may differ."""
+    words = [_program(word, before, cwd) for before, word in zip(("", *command), command, strict=False)]
+    key = "\0".join(word for word in words if word)
+    return state / FOLDER / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:20]}.json"
+
+
+def _program(word: str, before: str, cwd: str) -> str:
+    """A module, or a script's or program's path; empty for other words."""
+    if before in ("-m", ""):
+        return word
+    path = os.path.join(cwd, word)
+    is_program = os.path.isfile(path) and (word.endswith((".py", ".sh")) or os.access(path, os.X_OK))
+    return path if is_program else ""
+
+
+def load(path: Path) -> Known:
+    """Empty where nothing is stored, or nothing that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Known)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return Known()
+
+
+def store(path: Path, known: Known) -> None:
+    """Replaces the file. A state folder that cannot be written only costs the next run its head start."""
+    new = path.with_suffix(f".{os.getpid()}.new")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        others = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
+        for old in others[:-FILES_MAX]:
+            old.unlink(missing_ok=True)
+        new.write_bytes(msgspec.json.encode(known))
+        new.replace(path)
+
+
+def learned(folder: Path) -> tuple[str, ...]:
+    """What ranks and launcher of a worker have imported so far, the ranks' first.
+
+    What a launcher sets before its imports is for its ranks, which have it when they start.
+    """
+    launcher = [line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:")]
+    return merged(_lines(folder / LEARNED), launcher)
+
+
+def merged(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+    """Both lists in order, each line once. Marks of the script's changes keep their place in the first."""
+    lines = dict.fromkeys(first)
+    lines |= dict.fromkeys(line for line in second if line not in lines)
+    return tuple(lines)[:LINES_MAX]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(READ_BYTES_MAX)
+    except OSError:
+        return []
+    return data.decode("utf-8", "replace").splitlines()

@@ -1,0 +1,145 @@
+"""The zygote's process, as the agent sees it: starts it, receives its reports, has it fork an attempt's fork server.
+
+What it does: `shim/holdfast_shim_zygote.py`. Never waits for it.
+"""
+
+import array
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.agent.standby.imports_known import Known
+
+SOCKET = "zygote.sock"  # in a worker's folder: where stubs ask
+MEMORY_KIB_MAX = 4 << 20
+MESSAGE_BYTES = 1 << 20
+BACKLOG = 512
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """What a zygote reports. `kind`: ready, broken (a module broke a rule), lost (an internal error)."""
+
+    kind: str = msgspec.field(name="is")
+    name: str = ""
+    why: str = ""
+    version: str = ""
+    cost: dict[str, float] = {}
+    modules: int = 0
+    memory_kib: int = 0
+    stopped_at: str = ""
+
+
+class Zygote:
+    """A running zygote. `argv`, `env`, `cwd`: as a rank is started. `folder`: for its orders.
+
+    raises: OSError, when it cannot be started
+    """
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, known: Known, folder: Path
+    ) -> None:
+        self.program = ""
+        self.is_ready = False
+        self.over = False
+        orders = folder / f".zygote-{os.getpid()}.json"
+        content = {
+            "lines": known.lines,
+            "left_out": {name: one.version for name, one in known.left_out.items()},
+            "memory_kib_max": MEMORY_KIB_MAX,
+            "marks": {
+                key: value for key, value in env.items() if key in ("HOLDFAST_JOB", "HOLDFAST_STATE_DIR")
+            },
+        }
+        orders.write_bytes(msgspec.json.encode(content))
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours = {key: value for key, value in env.items() if not key.startswith("HOLDFAST_")}
+        try:
+            self._process = subprocess.Popen(
+                list(argv),
+                env={**ours, "HOLDFAST_ZYGOTE_FD": str(theirs.fileno())},
+                cwd=cwd,
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+        self._control.setblocking(False)
+        self._control.send(os.fsencode(orders))
+        self._orders = orders
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def read(self) -> list[Report]:
+        """Reports since the last call."""
+        found: list[Report] = []
+        while not self.over:
+            try:
+                data = self._control.recv(MESSAGE_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self.end()
+                break
+            with suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(data, type=Report))
+        self.is_ready = self.is_ready or any(report.kind == "ready" for report in found)
+        return found
+
+    def serve(self, worker: Path, marks: Mapping[str, str]) -> int:
+        """Has it fork the server of an attempt. Returns the reaper's end of the connection.
+
+        `worker`: the worker's folder, in which stubs connect. `marks`: by which the server's process is found.
+
+        raises: OSError
+        """
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            _bind(listener, worker)
+            order = json.dumps({"name": f"{worker.parent.name}/{worker.name}", "marks": dict(marks)}).encode()
+            rights = array.array("i", [listener.fileno(), theirs.fileno()]).tobytes()
+            self._control.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            listener.close()
+            theirs.close()
+        return ours.detach()
+
+    def end(self) -> None:
+        """Ends it; fork servers and their ranks go on."""
+        if not self.over:
+            self.over = True
+            self._control.close()
+            self._process.kill()
+            self._process.wait()
+            self._orders.unlink(missing_ok=True)
+
+
+def _bind(listener: socket.socket, folder: Path) -> None:
+    """By the folder's descriptor: its path may be too long for a socket's name."""
+    (folder / SOCKET).unlink(missing_ok=True)
+    directory = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{directory}/{SOCKET}")
+    finally:
+        os.close(directory)
+    listener.listen(BACKLOG)

@@ -1,0 +1,268 @@
+"""Decides when a zygote is started and with what, and whether the next attempt is forked from it.
+
+A zygote begins with the job if an earlier run of the command is known, else at the first step. It stays for all
+attempts. In doubt an attempt starts as usual, and the reason is noted once.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from holdfast.agent.attempt import Attempt
+from holdfast.agent.launch import LaunchSpec
+from holdfast.agent.standby.imports_known import Known, LeftOut, file_of, learned, load, merged, store
+from holdfast.agent.standby.keeper import is_worth_a_zygote
+from holdfast.agent.standby.zygote import SOCKET, Report, Zygote
+from holdfast.model.events import AnyEvent, FindingNoted
+from holdfast.model.settings import RunSettings
+
+BROKEN_MAX = 6  # modules that are left out one after the other, before it is given up
+REFUSED = "not-forked"  # in a worker's folder: which starts were not forked, and why; written by the shim
+REFUSED_BYTES = 1 << 14
+YOUNG_S = 1.0
+QUIET_S = 0.3  # without a further import
+UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
+# Variables by which ranks and attempts differ; others must be the same in the zygote.
+PLACE = re.compile("HOLDFAST|RANK|SIZE|ROLE|MASTER|TORCHELASTIC|PET_|MA_|NODE|DEBUG|SLURM|SHLVL|^_$|LOCALID")
+SPAWNED = "--multiprocessing-fork"
+
+
+class ZygoteKeeper:
+    """`emit`: receives its lines for the job's log. Where no restart is allowed, nothing is prepared."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        cwd: str,
+        base_env: Mapping[str, str],
+        clock: Callable[[], float],
+        emit: Callable[[AnyEvent], None],
+    ) -> None:
+        self.zygote: Zygote | None = None
+        self._cwd = cwd
+        self._base_env = base_env
+        self._clock = clock
+        self._emit = emit
+        self._attempt = 0
+        self._is_wanted = is_worth_a_zygote(settings)
+        self._folder = Path(settings.state_dir)
+        self._path = file_of(self._folder, settings.command, cwd)
+        self._known = load(self._path) if self._is_wanted else Known()
+        self._broken = 0
+        self._learned = 0  # the attempt whose imports are known
+        self._refused = 0  # the attempt of which it has been noted
+        self._is_ordinary = False  # the next attempt starts as usual
+        self._lines_seen, self._lines_s = -1, 0.0
+        self._is_stale = False  # it refuses processes: it is made anew, as ranks are started now
+        self._begun = "", ""  # the interpreter and the program that it was started with
+        self._env: dict[str, str] = {}
+        self._started_s: dict[int, float] = {}  # ranks of the attempt, by pid
+        self._noted: set[str] = set()
+
+    def _begin(self, env: Mapping[str, str]) -> None:
+        """At the job's start: with what an earlier run has left. `env`: of the command."""
+        if self._known.argv and self.zygote is None:
+            self._start({**self._known.own_env, **env})
+
+    def tend(self, attempt: Attempt) -> None:
+        """Does due work. Call it ten times a second."""
+        if not self._is_wanted:
+            return
+        if attempt.is_done:  # dropped while the launcher ends, it does not delay the job's end
+            self.drop()
+            return
+        self._hear()
+        self._watch_crashes(attempt)
+        self._hear_refusals(attempt)
+        trains = attempt.step is not None or self._clock() - attempt.started_s > UNSEEN_S
+        if attempt.stopping or not trains or self._learned == attempt.number:
+            return
+        if not self._is_complete(learned(attempt.folder), is_forked=(attempt.folder / SOCKET).exists()):
+            return
+        self._learned = attempt.number
+        self._learn(attempt)
+
+    def _is_complete(self, lines: tuple[str, ...], *, is_forked: bool) -> bool:
+        """A rank may print a step while the first one, whose imports are recorded, still makes them."""
+        if len(lines) != self._lines_seen:
+            self._lines_seen, self._lines_s = len(lines), self._clock()
+        return (is_forked or bool(lines)) and self._clock() - self._lines_s >= QUIET_S
+
+    def _learn(self, attempt: Attempt) -> None:
+        start = _start_of(attempt)
+        if start is None:
+            return
+        argv, env = start
+        lines = learned(attempt.folder)
+        is_forked = (attempt.folder / SOCKET).exists()
+        lines = merged(self._known.lines, lines) if is_forked else merged(lines, ())
+        own = {key: value for key, value in env.items() if self._base_env.get(key) != value}
+        own = {key: value for key, value in own.items() if not key.startswith("HOLDFAST_")}
+        self._known = replace(self._known, argv=argv, own_env=own, lines=lines)
+        store(self._path, self._known)
+        if self.zygote is not None and (self._is_stale or self._differs(argv, env)):
+            self._is_stale = False
+            self._again(env)
+        elif self.zygote is None:
+            self._start(env)
+
+    def _differs(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
+        """True if ranks are started otherwise than the zygote was, by what an earlier run has left."""
+        if (argv[0], _program_of(argv)) != self._begun:
+            return True
+        keys = {key for key in {*env, *self._env} if not PLACE.search(key)}
+        return any(env.get(key) != self._env.get(key) for key in keys)
+
+    def _start(self, env: Mapping[str, str]) -> None:
+        if self._broken > BROKEN_MAX:
+            return
+        self._env = dict(env)
+        self._begun = self._known.argv[0], _program_of(self._known.argv)
+        try:
+            self.zygote = Zygote(self._known.argv, env, self._cwd, self._known, self._folder)
+        except OSError as error:
+            self._say(f"the zygote cannot be started: {error}")
+            self._broken += 1
+
+    def _hear(self) -> None:
+        zygote = self.zygote
+        if zygote is None:
+            return
+        for report in zygote.read():
+            self._heard(report)
+        if zygote.over and zygote is self.zygote:
+            self.zygote = None
+            self._broken += 1
+            self._learned = 0  # the next look at the attempt starts another
+
+    def _heard(self, report: Report) -> None:
+        match report.kind:
+            case "ready":
+                self._known = replace(self._known, cost_s=report.cost)
+                store(self._path, self._known)
+                if report.stopped_at:
+                    self._say(
+                        f"modules that are imported after the script sets {report.stopped_at} are not preloaded"
+                    )
+            case "broken" if report.name:
+                left_out = self._known.left_out | {report.name: LeftOut(report.version, report.why)}
+                self._known = replace(self._known, left_out=left_out)
+                store(self._path, self._known)
+                module = f"{report.name} {report.version}".strip()
+                self._say(f"{module} is not preloaded: {report.why}")
+                self._again(self._env)
+            case _:
+                self._say(f"the next attempt starts as usual: {report.why}")
+                self._is_wanted = False
+
+    def _again(self, env: Mapping[str, str]) -> None:
+        if self.zygote is not None:
+            self.zygote.end()
+        self.zygote = None
+        self._broken += 1
+        self._start(env)
+
+    def _watch_crashes(self, attempt: Attempt) -> None:
+        """A rank that was forked and dies at once: the next attempt does without."""
+        if self._is_ordinary or not (attempt.folder / SOCKET).exists():
+            return
+        for rank in attempt.ranks.values():
+            since_s = self._started_s.setdefault(rank.pid, self._clock())
+            if rank.gone and rank.code and self._clock() - since_s < YOUNG_S and attempt.step is None:
+                self._is_ordinary = True
+                self._say("a forked rank ended within a second: the next attempt starts as usual")
+                return
+
+    def _hear_refusals(self, attempt: Attempt) -> None:
+        if self._refused == attempt.number:
+            return
+        try:
+            with (attempt.folder / REFUSED).open("rb") as file:
+                lines = file.read(REFUSED_BYTES).decode("utf-8", "replace").splitlines()
+        except OSError:
+            return
+        if lines:
+            self._refused = attempt.number
+            self._is_stale = True
+            why = lines[0].partition(" ")[2]
+            self._say(f"a process was not forked and started as usual: {why}")
+
+    def offered(self, number: int, spec: LaunchSpec) -> LaunchSpec:
+        """The start of an attempt, from the zygote if there is one. The first attempt always starts as usual."""
+        self._attempt = number
+        if not self._is_wanted:
+            return spec
+        spec = replace(spec, env={**spec.env, "HOLDFAST_LEARNS": "1"})
+        self._hear()
+        is_ordinary, self._is_ordinary = self._is_ordinary, False
+        self._started_s.clear()
+        if number == 1:
+            self._begin(spec.env)
+        if self.zygote is None or is_ordinary or number == 1:
+            return spec
+        marks = {key: value for key, value in spec.env.items() if key.startswith("HOLDFAST_")}
+        try:
+            spec.folder.mkdir(parents=True, exist_ok=True)
+            channel = self.zygote.serve(spec.folder, marks)
+        except OSError as error:
+            self._say(f"the attempt starts as usual: {error}")
+            return spec
+        program = _program_of(self._known.argv)
+        env = {"HOLDFAST_FORK_SERVER": str(spec.folder / SOCKET), "HOLDFAST_FORK_PROGRAM": program}
+        return replace(spec, env={**spec.env, **env}, forks_fd=channel)
+
+    def drop(self) -> None:
+        """Ends the zygote; what was forked from it goes on."""
+        if self.zygote is not None:
+            self.zygote.end()
+            self.zygote = None
+        self._is_wanted = False
+
+    def _say(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            noted = FindingNoted(at_s=self._clock(), finding="zygote", text=text, attempt=self._attempt)
+            self._emit(noted)
+
+
+def _start_of(attempt: Attempt) -> tuple[tuple[str, ...], dict[str, str]] | None:
+    """The command line and the environment of the first rank, as it was started."""
+    living = [rank.pid for _, rank in sorted(attempt.ranks.items()) if not rank.gone]
+    for pid in living:
+        argv = _words(pid, "cmdline")
+        if SPAWNED in argv:  # by multiprocessing: the script is its parent's
+            argv = _words(_parent(pid), "cmdline")
+        env = dict(word.split("=", 1) for word in _words(pid, "environ") if "=" in word)
+        if argv and env and os.path.basename(argv[0]).startswith("python"):
+            return tuple(argv), env
+    return None
+
+
+def _words(pid: int, name: str) -> list[str]:
+    with suppress(OSError):
+        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")[:-1]]
+    return []
+
+
+def _parent(pid: int) -> int:
+    with suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    return 0
+
+
+def _program_of(argv: tuple[str, ...]) -> str:
+    """What a command line of Python runs: the script, or the word after -m."""
+    words = list(argv[1:])
+    while words:
+        word = words.pop(0)
+        if word == "-m" or word in ("-W", "-X"):
+            following = words.pop(0) if words else ""
+            if word == "-m":
+                return following
+        elif not word.startswith("-"):
+            return word
+    return ""

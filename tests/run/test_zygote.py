@@ -1,0 +1,156 @@
+"""A job with a zygote: what is forked after a fault, what is left out, and that nothing is left at the end.
+
+The launcher is a small one by the name of torchrun, which Python starts with the shim; `heavy` is an installed package.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from run.place import wait_for
+
+READY_S = 250.0  # it imports at the lowest priority, beside all else that runs here
+RESTARTS = ("--max-restarts", "3", "--unconditional-restart", "--zygote")
+TORCHRUN = f"""#!{sys.executable}
+import os, subprocess, sys, time
+ranks = [
+    subprocess.Popen(
+        [{sys.executable!r}, "-u", *sys.argv[1:]],
+        env=os.environ | {{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}},
+        start_new_session=True,
+    )
+    for rank in range(2)
+]
+while any(rank.poll() is None for rank in ranks):
+    if any(rank.poll() for rank in ranks):
+        for rank in ranks:
+            os.killpg(rank.pid, 9)
+    time.sleep(0.01)
+sys.exit(any(rank.returncode for rank in ranks))
+"""
+TRAIN = """
+import json, os, sys, time
+ahead = "heavy" in sys.modules
+import heavy
+rank, notes, attempt = os.environ["RANK"], os.environ["NOTES"], os.environ["HOLDFAST_ATTEMPT"]
+with open(f"/proc/{os.getppid()}/comm") as file:
+    parent = file.read().strip()
+given = {"pid": os.getpid(), "parent": parent, "ahead": ahead, "argv": sys.argv[1:], "made": heavy.made}
+with open(f"{notes}/given-{rank}", "a") as file:
+    file.write(json.dumps(given) + "\\n")
+while not all(os.path.exists(f"{notes}/given-{other}") for other in (0, 1)):
+    time.sleep(0.01)
+step = 0
+while not os.path.exists(f"{notes}/go"):
+    step += 1
+    print(f"step {step} of attempt {attempt} loss 0.5", flush=True)
+    time.sleep(0.02)
+"""
+HEAVY = "import os\nmade = os.getpid()\n"
+
+
+class Job:
+    def __init__(self, place):
+        self.place = place
+        self.packages = place.path / "site-packages"
+        self.packages.mkdir()
+        (self.packages / "heavy.py").write_text(HEAVY)
+        (place.path / "train.py").write_text(TRAIN)
+        self.launcher = place.path / "torchrun"
+        self.launcher.write_text(TORCHRUN)
+        self.launcher.chmod(0o755)
+
+    def run(self, name="t"):
+        words = ("--job", name, *RESTARTS, "--", self.launcher, "train.py", "--lr", "1")
+        return self.place.start("run", *words, PYTHONPATH=self.packages)
+
+    def is_ready(self):
+        paths = list(self.place.state.glob("imports/*.json"))
+        return any("heavy" in json.loads(path.read_text())["cost_s"] for path in paths)
+
+    def ends_well(self, run):
+        self.place.go()
+        assert run.code() == 0, run.err
+        self.place.nothing_left()
+
+
+@pytest.fixture
+def job(place):
+    return Job(place)
+
+
+def test_ranks_of_each_further_attempt_are_forked(job):
+    run = job.run()
+    wait_for("the zygote", job.is_ready, READY_S)
+    assert not job.place.given(0, 1)["ahead"]
+    made = set()
+    for attempt in (2, 3):
+        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        for rank in (0, 1):
+            given = job.place.given(rank, attempt)
+            assert (given["parent"], given["ahead"], given["argv"]) == (
+                "holdfast-zygote",
+                True,
+                ["--lr", "1"],
+            )
+            made.add(given["made"])
+    assert len(made) == 1  # one process has imported it for all
+    job.ends_well(run)
+    assert not list(job.place.state.glob("jobs/*/attempt-*/worker-*/not-forked"))
+
+
+def test_a_second_run_is_ready_from_its_start(job):
+    run = job.run()
+    wait_for("the zygote", job.is_ready, READY_S)
+    job.ends_well(run)
+    (job.place.path / "go").unlink()
+    path = next(job.place.state.glob("imports/*.json"))
+    path.write_text(path.read_text().replace('"heavy":', '"gone":'))
+    again = job.run("again")
+    wait_for("the zygote of the second run", job.is_ready, READY_S)
+    job.ends_well(again)
+
+
+def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
+    (job.packages / "heavy.py").write_text(
+        HEAVY + "import _thread, time\n_thread.start_new_thread(time.sleep, (999,))\n"
+    )
+    run = job.run()
+    wait_for("its name", lambda: "heavy is not preloaded: it starts threads" in run.err, READY_S)
+    job.place.given(1, 1)
+    wait_for(
+        "the second zygote",
+        lambda: any("cost_s" in one.read_text() for one in job.place.state.glob("imports/*.json")),
+    )
+    os.kill(job.place.given(1, 1)["pid"], signal.SIGKILL)
+    given = job.place.given(1, 2)
+    assert (given["parent"], given["ahead"]) == ("holdfast-zygote", False)
+    job.ends_well(run)
+    assert run.err.count("is not preloaded") == 1
+
+
+def test_a_rank_that_is_killed_by_its_stub_is_seen_and_the_job_goes_on(job):
+    run = job.run()
+    wait_for("the zygote", job.is_ready, READY_S)
+    os.kill(job.place.given(1, 1)["pid"], signal.SIGKILL)
+    pid = job.place.given(0, 2)["pid"]
+    os.kill(stub_of(pid), signal.SIGKILL)
+    assert job.place.given(0, 3)["pid"] != pid
+    job.ends_well(run)
+
+
+def stub_of(pid):
+    """By the variables, which are the same."""
+    wanted = Path(f"/proc/{pid}/environ").read_bytes()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            is_stub = (path / "comm").read_text() == "holdfast-stub\n"
+            if is_stub and set((path / "environ").read_bytes().split(b"\0")) == set(wanted.split(b"\0")):
+                return int(path.name)
+        except OSError:
+            continue
+    raise AssertionError("there is no stub")
