@@ -55,7 +55,7 @@ def test_a_name_that_leads_elsewhere_is_not_taken(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "attempt-001").write_bytes(b"in the way")
-    assert "cannot be kept" in ShippedFiles(tmp_path, lambda: 1000.0).take(piece(0, b"x"))
+    assert "cannot be written to" in ShippedFiles(tmp_path, lambda: 1000.0).take(piece(0, b"x"))
 
 
 def test_files_are_left_open_up_to_a_bound_and_not_those_of_an_attempt_that_is_over(tmp_path):

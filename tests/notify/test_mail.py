@@ -240,10 +240,10 @@ def test_nobody_listens_there(mailbox, serve):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"tls": "yes"}, "tls of channel c is one of starttls, tls, none"),
+        ({"tls": "yes"}, "tls of channel c must be one of starttls, tls, none"),
         ({"port": "25"}, "port of channel c"),
         ({"port": 70_000}, "port of channel c"),
-        ({"to": []}, "needs 'to'"),
+        ({"to": []}, "needs the option 'to'"),
         ({"to": ["a@x.org\nBcc: b@x.org"]}, "line break"),
     ],
 )

@@ -117,7 +117,7 @@ def test_it_is_killed_again_and_again_and_each_incident_is_told_once(job, tmp_pa
     unsure = sum(
         int(line.split(" deliveries")[0].rpartition(" ")[2])
         for line in log.read_text().splitlines()
-        if "deliveries were under way" in line
+        if "deliveries were in progress" in line
     )
     doubled = sum(count - 1 for count in found.values())
     assert doubled <= unsure, (doubled, unsure)

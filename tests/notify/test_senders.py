@@ -152,8 +152,8 @@ def test_what_a_status_means(kind, reply, error, after_s):
 @pytest.mark.parametrize(
     ("kind", "body", "error", "after_s", "words"),
     [
-        ("feishu", {"code": 11232, "msg": "frequency limited"}, TryLater, None, "too much"),
-        ("feishu", {"code": 99991400, "msg": "request trigger frequency limit"}, TryLater, None, "too often"),
+        ("feishu", {"code": 11232, "msg": "frequency limited"}, TryLater, None, "rate limit"),
+        ("feishu", {"code": 99991400, "msg": "request trigger frequency limit"}, TryLater, None, "rate limit"),
         ("feishu", {"code": 19024, "msg": "Key Words Not Found"}, Rejected, None, "keywords"),
         ("feishu", {"code": 19022, "msg": "Ip Not Allowed"}, Rejected, None, "address"),
         ("lark", {"code": 424242, "msg": "what nobody has seen"}, Rejected, None, "424242 what nobody"),
@@ -241,7 +241,7 @@ def test_an_app_of_feishu_renews_its_token_and_a_card_that_is_gone():
         one = app(receiver)
         sent = one.send(order(FULL))
         service.tokens += 1  # withdrawn
-        with pytest.raises(TryLater, match="run out"):
+        with pytest.raises(TryLater, match="has expired"):
             one.send(order(END, sent.reference))
         assert one.send(order(END, sent.reference)).reference == sent.reference
         service.cards.clear()
@@ -331,7 +331,7 @@ def test_a_login_page_that_answers_in_its_place_is_no_delivery(kind):
     answer, path, options = WITH_URL[kind]
     with Receiver(answer) as receiver:
         receiver.replies = [Reply(200, b"<html>please log in</html>")]
-        with pytest.raises(Rejected, match="without a code"):
+        with pytest.raises(Rejected, match="has no code"):
             sender(kind, url=receiver.url + path, **options).send(order(FULL))
 
 

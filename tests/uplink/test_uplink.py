@@ -147,7 +147,7 @@ def test_only_known_files_are_written_and_gaps_are_refused(tmp_path: Path) -> No
             remote.take_file(FileSent(name=name, content=b""))
         with pytest.raises(NotTaken):
             remote.take_part(PartSent(name=name, offset=0, content=b"", size_bytes=0))
-    with pytest.raises(NotTaken, match="row 2 came after row 0"):
+    with pytest.raises(NotTaken, match="row 2 does not follow row 0"):
         remote.take_rows(((1.0, "tick", b"{}", b"[]", "", 2),))
     with pytest.raises(NotTaken, match="gap"):
         remote.take_rows(((1.0, "tick", b"{}", b"[]", "", 1), (1.0, "tick", b"{}", b"[]", "", 3)))

@@ -25,7 +25,7 @@ NOW = StepNow(
     slowdown="1.42 times as long since step 120",
 )
 RECENT = (3.1,) * 30 + (4.4,) * 30
-BAD = StepFinding(kind="loss-nan", text="the loss is no number since step 139", step=139)
+BAD = StepFinding(kind="loss-nan", text="The loss is NaN at step 139", step=139)
 
 
 def told(**changed):
@@ -89,7 +89,7 @@ def test_a_bad_loss_and_a_step_that_stands_are_said(state, holdfast, job):
     stands = StepFinding(kind="step-stands", text="no step for 5min, while lines keep coming")
     write_steps(job, told(now=StepNow(step=140, now_s=3.0), findings=(BAD, stands)))
     rows = rows_of(holdfast("status")[1])
-    assert rows["loss"] == "the loss is no number since step 139"
+    assert rows["loss"] == "The loss is NaN at step 139"
     assert rows["stands"] == "no step for 5min, while lines keep coming"
     assert "eta" not in rows
 
@@ -164,7 +164,7 @@ def test_the_live_view_fills_the_screen_and_no_more():
     assert lines[5] == f"recent     {'▁' * 30}{'█' * 30}  3.10 s to 4.40 s"
     assert "worker 0   ranks 0-7 run" in lines
     assert lines[-2].endswith("line 98")
-    assert lines[-1].startswith("q leaves")
+    assert lines[-1].startswith("q: quit. Updated ")
 
 
 @pytest.mark.parametrize("height", [3, 6, 12, 60])
@@ -173,7 +173,7 @@ def test_a_screen_of_any_size(width, height):
     lines = drawn(seen(notes=("this job has no supervisor now",)), width, height)
     assert len(lines) == height
     assert all(len(line) <= width for line in lines)
-    assert lines[-1].startswith("q leaves"[:width])
+    assert lines[-1].startswith("q: quit. Up")
 
 
 def test_a_thousand_workers_leave_room_for_the_log_and_those_in_trouble_come_first():

@@ -46,7 +46,7 @@ _CUT = Words(
 _ENDED = Words(en="ended with exit code {code} after {took}", zh="{took} 后结束，退出码 {code}")
 _KILLED = Words(en="killed by signal {signal} after {took}", zh="{took} 后被信号 {signal} 终止")
 _ENDINGS: dict[Outcome, Words] = {
-    "exited": Words(en="ended, with an unknown exit code", zh="已结束，结果未知"),
+    "exited": Words(en="ended, with an unknown exit code", zh="已结束，退出码未知"),
     "not-started": Words(en="could not be started", zh="无法启动"),
     "timed-out": Words(en="exceeded its time limit, was killed after {took}", zh="超时，{took} 后被终止"),
     "ran-away": Words(en="printed too much, was killed after {took}", zh="输出过多，{took} 后被终止"),
@@ -126,7 +126,7 @@ def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
 
 
 def ending(group: AnswerGroup, language: Language) -> str:
-    """Returns how a command ended, in words: `ended with 1 after 431 ms`."""
+    """Returns how a command ended, in words: `ended with exit code 1 after 431 ms`."""
     first = group.first
     words = _ENDINGS[first.outcome]
     if first.outcome == "exited" and first.code is not None:

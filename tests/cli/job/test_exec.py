@@ -280,7 +280,7 @@ def test_who_is_waited_for_is_shown_to_who_watches(nodes, tmp_path):
     shown += os.read(master, 1 << 16)
     os.close(master)
     assert shown.startswith(b"\r\x1b[K") and shown.endswith(b"\r\x1b[K")
-    assert b"worker 1 on node-1: ended with 3 after " in out
+    assert b"worker 1 on node-1: ended with exit code 3 after " in out
 
 
 def test_many_at_once(holdfast, nodes):

@@ -127,7 +127,7 @@ def test_the_rungs_that_were_not_taken_say_why():
     ]
     assert rungs[2].why == "the job did not hang"
     assert rungs[2].says.zh == "作业没有挂起"
-    assert rungs[0].says.zh.startswith("重新调度作业,原因:")
+    assert rungs[0].says.zh.startswith("重新调度作业，原因：")
 
 
 def test_a_failed_job_says_what_would_have_had_to_be_allowed():

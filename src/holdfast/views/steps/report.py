@@ -18,6 +18,7 @@ from holdfast.model.signatures import Words
 from holdfast.model.steps import CurvePoint, PhaseKind, RankTimes, Slowdown, Spike, StepReport
 from holdfast.parsers.log_lines.secrets import masked
 from holdfast.settings.times import duration, length, three_figures
+from holdfast.views.diagnosis.skip_reasons import why_in
 from holdfast.views.languages import Language, said
 from holdfast.views.lines import Line
 from holdfast.views.wrapping import cut, shown, wrapped
@@ -87,7 +88,7 @@ _NODE = Words(en="node {node} ({ranks})", zh="节点 {node}({ranks})")
 _MORE = Words(en="and {n} more: --json lists all", zh="另有 {n} 条，--json 列出全部")
 _READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files}，{size}，用时 {seconds} 秒")
 _FILES, _FILE = Words(en="{n} files", zh="{n} 个文件"), Words(en="1 file", zh="1 个文件")
-_SKIPPED = Words(en="not read", zh="未读取")
+_SKIPPED = Words(en="not read, ", zh="未读取，")
 _FROM = Words(en="from {name} and {n} more", zh="来自 {name} 等 {n} 份日志")
 
 _PHASE_KINDS: dict[PhaseKind, Words] = {
@@ -189,7 +190,8 @@ class _Page:
             reasons.setdefault(_clean(one.why), []).append(_clean(one.name))
         for why, names in list(reasons.items())[:NOTES_MAX]:
             more = f" … ({len(names)})" if len(names) > NAMES_MAX else ""
-            yield from self._bullet(f"{self._say(_SKIPPED)}, {why}: {', '.join(names[:NAMES_MAX])}{more}")
+            said_why = f"{self._say(_SKIPPED)}{why_in(why, self._language)}"
+            yield from self._bullet(f"{said_why}: {', '.join(names[:NAMES_MAX])}{more}")
         yield from self._left_out(len(notes) - NOTES_MAX)
         yield from self._left_out(len(reasons) - NOTES_MAX)
 
