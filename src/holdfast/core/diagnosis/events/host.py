@@ -13,13 +13,11 @@ from holdfast.core.diagnosis.devices.judgements import (
     in_order,
     seconds_between,
 )
+from holdfast.core.diagnosis.events.boot import boot_complaints, is_at_boot, removable_disks
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 
-BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
-DRIVERS_FIRST_S = 60.0
-BOOT_BYTES = 512 << 10  # of a log, where neither uptime nor stamps tell
 SHORT_OUTAGE_S = 60.0  # of a file server
 SHORT_BREAK_S = 30.0  # of a link: collectives wait 4.3 s eight times by default
 CORRECTED_MANY = 10
@@ -38,6 +36,8 @@ def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: Know
         *_corrected(ordered, sources, known),
         *_widths(ordered, known),
         *_crashes(ordered, sources, known),
+        *boot_complaints(ordered, known),
+        *removable_disks(ordered, known),
     ]
 
 
@@ -110,7 +110,7 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source], known: Knowledge
         if not downs:
             continue
         is_back = _is_back(downs, ups) or _came_between(downs, ups)
-        is_boot = all(_is_at_boot(one, boots) for one in downs)
+        is_boot = all(is_at_boot(one, boots) for one in downs)
         outage_s = _outage_s(downs[0], ups) if is_back else None
         times = sum(one.count for one in downs)
         short = is_back and times == 1 and outage_s is not None and outage_s < SHORT_BREAK_S
@@ -132,20 +132,6 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source], known: Knowledge
             )
         )
     return _merged(found)
-
-
-def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
-    """By the uptime of its line; without one, by its distance from the kernel's first words."""
-    if one.writer.uptime_s is not None:
-        return one.writer.uptime_s < BOOT_S
-    above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
-    below = [boot for boot in boots if boot.source == one.source and boot.offset > one.offset]
-    if below and 0 <= (seconds_between(one, below[0]) or -1.0) < DRIVERS_FIRST_S:
-        return True  # a log that begins in the middle of the start: drivers come before services
-    if not above:
-        return False
-    since_s = seconds_between(above[-1], one)
-    return one.offset - above[-1].offset < BOOT_BYTES if since_s is None else since_s < BOOT_S
 
 
 def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
