@@ -11,9 +11,10 @@ from holdfast.observe.search.scan import search
 from known import KNOWN, PACKAGE
 
 TABLES = package_tables()
-PARTS = re.split(
-    r"^=== (\S+)\n", (Path(__file__).parent / "healthy_logs.txt").read_text(), flags=re.MULTILINE
-)[1:]
+TEXT = "".join(
+    (Path(__file__).parent / name).read_text() for name in ("healthy_logs.txt", "healthy_boots.txt")
+)
+PARTS = re.split(r"^=== (\S+)\n", TEXT, flags=re.MULTILINE)[1:]
 LOGS = dict(zip(PARTS[::2], PARTS[1::2], strict=True))
 
 

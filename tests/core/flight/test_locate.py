@@ -244,6 +244,28 @@ def test_a_tie_without_a_history_names_both():
     assert located.confidence < 0.7
 
 
+def test_in_a_group_of_two_the_whole_job_decides():
+    groups = {"world": (0, 1, 2, 3), "pair": (2, 3)}
+    step = [Call("pair"), Call("world", size=10)]
+    programs = [[Call("world", size=10)] * 5 + [Call("world", "barrier", 1)] for _ in range(2)]
+    programs += [
+        step * 5 + [Call("world", "barrier", 1)],
+        [*step * 5, Call("pair"), Call("world", "barrier", 1)],
+    ]
+    located = found(Job(groups, programs, backend="gloo"))
+    assert located is not None
+    assert (located.culprits, located.kind) == ((3,), "order")
+
+
+def test_a_tie_of_two_is_decided_by_what_the_other_ranks_wait_in():
+    groups = {"world": (0, 1, 2, 3), "right": (2, 3)}
+    barrier = Call("world", "barrier", 1)
+    programs = [[barrier], [barrier], [Call("right", "barrier", 1), barrier], [Call("right"), barrier]]
+    located = found(Job(groups, programs, backend="gloo"))
+    assert located is not None
+    assert (located.culprits, located.kind) == ((3,), "mismatch")
+
+
 def wrong_size(received: int, own: int) -> RankLife:
     # as gloo prints it: torch 2.13, a 4-rank all_reduce of 1000 floats with one of 1001
     return RankLife(

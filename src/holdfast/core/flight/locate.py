@@ -193,9 +193,11 @@ def _circle(
 ) -> tuple[Sequence[int], Sequence[int], str]:
     """Returns the culprits among ranks that wait for each other, their operations, and the basis.
 
-    Culprits are ranks with an unusual operation, else those that most ranks wait for, else all of them.
+    Culprits are the rank that most of the job waits for, ranks with an unusual operation, else those that most ranks wait for, else all of them.
     """
-    odd, how = mismatch.unusual(ranks, found, scene)
+    odd, how = _out_of_step(ranks, places, found), "most"
+    if not odd:
+        odd, how = mismatch.unusual(ranks, found, scene)
     if not odd:
         counts = {rank: 0 for rank in ranks}
         for place in places:
@@ -208,6 +210,36 @@ def _circle(
         how = "most" if len(odd) < len(ranks) else ""
     first = [place for place in places if any(rank in found.awaited[place].lacking for rank in odd)]
     return odd, first or places, how
+
+
+def _out_of_step(ranks: Sequence[int], places: Sequence[int], found: Waits) -> tuple[int, ...]:
+    """Returns the rank that waits in a group of two while most of the job waits for it in a barrier; empty if
+    there is none.
+
+    In a group of two each rank waits for the other, so only the ranks outside of it show which of them left the
+    others. History does not: a barrier is rare, and so unusual wherever it stands.
+    """
+    crowds = [found.awaited[place] for place in places]
+    crowds = [
+        one
+        for one in crowds
+        if len(one.waiters) > 2 and 2 * len(one.waiters) > len(found.by_rank) and _kind_of(one) in BARRIERS
+    ]
+    pairs = {
+        rank
+        for place in places
+        if len(found.awaited[place].team.members) == 2
+        for rank in found.awaited[place].waiters
+    }
+    awaited = {rank for one in crowds for rank in one.lacking if rank in ranks}
+    return tuple(awaited) if len(awaited) == 1 and awaited <= pairs else ()
+
+
+def _kind_of(awaited: Awaited) -> str:
+    """Returns the kind of the operation in which the first of its waiters waits; empty if unknown."""
+    told = awaited.team.told.get(awaited.waiters[0]) if awaited.waiters else None
+    kinds = [one.kind for one in told.waiting if one.sequence == awaited.sequence] if told else []
+    return kinds[0] if kinds else ""
 
 
 def _heaviest(several: Sequence[_End], found: Waits) -> _End | None:

@@ -71,6 +71,8 @@ def _minority(awaited: Awaited, scene: Scene, failed: Set[int]) -> tuple[int, ..
 def _fewest(awaited: Awaited, sequence: int, by_key: dict[int, list[int]], scene: Scene) -> tuple[int, ...]:
     most = max(len(ranks) for ranks in by_key.values())
     leaders = [key for key, ranks in by_key.items() if len(ranks) == most]
+    if len(leaders) > 1:
+        leaders = _pending_elsewhere(leaders, {rank for ranks in by_key.values() for rank in ranks}, scene)
     right = leaders if len(leaders) == 1 else _usual(awaited, sequence, by_key, leaders, scene)
     wrong = [rank for key, ranks in by_key.items() if key not in right for rank in ranks]
     if not wrong:  # undecidable
@@ -105,6 +107,18 @@ def _odd_witnesses(witnesses: Mapping[int, tuple[int, int]], lacking: Collection
     common = Counter(size for pair in witnesses.values() for size in pair).most_common(1)[0][0]
     odd = [rank for rank, (_, own) in witnesses.items() if own != common] if len(witnesses) > 1 else []
     return tuple(sorted(odd or set(witnesses).intersection(lacking)))
+
+
+def _pending_elsewhere(leaders: list[int], tied: Collection[int], scene: Scene) -> list[int]:
+    """Returns those of the tied operations in which most ranks of the rest of the job wait; all if none does."""
+    seen = Counter(
+        key
+        for rank, told in scene.ranks.items()
+        if rank not in tied
+        for key in {one.key for group in told.groups for one in group.waiting}
+    )
+    best = max(seen[key] for key in leaders)
+    return [key for key in leaders if best and seen[key] == best] or leaders
 
 
 def _usual(

@@ -263,3 +263,20 @@ def test_a_programs_own_xid_hours_before_a_machine_failed_was_another_program():
     assert (
         root_of(candidate(wrong, offset=1, at_s=0.0), candidate(lost, offset=9, at_s=9000.0), rank) == "wrong"
     )
+
+
+def test_an_exception_right_before_the_time_limit_is_why_the_job_hung():
+    limit = signature("limit", "time_limit", severity="fatal", weight=0.88)
+    raised = candidate(VAGUE, offset=10, error_type="RuntimeError")
+    assert root_of(raised, candidate(limit, offset=500)) == "python-exception"
+    far_before = candidate(VAGUE, offset=10, error_type="RuntimeError")
+    assert root_of(far_before, candidate(limit, offset=1 << 20)) == "limit"
+    assert root_of(candidate(VAGUE, offset=10), candidate(limit, offset=500)) == "limit"
+
+
+def test_a_signal_below_an_error_in_the_same_log_is_the_clean_up():
+    signal = signature("signal", "terminated", role="symptom", weight=0.8)
+    remote = signature("remote", "nccl_network_error", role="symptom", weight=0.6)
+    assert root_of(candidate(remote, offset=3), candidate(signal, offset=9)) == "remote"
+    assert root_of(candidate(remote, offset=9), candidate(signal, offset=3)) == "signal"
+    assert root_of(candidate(signal, offset=3)) == "signal"

@@ -36,6 +36,7 @@ from holdfast.core.diagnosis.choice.weighing import (
     nan_before,
     without_bare,
     without_ended_programs,
+    without_late_requests,
     without_returned_links,
     without_stumbled,
     without_vague,
@@ -168,7 +169,8 @@ def _choose(candidates: Sequence[Candidate], *, is_finished: bool) -> Choice:
 
     unexplained = [one for one in pool if not explainers(one, pool)] or pool
     unexplained = without_ended_programs(without_returned_links(unexplained), candidates)
-    root = first_of(without_vague(without_stumbled(unexplained, candidates)))
+    unexplained = without_late_requests(without_stumbled(unexplained, candidates))
+    root = first_of(without_vague(unexplained))
     rest = [one for one in candidates if one is not root and one.role in ("cause", "symptom")]
     return Choice(
         root=root,

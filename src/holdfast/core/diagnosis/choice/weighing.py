@@ -13,6 +13,7 @@ LIKELY = 0.5
 # From a break of a link to the error: retries take half a minute by default, two with NCCL_IB_TIMEOUT=22. And to the
 # end of the ranks that wait, whose default time-out is half an hour.
 BREAK_TO_ERROR_S, BREAK_TO_END_S = (-CLOCK_SKEW_S, 180.0), (-CLOCK_SKEW_S, 2100.0)
+LIMIT_BYTES = 16 << 10  # of a log, from an exception to the time limit of a job that hung because of it
 NAN_BYTES = 2 << 10  # of a log, from NaN in a step to the failure that names it
 PROGRAM_ENDS_S = 3600.0  # a program that has caused an Xid has ended by then
 MACHINE = frozenset({"hardware", "host", "memory", "network"})  # classes
@@ -153,6 +154,31 @@ def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
         return [one for one in candidates if one.weight > VAGUE]
     known = [one for one in candidates if one.signature.id != EXCEPTION and one.weight >= LIKELY]
     return known or list(candidates)
+
+
+def without_late_requests(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Removes requests to end that came below an error in the same log: they are the launcher's clean-up."""
+    errors = [one for one in candidates if not one.has("end-by-request") and one.weight > BARE]
+    kept = [
+        one
+        for one in candidates
+        if not (
+            one.has("end-by-request")
+            and one.class_ == "process"
+            and any(stands_below(one, error) and _is_one_rank(one, error) for error in errors)
+        )
+    ]
+    return kept or list(candidates)
+
+
+def _raised_before_limit(one: Candidate, sure: Sequence[Candidate]) -> bool:
+    """An exception after which the log ends but for the time limit: the other ranks waited for this one."""
+    return one.is_traceback and all(
+        end.has("ends-a-hang")
+        and stands_below(end, one)
+        and end.match.offset - one.match.last_offset < LIMIT_BYTES
+        for end in sure
+    )
 
 
 def _is_warning(one: Candidate) -> bool:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.core.diagnosis.compare.apart import gdr_named_by_some, ranks_apart, set_up_unfinished
 from holdfast.core.diagnosis.compare.comparison import Comparison, first_of, minority
 from holdfast.core.diagnosis.compare.firewall import refused_by_firewall
+from holdfast.core.diagnosis.compare.late import came_late
 from holdfast.core.diagnosis.compare.network_paths import (
     compare_gdr,
     compare_init,
@@ -48,6 +49,7 @@ def compare(
     rules: tuple[Rule, ...] = (
         compare_fingerprints,
         uneven_epochs,
+        came_late,
         compare_collectives,
         refused_by_firewall,
         flapping_port,

@@ -16,13 +16,11 @@ from holdfast.core.diagnosis.devices.judgements import (
     in_order,
     seconds_between,
 )
+from holdfast.core.diagnosis.events.boot import boot_complaints, is_at_boot, removable_disks
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 
-BOOT_S = 300.0  # of uptime: while drivers start, links go up and down
-DRIVERS_FIRST_S = 60.0
-BOOT_BYTES = 512 << 10  # of a log, where neither uptime nor stamps tell
 SHORT_OUTAGE_S = 60.0  # of a file server
 SHORT_BREAK_S = 30.0  # of a link: collectives wait 4.3 s eight times by default
 CORRECTED_MANY = 10
@@ -43,6 +41,8 @@ def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: Know
         *_corrected(ordered, sources, known),
         *_widths(ordered, known),
         *_crashes(ordered, sources, known),
+        *boot_complaints(ordered, known),
+        *removable_disks(ordered, known),
     ]
 
 
@@ -120,7 +120,7 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source], known: Knowledge
         if not downs:
             continue
         is_back = _is_back(downs, ups) or _came_between(downs, ups)
-        is_boot = all(_is_at_boot(one, boots) for one in downs)
+        is_boot = all(is_at_boot(one, boots) for one in downs)
         outage_s = _outage_s(downs[0], ups) if is_back else None
         times = sum(one.count for one in downs)
         short = is_back and times == 1 and outage_s is not None and outage_s < SHORT_BREAK_S

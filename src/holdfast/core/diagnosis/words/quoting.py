@@ -42,6 +42,8 @@ def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
     if candidate.survived or not stands_below(root, candidate):
         return False
     if root.category == "terminated":
+        if root.has("cancelled-by-scheduler"):
+            return False  # it says more than srun's own notice: which job, where and when
         return candidate.has("step-aborted") and root.match.offset - candidate.match.offset < NEAR_BYTES
     return (
         root.has("named-by-next-writer")
