@@ -183,7 +183,7 @@ def test_a_silent_kubelet_twice_is_the_second_proof(book):
     book.lost("t-0-a", "no message", 12.0)
     news, acts = book.turn(12.0)
     assert acts == [Evict(pod="t-0-a", uid="uid-t-0-a", grace_s=0)]
-    assert isinstance(news[0], NodeDown) and "so is its kubelet" in news[0].reason
+    assert isinstance(news[0], NodeDown) and "nor its kubelet" in news[0].reason
     assert turns(book, 60.0, from_s=13.0)[1] == []
 
 
@@ -239,7 +239,7 @@ def test_isolation_without_node_rights_removes_pods_that_land_there_a_few_times_
         news += more
     assert evicted == 1 + LANDED_MAX
     assert not [one for one in news if isinstance(one, NodeReady)]
-    assert sum(1 for one in news if isinstance(one, EngineNote) and "stays there, unused" in one.text) == 3
+    assert sum(1 for one in news if isinstance(one, EngineNote) and "stays unused" in one.text) == 3
     assert book.nodes == ()
 
 
@@ -317,7 +317,7 @@ def test_a_job_that_begins_again_uses_none_of_the_pods_of_before(book):
     book.listed([pod(), pod("t-1-b")], 0.0)
     book.begin_anew()
     news, acts = book.turn(0.0)
-    assert [type(one) for one in news] == [EngineNote] and "begins again" in news[0].text
+    assert [type(one) for one in news] == [EngineNote] and "restarts from its checkpoint" in news[0].text
     assert {act.pod for act in acts} == {"t-0-a", "t-1-b"} and book.nodes == ()
     book.saw_pod(pod(version="11"), 1.0)
     book.saw_pod(pod("t-0-c", version="12"), 1.0)
