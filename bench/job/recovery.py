@@ -20,7 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.job.systems import NotHere, System, system
+from bench.faults.systems.base import NotHere, System
+from bench.faults.systems.registry import system
 from bench.job.trial import Moment, Trial, end_on_sigterm, training, wait_quiet
 
 RANKS, FAULTY_RANK = 4, 2
@@ -152,7 +153,7 @@ def times(one: System, trial: Trial, all_moments: list[Moment], step: int) -> Ro
         if moment.kind == "step":
             first.setdefault(moment.rank, moment.at_s)
     resumed = next((moment.step for moment in new if moment.kind == "resumed"), None)
-    noticed_s = one.noticed_s(trial, struck.at_s)
+    noticed_s = next((found.at_s for found in one.found(trial) if found.at_s > struck.at_s), None)
     return {
         "found_s": _since(struck, noticed_s),
         "begun_s": _since(struck, min((moment.at_s for moment in new), default=None)),

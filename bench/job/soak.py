@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bench.job.systems import summary_of
+from bench.faults.systems.holdfast import summary_of
 from bench.job.trial import HOLDFAST, Moment, Result, Trial, end_on_sigterm, holdfast_run, torchrun, training
 from holdfast.agent.launch import RankFound
 from holdfast.controller.loop import replay

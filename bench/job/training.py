@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 LOOKS_EVERY = 10  # steps
 FEATURES, HIDDEN, CLASSES, BATCH = 128, 256, 10, 16
 COUNTERS = ("HOLDFAST_ATTEMPT", "MA_SCHEDULE_CNT", "MA_PROC_START_CNT")
-LAUNCHERS = (b"torchrun", b"torch.distributed.run", b"ft_launcher")
+LAUNCHERS = (b"torchrun", b"torch.distributed.run", b"ft_launcher", b"dlrover-run")
 
 
 class Events:
@@ -63,7 +63,7 @@ def main() -> None:
 def train(options: argparse.Namespace, network: nn.Module, events: Events) -> tuple[int, float]:
     model = DistributedDataParallel(network)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    checkpoint = options.folder / "checkpoint.pt"
+    checkpoint = options.checkpoint or options.folder / "checkpoint.pt"
     step, loss = resume(checkpoint, network, optimizer)
     events.tell("resumed", step=step)
     while step < last_step(options, step):
@@ -121,6 +121,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=160)
     parser.add_argument("--step-s", type=float, default=0.02)
+    parser.add_argument("--checkpoint", type=Path, help="file; default: checkpoint.pt in the folder")
     parser.add_argument("--checkpoint-every", type=int, default=10)
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--fault", action="append", default=[], metavar="STEP:RANK:KIND")

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from bench.job.systems import summary_of
+from bench.faults.systems.holdfast import summary_of
 from bench.job.trial import BIN, TRAINING, Moment, Trial, holdfast_run, moments, training
 from holdfast.agent.environment import free_port
 from holdfast.agent.launch import marked

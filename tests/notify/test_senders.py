@@ -153,7 +153,13 @@ def test_what_a_status_means(kind, reply, error, after_s):
     ("kind", "body", "error", "after_s", "words"),
     [
         ("feishu", {"code": 11232, "msg": "frequency limited"}, TryLater, None, "rate limit"),
-        ("feishu", {"code": 99991400, "msg": "request trigger frequency limit"}, TryLater, None, "rate limit"),
+        (
+            "feishu",
+            {"code": 99991400, "msg": "request trigger frequency limit"},
+            TryLater,
+            None,
+            "rate limit",
+        ),
         ("feishu", {"code": 19024, "msg": "Key Words Not Found"}, Rejected, None, "keywords"),
         ("feishu", {"code": 19022, "msg": "Ip Not Allowed"}, Rejected, None, "address"),
         ("lark", {"code": 424242, "msg": "what nobody has seen"}, Rejected, None, "424242 what nobody"),

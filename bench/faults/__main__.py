@@ -1,0 +1,124 @@
+"""Measures what systems do about real faults of a small real training: finding, naming, and going on by themselves.
+
+    python -m bench.faults --systems holdfast,torchrun --faults 30 --seed 1 --out out/faults
+
+Each fault of a round, drawn with the seed, strikes the same training under each system. The truth follows from how the
+fault is made (bench/faults/kinds.py). One JSON line a run goes to results.jsonl in the folder of --out, the table to
+results.md there; with --corpus, the logs of torchrun and its relatives become labelled cases (bench/faults/score.py).
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+
+from bench.faults.corpus import machine_names, write_case
+from bench.faults.draw import Case, drawn
+from bench.faults.judge import Row, judged
+from bench.faults.kinds import BY_NAME, CLASSES
+from bench.faults.outside import absent
+from bench.faults.report import page
+from bench.faults.run import Setup, run_case, undisturbed
+from bench.faults.systems.base import NotHere, System
+from bench.faults.systems.registry import SYSTEMS, system
+from bench.job.trial import end_on_sigterm, wait_quiet
+
+WITHOUT_DIAGNOSES = ("torchrun", "ft_launcher", "dlrover")  # a corpus must not hold the answers of the tool
+
+
+def main() -> int:
+    options = read_options()
+    end_on_sigterm()
+    setup = Setup(options.ranks, options.steps, options.step_s, options.limit)
+    missing = absent()
+    left_out = [
+        f"{kind}: {reason}" for kind, reason in missing.items() if BY_NAME[kind].class_ in options.classes
+    ]
+    systems = []
+    for name in options.systems:
+        try:
+            systems.append(system(name, setup.ranks))
+        except NotHere as error:
+            left_out.append(f"{name}: {error}")
+    for line in left_out:
+        print(f"left out: {line}", file=sys.stderr)
+    cases = drawn(options.seed, options.faults, setup.ranks, setup.steps, options.classes, missing)
+    root = Path(tempfile.mkdtemp(prefix="faults-"))
+    try:
+        rows = measured(systems, cases, setup, root, options)
+    finally:
+        if not options.keep:
+            shutil.rmtree(root, ignore_errors=True)
+    about = (
+        f"{len(cases)} faults, seed {options.seed}; {setup.ranks} ranks, {setup.steps} steps of {1e3 * setup.step_s:.0f} ms; "
+        f"given up {setup.limit_s:.0f} s after the fault and the time of all steps. Medians."
+    )
+    written = page(rows, about, left_out)
+    (options.out / "results.md").write_text(written)
+    print(written)
+    return 0
+
+
+def measured(
+    systems: list[System], cases: list[Case], setup: Setup, root: Path, options: argparse.Namespace
+) -> list[Row]:
+    options.out.mkdir(parents=True, exist_ok=True)
+    alone = undisturbed(setup, root)
+    rows = []
+    with (options.out / "results.jsonl").open("a") as out:
+        for case in cases:
+            for one in systems:
+                if options.wait_quiet:
+                    wait_quiet(options.wait_quiet)
+                run, printed = run_case(one, case, setup, root, alone)
+                rows.append(judged(run, setup.ranks))
+                line = msgspec.json.encode(rows[-1]).decode()
+                out.write(f"{line}\n")
+                out.flush()
+                print(line, file=sys.stderr, flush=True)
+                if options.corpus and one.name in WITHOUT_DIAGNOSES:
+                    write_case(options.corpus, case, one.name, options.seed, printed, machine_names(root))
+    return rows
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--systems", type=among(SYSTEMS), default=["holdfast", "torchrun"], help=", ".join(SYSTEMS)
+    )
+    parser.add_argument("--classes", type=among(CLASSES), default=list(CLASSES), help=", ".join(CLASSES))
+    parser.add_argument("--faults", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("out/faults"))
+    parser.add_argument("--corpus", type=Path, metavar="DIR", help="write labelled cases there")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--step-s", type=float, default=0.02)
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds after the fault, then given up")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, metavar="S", help="for an idle machine")
+    parser.add_argument("--keep", action="store_true", help="leave the folders of the runs")
+    return parser.parse_args()
+
+
+def among(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Returns a reader of comma-separated names that refuses unknown ones."""
+
+    def names(text: str) -> list[str]:
+        given = text.split(",")
+        if unknown := [name for name in given if name not in known]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+        return given
+
+    return names
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,21 @@
+"""Lists the systems of the benchmark by name. A new system is a module beside this one and a row here."""
+
+from collections.abc import Callable
+
+from bench.faults.systems import dlrover, ft_launcher, holdfast, torchrun
+from bench.faults.systems.base import NotHere, System
+
+SYSTEMS: dict[str, Callable[[int], System]] = {
+    "holdfast": holdfast.system,
+    "holdfast-cold": lambda ranks: holdfast.system(ranks, "--no-standby"),
+    "torchrun": torchrun.system,
+    "ft_launcher": ft_launcher.system,
+    "dlrover": dlrover.system,
+}
+
+
+def system(name: str, ranks: int) -> System:
+    """Returns the system of that name. raises: NotHere, if the name is unknown or the system cannot be installed."""
+    if name not in SYSTEMS:
+        raise NotHere(f"there is no system {name}; there are {', '.join(SYSTEMS)}")
+    return SYSTEMS[name](ranks)
