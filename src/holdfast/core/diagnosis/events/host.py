@@ -142,23 +142,6 @@ def _links(ordered: Sequence[Match], sources: Sequence[Source], known: Knowledge
     return _merged(found)
 
 
-def _is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
-    """Returns whether a line was written during a boot.
-
-    Decided by the line's uptime; without one, by its distance from the kernel's first line.
-    """
-    if one.writer.uptime_s is not None:
-        return one.writer.uptime_s < BOOT_S
-    above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
-    below = [boot for boot in boots if boot.source == one.source and boot.offset > one.offset]
-    if below and 0 <= (seconds_between(one, below[0]) or -1.0) < DRIVERS_FIRST_S:
-        return True  # a log that begins in the middle of the start: drivers come before services
-    if not above:
-        return False
-    since_s = seconds_between(above[-1], one)
-    return one.offset - above[-1].offset < BOOT_BYTES if since_s is None else since_s < BOOT_S
-
-
 def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
     """Returns judgements on storage servers that do not respond, with the length of the outage if they
     recovered.
