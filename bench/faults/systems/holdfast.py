@@ -14,10 +14,11 @@ from holdfast.journal.store import open_reader
 from holdfast.model.policy import Policy
 
 RANK = re.compile(r"\brank (\d+)")
+NAMES = {("--no-standby",): "holdfast-cold", ("--zygote",): "holdfast-zygote"}  # by the flags of `holdfast run`
 
 
 def system(ranks: int, *flags: str) -> System:
-    name = "holdfast-cold" if "--no-standby" in flags else "holdfast"
+    name = NAMES.get(flags, "holdfast")
     return System(
         name=name,
         command=lambda state: [*holdfast_run(state, *flags), *torchrun(ranks)],

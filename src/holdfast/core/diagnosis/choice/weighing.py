@@ -150,8 +150,9 @@ def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
 
     Caught exceptions are often logged long before the job ends.
     """
-    if any(one.weight >= SURE for one in candidates):
-        return [one for one in candidates if one.weight > VAGUE]
+    sure = [one for one in candidates if one.weight >= SURE]
+    if sure:
+        return [one for one in candidates if one.weight > VAGUE or _raised_before_limit(one, sure)]
     known = [one for one in candidates if one.signature.id != EXCEPTION and one.weight >= LIKELY]
     return known or list(candidates)
 
