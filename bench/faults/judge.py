@@ -62,7 +62,8 @@ def judged(run: Run, ranks: int) -> Row:
     struck = next((moment for moment in run.moments if moment.kind == "struck"), None)
     # A system that has nothing to find is wrong with a finding at any time.
     since_s = struck.at_s - EARLY_S if struck and kind.category != "none" else 0.0
-    found = [one for one in run.found if one.at_s > since_s]
+    warned = kind.class_ in ("slow", "healthy") or kind.category == "none"
+    found = [one for one in run.found if one.at_s > since_s and (warned or not one.is_warning)]
     first = found[0] if found else None
     equal = run.result is not None and run.result.step == run.expected.step
     equal = equal and abs(run.result.loss - run.expected.loss) <= LOSS_TOLERANCE if run.result else False

@@ -87,6 +87,8 @@ class Trial:
                 at_s = time.time()
                 self.lines.append((at_s, line))
                 log.write(f"{at_s:.3f} {line}")
+        if process.stdout:
+            process.stdout.close()
 
     def kill_and_follow(self, command: Sequence[str]) -> None:
         """Kills the command's first process, and only that, and goes on with another command."""

@@ -58,6 +58,12 @@ def test_a_pause_is_no_fault(found: tuple[Found, ...], right: bool):
     assert (row.cause_right, row.culprit_right) == (right, right)
 
 
+def test_a_warning_is_no_statement_about_a_failure_but_one_about_a_healthy_run():
+    warning = Found(10.1, (0,), "straggler", is_warning=True)
+    assert judged(replace(RUN, found=(warning, *RUN.found)), 2).cause_right
+    assert judged(replace(RUN, case=Case(0, "undisturbed", 50, 1), found=(warning,)), 2).cause_right is False
+
+
 def test_a_killed_supervisor_has_no_cause_to_judge():
     row = judged(replace(RUN, case=Case(0, "supervisor", 50, 1), found=()), 2)
     assert (row.cause_right, row.culprit_right) == (None, None)

@@ -14,8 +14,8 @@ RANKS, STEPS = 2, 40
 def test_a_killed_rank_is_named_and_the_training_completes(tmp_path: Path):
     setup = Setup(RANKS, STEPS, 0.0, 60.0)
     unknown = (Result(STEPS, 0.0), 1.0)
-    run, printed = run_case(system("torchrun", RANKS), Case(0, "sigkill", 20, 1), setup, tmp_path, unknown)
+    run, printed = run_case(system("torchrun", RANKS), Case(0, "sigkill", 25, 1), setup, tmp_path, unknown)
     row = judged(run, RANKS)
     assert row.struck and not row.person and not row.orphans, "".join(printed)
-    assert (row.cause_right, row.culprit_right, row.steps_lost) == (True, True, 0)
+    assert (row.cause_right, row.culprit_right, row.steps_lost) == (True, True, 5)
     assert run.result is not None and run.result.step == STEPS

@@ -20,11 +20,16 @@ BY_SIGNAL = {-9: "process_killed", -11: "segfault", -15: "terminated"}
 
 
 class Found(Struct, frozen=True):
-    """One finding of a system. `ranks`: those that it blames. `category`: a category of docs/words.md; empty: none named."""
+    """One finding of a system.
+
+    `ranks`: those that it blames. `category`: a category of docs/words.md; empty: none named. `is_warning`: the system
+    reports it without acting on it; where the training failed, it is not the system's statement about the failure.
+    """
 
     at_s: float
     ranks: tuple[int, ...] = ()
     category: str = ""
+    is_warning: bool = False
 
 
 class System(Struct, frozen=True, kw_only=True):

@@ -50,7 +50,9 @@ def _at_s(one: Found) -> float:
 
 
 def slow_rank(line: Line) -> Found:
-    return Found(line.at_s, tuple(int(rank) for rank in RANK.findall(line.text)[:1]), "straggler")
+    return Found(
+        line.at_s, tuple(int(rank) for rank in RANK.findall(line.text)[:1]), "straggler", is_warning=True
+    )
 
 
 def summary_of(state: Path) -> Summary | None:
