@@ -105,7 +105,7 @@ def test_what_a_person_runs_on_the_worker_is_no_rank(state):
 def test_ended_jobs_are_told_apart(state):
     ends = {
         "SIGTERM was sent to Holdfast": "stopped",
-        "Slurm preempts the job for one of higher priority": "preempted",
+        "Slurm gives the nodes to a job of higher priority": "preempted",
         "the Slurm job was cancelled (cancelled)": "stopped",
     }
     for number, (reason, expected) in enumerate(ends.items()):
