@@ -70,6 +70,7 @@ def test_a_process_of_the_attempt_makes_it_unsupervised(state):
         assert truth.is_being_ended  # it was not detached
     finally:
         os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # SIGKILL takes effect later on a busy machine
     assert read(job).truth.state == "dead"  # a zombie does not live
     os.waitpid(pid, 0)
 
