@@ -70,6 +70,7 @@ def test_a_process_of_the_attempt_makes_it_unsupervised(state):
         assert truth.is_being_ended  # it was not detached
     finally:
         os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # SIGKILL takes effect later on a busy machine
     assert read(job).truth.state == "dead"  # a zombie does not live
     os.waitpid(pid, 0)
 
@@ -105,7 +106,7 @@ def test_what_a_person_runs_on_the_worker_is_no_rank(state):
 def test_ended_jobs_are_told_apart(state):
     ends = {
         "SIGTERM was sent to Holdfast": "stopped",
-        "Slurm preempts the job for one of higher priority": "preempted",
+        "Slurm gives the nodes to a job of higher priority": "preempted",
         "the Slurm job was cancelled (cancelled)": "stopped",
     }
     for number, (reason, expected) in enumerate(ends.items()):

@@ -282,7 +282,7 @@ def test_a_kill_for_memory_is_one_report_that_begins_with_who_asked(of, lines, c
     assert judgement.category == category
     assert judgement.first.text.startswith("hog invoked")
     assert "pid 629" in judgement.why.en
-    assert "asked for by hog" in judgement.why.en
+    assert "memory requested by hog" in judgement.why.en
 
 
 def test_two_kills_are_two_reports(of):

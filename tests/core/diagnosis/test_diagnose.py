@@ -160,7 +160,7 @@ def test_none_is_only_half_sure_where_a_log_was_not_read_to_its_end():
         "none",
         0.5,
     )
-    assert "what could be read" in in_part.title.en
+    assert "the logs that could be read" in in_part.title.en
     assert "not read" in in_part.advice.en
 
 

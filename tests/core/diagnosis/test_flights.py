@@ -140,7 +140,7 @@ def test_stacks_say_why_it_did_not_come():
     told = joined(found("none", "healthy"), stacks=stacks)
     assert "train.py:21 in user_lock" in told.title.en
     fact = next(one for one in told.evidence if one.file == "faulthandler_2.txt")
-    assert (fact.text, fact.says.en) == ("/job/train.py:21 user_lock", "what rank 2 does")
+    assert (fact.text, fact.says.en) == ("/job/train.py:21 user_lock", "what rank 2 is doing")
     loader = [dump(rank, ("/job/train.py:12 load_batch",) if rank == 2 else WAITS) for rank in range(4)]
     assert joined(found("none", "healthy"), stacks=loader).category == "dataloader_stuck"
 

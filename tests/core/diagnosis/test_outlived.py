@@ -38,7 +38,7 @@ def test_the_run_before_the_last_is_told_with_its_first_error():
     assert answer.category == "none"
     (note,) = answer.notes
     assert note.en == (
-        "train.log holds 2 runs: run 1 of 2 ended in JSONDecodeError, line 214; run 2 continues beyond the end of this log"
+        "train.log contains 2 runs: run 1 of 2 ended in JSONDecodeError, line 214; run 2 continues beyond the end of this log"
     )
     assert note.zh.startswith("train.log 含 2 次运行")
 

@@ -95,7 +95,7 @@ def test_a_job_without_steps_has_no_useful_time():
 def test_who_asked_for_the_end_is_told_also_by_an_older_journal():
     asked = {
         "SIGTERM was sent to Holdfast": "signal",
-        "Slurm preempts the job for one of higher priority": "preemption",
+        "Slurm gives the nodes to a job of higher priority": "preemption",
         "the time limit of the Slurm job is reached": "scheduler",
         "anything else": "",
     }

@@ -183,7 +183,7 @@ def test_a_silent_kubelet_twice_is_the_second_proof(book):
     book.lost("t-0-a", "no message", 12.0)
     news, acts = book.turn(12.0)
     assert acts == [Evict(pod="t-0-a", uid="uid-t-0-a", grace_s=0)]
-    assert isinstance(news[0], NodeDown) and "nor its kubelet" in news[0].reason
+    assert isinstance(news[0], NodeDown) and "nor does its kubelet" in news[0].reason
     assert turns(book, 60.0, from_s=13.0)[1] == []
 
 

@@ -56,9 +56,7 @@ COMMANDS = {
         "holdfast.cli.compare", "app", "Says where runs of one training part, and what differs."
     ),
     "bisect": Place("holdfast.cli.bisect", "app", "Finds the commit, node or variable that makes a run bad."),
-    "cost": Place(
-        "holdfast.cli.job.cost", "app", "Reports what a job's time was spent on, in GPU-hours and money."
-    ),
+    "cost": Place("holdfast.cli.job.cost", "app", "Reports a job's time by cause, in GPU-hours and money."),
     "advise": Place(
         "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to take out."
     ),

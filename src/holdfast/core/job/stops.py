@@ -1,5 +1,6 @@
 """Infers who stopped a job from the text of the reason, for old journals that do not record it. Pure."""
 
+# Texts of version 0.1.0, unchanged: current texts have other words, and come with StopRequested.by.
 PREEMPTED = (
     "Slurm gives the nodes to a job of higher priority",
     "Slurm puts the job back into its queue",

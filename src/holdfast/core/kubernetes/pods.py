@@ -453,7 +453,7 @@ class PodBook:
                 self._remove(known, 0)
                 self._lose(
                     known,
-                    (f"{words.where(known.state)} does not respond, nor its kubelet: deleted by force"),
+                    f"{words.where(known.state)} does not respond, nor does its kubelet: the pod is force-deleted",
                 )
             elif self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
