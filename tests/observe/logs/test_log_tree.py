@@ -79,7 +79,7 @@ def test_links_are_followed_once(tmp_path):
     assert "the same file as again.log" in skipped["z-run-3/rank-0.log"]
     assert skipped["self"] == "it is a circular link"
     assert skipped["nowhere"] == "it is a broken link"
-    assert "the same as z-run-3" in skipped["latest"]
+    assert "the same file as z-run-3" in skipped["latest"]
     assert "the same as" in skipped["z-run-3/loop"]
 
 
