@@ -160,7 +160,7 @@ def test_a_database_and_our_own_files_are_left_out(tmp_path):
         (tmp_path / name).write_bytes(b"plain text\n")
     texts, skipped = read(tmp_path)
     assert texts == {}
-    assert {name for name, why in skipped.items() if "Holdfast's own" in why} == {
+    assert {name for name, why in skipped.items() if "data file of Holdfast" in why} == {
         "journal.db",
         "journal.db-wal",
         "stdout.idx",
