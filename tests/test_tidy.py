@@ -72,6 +72,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.holdfast_shim_join": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_deterministic": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_mpi": "sitecustomize, by its path",
+    "holdfast.agent.nodes.journal_copy": "agent.nodes.copy_on_demand, by its name: most agents keep no copy",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.calls.process: a process of its own",
     "holdfast.checks.training_python.inside": "holdfast.checks.training_python.run, by its path: in the Python of the run",

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from holdfast.agent.nodes.journal_copy import JournalCopy
+from holdfast.agent.nodes.copy_on_demand import CopyOnDemand
 from holdfast.controller.journal_copies import COPIES, LATE_S, JournalCopies
 from holdfast.journal.recorder import Recorder
 from holdfast.journal.rows import Row
@@ -26,7 +26,7 @@ class Bench:
         self.record = Recorder(folder / "journal.db", lambda: 0.0, print)
         self.copies = JournalCopies(self.record, self.say, folder, ("note",))
         self.record.flush()
-        self.agents = {f"n{number}": JournalCopy(folder / f"n{number}") for number in range(agents)}
+        self.agents = {f"n{number}": CopyOnDemand(folder / f"n{number}") for number in range(agents)}
         self.silent = set()
         for name in self.agents:
             self.join(name)

@@ -219,7 +219,7 @@ def test_more_nodes_than_there_are_are_not_to_be_had(begun):
     aside, none = one.engine.turn()
     assert isinstance(aside, SetAside) and aside.node == "node-1"
     assert isinstance(none, NoMoreNodes) and "simulates 2 nodes" in none.reason
-    with pytest.raises(EngineRefused, match="cannot be cut off"):
+    with pytest.raises(EngineRefused, match="cannot be disconnected"):
         one.hosts.cut("node-0")
 
 

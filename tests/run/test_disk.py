@@ -110,7 +110,7 @@ def test_a_state_folder_on_a_full_disk(place, small_disk):
     assert run.code() == 3, run.err
     assert "ran" in run.out
     assert "Traceback" not in run.err
-    assert run.err.count("trying another place") == 1
+    assert run.err.count("trying another folder") == 1
 
 
 def test_a_disk_with_hardly_any_room(place, small_disk):
@@ -129,7 +129,7 @@ def test_a_read_only_state_folder(place, small_disk):
                       TMPDIR=str(place.path))  # fmt: skip
     assert run.code() == 3, run.err
     assert "ran" in run.out
-    assert run.err.count("trying another place") == 1
+    assert run.err.count("trying another folder") == 1
 
 
 def test_a_state_folder_that_is_a_file(place):

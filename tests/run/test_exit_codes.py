@@ -80,7 +80,7 @@ def test_a_working_folder_that_is_gone(place):
     gone.mkdir()
     run = place.run("--", "true", prefix=("sh", "-c", 'cd gone && rmdir ../gone && exec "$@"', "sh"))
     assert run.code() == 2
-    assert "the working folder is gone" in run.err
+    assert "the working folder no longer exists" in run.err
     assert "Traceback" not in run.err
 
 

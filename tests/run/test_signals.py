@@ -46,7 +46,7 @@ def test_once_lets_the_command_end_by_itself(place, sent, got):
     run.signal(getattr(signal, sent))
     assert run.code() == 40 + getattr(signal, got)
     assert place.note("got") == got
-    assert f"{sent}: ending the job cleanly" in run.err
+    assert f"{sent}: ending the job gracefully" in run.err
 
 
 def test_as_a_terminal_sends_it_to_the_whole_group(place):

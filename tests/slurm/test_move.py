@@ -87,7 +87,7 @@ def test_a_slurm_that_does_not_answer_is_asked_again_and_that_is_said_once(moved
     moved.slurm.says()
     note, end = moved.move.news()
     assert isinstance(note, EngineNote)
-    assert "asks again" in note.text
+    assert "will try again" in note.text
     assert isinstance(end, EndAsked)
     assert end.reason.endswith("without n[2-3]")
 

@@ -104,7 +104,7 @@ def test_a_job_whose_nodes_crash_while_slurmctld_is_away_is_moved_once_it_is_bac
     job.cluster.kill_slurmctld()
     for number in (2, 3):
         job.cluster.crash(number)
-    job.runs[0].says("Slurm does not answer, Holdfast asks again", LONG_S)
+    job.runs[0].says("Slurm does not respond, Holdfast will try again", LONG_S)
     job.cluster.start_slurmctld()
     assert sorted(job.placed(job.trains_again())) == ["n1", "n4", "n5", "n6"]
     job.go()
@@ -148,7 +148,7 @@ def test_the_first_node_is_lost_with_the_controller_and_a_deputy_goes_on(job):
     job.trains()
     assert "n4" not in job.placed()
     job.cluster.stop_slurmd(4, goes_on=True)
-    wait_for(lambda: job.said(), lambda: "stands by" in job.deputy_said(), LONG_S)
+    wait_for(lambda: job.said(), lambda: "runs the standby controller" in job.deputy_said(), LONG_S)
     wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 5, LONG_S)
     job.cluster.crash(1)
     job.trains(attempt=2)
@@ -164,7 +164,7 @@ def test_a_deputy_starts_the_agents_that_were_only_being_launched_when_the_first
     for number in (2, 3):
         cluster.stop_slurmd(number)
     run = job.submit(*RESTARTS)
-    wait_for(lambda: job.said(), lambda: "stands by" in job.deputy_said(), LONG_S)
+    wait_for(lambda: job.said(), lambda: "runs the standby controller" in job.deputy_said(), LONG_S)
     wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 3, LONG_S)
     steps = ("squeue", "-h", "-s", "-j", job.slurm_id(), "-o", "%j")
     wait_for(lambda: cluster.ctl(*steps), lambda: cluster.ctl(*steps).count("holdfast-agent") == 5, LONG_S)

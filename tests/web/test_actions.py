@@ -63,7 +63,7 @@ def test_a_job_is_stopped_and_the_journal_says_who_asked(runs, client):
     done = client.stop("t", reason="enough")
     assert done.done and run.code() == 128 + 15
     (asked,) = runs.events("stop-requested")
-    assert asked["reason"] == "local@127.0.0.1 asks for it: enough" and not asked["force"]
+    assert asked["reason"] == "requested by local@127.0.0.1: enough" and not asked["force"]
     assert until(lambda: client.job("t").row.state == "stopped")
     assert audited(client, "stop") == ["done", "asked"]
     with pytest.raises(Conflict, match="has ended"):
@@ -189,7 +189,7 @@ def test_nothing_is_done_without_an_audit_log(runs, server, client):
     (runs.state / "server" / "audit.log").mkdir(parents=True)
     with server.http(headers={"X-Holdfast-CSRF": client.me().csrf, "X-Holdfast-Confirm": "yes"}) as http:
         answer = http.post("api/v1/jobs/t/stop", json={})
-    assert answer.status_code == 503 and "nothing was done" in answer.text
+    assert answer.status_code == 503 and "the action was not carried out" in answer.text
     assert run.process.poll() is None
     (runs.state / "server" / "audit.log").rmdir()
     client.stop("t", force=True)

@@ -122,7 +122,7 @@ def test_a_stream_goes_on_where_it_was(server, place):
     assert ids(again)[0] == ids(told)[0] and "event: reset" not in again
     for unknown in ("0000-1", "x", "-", f"{first.partition('-')[0]}-99999999"):
         with Stream(server, unknown) as stream:
-            assert "event: reset" in stream.until("documents anew"), unknown
+            assert "event: reset" in stream.until("read the documents again"), unknown
     writer.close()
 
 

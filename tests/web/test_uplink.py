@@ -34,7 +34,7 @@ def test_a_job_elsewhere_is_seen_asked_and_stopped(runs, tmp_path):
             run.code()
             until(lambda: client.job(row.id).row.state == "stopped", 60.0)
         (asked,) = runs.events("stop-requested")
-        assert asked["reason"] == "the-operator@127.0.0.1 asks for it: from afar"
+        assert asked["reason"] == "requested by the-operator@127.0.0.1: from afar"
     finally:
         server.stop()
 

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from holdfast import __version__
 from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.environment import free_port
+from holdfast.agent.nodes.copy_on_demand import CopyOnDemand
 from holdfast.agent.nodes.home import NodeHome
-from holdfast.agent.nodes.journal_copy import JournalCopy
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
@@ -98,7 +98,7 @@ class AgentWheel:
     ) -> None:
         self._place = place
         self._home = home
-        self._copy = JournalCopy(home.folder)
+        self._copy = CopyOnDemand(home.folder)
         self._env = env
         self._clock = clock
         self._instance = uuid.uuid4().hex

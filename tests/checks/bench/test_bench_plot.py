@@ -145,7 +145,7 @@ def test_what_the_command_wrote_can_be_drawn_again(tmp_path):
 )
 def test_a_file_that_is_none_is_said(tmp_path, text):
     (tmp_path / "a.json").write_bytes(text)
-    with pytest.raises(NotDrawn, match=r"a\.json is no answer of"):
+    with pytest.raises(NotDrawn, match=r"a\.json is not an output of"):
         read_nodes([tmp_path / "a.json"])
 
 

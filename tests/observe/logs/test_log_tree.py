@@ -79,7 +79,7 @@ def test_links_are_followed_once(tmp_path):
     assert "the same file as again.log" in skipped["z-run-3/rank-0.log"]
     assert skipped["self"] == "it is a circular link"
     assert skipped["nowhere"] == "it is a broken link"
-    assert "the same as z-run-3" in skipped["latest"]
+    assert "the same file as z-run-3" in skipped["latest"]
     assert "the same as" in skipped["z-run-3/loop"]
 
 
@@ -160,7 +160,7 @@ def test_a_database_and_our_own_files_are_left_out(tmp_path):
         (tmp_path / name).write_bytes(b"plain text\n")
     texts, skipped = read(tmp_path)
     assert texts == {}
-    assert {name for name, why in skipped.items() if "Holdfast's own" in why} == {
+    assert {name for name, why in skipped.items() if "data file of Holdfast" in why} == {
         "journal.db",
         "journal.db-wal",
         "stdout.idx",

@@ -425,7 +425,7 @@ def test_sources_are_in_order_and_matches_point_at_them(search, tmp_path):
 
 def test_nothing_to_search(search, tmp_path):
     assert search(tmp_path) == Search()
-    assert search(tmp_path / "nothing").skipped[0].why == "it is not there"
+    assert search(tmp_path / "nothing").skipped[0].why == "it does not exist"
     assert search(tmp_path, known=()) == Search()
 
 

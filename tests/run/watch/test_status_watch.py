@@ -49,7 +49,7 @@ def test_it_shows_the_job_goes_on_and_leaves_with_q(place, job, terminal):
     screen.shows("worker 0")
     screen.shows("ranks 0-1 run")
     screen.shows("attempt 1 runs on ")
-    screen.shows("Looked at ", times=3)
+    screen.shows("Updated ", times=3)
     assert screen.modes != screen.modes_before
     screen.press("q")
     assert screen.code() == 0
@@ -59,7 +59,7 @@ def test_it_shows_the_job_goes_on_and_leaves_with_q(place, job, terminal):
 
 def test_ctrl_c_leaves_it_and_the_job_goes_on(place, job, terminal):
     screen = terminal()
-    screen.shows("Looked at ")
+    screen.shows("Updated ")
     screen.press("\x03")
     assert screen.code() == 0
     assert is_as_before(screen)
@@ -70,7 +70,7 @@ def test_ctrl_c_leaves_it_and_the_job_goes_on(place, job, terminal):
 def test_ended_from_outside_it_gives_the_terminal_back(place, job, terminal):
     screens = {number: terminal() for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, screen in screens.items():
-        screen.shows("Looked at ")
+        screen.shows("Updated ")
         screen.process.send_signal(number)
         assert screen.code() == 128 + number
         assert is_as_before(screen)
@@ -78,7 +78,7 @@ def test_ended_from_outside_it_gives_the_terminal_back(place, job, terminal):
 
 def test_the_end_of_the_job_is_shown_and_stays(place, job, terminal):
     screen = terminal()
-    screen.shows("Looked at ")
+    screen.shows("Updated ")
     place.go()
     assert screen.code() == 0
     assert is_as_before(screen)
@@ -101,7 +101,7 @@ def test_ctrl_z_gives_the_shell_its_terminal_and_fg_takes_it_again(place, job, t
         pytest.skip("needs bash, for its job control")
     shell = terminal(bash, "--norc", "--noprofile", "-i")
     shell.press(" ".join(WATCH) + "\r")
-    shell.shows("Looked at ")
+    shell.shows("Updated ")
     shell.press("\x1a")
     shell.shows("Stopped")
     shell.shows(SCREEN_OFF)
@@ -117,7 +117,7 @@ def test_ctrl_z_gives_the_shell_its_terminal_and_fg_takes_it_again(place, job, t
 
 def test_a_narrow_and_low_terminal(place, job, terminal):
     screen = terminal(columns=30, lines=6)
-    screen.shows("q leaves")
+    screen.shows("q: quit")
     screen.press("q")
     assert screen.code() == 0
 
@@ -126,5 +126,5 @@ def test_it_is_refused_where_there_is_no_terminal(place, job):
     for words in (WATCH, (*WATCH, "--json")):
         told = subprocess.run(words, env=place.env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         assert (told.returncode, told.stdout) == (2, "")
-        assert "--watch draws on a terminal" in told.stderr
+        assert "--watch needs a terminal" in told.stderr
     assert "log --follow" in subprocess.run(WATCH, env=place.env, capture_output=True, text=True).stderr

@@ -21,6 +21,7 @@ from holdfast.model.nodes.workers import SetUp
 
 NODES = "nodes"
 STATE, SET_UP = "state.json", "set-up"
+JOURNAL_COPY = "journal-copy"  # the folder of agent.nodes.journal_copy
 
 
 class NodeState(Struct, frozen=True, kw_only=True):

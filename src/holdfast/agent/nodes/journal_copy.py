@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.agent.nodes.home import JOURNAL_COPY
 from holdfast.journal.rows import JournalUnusable, Row
 from holdfast.journal.store import Store
 from holdfast.model.nodes.workers import LINEAGE, CopiedRow, KeepRows, RowsKept, RowsSent
 
-FOLDER, NAME = "journal-copy", "journal.db"
+NAME = "journal.db"
 PIECE_BYTES = 1 << 19
 
 
@@ -26,7 +27,7 @@ class JournalCopy:
     """
 
     def __init__(self, node_folder: Path) -> None:
-        self._folder = node_folder / FOLDER
+        self._folder = node_folder / JOURNAL_COPY
         self._store: Store | None = None
 
     @property
