@@ -223,7 +223,7 @@ def test_what_is_odd_is_noted_and_the_rest_is_read():
     for word in (
         "exploded",
         "input_sizes",
-        "no record of",
+        "not a record of",
         "group 'x'",
         "'7'",
         "'8'",
