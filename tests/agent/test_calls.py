@@ -406,5 +406,5 @@ def test_a_watcher_that_is_killed_takes_its_command_along(node):
     pid, watcher = map(int, one.until("its pids", one.output).split())
     os.kill(watcher, signal.SIGKILL)
     ended = one.ended()
-    assert (ended.outcome, ended.why) == ("not-started", "what watched over the command was killed")
+    assert (ended.outcome, ended.why) == ("not-started", "the process that supervised the command was killed")
     wait_for("its end", lambda: is_over(pid))

@@ -74,7 +74,7 @@ def test_test_sends_a_sample_to_each_channel_and_says_what_came_of_it(run):
         assert found.returncode == 1
         first, second = found.stdout.splitlines()
         assert first.startswith("a ") and "sent in" in first
-        assert "refused: it returned status 403" in second and "veryLongToken" not in second
+        assert "refused: the receiver returned status 403" in second and "veryLongToken" not in second
         assert good.requests[0].body["notice"]["title"]["en"] == "Holdfast: sample notification"
         found = run("test", "--channel", "a", "--json", config=config)
         assert found.returncode == 0

@@ -93,7 +93,7 @@ def test_each_complaint_is_a_line(holdfast, folder):
     code, out, _ = holdfast("signatures", "test", "mine")
     assert code == 1
     assert out.splitlines() == [
-        "lake-quota: it does not match 'something else'",
+        "lake-quota: the pattern does not match 'something else'",
         "lake-quota: the category 'no_such' is not in the taxonomy",
         "1 signature, 2 complaints",
     ]
@@ -184,7 +184,7 @@ def test_each_complaint_about_a_rule_is_a_line(holdfast, folder):
         1,
         [
             "tag shell-complaint: there is no signature 'lake-qota'; did you mean 'lake-quota'?",
-            "wording tries-again: it does not match 'lakefs: gave up'",
+            "wording tries-again: the pattern does not match 'lakefs: gave up'",
         ],
     )
 

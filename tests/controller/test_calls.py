@@ -194,7 +194,7 @@ def test_an_agent_that_is_lost_meanwhile(control):
     control.ask()
     ((peer, word),) = control.leave("node-2")
     assert (peer, word.node, word.worker, word.outcome) == (CLIENT, "node-2", 2, "not-reached")
-    assert word.why == "the connection to its agent was closed"
+    assert word.why == "the connection to the agent of this node was closed"
 
 
 def test_an_agent_that_does_not_answer(control):
@@ -205,7 +205,7 @@ def test_an_agent_that_does_not_answer(control):
     control.now_s += 2
     control.relay.turn()
     peer, word = control.said[-1]
-    assert (peer, word.outcome, word.why) == (CLIENT, "no-answer", "its agent did not respond")
+    assert (peer, word.outcome, word.why) == (CLIENT, "no-answer", "the agent of this node did not respond")
 
 
 def test_a_node_that_is_silent_is_not_waited_for_to_the_end(control):
@@ -219,7 +219,7 @@ def test_a_node_that_is_silent_is_not_waited_for_to_the_end(control):
     control.relay.turn()
     ((peer, word),) = control.said
     assert (peer, word.call, word.node, word.outcome) == (CLIENT, "c1", "node-1", "no-answer")
-    assert word.why == "no message from its agent for 8 s"
+    assert word.why == "no message from the agent of this node for 8 s"
 
 
 def test_a_client_that_is_gone_ends_its_calls(control):

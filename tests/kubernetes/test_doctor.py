@@ -89,7 +89,7 @@ def test_without_the_right_to_try_a_feature_the_version_decides(server):
     ("change", "reason"),
     [
         ("token: unknown", "does not accept these credentials (401): log in again"),
-        ("nobody", "may not even ask for their own rights (403)"),
+        ("nobody", "have no permission to query their own rights (403)"),
         ("away", "the API server does not answer"),
         ("missing", "no Kubernetes cluster is configured"),
     ],

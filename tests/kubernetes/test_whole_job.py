@@ -65,7 +65,7 @@ def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(job):
     job.kill(job.rank(1))
     job.trains(attempt=2)
     assert before == uids(job)
-    assert "the workers restart on the nodes that are there" in job.said()
+    assert "the workers restart on the remaining nodes" in job.said()
     job.go()
     assert run.code(LONG_S) == 0, job.said()
 

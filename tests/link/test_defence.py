@@ -77,8 +77,8 @@ def test_an_agent_of_another_protocol_is_refused_with_both_numbers(both, raw):
     sock = raw(hub)
     sock.sendall(AgentSide(SECRET, os.urandom(32), 9).begin())
     both.until(lambda: bool(both.of(Refused)))
-    assert whys(both) == ["it speaks protocol 9 and this controller protocol 1"]
-    assert sock.recv(4096).endswith(b"it speaks protocol 9 and this controller protocol 1")
+    assert whys(both) == ["the peer speaks protocol 9 and this controller protocol 1"]
+    assert sock.recv(4096).endswith(b"the peer speaks protocol 9 and this controller protocol 1")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_who_does_not_finish_the_handshake_is_dropped_after_five_seconds(both, r
         both.pass_s(0.1)
     assert not both.of(Refused)
     both.pass_s(1.5)
-    assert whys(both) == ["it did not finish its handshake in 5 s"] * 2
+    assert whys(both) == ["the peer did not finish the handshake in 5 s"] * 2
     assert slow.recv(100) == silent.recv(100) == b""
 
 
@@ -339,7 +339,7 @@ def test_tls_on_one_side_only_is_told(both, tls):
     without = both.link(hub)
     with_tls = both.link(plain, name="node2", tls=ClientTls(tls.fingerprint))
     both.until(lambda: len(both.of(Refused)) == 2 and without.trouble != "" and with_tls.trouble != "")
-    assert any("it uses TLS" in why for why in whys(both))
+    assert any("the peer uses TLS" in why for why in whys(both))
     assert not both.of(Joined)
 
 

@@ -101,7 +101,7 @@ def test_frames_of_one_direction_do_not_fit_the_other():
 def test_another_protocol_is_refused_with_both_numbers(ours, theirs):
     agent, controller = AgentSide(SECRET, NONCE, ours), ControllerSide(SECRET, NONCE2, theirs)
     with pytest.raises(
-        Refusal, match=f"it speaks protocol {ours} and this controller protocol {theirs}"
+        Refusal, match=f"the peer speaks protocol {ours} and this controller protocol {theirs}"
     ) as told:
         controller.feed(agent.begin())
     with pytest.raises(
@@ -114,7 +114,7 @@ def test_another_protocol_is_refused_with_both_numbers(ours, theirs):
     "first, why",
     [
         (b"GET / HTTP/1.1\r\n", "does not use Holdfast's protocol"),
-        (b"\x16\x03\x01\x02\x00", "it uses TLS"),
+        (b"\x16\x03\x01\x02\x00", "the peer uses TLS"),
         (b"\n", "does not use"),
         (b"HFLX", "does not use"),
     ],

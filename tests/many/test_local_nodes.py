@@ -161,7 +161,7 @@ def test_another_engine_takes_over_what_lives(begun, kind, tmp_path):
     second = begun(kind)
     news = list(second.engine.turn())
     assert NodeReady(node="node-0") in news and NodeReady(node="node-1") in news
-    assert NodeDown(node="node-2", reason="it failed while no controller was running") in news
+    assert NodeDown(node="node-2", reason="the node failed while no controller was running") in news
     assert {name: second.agent(name) for name in pids} == pids
     os.kill(pids["node-0"], signal.SIGKILL)
     first.engine.turn()  # in this test it lives on, and must collect its child

@@ -128,7 +128,7 @@ def test_a_rate_limit_is_waited_for_and_nothing_is_sent_in_between(office):
         one.pushed_s += 31
         one.until_idle()
         assert len(receiver.requests) == 3
-        assert "it returned status 429" in one.said[0] and "retrying" in one.said[0]
+        assert "the receiver returned status 429" in one.said[0] and "retrying" in one.said[0]
 
 
 def test_a_receiver_that_is_down_for_an_hour_gets_everything(office):

@@ -38,7 +38,7 @@ def test_a_rule_of_repetition_is_read():
         (f"{HEAD}\n{ROW}\n{ROW}\n", "twice"),
         (f"{HEAD}\n{ROW.replace('reboot_node,', 'pray,')}\n", "pray"),
         (f"{HEAD}\n{ROW.replace('fatal', 'awful')}\n", "awful"),
-        (f"{HEAD}\n{ROW.replace('掉卡', '')}\n", "language"),
+        (f"{HEAD}\n{ROW.replace('掉卡', '')}\n", "in English or Chinese"),
         (f"{HEAD}\n{ROW.replace(',,,', ',,often,')}\n", "often"),
         (f"{HEAD}\n79,GPU_LOST\n", "missing"),
     ],

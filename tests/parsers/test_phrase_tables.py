@@ -31,7 +31,7 @@ def test_a_row_of_codes():
     [
         ("kind,code\n", "has the columns"),
         (CODES + ROW + ROW, "occurs twice"),
-        (CODES + ROW.replace("disk_full", "disk_ful"), "not of the taxonomy"),
+        (CODES + ROW.replace("disk_full", "disk_ful"), "unknown category"),
         (CODES + ROW.replace("Linux", ""), "source is missing"),
         (CODES + "errno,28\n", "columns"),
     ],
@@ -54,7 +54,7 @@ def test_phrases_and_advice_name_what_is_known():
     ]
     with pytest.raises(PhraseTableError, match="is unknown"):
         phrase_rows("means,phrase\n#ooms,no memory\n", {"oom"}, KINDS)
-    with pytest.raises(PhraseTableError, match="taxonomy"):
+    with pytest.raises(PhraseTableError, match="docs/words.md"):
         advice_by_category("category,advice,advice_zh,source\ndisk,a,b,c\n", KINDS)
     with pytest.raises(PhraseTableError, match="concepts table, line 2"):
         concept_rows("category,thing,trouble\ndisk_full,(,full\n", KINDS)

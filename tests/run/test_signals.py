@@ -59,7 +59,7 @@ def test_as_a_terminal_sends_it_to_the_whole_group(place):
 def test_twice_ends_it_at_once(place):
     run = place.python(STUBBORN).prints("ready")
     run.signal(signal.SIGINT)
-    run.says("send it again to end it at once")
+    run.says("send the signal again to end it at once")
     run.signal(signal.SIGINT)
     assert run.code() in (130, 137)
     place.nothing_left()

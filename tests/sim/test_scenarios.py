@@ -96,7 +96,7 @@ REFUSED = {
     "faults: [{at_s: 1, kind: node_down, node: gpu-1}]": "there is no 'gpu-1'",
     "faults: [{at_s: 1, kind: exit, worker: 0, times: 3}]": "needs every_s",
     "faults: [{at_s: 1, kind: exit, worker: 0, every_attempt: true}]": "every_attempt goes with at_step",
-    "[1, 2": "this is not YAML",
+    "[1, 2": "the scenario is not valid YAML",
     "just words": "a scenario is a mapping",
 }
 

@@ -9,7 +9,7 @@ from holdfast.views.exec import LINES_SHOWN_MAX, Asked, plan, report
 PLACES = (
     *(CallPlace(node=f"gpu-{worker:02}", worker=worker) for worker in range(8)),
     CallPlace(node="spare-1"),
-    CallPlace(node="spare-2", why_not="its agent is not connected"),
+    CallPlace(node="spare-2", why_not="the agent of this node is not connected"),
 )
 COMMAND = ("sh", "-c", "cat /proc/loadavg\nexit 3")
 ASKED = Asked(CallPlaces(call="c", job="llama", attempt=2, places=PLACES), COMMAND, 90.0, False)
@@ -31,7 +31,7 @@ ANSWERS = [
     answer(6, "cancelled"),
     answer(7, "not-started", why="8 calls run on it already"),
     answer(8),
-    answer(9, "not-reached", why="its agent is not connected"),
+    answer(9, "not-reached", why="the agent of this node is not connected"),
 ]
 
 

@@ -316,18 +316,20 @@ class _Child:
         """Returns the kernel function in which the process waits, and whether it can be interrupted; empty
         if unknown.
         """
-        state = {"D": "it cannot be interrupted", "T": "it is stopped"}.get(self._state(), "")
+        state = {"D": "the process cannot be interrupted (state D)", "T": "it is stopped"}.get(
+            self._state(), ""
+        )
         call = ""
         with suppress(OSError):
             call = Path(f"/proc/{self._process.pid}/wchan").read_text(encoding="ascii", errors="replace")
-        waits = f"it waits in {call.strip()}" if call.strip() not in ("", "0") else ""
+        waits = f"the process waits in {call.strip()}" if call.strip() not in ("", "0") else ""
         return "; ".join(filter(None, (waits, state)))
 
     def how_it_ended(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             code = self._process.wait(1.0)
             return signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
-        return "it closed its output"
+        return "the process closed its output"
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):

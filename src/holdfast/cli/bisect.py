@@ -46,7 +46,7 @@ def bisect(
         Option(
             "--until",
             metavar="CONDITION",
-            help="What makes a run bad: exit!=0, nan, timeout, loss>2.3@50, step_s>0.2; several with or.",
+            help="What makes a run bad: exit!=0, nan, timeout, loss>2.3@50, step_s>0.2; join several with `or`.",
         ),
     ] = None,
     good: Annotated[
@@ -78,23 +78,25 @@ def bisect(
             "--repeats",
             min=1,
             max=REPEATS_MAX,
-            help="Runs of each place, for failures that come now and then.",
+            help="Runs of each commit or node, for failures that do not occur in every run.",
         ),
     ] = 1,
-    timeout: Annotated[
-        str, Option("--timeout", metavar="TIME", help="The longest that one run may take.")
-    ] = "30min",
+    timeout: Annotated[str, Option("--timeout", metavar="TIME", help="Time limit of one run.")] = "30min",
     step_pattern: Annotated[
         str | None,
         Option(
             "--step-pattern",
             metavar="REGEX|FILE.toml",
-            help="Your own form of step lines, as of holdfast steps.",
+            help="Your own pattern of step lines, as for holdfast steps.",
         ),
     ] = None,
     job: Annotated[
         str | None,
-        Option("--job", metavar="NAME", help="Name of the record; that of an interrupted one resumes it."),
+        Option(
+            "--job",
+            metavar="NAME",
+            help="Name of the job that records this search; the name of an interrupted search resumes it.",
+        ),
     ] = None,
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
@@ -199,14 +201,15 @@ def _asked(nodes: str | None, good: str | None, bad: str | None, *, settings: bo
     if nodes is not None:
         if settings or good is not None or bad is not None:
             raise BadParameter(
-                "--nodes has no --good, --bad or --settings: all nodes are the bad end", param_hint="--nodes"
+                "--nodes has no --good, --bad or --settings: the search starts from all nodes as bad",
+                param_hint="--nodes",
             )
         names = _names(nodes)
         if len(names) < 2:
             raise BadParameter("name at least two nodes, with commas between", param_hint="--nodes")
         return Asked(nodes=tuple(names), min_nodes=min_nodes)
     if good is None or bad is None:
-        raise BadParameter("give both ends: --good and --bad", param_hint="--good")
+        raise BadParameter("give both --good and --bad", param_hint="--good")
     if not settings:
         return Asked(good=good, bad=bad)
     ours, theirs = _variables(good), _variables(bad)
@@ -248,11 +251,13 @@ def _commit(runner: Runner, good: str, bad: str) -> Result:
         try:
             ends[name] = tree.commit_of(revision)
         except GitFailed as error:
-            raise GitFailed(f"the {name} end {revision!r} is no commit of {Path.cwd()}") from error
+            raise GitFailed(
+                f"--{name} {revision!r} is not a commit of the repository in {Path.cwd()}"
+            ) from error
     if not tree.is_ancestor(ends["good"], ends["bad"]):
         why = f"{good} is no ancestor of {bad}: give a good commit from which the bad one descends"
         if tree.is_ancestor(ends["bad"], ends["good"]):
-            why = f"{bad} is older than {good}: exchange them and turn the condition around, to find what mended it"
+            why = f"{bad} is older than {good}: exchange --good and --bad and invert the condition, to find the commit that fixed the failure"
         raise GitFailed(why)
     try:
         return search_commit(runner, tree, ends["good"], ends["bad"])

@@ -53,7 +53,7 @@ def compare(
         Option(
             "--step-pattern",
             metavar="REGEX|FILE.toml",
-            help="Your own form of step lines, as of holdfast steps.",
+            help="Your own pattern of step lines, as for holdfast steps.",
         ),
     ] = None,
     lang: Lang = None,

@@ -58,7 +58,10 @@ class Meaning(Struct, frozen=True):
 def explain(
     words: Annotated[
         list[str],
-        Argument("CODE|WORDS...", help="As written in the log: Xid 79, exit code 137, 80C98002, SIGBUS."),
+        Argument(
+            "CODE|WORDS...",
+            help="Error code or words as written in the log: Xid 79, exit code 137, 80C98002, SIGBUS.",
+        ),
     ],
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     lang: Lang = None,

@@ -123,7 +123,9 @@ class CallRelay:
             if call.client == peer:
                 self._cancel(name, call)
             elif peer in call.open:
-                self._answer_for(name, call, peer, "not-reached", "the connection to its agent was closed")
+                self._answer_for(
+                    name, call, peer, "not-reached", "the connection to the agent of this node was closed"
+                )
 
     def turn(self) -> None:
         """Ends calls whose time has passed. To be called about once a second."""
@@ -133,9 +135,9 @@ class CallRelay:
                 continue
             for node in list(call.open):
                 if now_s >= call.until_s:
-                    self._answer_for(name, call, node, "no-answer", "its agent did not respond")
+                    self._answer_for(name, call, node, "no-answer", "the agent of this node did not respond")
                 elif self._silent_s(node) > SILENT_S:
-                    why = f"no message from its agent for {SILENT_S:g} s"
+                    why = f"no message from the agent of this node for {SILENT_S:g} s"
                     self._answer_for(name, call, node, "no-answer", why)
 
     def close(self, why: str) -> None:
@@ -211,7 +213,7 @@ class CallRelay:
                 call=word.call, what=word.what, worker=place.worker, attempt=attempt, window_bytes=window
             )
             if place.why_not or not self._say(place.node, encode(begin)):
-                why = place.why_not or "its agent is not connected"
+                why = place.why_not or "the agent of this node is not connected"
                 self._answer_for(word.call, call, place.node, "not-reached", why)
 
     def _cancel(self, name: str, call: _Call, *, keep: bool = False) -> None:
@@ -283,7 +285,7 @@ def _places(
 
 
 def _place(now: JobNow, node: str, worker: int | None) -> CallPlace:
-    why_not = "" if node in now.nodes else "its agent is not connected"
+    why_not = "" if node in now.nodes else "the agent of this node is not connected"
     return CallPlace(node=node, worker=worker, why_not=why_not)
 
 

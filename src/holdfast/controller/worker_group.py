@@ -285,7 +285,7 @@ class WorkerGroupEngine:
         try:
             hello = replace(_HELLOS.decode(joined.hello), node=joined.peer)
         except UNREADABLE as error:
-            self.link.drop(joined.peer, "its first message is invalid")
+            self.link.drop(joined.peer, "the first message is invalid")
             self.note(
                 "agent-refused",
                 f"the agent of {joined.peer} was rejected: its first message is invalid: {error}",
@@ -367,7 +367,7 @@ class WorkerGroupEngine:
             case DevicesSick():
                 self._do(self.worker_group.sick(news, at_s))
             case NotRemade(reason=reason):
-                self.note("engine", f"{reason}; the workers restart on the nodes that are there", key=reason)
+                self.note("engine", f"{reason}; the workers restart on the remaining nodes", key=reason)
                 if self._waiting is not None:
                     self._is_anew = True
                     self._place(self._waiting, at_s)

@@ -48,7 +48,7 @@ class FromAgents:
         what = StackLook(ranks=tuple(one.rank for one in ranks), native=native, all_threads=self._all_threads)
         gathering = Gathering(self._line, asked, what, who())
         gathering.gather(time.monotonic() + STACKS_S + (NATIVE_ANSWER_S if native else ANSWER_S))
-        return joined(ranks, asked, gathering.answers("its agent did not respond"))
+        return joined(ranks, asked, gathering.answers("the agent of this node did not respond"))
 
 
 def joined(
@@ -56,9 +56,9 @@ def joined(
 ) -> list[RankStacks]:
     """Returns the stack of each rank, or why there is none. Pure."""
     known: dict[int, RankStacks] = {}
-    whys = {worker: "its worker runs on no node now" for worker in {one.worker for one in ranks}}
+    whys = {worker: "the worker of this rank runs on no node now" for worker in {one.worker for one in ranks}}
     whys |= {
-        place.worker: f"its agent on {place.node} has no such rank"
+        place.worker: f"the agent on {place.node} has no such rank"
         for place in asked
         if place.worker is not None
     }

@@ -55,7 +55,7 @@ def running_job(record: Record) -> RunningJob:
     ranks = tuple(one for number, (one, _, _) in sorted(known.items()) if number not in ended)
     if not ranks:
         # Of a job without a supervisor the journal's last phase is the past.
-        phase = summary.phase_words if supervisor(job, record.facts) else "it has no supervisor now"
+        phase = summary.phase_words if supervisor(job, record.facts) else "the job has no supervisor now"
         raise NotRunning(_none_of(job.name, summary.attempt, phase, ended))
     return RunningJob(job.name, summary.attempt, ranks, ended)
 
@@ -67,7 +67,7 @@ def _none_of(name: str, attempt: int, phase: str, ended: dict[int, str]) -> str:
 
 
 def _how(code: int | None) -> str:
-    return "it has ended" if code is None else f"it has ended with {code}"
+    return "the rank has ended" if code is None else f"the rank has ended with {code}"
 
 
 def _from_facts(job: JobDir, attempt: int) -> dict[int, tuple[RunningRank, int | None, bool]]:

@@ -171,14 +171,14 @@ def _looked_through(path: Path) -> Tail:
     with closing(connected(path, "ro")) as connection:
         check_version(path, read_meta(connection))
         if [sql for (sql,) in connection.execute(_SCHEMA_QUERY)] != list(SCHEMA):
-            raise JournalDamaged("its tables are not those of a journal")
+            raise JournalDamaged("the tables of the database are not those of a journal")
         tail = _proven_tail(connection)
         (complaint,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if complaint != "ok":
             raise JournalDamaged(complaint)
         with closing(Salvage(path)) as salvage:
             if salvage.log_goes_on_after(tail):
-                raise JournalDamaged(f"its write-ahead log is damaged after entry {tail.seq}")
+                raise JournalDamaged(f"the write-ahead log is damaged after entry {tail.seq}")
     return tail
 
 

@@ -218,7 +218,7 @@ class Reader:
                 for entry in good:
                     yield entry[:6]
                 if len(good) < len(chunk):
-                    self.damage = f"{self.path} is damaged after entry {tail.seq}: the rest is not shown"
+                    self.damage = f"{self.path} is damaged after entry {tail.seq}: the rest was not read"
                     return
         except sqlite3.Error as error:
             self.damage = f"{self.path} could not be read to its end: {error}"
@@ -234,7 +234,7 @@ class Reader:
                 if good:
                     yield good
                 if len(good) < len(chunk):
-                    self.damage = f"{self.path} is damaged after entry {after.seq}: the rest is not shown"
+                    self.damage = f"{self.path} is damaged after entry {after.seq}: the rest was not read"
                     return
         except sqlite3.Error as error:
             self.damage = f"{self.path} could not be read to its end: {error}"

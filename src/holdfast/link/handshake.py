@@ -25,7 +25,7 @@ _PREAMBLE = struct.Struct("!4sHH32s")
 _MAGIC = b"HFLK"
 _PROOF_BYTES = 32
 _TLS_HANDSHAKE = 0x16  # the first byte of a TLS connection (RFC 8446, 5.1: content type of a record)
-WRONG_SECRET = "it does not have this job's secret"
+WRONG_SECRET = "the peer does not have this job's secret"
 
 
 class Keys(Struct, frozen=True):
@@ -137,13 +137,13 @@ class ControllerSide:
         theirs, self._buffer = self._buffer[: _PREAMBLE.size], self._buffer[_PREAMBLE.size :]
         protocol = _protocol_of(theirs)
         if protocol != self._protocol:
-            why = f"it speaks protocol {protocol} and this controller protocol {self._protocol}"
+            why = f"the peer speaks protocol {protocol} and this controller protocol {self._protocol}"
             raise Refusal(why, self.refused(why))
         self._theirs = theirs
         return self._ours + plain(PROOF, _said(self._secret, b"controller", theirs + self._ours))
 
     def refused(self, why: str) -> bytes:
-        """Returns the bytes that tell a peer, before any proof, why it is refused."""
+        """Returns the REFUSE frame, with the reason, for a peer that is not authenticated yet."""
         return self._ours + plain(REFUSE, why.encode()[:TELL_BYTES_MAX])
 
 
@@ -155,8 +155,8 @@ def _check_begin(data: bytes) -> None:
     if _MAGIC.startswith(data[: len(_MAGIC)]):
         return
     if data[0] == _TLS_HANDSHAKE:
-        raise Refusal("it uses TLS, and this link does not")
-    raise Refusal(f"it does not use Holdfast's protocol: its data begins with {data[:16]!r}")
+        raise Refusal("the peer uses TLS, and this link does not")
+    raise Refusal(f"the peer does not use Holdfast's protocol: its data begins with {data[:16]!r}")
 
 
 def _protocol_of(preamble: bytes) -> int:

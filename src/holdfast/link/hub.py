@@ -240,7 +240,7 @@ class Hub:
         kind, body = frame
         if peer is None:
             if kind != JOIN:
-                raise BadFrame(f"its first frame was of kind {kind} instead of a join")
+                raise BadFrame(f"the first frame of the peer was of kind {kind} instead of a join")
             self._join(connection, messages.as_join(body), now_s)
             return
         peer.beats.heard(now_s)
@@ -314,7 +314,7 @@ class Hub:
             self._epoll.register(wire.fileno, select.EPOLLIN)
         except OSError as error:  # the kernel's limits
             wire.close()
-            self._note_refusal(address, f"its socket cannot be polled: {error.strerror}", now_s)
+            self._note_refusal(address, f"the socket cannot be polled: {error.strerror}", now_s)
             return
         self._connections[wire.fileno] = self._strangers[wire.fileno] = connection
 
@@ -410,7 +410,7 @@ class Hub:
         for stranger in list(self._strangers.values()):
             if now_s - stranger.channel.since_s <= limit_s:
                 break  # the others are younger
-            self._refuse(stranger, f"it did not finish its handshake in {limit_s:g} s")
+            self._refuse(stranger, f"the peer did not finish the handshake in {limit_s:g} s")
 
     def _judge_silence(self, now_s: float) -> None:
         limits = self._limits
@@ -422,7 +422,7 @@ class Hub:
                 peer.silence_told = True
                 self._arrived.append(Silent(peer.name, silent_s))
             if peer.connection is not None and silent_s > limits.lost_s:
-                self._end(peer.connection, f"no message from it for {limits.lost_s:g} s")
+                self._end(peer.connection, f"no message from the peer for {limits.lost_s:g} s")
 
     def _listen(self, accepts: bool) -> None:
         if accepts != self._accepts:

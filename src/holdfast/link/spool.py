@@ -252,7 +252,9 @@ class Spool:
         """Appends an entry to the log `kept`, and drops samples if the disk is full. raises: OSError"""
         assert self._kept is not None and self._loose is not None
         if self._kept.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.kept_bytes:
-            raise OSError(errno.EDQUOT, f"its limit of {self._limits.kept_bytes >> 20} MiB is reached")
+            raise OSError(
+                errno.EDQUOT, f"the spool has reached its limit of {self._limits.kept_bytes >> 20} MiB"
+            )
         while not entry.written:
             try:
                 self._kept.append(entry.seq, entry.body)
@@ -273,7 +275,7 @@ class Spool:
             return False
         try:
             while self._loose.size_bytes + len(entry.body) + OVERHEAD_BYTES > self._limits.disk_bytes:
-                self._make_room(OSError(errno.EDQUOT, "one entry is larger than its limit"))
+                self._make_room(OSError(errno.EDQUOT, "one entry is larger than the limit of the spool"))
             while self._loose.last < entry.seq:
                 try:
                     self._loose.append(entry.seq, entry.body)
@@ -357,10 +359,10 @@ class Spool:
     def _lose(self, why: str, drop: bool) -> None:
         if drop:
             self.dropped += 1
-            self._note_once(f"{why}: it is dropped")
+            self._note_once(f"{why}: this entry is dropped")
         else:
             self.lost += 1
-            self._note_once(f"{why}: it is lost")
+            self._note_once(f"{why}: this entry is lost")
 
     def _note(self, text: str) -> None:
         self._notes.append(text)

@@ -125,7 +125,7 @@ class Wire:
             shown = self._sock.getpeercert(binary_form=True) or b""
             if sha256(shown).digest() != self._pin:
                 raise WireClosed(
-                    f"its certificate is not the pinned one: SHA-256 {sha256(shown).hexdigest()} "
+                    f"the certificate of the peer is not the pinned one: SHA-256 {sha256(shown).hexdigest()} "
                     f"instead of {self._pin.hex()}"
                 )
         self._handshaking = False

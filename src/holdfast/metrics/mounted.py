@@ -42,5 +42,5 @@ def answered(
 
 
 def server_facts(started_s: float, faults: int = 0) -> OwnFacts:
-    """Returns facts about the server process for its metrics."""
+    """Returns version, start time, CPU use and faults of the server process, for its own metrics."""
     return own_facts("server", (__version__, platform.python_version()), started_s, faults=faults)

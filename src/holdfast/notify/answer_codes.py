@@ -126,7 +126,9 @@ def judged(answer: Answer, code: object, message: object, table: Mapping[str, Co
         return good(answer)
     known = table.get(str(code))
     words = str(message)[:FIRST_WORDS_MAX]
-    why = f"it returned code {code} {words}".rstrip() + (f": {known.do}" if known is not None else "")
+    why = f"the receiver returned code {code} {words}".rstrip() + (
+        f": {known.do}" if known is not None else ""
+    )
     is_busy = answer.status == 429 or answer.status >= 500
     if (known is not None and known.later) or (known is None and is_busy):
         after_s = answer.after_s if answer.after_s is not None or known is None else known.after_s

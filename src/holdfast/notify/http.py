@@ -93,21 +93,23 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], method: str = "PO
             return _answer(error.code, _read(error), _after_s(dict(error.headers.items()), now_s))
     except urllib.error.URLError as error:
         if isinstance(error.reason, ssl.SSLCertVerificationError):
-            raise Rejected(f"its certificate is not valid: {error.reason.verify_message}") from error
-        raise TryLater(f"it cannot be reached: {error.reason}") from error
+            raise Rejected(
+                f"the receiver's certificate is not valid: {error.reason.verify_message}"
+            ) from error
+        raise TryLater(f"the receiver cannot be reached: {error.reason}") from error
     except (
         OSError,
         ValueError,
         http.client.HTTPException,
     ) as error:  # a connection that broke, an answer that is none
-        raise TryLater(f"it did not respond: {error or type(error).__name__}") from error
+        raise TryLater(f"the receiver did not respond: {error or type(error).__name__}") from error
 
 
 def good(answer: Answer) -> Answer:
     """Returns the response if its status means success. Raises TryLater and Rejected."""
     if answer.is_good:
         return answer
-    why = f"it returned status {answer.status}: {answer.text[:WORDS_MAX] or 'no text'}"
+    why = f"the receiver returned status {answer.status}: {answer.text[:WORDS_MAX] or 'no text'}"
     if answer.status >= 500 or answer.status in TRY_LATER_STATUS:
         raise TryLater(why, answer.after_s)
     raise Rejected(why)

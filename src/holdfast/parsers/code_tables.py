@@ -48,17 +48,17 @@ def _problem(row: Mapping[str, str | None], known: Collection[str], actions: Col
     if not code or code in known:
         return f"the code {code!r} is empty or occurs twice"
     if not (row["meaning"] and row["meaning_zh"]):
-        return f"{code} has no meaning in one language"
+        return f"the meaning of {code} is missing in English or Chinese"
     if row["cause"] not in CAUSES or row["severity"] not in get_args(Severity):
-        return f"{code} has the cause {row['cause']!r} and the severity {row['severity']!r}"
+        return f"{code}: the cause {row['cause']!r} or the severity {row['severity']!r} is unknown"
     named = {row["action"], *_verdicts(row["verdicts"] or "").values()}
     if row["repeats"]:
         rule = REPEATS.fullmatch(row["repeats"])
         if rule is None:
-            return f"{code} has the rule of repetition {row['repeats']!r}"
+            return f"{code}: {row['repeats']!r} is not a valid value of the column repeats"
         named.add(rule[3])
     unknown = named - set(actions)
-    return f"{code} has the actions {sorted(map(str, unknown))}, which are unknown" if unknown else ""
+    return f"{code}: unknown actions {sorted(map(str, unknown))}" if unknown else ""
 
 
 def _fact(row: Mapping[str, str], kind: CodeKind) -> CodeFact:

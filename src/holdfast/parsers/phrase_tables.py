@@ -48,7 +48,7 @@ def code_entries(text: str, categories: Collection[str], actions: Collection[str
             raise PhraseTableError(f"codes table, line {line}: {' '.join(key)} occurs twice")
         if row["category"] not in categories or row["action"] not in actions:
             raise PhraseTableError(
-                f"codes table, line {line}: category {row['category']!r} or action {row['action']!r} is not of the taxonomy"
+                f"codes table, line {line}: unknown category {row['category']!r} or action {row['action']!r}: docs/words.md lists the known ones"
             )
         if not (row["meaning"] and row["meaning_zh"] and row["source"]):
             raise PhraseTableError(f"codes table, line {line}: a meaning or the source is missing")
@@ -82,7 +82,9 @@ def concept_rows(text: str, categories: Collection[str]) -> list[tuple[str, str,
     found = []
     for line, row in _rows(text, "concepts", CONCEPT_COLUMNS):
         if row["category"] not in categories:
-            raise PhraseTableError(f"concepts table, line {line}: {row['category']!r} is not of the taxonomy")
+            raise PhraseTableError(
+                f"concepts table, line {line}: unknown category {row['category']!r}: docs/words.md lists the known ones"
+            )
         try:
             re.compile(row["thing"]), re.compile(row["trouble"])
         except re.error as error:
@@ -115,7 +117,7 @@ def advice_by_category(text: str, categories: Collection[str]) -> dict[str, tupl
     for line, row in _rows(text, "advice", ADVICE_COLUMNS):
         if row["category"] not in categories or row["category"] in found or not all(row.values()):
             raise PhraseTableError(
-                f"advice table, line {line}: {row['category']!r} is not of the taxonomy, occurs twice, or a column is empty"
+                f"advice table, line {line}: category {row['category']!r} is unknown (docs/words.md lists them) or occurs twice, or a column is empty"
             )
         found[row["category"]] = (Words(en=row["advice"], zh=row["advice_zh"]), row["source"])
     return found
@@ -127,7 +129,9 @@ def _rows(text: str, name: str, columns: tuple[str, ...]) -> Iterator[tuple[int,
         raise PhraseTableError(f"the {name} table has the columns {reader.fieldnames}, not {list(columns)}")
     for row in reader:
         if None in row.values() or None in row:
-            raise PhraseTableError(f"{name} table, line {reader.line_num}: it has not {len(columns)} columns")
+            raise PhraseTableError(
+                f"{name} table, line {reader.line_num}: the line does not have {len(columns)} columns"
+            )
         yield reader.line_num, row
 
 

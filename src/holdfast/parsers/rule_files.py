@@ -25,7 +25,7 @@ def parse(text: str, name: str) -> Rules:
     try:
         file = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise SignatureError(f"{name}: this is no TOML: {error}") from error
+        raise SignatureError(f"{name}: not valid TOML: {error}") from error
     wrong = [f"{name}: {text}" for text in _use_parts(file)]
     wrong += [f"{name}: there is no table {key!r}{_near(key, KINDS)}" for key in file if key not in KINDS]
     found: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
@@ -111,7 +111,7 @@ def complaints(
             for text in _of_reading(row, categories, actions)
         ]
     found += [
-        f"text {one.id}: it is empty in one language"
+        f"text {one.id}: the English or the Chinese text is empty"
         for one in rules.text
         if not (one.en.strip() and one.zh.strip())
     ]
@@ -132,7 +132,7 @@ def _of_tag(
     tag: Tag, tags: Collection[str], signatures: Collection[str], categories: Collection[str]
 ) -> list[str]:
     wrong = [] if ID.fullmatch(tag.id) else ["the id is not made of small letters, digits and single hyphens"]
-    wrong += [] if tag.means.strip() else ["it has no text `means`"]
+    wrong += [] if tag.means.strip() else ["the text `means` is missing"]
     wrong += [
         f"there is no signature {one!r}{_near(one, signatures)}"
         for one in tag.signatures
@@ -154,18 +154,18 @@ def _of_wording(wording: Wording) -> list[str]:
     wrong = (
         [] if ID.fullmatch(wording.id) else ["the id is not made of small letters, digits and single hyphens"]
     )
-    wrong += [] if wording.matches else ["it has no example text that it must match"]
+    wrong += [] if wording.matches else ["there is no example text that the pattern must match (`matches`)"]
     return wrong + _proven(wording.pattern, wording.matches, wording.misses)
 
 
 def _of_reading(row: Reading, categories: Collection[str], actions: Collection[str]) -> list[str]:
-    wrong = [] if row.pattern or row.values else ["it has neither a pattern nor values"]
+    wrong = [] if row.pattern or row.values else ["there is neither `pattern` nor `values`"]
     if row.category and not _is_category(row.category, categories):
         wrong.append(f"there is no category {row.category!r}{_near(row.category, categories)}")
     if row.action and row.action not in actions:
         wrong.append(f"the action {row.action!r} is not one of {', '.join(sorted(actions))}")
     if row.pattern and not row.matches:
-        wrong.append("it has no example text that its pattern must match")
+        wrong.append("there is no example text that the pattern must match (`matches`)")
     return wrong + (_proven(row.pattern, row.matches, ()) if row.pattern else [])
 
 
@@ -174,8 +174,10 @@ def _proven(pattern: str, matches: Iterable[str], misses: Iterable[str]) -> list
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         return [f"the pattern cannot be compiled: {error}"]
-    wrong = [f"it does not match {text!r}" for text in matches if not compiled.search(text)]
-    return wrong + [f"it matches {text!r}, and must not" for text in misses if compiled.search(text)]
+    wrong = [f"the pattern does not match {text!r}" for text in matches if not compiled.search(text)]
+    return wrong + [
+        f"the pattern matches {text!r}, which it must not match" for text in misses if compiled.search(text)
+    ]
 
 
 def _fault(table: object, error: msgspec.ValidationError, struct: type[Rule]) -> str:

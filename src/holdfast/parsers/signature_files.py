@@ -34,7 +34,7 @@ def read(text: str, name: str) -> tuple[tuple[Signature, ...], list[str]]:
     try:
         file = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return (), [f"{name}: this is no TOML: {error}"]
+        return (), [f"{name}: not valid TOML: {error}"]
     wrong = [f"{name}: {_no_key(key, SignatureFile)}" for key in file if key not in _keys(SignatureFile)]
     tables = file.get("signature", [])
     if not isinstance(tables, list):
@@ -143,9 +143,9 @@ def _form(signature: Signature, actions: Collection[str]) -> list[str]:
         problems.append(f"the weight {signature.weight} is not in (0, 1]")
     for what in ("title", "explanation", "advice"):
         if not all((getattr(signature, what).en.strip(), getattr(signature, what).zh.strip())):
-            problems.append(f"the {what} is empty in one language")
+            problems.append(f"the English or the Chinese {what} is empty")
     if not signature.matches:
-        problems.append("it has no example line that it must match")
+        problems.append("there is no example line that the pattern must match (`matches`)")
     return problems
 
 
@@ -167,8 +167,14 @@ def _lines(signature: Signature) -> list[str]:
     problems = [
         f"{{{field}}} is not captured by the pattern" for field in sorted(named - {*pattern.groupindex})
     ]
-    problems += [f"it does not match {line!r}" for line in signature.matches if not pattern.search(line)]
-    problems += [f"it matches {line!r}, and must not" for line in signature.misses if pattern.search(line)]
+    problems += [
+        f"the pattern does not match {line!r}" for line in signature.matches if not pattern.search(line)
+    ]
+    problems += [
+        f"the pattern matches {line!r}, which it must not match"
+        for line in signature.misses
+        if pattern.search(line)
+    ]
     return problems
 
 

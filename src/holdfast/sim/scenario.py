@@ -116,7 +116,7 @@ def parse(text: bytes) -> Scenario:
     except ImportError as error:
         raise ScenarioRefused("scenarios need PyYAML: pip install 'holdfast[sim]'") from error
     except msgspec.DecodeError as error:
-        raise ScenarioRefused(f"this is not YAML: {error}") from error
+        raise ScenarioRefused(f"the scenario is not valid YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ScenarioRefused(
             "a scenario is a mapping with the keys " + ", ".join(Scenario.__struct_fields__)

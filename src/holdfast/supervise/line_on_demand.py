@@ -98,7 +98,9 @@ class LineOnDemand:
                 self.notes,
             )
         except OSError as error:
-            self._tell(f"a user command wants to query this job, but it cannot listen: {error}")
+            self._tell(
+                f"user commands cannot query this job, because its supervisor cannot listen for them: {error}"
+            )
 
 
 def _is_removed(path: Path) -> bool:

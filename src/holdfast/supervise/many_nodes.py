@@ -380,7 +380,7 @@ class NodesSupervisor:
             return
         self._stop_signals += 1
         force = self._stop_signals > 1
-        word = "at once" if force else "gracefully; send it again to end it at once"
+        word = "at once" if force else "gracefully; send the signal again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         if not force:
             self.machine.signal(signal.SIGTERM if number == signal.SIGHUP else number)

@@ -280,7 +280,7 @@ class Supervisor:
         running = isinstance(self.controller.state.phase, Running)
         if not force:
             self._machine.agent.signal(signal.SIGTERM if number == signal.SIGHUP else number)
-        word = "at once" if force else "gracefully; send it again to end it at once"
+        word = "at once" if force else "gracefully; send the signal again to end it at once"
         self._console.tell(f"{name}: ending the job {word}")
         finish_s = self._settings.grace_s if running else 0.0
         self.controller.handle(stop_request(number, self.clock(), force=force, finish_s=finish_s))

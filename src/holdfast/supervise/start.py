@@ -146,7 +146,9 @@ def kept_environment(job: JobDir, console: Console) -> Mapping[str, str]:
     try:
         pairs = (job.path / ENVIRONMENT).read_bytes().split(b"\0")
     except OSError:
-        console.tell("the environment of the first start is not known: restarts are given this shell's")
+        console.tell(
+            "the environment of the first start is unknown: restarts use the environment of this shell"
+        )
         return os.environ
     return dict(os.fsdecode(pair).split("=", 1) for pair in pairs if b"=" in pair)
 

@@ -104,7 +104,7 @@ def test_one_that_does_not_end_is_told_with_what_the_others_did():
 
 
 def test_what_could_not_be_begun_is_skipped():
-    (told,) = failed([broken(unable="0.5 GiB of its memory are free, 2.0 are needed")])
+    (told,) = failed([broken(unable="0.5 GiB of GPU memory are free, 2.0 are needed")])
     assert told.status == SKIP and "0.5 GiB" in told.why
 
 

@@ -55,7 +55,10 @@ def test_without_gpus_nothing_is_said_of_them(tmp_path):
 
 def test_without_a_python_nothing_is_tried(tmp_path):
     outcome = look(check_named("comm-rendezvous"), Scene(root=str(tmp_path), command=("docker", "run", "x")))
-    assert (outcome.status, outcome.findings[0].why) == (SKIP, "docker runs it elsewhere")
+    assert (outcome.status, outcome.findings[0].why) == (
+        SKIP,
+        "docker runs the command on another host or in a container",
+    )
 
 
 @pytest.mark.parametrize(

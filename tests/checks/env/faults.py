@@ -317,8 +317,8 @@ FAULTS = (
     Fault("no conda environment of that name", "env-shell", FAIL, "EnvironmentNameNotFound", _conda_name),
     Fault("module is no command", "env-shell", FAIL, "module load", _no_modules),
     Fault("an environment that is gone", "env-shell", FAIL, "gone/bin/activate", _no_activate),
-    Fault("the port is taken", "env-port", FAIL, "is taken", _port_taken),
-    Fault("the port of a script is taken", "env-port", FAIL, "is taken", _port_taken_in_script),
+    Fault("the port is taken", "env-port", FAIL, "in use", _port_taken),
+    Fault("the port of a script is taken", "env-port", FAIL, "in use", _port_taken_in_script),
     Fault("two nodes meet at localhost", "env-port", WARN, "localhost", _meets_at_loopback),
     Fault(
         "checkpoints cannot be written", "env-checkpoint", FAIL, "no checkpoint can be written", _unwritable

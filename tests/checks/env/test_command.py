@@ -76,7 +76,7 @@ def test_the_launcher_and_its_script(command, launcher, script, module):
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        ("docker run image torchrun t.py", "docker runs it elsewhere"),
+        ("docker run image torchrun t.py", "docker runs the command on another host or in a container"),
         ("srun --container-image=x torchrun t.py", "container"),
         ("uv run torchrun t.py", "uv chooses"),
         ("torchrun --no-python ./binary", "a program other than Python"),

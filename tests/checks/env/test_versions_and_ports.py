@@ -91,12 +91,12 @@ def meeting(**more):
     [
         (meeting(), 1, None, ""),
         (meeting(rank=None), 2, True, ""),
-        (meeting(rank=None), 2, False, "h1 listens"),
+        (meeting(rank=None), 2, False, "h1 listens on the rendezvous port, not this node"),
         (meeting(rank=None), 2, None, "it is unknown whether"),
         (meeting(rank=1), 2, None, "node 1"),
         (meeting(port=0), 1, None, "chosen at run time"),
         (meeting(backend="etcd-v2"), 2, True, "a separate server"),
-        (None, 1, None, "names no address"),
+        (None, 1, None, "names no rendezvous address"),
     ],
 )
 def test_when_a_port_is_this_nodes_to_hold(of, nodes, is_host, why):

@@ -111,7 +111,7 @@ def test_some_ranks_and_some_that_are_not_to_be_had(holdfast, job, python):
     assert [(group["ranks"], group["state"]) for group in answer["groups"]] == [([1], "T")]
     assert answer["missing"] == [
         {"rank": 2, "why": "the process has ended"},
-        {"rank": 3, "why": "it has ended with -9"},
+        {"rank": 3, "why": "the rank has ended with -9"},
         {"rank": 9, "why": "job llama has no such rank"},
     ]
 
@@ -175,6 +175,6 @@ def test_facts_of_the_reaper_count_and_those_from_before_the_machine_started_do_
     answer = json.loads(holdfast("stacks", "--json")[1])
     assert [group["ranks"] for group in answer["groups"]] == [[0, 2]]
     assert answer["missing"] == [
-        {"rank": 1, "why": "it has ended"},
-        {"rank": 3, "why": "it has ended with 1"},
+        {"rank": 1, "why": "the rank has ended"},
+        {"rank": 3, "why": "the rank has ended with 1"},
     ]

@@ -59,8 +59,8 @@ def test_ranks_of_a_node_that_cannot_be_reached_are_named(holdfast, job):
     answer = json.loads(out)
     assert (code, [group["ranks"] for group in answer["groups"]]) == (0, [[0, 1]])
     assert answer["missing"] == [
-        {"rank": 2, "why": "node-9: its agent is not connected"},
-        {"rank": 3, "why": "node-9: its agent is not connected"},
+        {"rank": 2, "why": "node-9: the agent of this node is not connected"},
+        {"rank": 3, "why": "node-9: the agent of this node is not connected"},
     ]
 
 
@@ -76,6 +76,6 @@ def test_an_answer_that_nobody_can_read_and_a_worker_without_a_node():
     answers = [Answer(node="node-2", worker=2, outcome="exited", output=b"\xc1")]
     found = joined(ranks, [CallPlace(node="node-2", worker=2)], answers)
     assert [one.why_not for one in found] == [
-        "its agent on node-2 has no such rank",
-        "its worker runs on no node now",
+        "the agent on node-2 has no such rank",
+        "the worker of this rank runs on no node now",
     ]

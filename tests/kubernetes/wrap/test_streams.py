@@ -113,7 +113,10 @@ def test_a_function_for_kustomize_takes_its_flags_from_its_configuration():
     assert found["items"][1]["spec"]["completions"] == 7
     given["functionConfig"]["data"]["spare"] = "1"
     run = command("-", given=yaml.safe_dump(given))
-    assert run.returncode == 2 and "functionConfig has spare; known: container, spares" in run.stderr
+    assert (
+        run.returncode == 2
+        and "functionConfig has the unknown key spare; known keys: container, spares" in run.stderr
+    )
 
 
 def test_several_files_are_one_stream_and_a_runtime_may_be_in_another():

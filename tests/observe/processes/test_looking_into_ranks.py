@@ -318,7 +318,7 @@ def test_a_rank_blocked_in_the_kernel_is_read_but_never_paused(python, tmp_path)
     found = one(process.pid, native=True)
     open(tmp_path / "pipe", "wb").close()
     assert (found.state, found.source, functions(found)) == ("D", "py-spy", ["spawn", "<module>"])
-    assert found.why_not == "no native frames: one of its threads is blocked in the kernel (state D)"
+    assert found.why_not == "no native frames: a thread of the rank is blocked in the kernel (state D)"
     assert found.wait_channel
     if os.geteuid() == 0:
         assert any("vfork" in frame or "clone" in frame for frame in found.kernel_frames)

@@ -147,7 +147,7 @@ def test_torch_2_2_wrote_the_entries_alone_in_microseconds():
     assert [one.sequence for one in record.operations] == [2, 3]
     assert record.operations[0].created_ns == 1700000000000000000
     assert record.operations[0].group == "0"
-    assert record.notes == ("it names no format",)
+    assert record.notes == ("it contains no format version",)
 
 
 def test_groups_of_gloo_have_no_members_here():
@@ -223,7 +223,7 @@ def test_what_is_odd_is_noted_and_the_rest_is_read():
     for word in (
         "exploded",
         "input_sizes",
-        "no record of",
+        "not a record of",
         "group 'x'",
         "'7'",
         "'8'",

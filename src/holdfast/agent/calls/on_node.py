@@ -432,9 +432,9 @@ def _ended(word: BeginCall, node: str, process: CallProcess, outcome: Outcome, c
 def _command(words: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the command line of a call. Raises ValueError."""
     if not words or not words[0]:
-        raise ValueError("there is no command")
+        raise ValueError("the command is empty")
     if any("\0" in word for word in words):
-        raise ValueError("a word of the command has a zero byte in it")
+        raise ValueError("an argument of the command contains a NUL byte")
     return words
 
 

@@ -151,7 +151,7 @@ class CallProcess:
             self._channel.send(b"end\n")
 
     def close(self) -> None:
-        """Closes the channel: the watcher then ends the command."""
+        """Closes the control socket; the watcher process (agent/reaper/call) then ends the command."""
         self._channel.close()
         os.close(self._out)
         self._has_output = False
@@ -165,4 +165,4 @@ def _told(line: bytes) -> Told:
     try:
         return msgspec.json.decode(line, type=Told)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Told(code=None, error="what watched over the command was killed")
+        return Told(code=None, error="the process that supervised the command was killed")

@@ -44,7 +44,7 @@ class Fitness:
         program = self._settings.command[0] if self._settings.command else ""
         if shutil.which(program, path=self._env.get("PATH")) is None:
             # Its start says so, and leaves the exit code that a shell would.
-            why_not = f"{program} is not there, or may not be run"
+            why_not = f"{program} does not exist or is not executable"
             at_s = self._clock()
             self._emit(NodesChecked(at_s=at_s, attempt=order.attempt, nodes=order.nodes, why_not=why_not))
             return

@@ -328,7 +328,11 @@ class RemoteAgent:
         force = self._ends > 1
         name, attempt = signal.Signals(number).name, self.worker.attempt
         reason = f"{name} was sent to the agent of {self._node}"
-        self._tell(FindingNoted(at_s=self._clock(), finding=AGENT_ENDS, text=f"{reason}: its worker ends"))
+        self._tell(
+            FindingNoted(
+                at_s=self._clock(), finding=AGENT_ENDS, text=f"{reason}: the worker of this node ends"
+            )
+        )
         self.leaving = Leave(code=128 + number, reason=reason)
         self.worker.drop_checks()
         self.worker.drop_standby()

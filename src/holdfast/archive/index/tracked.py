@@ -171,7 +171,7 @@ class Tracked:
 
 def _unreadable(seen: Seen, trouble: str) -> JobRow:
     """Returns the row of a job whose journal is unreadable."""
-    text = trouble or "its journal is empty"
+    text = trouble or "the job's journal is empty"
     return JobRow(
         id=seen.id,
         name=seen.name,

@@ -47,7 +47,9 @@ def nvcc(scene: Scene) -> Iterator[Seen]:
         ran = run_within([path, "--version"], env, folder, NVCC_S)
         version = nvcc_version(ran.out.decode(errors="replace"))
         says = (
-            "no answer" if ran.code is None else " ".join(ran.errors.split())[:200] or "it printed no version"
+            "no answer"
+            if ran.code is None
+            else " ".join(ran.errors.split())[:200] or "no version in its output"
         )
     if version:
         yield Fact(name="nvcc", value=version, same=True)

@@ -122,7 +122,9 @@ def _pcie(told: Nvml, device: Device, replays_before: Answer, began_s: float) ->
     if width.trouble:
         return Unread(gpu.where, width.why)
     if told.fields(handle, [_C2C_LINK_COUNT])[0].value:
-        return Unread(gpu.where, "it is connected to its CPU by NVLink-C2C and transfers no data over PCIe")
+        return Unread(
+            gpu.where, "the GPU is connected to its CPU by NVLink-C2C and transfers no data over PCIe"
+        )
     clock = told.ask("DeviceGetClockInfo", handle, 1).value
     highest = told.ask("DeviceGetMaxClockInfo", handle, 1).value
     rates = told.ask("DeviceGetUtilizationRates", handle).value

@@ -108,7 +108,11 @@ def _spaces(scene: Scene) -> Iterator[tuple[str, str, Space | Finding]]:
     answers = ask_all(questions, within_s(scene))
     for (role, path), answer in zip(folders.items(), answers, strict=True):
         if answer.hangs or answer.error:
-            why = "it does not respond" if answer.hangs else errno.errorcode.get(answer.error, "it fails")
+            why = (
+                "the file system does not respond"
+                if answer.hangs
+                else errno.errorcode.get(answer.error, "it fails")
+            )
             yield role, path, skipped(f"the free space under {path} is unknown: {why}", path)
         else:
             yield role, path, Space(**{name: int(value) for name, value in answer.value.items()})
@@ -199,7 +203,7 @@ def look_at_mounts(scene: Scene) -> Iterator[Seen]:
         if roles and mount.kind in NETWORK and not answer.hangs and not answer.error:
             for name, value in (("kind", mount.kind), ("source", mount.source)):
                 yield Fact(name=name, value=value, device=f"mount:{mount.path}", learn=True)
-    yield from judge_gone_mounts(mounts, folders, scene.baseline) or [passed(f"{len(asked)} mounts asked")]
+    yield from judge_gone_mounts(mounts, folders, scene.baseline) or [passed(f"{len(asked)} mounts tested")]
 
 
 def _answers(root: str, path: str) -> dict[str, float | int | str]:

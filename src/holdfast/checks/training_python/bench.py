@@ -83,7 +83,7 @@ def burnt(
     env |= {"PYTHONDONTWRITEBYTECODE": "1", **(more_env or {})}
     waiting = list(enumerate(asks))
     running: dict[int, _Run] = {}
-    answers = [Burnt(unable="it was not started")] * len(asks)
+    answers = [Burnt(unable="the benchmark was not started")] * len(asks)
     try:
         while waiting or running:
             while waiting and not (one_by_one and running):
@@ -124,7 +124,8 @@ def _over(run: _Run, within_s: float) -> Burnt | None:
     except msgspec.MsgspecError:
         last = " ".join(said.split())[-ERROR_CHARS_MAX:]
         return Burnt(
-            error=f"its process ended with exit code {run.process.returncode}" + (f": {last}" if last else "")
+            error=f"the benchmark process ended with exit code {run.process.returncode}"
+            + (f": {last}" if last else "")
         )
     return Burnt(
         answer=answer,

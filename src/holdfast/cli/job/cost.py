@@ -61,7 +61,7 @@ def cost(
     notes += [_counted_from(one) for one in costs if not whole]
     notes += found.unread
     if found.left_out:
-        notes.append(f"{counted(found.left_out, 'job')} ended before then")
+        notes.append(f"{counted(found.left_out, 'job')} ended before that time")
     if json:
         put_json(document(made, rows, costs, notes))
         return

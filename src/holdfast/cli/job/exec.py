@@ -112,14 +112,14 @@ def _gathered(line: JobLine, asked: Asked) -> Gathered:
     )
     gathering = Gathering(line, chosen, what, who())
     interrupts: list[int] = []
-    why_not = "it did not respond"
+    why_not = "the node did not respond"
     progress = _Progress(gathering, len(chosen))
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
         until_s = time.monotonic() + asked.limit_s + ANSWER_S
         gathering.gather(until_s, go_on=lambda: progress.shown() and not interrupts)
         if interrupts:
-            why_not = "it had not responded yet"
+            why_not = "the node had not responded yet"
             gathering.cancel()
             until_s = time.monotonic() + CANCEL_S
             gathering.gather(until_s, go_on=lambda: progress.shown() and len(interrupts) == 1)

@@ -105,7 +105,7 @@ def _term(text: str) -> Term:
     match = TERM.fullmatch(text)
     if match is None:
         raise BadCondition(
-            f"{text!r} is no condition: write NAME OP NUMBER with exit, loss, grad_norm, lr, step_s, steps or seconds, "
+            f"{text!r} is not a condition: write NAME OP NUMBER with exit, loss, grad_norm, lr, step_s, steps or seconds, "
             "such as loss>2.3@50, exit!=0 or step_s>0.2; or nan; or timeout"
         )
     first = int(match["first"]) if match["first"] else None
@@ -171,7 +171,7 @@ def _by_step(term: Term, shown: Shown) -> Judged | None:
         missing = (
             f"the run has no {term.name}"
             if not values
-            else f"the run did not end well, its {term.name} is not final"
+            else f"the run did not end successfully, so its {term.name} is not final"
         )
         return Judged("unknown", f"{missing}{_end(shown)}")
     steps = sorted(values)
@@ -183,8 +183,10 @@ def _by_step(term: Term, shown: Shown) -> Judged | None:
 
 def _end(shown: Shown) -> str:
     if shown.timed_out:
-        return ": it was ended at its time limit"
-    return f": it ended with exit code {shown.exit} after step {shown.last_step}" if shown.is_over else ""
+        return ": the run was ended at its time limit"
+    return (
+        f": the run ended with exit code {shown.exit} after step {shown.last_step}" if shown.is_over else ""
+    )
 
 
 def _compared(term: Term, value: float, at: str) -> Judged:

@@ -85,7 +85,7 @@ def disturbed(had: float) -> str:
     """Returns why the numbers are unusable; empty if nearly all requested CPU time was granted."""
     if had >= HAD_MIN:
         return ""
-    return f"other processes were running: only {had:.0%} of the CPUs were free for it; run it again on an idle node"
+    return f"other processes were running: only {had:.0%} of the CPUs were free for the benchmark; run it again on an idle node"
 
 
 def judged(benches: Sequence[Bench], baseline: Baseline) -> Iterator[Finding | Fact]:
@@ -159,7 +159,9 @@ def _expectations(
         if before:
             middle = median(before)
             yield Expected(
-                middle, BASELINE, f"what {len(before)} of its model gave before, {middle:.4g} {one.unit}"
+                middle,
+                BASELINE,
+                f"the median of {len(before)} earlier devices of this model, {middle:.4g} {one.unit}",
             )
     others = [
         other.value

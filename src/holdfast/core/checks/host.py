@@ -132,7 +132,7 @@ def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
                 f"at least {size(need)} for {for_what}",
                 ASKED,
                 why=f"only {size(memory.available)} of memory are available for {for_what}",
-                en="Find which processes hold it (`ps aux --sort=-rss | head`, `df -h /dev/shm`), and end leftover ones.",
+                en="Find which processes hold the memory (`ps aux --sort=-rss | head`, `df -h /dev/shm`), and end leftover ones.",
                 zh="查看占用者(`ps aux --sort=-rss | head`、`df -h /dev/shm`),结束残留进程。",
                 category="host_oom",
             )
@@ -170,7 +170,7 @@ def _swapping(memory: Memory) -> list[Finding]:
             RULE,
             device="swap",
             why="the node is short of memory and swaps, which slows every rank down",
-            en="End what holds the memory (`ps aux --sort=-rss | head`), then `swapoff -a && swapon -a`.",
+            en="End the processes that hold the memory (`ps aux --sort=-rss | head`), then `swapoff -a && swapon -a`.",
             zh="结束占用内存的进程(`ps aux --sort=-rss | head`),然后执行 `swapoff -a && swapon -a`。",
             category="host_oom",
         )

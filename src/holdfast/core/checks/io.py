@@ -137,7 +137,7 @@ def judge_space(role: str, path: str, space: Space) -> Finding:
 def judge_inodes(role: str, path: str, space: Space) -> Finding:
     """Returns the finding on the free inodes of the file system under a folder."""
     if space.inodes <= 0:
-        return passed("no fixed number of files", path)
+        return passed("no fixed number of inodes", path)
     measured = f"{space.free_inodes} of {space.inodes} inodes free"
     if space.free_inodes >= min(INODES_LOW, space.inodes * INODES_SHARE):
         return passed(measured, path)
@@ -228,7 +228,7 @@ class Written(Struct, frozen=True, kw_only=True):
 SLOW_S = 5.0
 SURE_S = 8.0  # a busy disk may need seconds to write a file; one that needs longer does not work
 _REFUSED = {
-    errno.ENOSPC: ("no space or no files are left", "空间或文件数已耗尽", DISK_FULL),
+    errno.ENOSPC: ("no space or no inodes are left", "空间或文件数已耗尽", DISK_FULL),
     errno.EDQUOT: ("the quota is used up", "配额已用尽", DISK_FULL),
     errno.EROFS: ("it is read-only", "只读", FILESYSTEM),
     errno.EACCES: ("this user may not write there", "当前用户无写权限", "permission_error"),

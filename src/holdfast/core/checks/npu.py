@@ -255,7 +255,7 @@ def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]
             why = f"{counted(now, 'uncorrected memory error')} of this NPU"
             found.append(_npu_memory(npu, FAIL, f"{now} double bit errors", "0", STATED, why))
         elif pages >= ISOLATED_PAGES_MAX:
-            why = f"{pages} pages of its memory are isolated"
+            why = f"{pages} memory pages of this NPU are isolated"
             found.append(_npu_memory(npu, WARN, f"{pages} pages", f"below {ISOLATED_PAGES_MAX}", RULE, why))
     if found:
         return found
@@ -298,7 +298,7 @@ def judge_npu_use(table: NpuTable, own: Collection[int]) -> list[Finding]:
                 measured=f"{held} MB held by {who}",
                 expected="no other process",
                 whence=RULE,
-                why=f"other processes hold {held} MB of its memory: {who}",
+                why=f"other processes hold {held} MB of the NPU's memory: {who}",
                 advice=Words(
                     en="Find their owner (`npu-smi info`, `ps -p PID`), end processes left by an earlier job, or use a free"
                     " node.",

@@ -228,7 +228,7 @@ def with_steps(cost: JobCost, report: StepReport | None) -> JobCost:
     ordered = {name: by_class[name] for name in NAMES if by_class.get(name, 0.0) > 0.0}
     notes = cost.notes
     if share < 1.0:
-        notes = (*notes, "the step times name more pauses than time with steps: they are scaled down")
+        notes = (*notes, "the pauses in the step times exceed the time with steps: they are scaled down")
     return replace(cost, by_class=ordered, notes=notes)
 
 

@@ -63,7 +63,7 @@ def price_of(text: str) -> Price:
     found = _PRICE.fullmatch(text.strip())
     if found is None or not isfinite(float(found[2])) or not 0.0 < float(found[2]) <= PRICE_MAX:
         raise BadPrice(
-            f"{text!r} is no price of a GPU-hour: write it like 2.5/h or $2.50/h, up to {PRICE_MAX:,.0f}"
+            f"{text!r} is not a price of a GPU-hour: write it like 2.5/h or $2.50/h, up to {PRICE_MAX:,.0f}"
         )
     return Price(float(found[2]), found[1])
 

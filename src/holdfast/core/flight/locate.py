@@ -447,7 +447,7 @@ def _with_words(
             )
         case "straggler":
             parts = (
-                Words(en=f"{named} enters it late each time", zh=f"{named_zh} 每次都到得晚"),
+                Words(en=f"{named} enters the collective late each time", zh=f"{named_zh} 每次都到得晚"),
                 who if any(rank in lives for rank in culprits) else Words(en="", zh=""),
                 wait,
             )

@@ -152,9 +152,10 @@ def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, aw
 
 
 def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
-    """Returns the learned durations with progress counted. `grew`: of the log; `moved`: of the collectives.
+    """Returns the learned durations with this sample's progress added to `marks` and `calls`.
 
-    The first step starts a new phase, because start-up shows nothing about training.
+    `steps`: number of new steps; `grew`: the log grew; `moved`: collectives progressed. The first step resets
+    what was learned, because start-up says nothing about training.
     """
     if steps and not knows.has_steps:
         return Learned(has_steps=True, has_collectives=knows.has_collectives or moved, marks=steps, calls=1)

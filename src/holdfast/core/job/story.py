@@ -226,7 +226,11 @@ class Story:
         return lines
 
     def hear_steps(self, steps: Sequence[StepReached], state: State) -> None:
-        """Processes several steps that changed nothing else, while `awaits_step` is False."""
+        """Processes a run of steps at once, which makes replay fast.
+
+        Allowed only if the steps change nothing but the job's step, and no incident awaits a step
+        (`awaits_step`).
+        """
         self.state = state
         self._last_at_s = steps[-1].at_s
         self._spending.hear_steps(steps)

@@ -112,14 +112,14 @@ _CONTROLLERS = (
         verbs=_READ,
         purpose="to see that the job is suspended or deleted",
         lost="the training does not end in order when the job is suspended or deleted",
-        instead="its pods end it, when they are removed",
+        instead="the training ends when its pods are removed",
     ),
     Need(
         who=CONTROLLER,
         resource=_OWNER,
         verbs=("patch",),
-        purpose="to make all pods anew (--reschedule-pods)",
-        lost="a whole job is restarted in the pods that are there",
+        purpose="to recreate all pods (--reschedule-pods)",
+        lost="a whole job is restarted in its existing pods",
     ),
     Need(
         who=CONTROLLER,
@@ -127,13 +127,13 @@ _CONTROLLERS = (
         verbs=("delete",),
         purpose="to replace a pod on a dead node",
         lost="a pod on a dead node is replaced by its owner only, after minutes or never",
-        instead="spares take over all the same",
+        instead="spares replace the worker in any case",
     ),
     Need(
         who=CONTROLLER,
         resource="pods/eviction",
         verbs=("create",),
-        purpose="to replace a pod without a failure of its Job",
+        purpose="to replace a pod without counting as a failure of its Job",
         lost="a replaced pod counts as a failure of the Job",
         instead="pods are deleted",
     ),
@@ -143,7 +143,7 @@ _CONTROLLERS = (
         verbs=("get",),
         purpose="a second proof that a pod is dead",
         lost="a frozen node is proven only by the state of nodes",
-        instead="the worker moves to a spare all the same; its old pod stays",
+        instead="the worker moves to a spare in any case; its old pod stays",
     ),
     Need(
         who=CONTROLLER,
@@ -167,8 +167,8 @@ _VOLCANO = Need(
     resource="commands",
     group="bus.volcano.sh",
     verbs=("create",),
-    purpose="to have Volcano make all pods anew (--reschedule-pods)",
-    lost="a whole job is restarted in the pods that are there",
+    purpose="to have Volcano recreate all pods (--reschedule-pods)",
+    lost="a whole job is restarted in its existing pods",
 )
 _CLUSTER = Need(
     who=CONTROLLER,

@@ -44,13 +44,13 @@ def end_of(
     ending = [pod for pod in pods if pod.deleting or pod.is_over]
     name, anew = f"{owner.kind} {owner.name}", remaking is not None
     if remaking == "evict" and len(ending) == len(pods):
-        return _again("all pods of the job are made anew", grace_s, for_others=False)
+        return _again("all pods of the job are recreated", grace_s, for_others=False)
     if pods and not ending:
         return None
     if owner.deleting:
         return EndAsked(reason=f"{name} was deleted", code=TERMINATED, finish_s=grace_s)
     if owner.suspended:
-        reason = "all pods of the job are made anew" if anew else f"{name} was suspended"
+        reason = "all pods of the job are recreated" if anew else f"{name} was suspended"
         return _again(reason, grace_s, for_others=not anew)
     if owner.over:
         return EndAsked(reason=f"{name} has {owner.over} ({owner.why})", code=FAILED, finish_s=grace_s)

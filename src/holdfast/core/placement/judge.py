@@ -167,7 +167,7 @@ def _shared(uses: Sequence[GpuUse]) -> list[PlacementFinding]:
         )
         change = "give each job GPUs of its own with CUDA_VISIBLE_DEVICES, or another node"
         if len(jobs) == 1:
-            change = "start no more ranks on a node than it has GPUs, and let each take the device of its LOCAL_RANK"
+            change = "start at most as many ranks on a node as it has GPUs, and let each rank use the device of its LOCAL_RANK"
         found.append(
             PlacementFinding(
                 kind="shared-gpu",

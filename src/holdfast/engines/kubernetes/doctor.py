@@ -43,10 +43,10 @@ def _refused(error: RequestFailed) -> str:
         return "the API server does not accept these credentials (401): log in again, or choose another --context"
     if error.code == 403:
         return (
-            "these credentials may not even ask for their own rights (403): the cluster's role system:basic-user is not "
+            "these credentials have no permission to query their own rights (403): the cluster's role system:basic-user is not "
             "bound to them; ask for it, or choose another --context"
         )
-    return f"the API server refused to say what is allowed: {error}"
+    return f"the API server rejected the query of rights: {error}"
 
 
 def _report(connection: Connection, kind: str) -> ClusterReport:

@@ -189,7 +189,7 @@ class KubernetesEngine:
         if not self._remakes or self._remade() >= attempt:
             return False
         if f"away-{PODS}" in self._noted:
-            self._note("remake", "the API server is away: the job restarts in the pods that are there")
+            self._note("remake", "the API server does not respond: the job restarts in its existing pods")
             return False
         with suppress(OSError):
             (self._folder / REMADE).write_text(str(attempt))

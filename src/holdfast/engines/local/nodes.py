@@ -112,7 +112,7 @@ class LocalNodes(FixedNodes):
             self._hosts.boot(self._names)
         for name in self._names:
             if self._hosts.holder(name) is None:
-                self._lose(name, "it failed while no controller was running")
+                self._lose(name, "the node failed while no controller was running")
                 continue
             self._news.append(NodeReady(node=name))
             agent = self._agents[name]

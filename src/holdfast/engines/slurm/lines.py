@@ -1,4 +1,5 @@
-"""Watches the TCP connections between srun and its step, which a node closes when it crashes or shuts down.
+"""Watches the TCP connections between srun and its slurmstepds, which close when slurmstepd or the node's kernel
+ends them.
 
 A node that loses its power or its network closes nothing, so silence proves nothing.
 

@@ -218,7 +218,7 @@ def _is_damaged(error: Exception) -> bool:
 
 def _words(error: Exception) -> str:
     if "locked" in str(error):
-        return "other processes have held its lock for too long, or the lock is stale"
+        return "other processes have held the lock of the node book for too long, or the lock is stale"
     return str(error)
 
 

@@ -102,7 +102,8 @@ class RecordsTold(Report, frozen=True, tag="records"):
     """The result of the command FetchRecords: when this worker's ranks entered their last collectives, on the
     node's clock.
 
-    `peers`: by rank, its part of the model, if its groups show it.
+    `peers`: by rank, the name of its data-parallel group; empty if the groups' names do not show it. Ranks of one
+    group do the same work.
     """
 
     attempt: int

@@ -70,9 +70,9 @@ class Mail(Plain):
         except smtplib.SMTPResponseException as error:
             raise _refusal(error.smtp_code, _words(error.smtp_error)) from error
         except ssl.SSLCertVerificationError as error:
-            raise Rejected(f"its certificate is not valid: {error.verify_message}") from error
+            raise Rejected(f"the mail server's certificate is not valid: {error.verify_message}") from error
         except (OSError, smtplib.SMTPException) as error:
-            raise TryLater(f"it cannot be reached: {error or type(error).__name__}") from error
+            raise TryLater(f"the mail server cannot be reached: {error or type(error).__name__}") from error
         return Sent(reference=send.reference or str(message["Message-ID"]))
 
     def _connected(self) -> smtplib.SMTP:
@@ -131,7 +131,7 @@ def _html(one: Shown) -> str:
 
 def _refusal(code: int, words: str) -> Rejected | TryLater:
     """Returns the error for an SMTP reply: codes below 500 are temporary. source: RFC 5321, 4.2.1"""
-    why = f"it replied {code}: {words[:200]}"
+    why = f"the mail server replied {code}: {words[:200]}"
     return TryLater(why) if code < 500 else Rejected(why)
 
 

@@ -36,7 +36,7 @@ class Teams(Plain):
         answer = good(post_json(self._url, message(send.notice, self._language), now_s=self._clock()))
         failed = NOT_DELIVERED.search(answer.text)
         if failed is not None:
-            why = f"it returned: {answer.text[:200]}"
+            why = f"the receiver returned: {answer.text[:200]}"
             raise TryLater(why) if failed[1] in ("429", "500", "502", "503", "504") else Rejected(why)
         return Sent()
 

@@ -130,7 +130,7 @@ def _line(connection: socket.socket, said: str, until_s: float) -> bytes:
         part = connection.recv(LINE_BYTES_MAX - len(answer))
         answer += part
         if not part or len(answer) >= LINE_BYTES_MAX:
-            raise NoAnswer(f"it replied to {said!r} with {answer[:40]!r}")
+            raise NoAnswer(f"the NCCL RAS service replied to {said!r} with {answer[:40]!r}")
     return answer
 
 

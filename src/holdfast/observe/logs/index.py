@@ -125,7 +125,7 @@ class IndexWriter:
     def _write(self, at_ms: int, size_bytes: int) -> None:
         # Written at its own place, not appended: half a record on a full disk is then written over, not built upon.
         if os.pwrite(self._fd_open(), RECORD.pack(at_ms, size_bytes), self._end_bytes) < RECORD.size:
-            raise OSError("a record was written incompletely")
+            raise OSError("short write: only part of an index record was written")
         self._end_bytes += RECORD.size
         self._last_ms, self._last_size_bytes = at_ms, size_bytes
 

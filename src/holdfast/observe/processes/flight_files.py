@@ -274,7 +274,7 @@ def _faulthandler(data: bytes, rank: int) -> RankStacks:
         pid=0,
         threads=threads,
         source="faulthandler",
-        why_not="" if stack else "it contains no main thread",
+        why_not="" if stack else "the stack dump contains no main thread",
     )
 
 

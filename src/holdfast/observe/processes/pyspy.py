@@ -307,7 +307,7 @@ class _RankInWork:
         self._asked_s = now_s if self._asked_s is None else self._asked_s
         if now_s - self._asked_s > ANSWER_S:
             self._asked = None
-            self._failed.append("its faulthandler did not respond")
+            self._failed.append("the rank's faulthandler did not respond")
             self.is_done = self._run is None and not self._ways
             return
         text = stacks.written_since(self._asked)
@@ -395,7 +395,7 @@ def _not_to_be_paused(pid: int, state: str) -> str:
     if tracer := _field(pid, "TracerPid"):
         return f"process {tracer} is tracing it"
     if any(one in "DtT" for one in _thread_states(pid)):
-        return "one of its threads is blocked in the kernel (state D)"
+        return "a thread of the rank is blocked in the kernel (state D)"
     return "" if sys.platform == "linux" else "only Linux is supported"
 
 

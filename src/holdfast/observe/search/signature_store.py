@@ -62,10 +62,10 @@ def folder_read(folder: Path) -> Own:
         try:
             text = path.read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
-            wrong.append(f"{path}: it cannot be read: not valid UTF-8 at byte {error.start}")
+            wrong.append(f"{path} cannot be read: not valid UTF-8 at byte {error.start}")
             continue
         except OSError as error:
-            wrong.append(f"{path}: it cannot be read: {error.strerror}")
+            wrong.append(f"{path} cannot be read: {error.strerror}")
             continue
         known, complaints = read(text, str(path))
         found += [(str(path), one) for one in known]

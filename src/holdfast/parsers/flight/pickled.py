@@ -126,7 +126,7 @@ def _second_text(data: bytes, at: int) -> int:
 def _of_class(name: str) -> Refused:
     shown = "".join(one if one.isprintable() else "?" for one in name[:100])
     return Refused(
-        f"it asks for {shown!r}, which could run any code; a flight record holds only plain values: refused, "
+        f"it refers to {shown!r}, which could run any code; a flight record holds only plain values: refused, "
         "and nothing of it was run"
     )
 
@@ -184,7 +184,7 @@ class _Machine:
             raise _of_class(".".join(names) or "a class")
         if code in _CALLS:
             raise Refused(
-                f"it asks to make an object ({_CALLS[code]}), which could run any code; a flight record holds only "
+                f"it constructs an object ({_CALLS[code]}), which could run any code; a flight record holds only "
                 "plain values: refused, and nothing of it was run"
             )
         raise Refused(f"it is no pickle of plain values: instruction 0x{code.hex()} at byte {self._at - 1}")
@@ -195,7 +195,7 @@ class _Machine:
         end = self._at + size
         if size < 0 or end > len(self._data):
             raise Refused(
-                f"it claims {size} bytes at byte {self._at}, where {len(self._data) - self._at} are left"
+                f"it declares {size} bytes at byte {self._at}, but only {len(self._data) - self._at} are left"
             )
         taken, self._at = self._data[self._at : end], end
         return taken
@@ -272,14 +272,14 @@ class _Machine:
 
     def _put(self, number: int) -> None:
         if not self._stack:
-            raise Refused("it is damaged: nothing is there to be memorised")
+            raise Refused("it is damaged: the stack is empty where a value is to be stored in the memo")
         self._memory[number] = self._stack[-1]
 
     def _get(self, number: int) -> None:
         try:
             self._stack.append(self._memory[number])
         except KeyError:
-            raise Refused(f"it is damaged: it fetches number {number}, which was never memorised") from None
+            raise Refused(f"it is damaged: it reads memo entry {number}, which was never stored") from None
 
     # Values
 
@@ -313,7 +313,9 @@ class _Machine:
     def _frame(self) -> None:
         size = self._number(8)
         if size > len(self._data) - self._at:
-            raise Refused(f"it claims a frame of {size} bytes, where {len(self._data) - self._at} are left")
+            raise Refused(
+                f"it declares a frame of {size} bytes, but only {len(self._data) - self._at} are left"
+            )
 
     def _protocol(self) -> None:
         if (version := self._number(1)) > 5:

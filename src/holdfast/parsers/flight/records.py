@@ -90,7 +90,7 @@ def read_record(data: bytes, rank: int | None, file: str = "") -> FlightRecord:
     if isinstance(value, list):  # torch 2.2
         value = {"entries": value}
     if not isinstance(value, dict) or not any(key in value for key in KEYS):
-        raise Refused("it is no flight record: none of its keys is there")
+        raise Refused("it is not a flight record: none of the keys of one is present")
     return _Reading(value, file).record(rank)
 
 
@@ -115,11 +115,14 @@ def groups_of(data: bytes) -> dict[str, Group]:
     """
     value = decoded(data)
     if not isinstance(value, dict):
-        raise Refused("it is no list of groups: it names none")
+        raise Refused("it does not contain the process groups of a rank: no group is named")
     notes: list[str] = []
     groups = _groups(value, notes)
     if value and not groups:
-        raise Refused("it is no list of groups: " + (notes[0] if notes else "it names none"))
+        raise Refused(
+            "it does not contain the process groups of a rank: "
+            + (notes[0] if notes else "no group is named")
+        )
     return groups
 
 
@@ -172,7 +175,7 @@ class _Reading:
     def _note_version(self, version: str) -> None:
         major = version.partition(".")[0]
         if not version:
-            self._notes.append("it names no format")
+            self._notes.append("it contains no format version")
         elif not major.isdigit() or int(major) > KNOWN_MAJOR:
             self._notes.append(
                 f"its format {version} is unknown: only the parts that equal known formats were read"
@@ -201,7 +204,7 @@ class _Reading:
         if entries is None:
             return ()
         if not isinstance(entries, (list, tuple)):
-            self._notes.append("its entries are no list")
+            self._notes.append("its entries are not a list")
             return ()
         if len(entries) > OPERATIONS_MAX:
             self._notes.append(f"of its {len(entries)} entries the last {OPERATIONS_MAX} were read")
@@ -273,7 +276,7 @@ class _Reading:
     def _repaired(self, raw: Any) -> Entry | None:
         """Returns an entry without its invalid parts; None if nothing of it is valid."""
         if not isinstance(raw, dict):
-            self._notes.append("an entry is no record of an operation")
+            self._notes.append("an entry is not a record of an operation")
             return None
         kept: dict[str, Any] = {}
         for name, field in _FIELDS.items():
@@ -294,7 +297,7 @@ class _Reading:
             by_id = {one.record_id: one for one in operations}
             if len(by_id) < len(operations):
                 self._notes.append(
-                    f"{len(operations) - len(by_id)} of its entries have the number of another: the last counts"
+                    f"{len(operations) - len(by_id)} of its entries repeat the id of another entry: the last one is used"
                 )
             if numbers != sorted(numbers):
                 self._notes.append("its entries are not in the order of their numbers")
@@ -307,12 +310,12 @@ class _Reading:
         found: list[GroupStatus] = []
         groups = self._value.get("pg_status")
         if groups is not None and not isinstance(groups, dict):
-            self._notes.append("its pg_status is no table")
+            self._notes.append("its pg_status is not an object")
             return ()
         for key, one in list((groups or {}).items())[:GROUPS_MAX]:
             local_id = _local_id(key)
             if local_id < 0 or not isinstance(one, dict):
-                self._notes.append(f"its pg_status of group {str(key)[:40]!r} is invalid")
+                self._notes.append(f"its pg_status entry of group {str(key)[:40]!r} is invalid")
                 continue
             found.append(
                 GroupStatus(
@@ -348,13 +351,13 @@ def _groups(config: Any, notes: list[str]) -> dict[str, Group]:
     if config is None:
         return {}
     if not isinstance(config, dict):
-        notes.append("its pg_config is no table")
+        notes.append("its pg_config is not an object")
         return {}
     found: dict[str, Group] = {}
     left = MEMBERS_MAX
     for key, one in list(config.items())[:GROUPS_MAX]:
         if not isinstance(one, dict):
-            notes.append(f"its pg_config of group {str(key)[:40]!r} is invalid")
+            notes.append(f"its pg_config entry of group {str(key)[:40]!r} is invalid")
             continue
         name = _text(one.get("name")) or _text(key)
         ranks = _members(one.get("ranks"), name, notes)

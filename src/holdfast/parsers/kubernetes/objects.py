@@ -220,7 +220,7 @@ def watch_line(line: bytes) -> WatchLine:
     try:
         return _LINES.decode(line)
     except msgspec.MsgspecError as error:
-        raise NotRead(f"a watch sent no event: {error}") from error
+        raise NotRead(f"a message of a watch is not a valid event: {error}") from error
 
 
 def page(body: bytes) -> Page:
@@ -228,7 +228,7 @@ def page(body: bytes) -> Page:
     try:
         return _PAGES.decode(body)
     except msgspec.MsgspecError as error:
-        raise NotRead(f"the answer is no list: {error}") from error
+        raise NotRead(f"the answer is not a valid list of objects: {error}") from error
 
 
 def status_body(body: bytes) -> StatusBody:

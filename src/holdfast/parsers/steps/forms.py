@@ -92,14 +92,14 @@ def prove(form: StepForm) -> list[str]:
         [] if ID.fullmatch(form.id) else ["the id is not made of small letters, digits and single hyphens"]
     )
     if not form.matches:
-        problems.append("it has no example line that it must parse")
+        problems.append("there is no example line that the form must parse")
     reader = FormReader(form)
     for proof in form.matches:
         problems += _unproved(form, reader, proof)
     for miss in form.misses:
         text = miss.line.encode()
         if reader.literal in text and reader.read(text) is not None:
-            problems.append(f"it reads {miss.line!r}, and must not")
+            problems.append(f"the form parses {miss.line!r}, which it must not parse")
     return problems + _wrong_lines(form)
 
 
@@ -173,7 +173,7 @@ def _unproved(form: StepForm, reader: FormReader, proof: Proof) -> list[str]:
         return [f"{form.literal!r} is not in {proof.line!r}"]
     found = reader.read(text)
     if found is None:
-        return [f"it does not read {proof.line!r}"]
+        return [f"the form does not parse {proof.line!r}"]
     problems = []
     window = found.window or 1
     time_s = found.time_s / window if found.time_s is not None and form.time == "window" else found.time_s
@@ -207,5 +207,5 @@ def _wrong_lines(form: StepForm) -> list[str]:
                 problems.append(f"the {kind} {one.literal!r} does not match {line!r}")
         for line in one.misses:
             if one.literal in line and pattern.search(line.encode()):
-                problems.append(f"the {kind} {one.literal!r} matches {line!r}, and must not")
+                problems.append(f"the {kind} {one.literal!r} matches {line!r}, which it must not match")
     return problems

@@ -109,7 +109,7 @@ def _size_at(data: bytes, place: int, at: int) -> int:
     size: int
     size, checksum = HEADER.unpack_from(data, place)
     if checksum != masked_crc(data[place : place + 8]) or size > RECORD_BYTES_REAL:
-        raise Damaged(f"its record at byte {at + place} is damaged: the rest was not read")
+        raise Damaged(f"the record at byte {at + place} is damaged: the rest was not read")
     return size
 
 
@@ -127,7 +127,7 @@ def _event_in(data: bytes, start: int, size: int, at: int) -> Event | None:
     if not values:
         return None
     if masked_crc(body) != CHECKSUM.unpack_from(data, start + size)[0]:  # slow: only of what is used
-        raise Damaged(f"its record at byte {at + start - HEADER.size} is damaged: the rest was not read")
+        raise Damaged(f"the record at byte {at + start - HEADER.size} is damaged: the rest was not read")
     return Event(at_s, step, tuple(values)) if step <= STEP_MAX and 0 < at_s < AT_MAX_S else None
 
 
@@ -194,9 +194,9 @@ def _fields(data: bytes, at: int) -> Iterator[tuple[int, int | float | bytes]]:
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:
-            raise Damaged(f"its record at byte {at} is no event: the rest was not read")
+            raise Damaged(f"the record at byte {at} is not an event: the rest was not read")
         if place + size > end:
-            raise Damaged(f"its record at byte {at} is no event: the rest was not read")
+            raise Damaged(f"the record at byte {at} is not an event: the rest was not read")
         part = data[place : place + size]
         place += size
         yield (
@@ -214,7 +214,7 @@ def _varint(data: bytes, place: int, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value & 0xFFFF_FFFF_FFFF_FFFF, place
         shift += 7
-    raise Damaged(f"its record at byte {at} is no event: the rest was not read")
+    raise Damaged(f"the record at byte {at} is not an event: the rest was not read")
 
 
 def _crc_table() -> tuple[int, ...]:

@@ -152,7 +152,7 @@ def parse(text: bytes) -> Plan:
     except msgspec.ValidationError as error:
         raise PlanRefused(str(error).replace("`$.", "`")) from error
     except msgspec.DecodeError as error:
-        raise PlanRefused(f"this is not YAML: {error}") from error
+        raise PlanRefused(f"the plan is not valid YAML: {error}") from error
 
 
 def settled(plan: Plan, folder: Path = Path()) -> World:
@@ -195,7 +195,7 @@ def read_trace(text: bytes) -> list[Outage]:
     try:
         entries = msgspec.json.decode(text, type=list[Entry])
     except msgspec.MsgspecError as error:
-        raise PlanRefused(f"this is no trace of faults: {error}") from error
+        raise PlanRefused(f"not a valid trace of faults: {error}") from error
     begun: dict[str, list[float]] = {}
     found = list[Outage]()
     for entry in sorted(entries, key=lambda one: (one.event_time, one.event_type != "fault_start")):

@@ -136,7 +136,7 @@ def _followed(
             reading.read(now_s)
         if code == SKIP_CODE:
             return Judged(
-                "unknown", f"it ended with exit code {SKIP_CODE}, which says that it cannot be judged"
+                "unknown", f"the command exited with {SKIP_CODE}, which means skip: this run cannot be judged"
             )
         judged = judge(condition, shown)
         if judged is not None:

@@ -195,7 +195,7 @@ def _found_commit(runner: Runner, tree: Worktree, found: FoundCommit) -> Result:
 
 def _refused_commit(runner: Runner, tree: Worktree, end: RefusedEnd) -> Result:
     return _refused(
-        f"the {end.end} end {tree.title(end.commit)}", end.end, end.judgement, runner.why(end.commit)
+        f"the {end.end} commit {tree.title(end.commit)}", end.end, end.judgement, runner.why(end.commit)
     )
 
 
@@ -205,7 +205,7 @@ def _refused(what: str, end: str, judgement: Judgement, why: str) -> Result:
     else:
         text = f"{what} is {judgement}: {why}"
     advice = {
-        "bad": "check the condition, or give --repeats if the failure does not come each time",
-        "good": "give an older good end, or check the condition",
+        "bad": "check the condition, or give --repeats if the failure does not occur in every run",
+        "good": "give an older good commit, or check the condition",
     }[end]
     return Result(NOT_FOUND, (f"{text}: {advice}",))

@@ -161,7 +161,7 @@ class Follower:
             self._say("server", f"{error}; the job continues without this command")
             return
         except RequestFailed as error:
-            self._say("server", f"the API server refuses to tell of the job: {error}")
+            self._say("server", f"the API server rejects requests about the job: {error}")
             return
         self._said.pop("server", None)
         for pod in waiting:
@@ -236,7 +236,7 @@ class Follower:
             os._exit(INTERRUPTED + number)
         name = self._one.name
         self._console.tell(
-            f"{signal.Signals(number).name}: removing job {name}; send it again to leave the job running"
+            f"{signal.Signals(number).name}: removing job {name}; send the signal again to leave the job running"
         )
         self._cancelled = True
         with suppress(ServerAway, RequestFailed):

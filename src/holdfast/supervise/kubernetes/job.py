@@ -79,7 +79,7 @@ def run_kubernetes(settings: RunSettings, env: Mapping[str, str], given: Mapping
         f"job {one.name} in namespace {one.namespace}: {pods} and {counted(settings.spares, 'spare')}"
     )
     if settings.detach:
-        console.tell(f"it continues without this command; holdfast attach {one.name} shows its progress")
+        console.tell(f"the job continues without this command; holdfast attach {one.name} shows its progress")
         return 0
     return Follower(connection, one, console).follow()
 

@@ -111,7 +111,7 @@ def _run(connection: Connection, one: Submission, place: _Place, words: Sequence
         channel = open_exec(connection, one.namespace, place.pod, ROLE_CONTROLLER, command, tty=is_terminal)
     except RequestFailed as error:
         advice = "; ask for the rights get and create on pods/exec" if error.is_forbidden else ""
-        raise NotThere(f"no command may be run in pod {place.pod}: {error}{advice}") from error
+        raise NotThere(f"running a command in pod {place.pod} is not permitted: {error}{advice}") from error
     except ServerAway as error:
         raise NotThere(str(error)) from error
     threading.Thread(target=_pass_input, args=(channel,), daemon=True).start()

@@ -205,7 +205,7 @@ class Follower:
         words = plan.fewer_words() if plan is not None and plan.job == job.job else []
         if words and plan != self._lowered:
             self._lowered = plan
-            self._say("fewer nodes are left than requested: it starts on them, with fewer spares")
+            self._say("fewer nodes are left than requested: the job starts on these, with fewer spares")
             self._commands.ask(words, lambda answer: self._say(answer.why))
 
     def _is_alone(self) -> bool:
@@ -231,7 +231,7 @@ class Follower:
         if self._cancelled > 1:
             os._exit(INTERRUPTED + number)
         self._console.tell(
-            f"{signal.Signals(number).name}: cancelling Slurm job {self._one.slurm_job}; send it again to leave the job running"
+            f"{signal.Signals(number).name}: cancelling Slurm job {self._one.slurm_job}; send the signal again to leave the job running"
         )
         self._commands.ask(["scancel", self._one.slurm_job], lambda answer: self._say(answer.why))
 

@@ -75,7 +75,7 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
         f"its output: {one.out}"
     )
     if settings.detach:
-        console.tell(f"it continues without this command; holdfast attach {one.name} shows its progress")
+        console.tell(f"the job continues without this command; holdfast attach {one.name} shows its progress")
         return 0
     return Follower(one, settings.state_dir, console, env).follow()
 

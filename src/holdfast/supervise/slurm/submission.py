@@ -108,8 +108,8 @@ def submit(
     """
     if any(flag.startswith(_ARRAY) for flag in flags):
         raise NotSubmitted(
-            "--array makes several jobs of one, which would all be this one: submit each by itself, or call holdfast run "
-            "in a batch script of your own, where each member is a job of its own"
+            "--array is not supported: all its members would be the same Holdfast job; submit each by itself, or call holdfast run "
+            "in a batch script of your own, where each member is a separate job"
         )
     try:
         one = _folder(settings, now_s)

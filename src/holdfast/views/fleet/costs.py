@@ -47,7 +47,12 @@ def report(
         lines += _jobs(jobs, price)
     lines += [Line(f"note: {note}", "quiet") for note in notes[:UNREAD_SHOWN]]
     if len(notes) > UNREAD_SHOWN:
-        lines.append(Line(f"note: {len(notes) - UNREAD_SHOWN} more", "quiet"))
+        lines.append(
+            Line(
+                f"note: {counted(len(notes) - UNREAD_SHOWN, 'more note is', 'more notes are')} not shown (--json shows all)",
+                "quiet",
+            )
+        )
     return lines
 
 
@@ -104,7 +109,7 @@ def _jobs(jobs: Sequence[JobCost], price: Price | None) -> list[Line]:
             )
         )
     if len(jobs) > JOBS_SHOWN:
-        lines.append(Line(f"  and {len(jobs) - JOBS_SHOWN} more", "quiet"))
+        lines.append(Line(f"  and {counted(len(jobs) - JOBS_SHOWN, 'more job')} (--json shows all)", "quiet"))
     return lines
 
 

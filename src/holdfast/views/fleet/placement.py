@@ -21,5 +21,5 @@ def lines(placement: Placement) -> list[Line]:
     if len(placement.findings) > FINDINGS_SHOWN:
         found.append(Line(f"  and {len(placement.findings) - FINDINGS_SHOWN} more (--json)"))
     if not placement.findings and placement.groups:
-        found.append(Line("  nothing that could be looked at is placed badly"))
+        found.append(Line("  no placement problem was found in the groups that could be examined"))
     return [*found, *(Line(f"  not known: {text}", "quiet") for text in placement.unknown)]

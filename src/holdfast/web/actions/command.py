@@ -23,7 +23,7 @@ def run(data: Data, job: str, body: ExecCommand, by: str) -> ExecResult:
         size = min(OUTPUT_BYTES_MAX, output_bytes_max(len(found.places)))
         what = Program(command=body.command, limit_s=body.limit_s, output_bytes_max=size)
         gathering = Gathering(line, found.places, what, by)
-        why_not = "it did not respond"
+        why_not = "the node did not respond"
         try:
             gathering.gather(time.monotonic() + body.limit_s + ANSWER_S)
         except LineLost:

@@ -118,5 +118,5 @@ def take(torch: Any, device: str, need_bytes: int) -> None:
     free_bytes, _ = torch.cuda.mem_get_info(device)
     if free_bytes < need_bytes:
         raise Unable(
-            f"{free_bytes / 2**30:.1f} GiB of its memory are free, {need_bytes / 2**30:.1f} are needed"
+            f"{free_bytes / 2**30:.1f} GiB of GPU memory are free, {need_bytes / 2**30:.1f} are needed"
         )

@@ -22,7 +22,7 @@ def about() -> dict[str, Any]:
     torch = library("torch")
     if not torch.cuda.is_available():
         built = torch.version.cuda or getattr(torch.version, "hip", None)
-        why = "it finds no usable GPU" if built else "it is built without CUDA"
+        why = "torch finds no usable GPU" if built else "torch is built without CUDA"
         raise Unable(f"torch {torch.__version__} of {sys.executable} cannot use a GPU: {why}")
     devices = []
     for index in range(torch.cuda.device_count()):

@@ -80,7 +80,7 @@ def _hangs(backend: str, within_s: float) -> Finding:
     return Finding(
         status=WARN,
         measured=f"no answer within {within_s:g} s",
-        expected="the ranks of this node meet",
+        expected="the ranks of this node complete a rendezvous",
         whence=RULE,
         why=f"ranks of this node with {backend} did not finish within {within_s:g} s",
         advice=_advice(backend),
@@ -92,7 +92,7 @@ def _failed(backend: str, error: str) -> Finding:
     return Finding(
         status=FAIL,
         measured=error,
-        expected="the ranks of this node meet",
+        expected="the ranks of this node complete a rendezvous",
         whence=RULE,
         why=f"ranks of this node cannot communicate with {backend}: {error}",
         advice=_advice(backend),
@@ -117,8 +117,8 @@ def of_meeting(done: Mapping[str, Any], backend: str) -> Finding:
     met_s = max(float(one["met_s"]) for one in done["ranks"])
     return Finding(
         status=PASS,
-        measured=f"{counted(len(done['ranks']), 'rank')} met in {met_s:.2f} s ({backend})",
-        expected="the ranks of this node meet",
+        measured=f"{counted(len(done['ranks']), 'rank')} completed the rendezvous in {met_s:.2f} s ({backend})",
+        expected="the ranks of this node complete a rendezvous",
         whence=RULE,
     )
 

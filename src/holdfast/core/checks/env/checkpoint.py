@@ -130,7 +130,7 @@ def _of_zip(size: int, tail: bytes) -> str:
 def _of_safetensors_length(head: bytes, size: int) -> str:
     length = int.from_bytes(head[:HEAD_BYTES], "little")
     if len(head) < HEAD_BYTES or length < 2 or length > HEADER_BYTES_MAX:
-        return "it has no header of safetensors"
+        return "it has no valid safetensors header"
     return "it is truncated within its header" if HEAD_BYTES + length > size else ""
 
 
@@ -184,7 +184,7 @@ def _lost_parts(text: bytes, here: set[str]) -> str:
         parts = msgspec.json.decode(text)["weight_map"].values()
         return next((str(part) for part in parts if part not in here), "")
     except (msgspec.MsgspecError, KeyError, TypeError, AttributeError):
-        return "its list of parts cannot be read, and so a part"
+        return "a part (the index of the checkpoint cannot be read)"
 
 
 # Results

@@ -116,7 +116,11 @@ def _of(words: tuple[str, ...], env: Mapping[str, str], texts: Mapping[str, str]
     if name in _RESOLVERS:
         return Launch(program=words[0], unclear=f"{name} chooses the Python when it starts", words=words)
     if name in _ELSEWHERE:
-        return Launch(program=words[0], unclear=f"{name} runs it elsewhere", words=words)
+        return Launch(
+            program=words[0],
+            unclear=f"{name} runs the command on another host or in a container",
+            words=words,
+        )
     if name in SHELLS:
         return _by_shell(words, env, texts, depth)
     if PYTHON.fullmatch(name):
@@ -185,7 +189,7 @@ def _by_wrapper(
     own = options_of(words[1:place])
     inner = _of(words[place:], env, texts, depth + 1)
     if any(option.startswith("container-image") for option in own):
-        inner = structs.replace(inner, unclear=f"{name} runs it in a container")
+        inner = structs.replace(inner, unclear=f"{name} runs the command in a container")
     return structs.replace(
         inner, wrappers=(name, *inner.wrappers), wrapper_options=own | inner.wrapper_options
     )
@@ -321,7 +325,9 @@ def _likeliest(found: Sequence[tuple[Launch, bool]], shell: Shell) -> Launch:
     launch, is_sure = best[0]
     if most >= _RANK_OF_SCRIPT and len({one.words for one, _ in best}) > 1 and not is_sure:
         return Launch(
-            program=shell.program, shell=shell, unclear="which of its launches runs is known only at run time"
+            program=shell.program,
+            shell=shell,
+            unclear="the script starts one of several programs; which one is known only at run time",
         )
     return launch
 

@@ -29,16 +29,16 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
     `is_host`: this node is the host; None: unknown.
     """
     if meeting is None:
-        return "the command names no address at which its workers meet"
+        return "the command names no rendezvous address"
     if meeting.port == 0:
         return "the port is chosen at run time"
     if meeting.backend.startswith("etcd"):
-        return f"the workers meet at {meeting.backend}, a separate server"
+        return f"the rendezvous uses {meeting.backend}, a separate server"
     if meeting.rank:
-        return f"the first node listens, and this one is node {meeting.rank}"
+        return f"only node 0 listens on the rendezvous port, and this is node {meeting.rank}"
     if meeting.rank is None and not is_host:
         return (
-            f"{meeting.host} listens"
+            f"{meeting.host} listens on the rendezvous port, not this node"
             if is_host is False
             else f"it is unknown whether {meeting.host} is this node"
         )
@@ -68,9 +68,9 @@ def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder])
         measured=f"{place}: {error}{who}",
         expected=f"{place} is free",
         whence=ASKED,
-        why=f"the workers are to meet there, and the port is taken{who}" if is_taken else error,
+        why=f"the rendezvous port is in use{who}" if is_taken else error,
         advice=Words(
-            en=f"End what holds it (ss -ltnp 'sport = :{meeting.port}'), or choose another: --master-port 0 or"
+            en=f"End the process that holds the port (ss -ltnp 'sport = :{meeting.port}'), or choose another: --master-port 0 or"
             " --standalone on one node, another --rdzv-endpoint on several.",
             zh=f"请结束占用进程（ss -ltnp 'sport = :{meeting.port}'），或更换端口：单机用 --standalone，"
             "多机更换 --rdzv-endpoint/--master-port。",
@@ -96,7 +96,7 @@ def of_address(meeting: Meeting, nodes: int) -> Finding | None:
         measured=meeting.host,
         expected="an address that all nodes reach",
         whence=ASKED,
-        why=f"{nodes} nodes are to meet at {meeting.host}, which each node resolves to itself",
+        why=f"the rendezvous of {nodes} nodes is at {meeting.host}, which each node resolves to itself",
         advice=Words(
             en="Name the first node by its host name or address (--rdzv-endpoint, --master-addr, MASTER_ADDR).",
             zh="请用首节点的主机名或 IP 作为地址（--rdzv-endpoint、--master-addr、MASTER_ADDR）。",

@@ -70,7 +70,7 @@ NCCL_BAD = (
     BadNccl(
         first=(2, 14, 0),
         fixed_in=(2, 17, 1),
-        says=Words(en="it hangs under CUDA_LAUNCH_BLOCKING=1", zh="在 CUDA_LAUNCH_BLOCKING=1 下会挂起"),
+        says=Words(en="NCCL hangs under CUDA_LAUNCH_BLOCKING=1", zh="在 CUDA_LAUNCH_BLOCKING=1 下会挂起"),
         source="github.com/NVIDIA/nccl issue 750; github.com/pytorch/pytorch pull request 97843",
         where=("CUDA_LAUNCH_BLOCKING", "1"),
     ),
@@ -78,7 +78,7 @@ NCCL_BAD = (
         first=(2, 28, 0),
         fixed_in=(2, 29, 3),
         says=Words(
-            en="on ARM its proxy can lose operations and hang without an error",
+            en="on ARM the NCCL proxy can lose operations and hang without an error",
             zh="在 ARM 上代理线程可能丢失操作并无报错挂起",
         ),
         source="NCCL release notes 2.29.3",

@@ -226,7 +226,7 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             why=f"{counted(gpu.uncorrected, 'uncorrected error')} since the driver was loaded",
             advice=Words(
                 en=f"Look at `amd-smi bad-pages -g {gpu.index}`, end what uses the GPU and reset it (`amd-smi reset -g"
-                f" {gpu.index} --gpureset`); if it counts again, keep the node out and have it replaced.",
+                f" {gpu.index} --gpureset`); if the error count rises again, keep the node out and have the GPU replaced.",
                 zh=f"查看 `amd-smi bad-pages -g {gpu.index}`,结束占用进程并重置(`amd-smi reset -g {gpu.index} --gpureset`);"
                 "若再次出现,隔离节点并更换。",
             ),

@@ -142,7 +142,7 @@ def _links_down(one: NvLinks, expected: int, whence: str, fault: str) -> Finding
         measured=f"{counted(one.up, 'link')} up{which}",
         expected=counted(expected, "link"),
         whence=whence,
-        why=f"{expected - one.up} of its {counted(expected, 'NVLink')} are down",
+        why=f"{expected - one.up} of the GPU's {counted(expected, 'NVLink')} are down",
         advice=advice(
             Words(
                 en="Look for Xid 74 or 144-150 in the kernel log and at `nvidia-smi nvlink -s -i {gpu}`; restart the"
@@ -173,7 +173,7 @@ def _link_errors(one: NvLinks) -> list[Finding]:
             measured=f"{words} {since}",
             expected="none new" if growing else f"at most {limits}",
             whence=RULE,
-            why=f"its NVLinks had {words} {since}",
+            why=f"the NVLinks of this GPU had {words} {since}",
             advice=advice(
                 Words(
                     en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes; if the count of a link keeps rising, reset"
@@ -211,7 +211,7 @@ def judge_pcie(seen: Sequence[PcieLink], unread: Sequence[Unread], baseline: Bas
         found = list(_pcie(one, seen, baseline))
         troubles += found
         if not found and not one.width:
-            silent.append(Unread(one.gpu.where, "its PCIe link is not shown, as in a virtual machine"))
+            silent.append(Unread(one.gpu.where, "the PCIe link is not visible, as in a virtual machine"))
         elif not found:
             good += 1
     widths = sorted({f"x{one.width}" for one in seen if one.width})
@@ -226,19 +226,21 @@ def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterab
     where = one.gpu.where
     if one.width and isinstance(learned, int) and one.width < learned:
         yield _downgrade(
-            where, f"x{one.width}", f"x{learned}", BASELINE, "its PCIe link is narrower than it was"
+            where, f"x{one.width}", f"x{learned}", BASELINE, "the PCIe link is narrower than it was"
         )
     elif one.width and learned is None and one.width_max and one.width < one.width_max:
         if not _all_alike(one, seen):
-            why = "its PCIe link is narrower than possible"
+            why = "the PCIe link is narrower than possible"
             yield _downgrade(where, f"x{one.width}", f"x{one.width_max}", STATED, why)
     if isinstance(can_be, int) and one.generation_max and one.generation_max < can_be:
-        why = "its PCIe slot is slower than it was"
+        why = "the PCIe slot is slower than it was"
         yield _downgrade(where, f"generation {one.generation_max}", f"generation {can_be}", BASELINE, why)
     elif one.generation and one.generation_max and one.generation < one.generation_max and one.is_busy:
         if not _all_slow(one, seen):
             measured, expected = f"generation {one.generation}", f"generation {one.generation_max}"
-            yield _downgrade(where, measured, expected, STATED, "its PCIe link is slow though the GPU works")
+            yield _downgrade(
+                where, measured, expected, STATED, "the PCIe link is slow although the GPU is busy"
+            )
     if one.during_s and one.new_replays >= REPLAYS_MIN:
         per_min = one.new_replays / one.during_s * 60
         if per_min > REPLAYS_PER_MIN:
@@ -247,7 +249,7 @@ def _pcie(one: PcieLink, seen: Sequence[PcieLink], baseline: Baseline) -> Iterab
                 f"{one.new_replays} replays in {one.during_s:.1f} s",
                 f"at most {REPLAYS_PER_MIN:g} in a minute",
                 RULE,
-                "its PCIe link keeps retransmitting packets",
+                "the PCIe link keeps retransmitting packets",
             )
 
 
@@ -438,7 +440,7 @@ def _no_peer(gpu: Gpu, why: str) -> Finding:
         f"reaches no other GPU{because}",
         "as the others",
         PEERS,
-        "it can reach no other GPU directly",
+        "the GPU has no peer access (P2P) to any other GPU",
     )
 
 

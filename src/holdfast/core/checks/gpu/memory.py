@@ -90,17 +90,19 @@ def _errors(errors: Errors, baseline: Baseline) -> list[Finding]:
     where = errors.gpu.where
     if errors.is_sram_worn:
         return [
-            _fault(where, f"{errors.sram_lifetime} SRAM errors", "below the driver's limit", "its caches have more"
-                   " uncorrectable errors than the driver allows", advice(REPLACE, where))
+            _fault(where, f"{errors.sram_lifetime} SRAM errors", "below the driver's limit", "more uncorrectable ECC"
+                   " errors in SRAM (caches, registers) than the driver allows", advice(REPLACE, where))
         ]  # fmt: skip
     if errors.sram_uncorrected:
-        why = f"{counted(errors.sram_uncorrected, 'uncorrected error')} in its caches since the last reset"
+        why = f"{counted(errors.sram_uncorrected, 'uncorrectable ECC error')} in SRAM (caches, registers) since the last reset"
         return [_uncorrected(errors, errors.sram_uncorrected, why)]
     if errors.uncorrected:
-        why = f"{counted(errors.uncorrected, 'uncorrected memory error')} since the last reset"
+        why = f"{counted(errors.uncorrected, 'uncorrectable ECC error')} in memory since the last reset"
         return [_uncorrected(errors, errors.uncorrected, why)]
     if (errors.sram_lifetime or 0) > SRAM_LIFETIME_MAX:
-        why = f"{errors.sram_lifetime} uncorrectable errors in its caches over its life"
+        why = (
+            f"{errors.sram_lifetime} uncorrectable ECC errors in SRAM (caches, registers) over the GPU's life"
+        )
         return [_warning(where, f"{errors.sram_lifetime} ever", f"at most {SRAM_LIFETIME_MAX}", RULE, why,
                          advice(REPLACE, where))]  # fmt: skip
     if errors.is_on != errors.will_be_on:
@@ -108,8 +110,8 @@ def _errors(errors: Errors, baseline: Baseline) -> list[Finding]:
         return [_warning(where, _on(errors.is_on), _on(errors.will_be_on), STATED, why, advice(RESET, where))]
     if not errors.is_on and baseline.of(errors.gpu.key, "ecc") is True:
         words = Words(
-            en="Enable ECC (`nvidia-smi -i {gpu} -e 1`) and reset the GPU: without it, memory errors go into the"
-            " training unseen.",
+            en="Enable ECC (`nvidia-smi -i {gpu} -e 1`) and reset the GPU: without ECC, memory errors corrupt the"
+            " training unnoticed.",
             zh="启用 ECC(`nvidia-smi -i {gpu} -e 1`)并重置该 GPU:关闭时内存错误会悄然混入训练。",
         )
         return [_warning(where, "off", "on", BASELINE, "ECC was on here and is off", advice(words, where))]
@@ -121,7 +123,7 @@ def _uncorrected(errors: Errors, count: int, why: str) -> Finding:
     if errors.recovery == NO_ACTION:
         words = Words(
             en="The driver asks for no action, so the GPU can be used; reset {gpu} at the next pause, and have it"
-            " inspected if it comes again.",
+            " inspected if the error recurs.",
             zh="驱动未要求任何动作:该 GPU 可继续使用;下次空闲时重置 {gpu},若再次出现请检修。",
         )
         return _fault(where, f"{count} uncorrected", "0", why, advice(words, where), fault=NO_FAULT)
@@ -137,7 +139,9 @@ def judge_repairs(seen: Sequence[Repairs], unread: Sequence[Unread]) -> list[Fin
         found = _repairs(repairs)
         troubles += found
         if not found and repairs.remapped is None and repairs.retired is None:
-            silent.append(Unread(repairs.gpu.where, "it neither remaps rows nor retires pages"))
+            silent.append(
+                Unread(repairs.gpu.where, "this GPU supports neither row remapping nor page retirement")
+            )
         elif not found:
             good += 1
     rows = sum(repairs.remapped or 0 for repairs in seen)
@@ -151,23 +155,23 @@ def judge_repairs(seen: Sequence[Repairs], unread: Sequence[Unread]) -> list[Fin
 def _repairs(repairs: Repairs) -> list[Finding]:
     where = repairs.gpu.where
     if repairs.has_failed:
-        why = "a row of its memory could not be remapped: no spare row was left"
+        why = "row remapping failed: a memory bank has no spare row left"
         return [_fault(where, "remapping failed", "none failed", why, advice(REPLACE, where))]
     if repairs.is_pending:
-        why = "a row of its memory waits for a reset to be remapped"
+        why = "a row remapping is pending until the GPU is reset"
         return [_warning(where, "a remap is pending", "none pending", STATED, why, advice(RESET, where))]
     if repairs.is_retirement_pending:
-        why = "a page of its memory waits for a reset to be retired"
+        why = "a page retirement is pending until the GPU is reset"
         return [_warning(where, "a retirement is pending", "none pending", STATED, why, advice(RESET, where))]
     if repairs.wants_channel_repair:
-        why = "a channel of its memory or a processor cluster waits for a reset to be repaired"
+        why = "a repair of a memory channel or a processor cluster is pending until the GPU is reset"
         return [_warning(where, "a repair is pending", "none pending", STATED, why, advice(RESET, where))]
     if repairs.full_banks:
-        why = f"{counted(repairs.full_banks, 'bank')} of its memory have no spare row left: the next fault there stays"
+        why = f"{counted(repairs.full_banks, 'bank')} of memory without a spare row: the next fault there cannot be repaired"
         measured = f"{counted(repairs.full_banks, 'bank')} exhausted"
         return [_warning(where, measured, "spare rows in every bank", STATED, why, advice(REPLACE, where))]
     if (repairs.retired or 0) >= RETIRED_PAGES_MAX:
-        why = f"{repairs.retired} pages of its memory are retired, and there is room for few more"
+        why = f"{repairs.retired} memory pages are retired; at most 64 can be"
         measured = f"{repairs.retired} pages"
         return [_warning(where, measured, f"below {RETIRED_PAGES_MAX}", RULE, why, advice(REPLACE, where))]
     return []
@@ -190,9 +194,9 @@ _IMEX = Words(
 _ACTIONS: dict[int, tuple[str, str, str, Words]] = {
     1: (FAIL, DEVICE_FAULT, "a reset of the GPU", RESET),
     2: (FAIL, DEVICE_FAULT, "a reboot of the node", REBOOT),
-    3: (WARN, NO_FAULT, "that peer-to-peer work ends", _DRAIN_P2P),
-    4: (FAIL, DEVICE_FAULT, "that work ends, and then a reset", _DRAIN_RESET),
-    5: (WARN, NO_FAULT, "that the IMEX domain is recovered", _IMEX),
+    3: (WARN, NO_FAULT, "a drain of peer-to-peer work", _DRAIN_P2P),
+    4: (FAIL, DEVICE_FAULT, "a drain and reset of the GPU", _DRAIN_RESET),
+    5: (WARN, NO_FAULT, "a recovery of the IMEX domain", _IMEX),
     6: (FAIL, DEVICE_FAULT, "a reset of the bus", REBOOT),
     7: (FAIL, DEVICE_FAULT, "a reboot of the system", REBOOT),
 }
@@ -214,7 +218,7 @@ def judge_recovery(
             good += 1
             continue
         if action not in _ACTIONS:
-            silent.append(Unread(gpu.where, f"the driver requests something unknown ({action})"))
+            silent.append(Unread(gpu.where, f"the driver requests an unknown recovery action ({action})"))
             continue
         status, fault, name, words = _ACTIONS[action]
         if action == 4 and is_training:

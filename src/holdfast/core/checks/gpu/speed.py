@@ -29,7 +29,7 @@ _POWER = Words(
 )
 _REASONS = (  # bit, description, category, advice; the first that applies is reported
     (HW_THERMAL, "too hot: the hardware halves its clocks", "thermal_throttle", _COOL),
-    (POWER_BRAKE, "power brake: the system asks for less power", "power_throttle", _POWER),
+    (POWER_BRAKE, "power brake: the system signals the GPU to use less power", "power_throttle", _POWER),
     (SW_THERMAL, "too hot: the driver lowers its clocks", "thermal_throttle", _COOL),
     (HW_SLOWDOWN, "slowed down by the hardware", "power_throttle", _POWER),
 )
@@ -86,7 +86,7 @@ def judge_clocks(seen: Sequence[Clocks], unread: Sequence[Unread], baseline: Bas
         found = _held_back(one) or _capped(one, seen, baseline)
         troubles += found
         if not found and len(one.reasons) < LOOKS_MIN:
-            silent.append(Unread(one.gpu.where, "it does not report throttle reasons"))
+            silent.append(Unread(one.gpu.where, "the GPU does not report throttle reasons"))
         elif not found:
             good += 1
             passing += any(reason & mask for reason in one.reasons for mask, *_ in _REASONS)
@@ -150,7 +150,7 @@ def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Fin
             measured=f"power limit {one.limit_w:.0f} W",
             expected=f"{expected:.0f} W",
             whence=whence,
-            why=f"its power limit is {one.limit_w:.0f} W, and {expected:.0f} W is usual here",
+            why=f"the power limit is {one.limit_w:.0f} W, and {expected:.0f} W is usual on this node",
             advice=advice(words, one.gpu.where, watts=f"{expected:.0f}"),
             category="power_throttle",
         )
@@ -179,7 +179,7 @@ def judge_heat(seen: Sequence[Heat], unread: Sequence[Unread]) -> list[Finding]:
         found = _hot(one)
         troubles += found
         if not found and _left(one) is None:
-            silent.append(Unread(one.gpu.where, "it does not report its slowdown temperature"))
+            silent.append(Unread(one.gpu.where, "the GPU does not report its slowdown temperature"))
         elif not found:
             good.append(one)
     hottest = max((one.degrees or 0 for one in good), default=0)

@@ -89,7 +89,7 @@ def _foreign(use: Use) -> Finding | None:
         measured=f"{held / MIB:.0f} MiB held by {named}{more}",
         expected="no other process",
         whence=RULE,
-        why=f"other processes hold {held / MIB:.0f} MiB of its memory: {named}{more}",
+        why=f"other processes hold {held / MIB:.0f} MiB of the GPU's memory: {named}{more}",
         advice=advice(words, use.gpu.where, pids=pids),
         category="gpu_busy",
     )
@@ -121,7 +121,7 @@ def _ownerless(use: Use) -> Finding | None:
         measured=f"{use.used / MIB:.0f} MiB in use, by no visible process",
         expected=f"below {limit / MIB:.0f} MiB",
         whence=RULE,
-        why="its memory is in use, but no visible process holds it",
+        why="GPU memory is in use, but no visible process holds it",
         advice=advice(words, use.gpu.where),
         category="gpu_busy",
     )

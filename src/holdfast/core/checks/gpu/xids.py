@@ -93,7 +93,7 @@ def judge_xids(
         Finding(
             status=PASS,
             measured=_measured(xids, old, healed),
-            expected="none that asks for a repair",
+            expected="no Xid that requires a repair",
             whence=RULE,
         )
     ]
@@ -162,7 +162,7 @@ def _trouble(device: str, group: Sequence[Xid], known: KnowledgeBase, *, is_new:
         status=FAIL if is_fault else WARN,
         device=device,
         measured=f"Xid {shown} {since}, {counted(len(group), 'time')}",
-        expected="none that asks for a repair",
+        expected="no Xid that requires a repair",
         whence=RULE,
         why=f"the driver reported Xid {first.code} for this GPU {since}{meaning}",
         advice=_advice(decides, first, device, known),
@@ -188,4 +188,4 @@ def _measured(xids: Sequence[Xid], old: Sequence[Xid], healed: Sequence[Xid]) ->
     settled = sum(one not in old for one in healed)
     if settled:
         parts.append(f"{settled} settled by a reset")
-    return ", ".join(parts) + "; none asks for a repair"
+    return ", ".join(parts) + "; none requires a repair"

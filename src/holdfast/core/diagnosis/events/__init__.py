@@ -1,1 +1,1 @@
-"""Evaluates events of machines and pods, and nodes that recovered. Pure."""
+"""Decides which events of hosts and pods are causes, and which are over (recovered nodes, waits that ended). Pure."""

@@ -20,9 +20,9 @@ KNOWN = "Job, JobSet, TrainJob with its runtime, Volcano Job, PyTorchJob, Pod"
 # Kinds that people try, and what to do instead.
 INSTEAD = {
     "CronJob": "wrap the Job of spec.jobTemplate as a manifest of its own",
-    "Deployment": "a training ends: make it an Indexed Job",
-    "StatefulSet": "a training ends: make it an Indexed Job",
-    "ReplicaSet": "a training ends: make it an Indexed Job",
+    "Deployment": "its pods are restarted even after the training has ended: make it an Indexed Job",
+    "StatefulSet": "its pods are restarted even after the training has ended: make it an Indexed Job",
+    "ReplicaSet": "its pods are restarted even after the training has ended: make it an Indexed Job",
     "MPIJob": "its launcher starts ranks over SSH: make it an Indexed Job or a JobSet with torchrun",
     "RayJob": "Ray restarts its own workers: wrap the command inside with holdfast run",
     "LeaderWorkerSet": "make it a JobSet",

@@ -242,7 +242,7 @@ def _runtime_copy(document: Document, everything: list[Any], asked: Asked) -> Do
             break
     else:
         raise Refused(
-            f"its runtime is needed too, which has the pods' template: kubectl get {kind.lower()} {name} -o yaml > runtime.yaml, "
+            f"the runtime of the TrainJob is needed too, because it contains the pod template: kubectl get {kind.lower()} {name} -o yaml > runtime.yaml, "
             "and give both files"
         )
     made: Document = copy.deepcopy(one)
@@ -294,12 +294,12 @@ def _wrap_pod(document: Document, everything: list[Any], asked: Asked) -> _Made:
     flags = tuple(texts.quoted(list(asked.run_flags)))
     pods.wrap_pod(document, index, replace(asked, run_flags=flags), restarts=not several)
     own_mapping(document, "metadata", "annotations")[WRAP] = "done"
-    what = "says why a pod failed" if several else "restarts inside this pod"
+    what = "reports why a pod failed" if several else "restarts inside this pod"
     return _Made(
         [],
         [],
         [
-            f"{_name_of(document)}: nobody makes another of a bare Pod, so Holdfast only {what}: a Job does more"
+            f"{_name_of(document)}: a lost bare Pod is not recreated, so Holdfast only {what}: use a Job to have lost pods replaced"
         ],
     )
 
@@ -351,7 +351,9 @@ def _asked_for(document: Any, asked: Asked) -> Asked:
     given: dict[str, object] = {}
     for key, value in data.items():
         if key not in _FUNCTION_FLAGS:
-            raise Refused(f"functionConfig has {key}; known: {', '.join(_FUNCTION_FLAGS)}")
+            raise Refused(
+                f"functionConfig has the unknown key {key}; known keys: {', '.join(_FUNCTION_FLAGS)}"
+            )
         words = str(value).split() if key in ("jobs", "run-flags") else str(value)
         given[key.replace("-", "_")] = words
     try:
