@@ -14,7 +14,10 @@ from holdfast.journal.store import open_reader
 from holdfast.model.policy import Policy
 
 RANK = re.compile(r"\brank (\d+)")
-NAMES = {("--no-standby",): "holdfast-cold", ("--zygote",): "holdfast-zygote"}  # by the flags of `holdfast run`
+NAMES = {
+    ("--no-standby",): "holdfast-cold",
+    ("--zygote",): "holdfast-zygote",
+}  # by the flags of `holdfast run`
 
 
 def system(ranks: int, *flags: str) -> System:

@@ -38,7 +38,10 @@ def came_late(matches: Sequence[Match], sources: Sequence[Source], known: Knowle
         category="collective_missing_rank",
         first=first.match,
         weight=0.75,
-        culprits=tuple(Culprit(rank=rank, host=host_of(late[rank], sources)) for rank in ranks),
+        culprits=tuple(
+            Culprit(rank=rank, host=host_of(late[rank], sources) or _host_named(rank, matches))
+            for rank in ranks
+        ),
         title=Words(
             en=f"rank {spans(ranks)} came too late to {first.op} #{first.seq}",
             zh=f"rank {spans(ranks)} 过晚进入 {first.op} #{first.seq}",
@@ -60,3 +63,9 @@ def _is_after(one: Match, waits: Sequence[Wait]) -> bool:
     call = (int(one.captures["seq"]), one.captures["op"])
     gave_up_s = [wait.match.writer.stamp_s or 0.0 for wait in waits if wait.call == call]
     return at_s is not None and bool(gave_up_s) and at_s - max(gave_up_s) > TOGETHER_S
+
+
+def _host_named(rank: int, matches: Sequence[Match]) -> str | None:
+    """The host that other lines of the rank name, if they name one only."""
+    named = {one.writer.host for one in matches if one.writer.rank == rank} - {None}
+    return named.pop() if len(named) == 1 else None
