@@ -228,7 +228,9 @@ def _place_of(name: str | None, root: Path) -> Path:
     """
     try:
         job = found_job(name, root)
-    except (LookupError, ValueError) as error:
+    except ValueError:
+        return root
+    except LookupError as error:
         if name is not None and is_elsewhere(name, root, os.environ):
             raise JobElsewhere(name, root, str(error)) from error
         return root
