@@ -17,7 +17,8 @@ def server(tmp_path):
 
 
 @pytest.fixture
-def job(tmp_path, cache_home):
-    one = KubernetesJob(tmp_path, cache_home)
+def job(request, tmp_path, cache_home):
+    """A job on seven nodes; a test may give further arguments of KubernetesJob."""
+    one = KubernetesJob(tmp_path, cache_home, **getattr(request, "param", {}))
     yield one
     one.end()

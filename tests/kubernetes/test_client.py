@@ -8,10 +8,10 @@ import pytest
 from holdfast.engines.kubernetes.connection import NoCluster, RequestFailed, ServerAway, connect
 from holdfast.engines.kubernetes.lease import Lease, LeaseTaken
 from holdfast.engines.kubernetes.probing import Probing
-from holdfast.engines.kubernetes.rights import EVICT_PODS, PATCH_NODES, allowed
+from holdfast.engines.kubernetes.rights import EVICT_PODS, NODES, allowed
 from holdfast.engines.kubernetes.watching import Watching
 from holdfast.engines.kubernetes.writing import Writing
-from holdfast.model.kubernetes import DeletePod, Evict, TaintNode
+from holdfast.model.kubernetes import DeletePod, Evict, RestoreNode, TaintNode, TakeOutOfService
 from holdfast.parsers.kubernetes.objects import pod_of
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -147,6 +147,28 @@ def test_a_taint_is_added_to_the_others_and_only_once(server, writing):
     assert keys == ["a", "holdfast.dev/isolated"]
 
 
+def test_a_node_is_taken_out_of_service_unless_it_is_ready_and_restored_once_it_is(server, writing):
+    path, others = "/api/v1/nodes/gpu-1", [{"key": "a", "effect": "NoSchedule"}]
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}, "spec": {"taints": others}}
+    assert server.client.post("/api/v1/nodes", json=node).status_code == 201
+
+    def done(act, ready):
+        condition = {"type": "Ready", "status": ready}
+        server.merge(f"{path}/status", {"status": {"conditions": [condition]}})
+        writing.put(act)
+        assert writing.done.get(timeout=WAIT_S).why == ""
+        found = server.get(path)
+        kept = [one for one in found["spec"]["taints"] if "unreachable" not in one["key"]]
+        return [one["key"] for one in kept], found["metadata"].get("annotations", {})
+
+    take, restore = TakeOutOfService(node="gpu-1", pod="p0"), RestoreNode(node="gpu-1")
+    assert done(take, "True") == (["a"], {})  # it has recovered in the meantime
+    taken = (["a", "node.kubernetes.io/out-of-service"], {"holdfast.dev/out-of-service": "true"})
+    for ready, act in (("Unknown", take), ("Unknown", take), ("Unknown", restore)):
+        assert done(act, ready) == taken
+    assert done(restore, "True") == (["a"], {})
+
+
 @pytest.mark.parametrize(
     ("rules", "answered"),
     [
@@ -166,13 +188,14 @@ def test_a_kubelet_is_silent_only_where_the_server_answers(server, connection, r
     probing.stop()
 
 
-def test_a_lease_has_one_holder_and_passes_on_when_it_is_let_go(connection):
-    first = Lease(connection, "default", "t-holdfast", "pod-a.1/10")
+def test_a_lease_has_one_holder_and_passes_on_when_it_is_let_go(server, connection):
+    uid = server.create(pod("pod-a"))["metadata"]["uid"]
+    first = Lease(connection, "default", "t-holdfast", f"pod-a.{uid}/10")
     assert first.take(5.0)
-    with pytest.raises(LeaseTaken, match="pod-a.1/10 is the controller of this job"):
+    with pytest.raises(LeaseTaken, match=f"pod-a.{uid}/10 is the controller of this job"):
         Lease(connection, "default", "t-holdfast", "pod-b.2/10").take(0.5)
     again = Lease(
-        connection, "default", "t-holdfast", "pod-a.1/11"
+        connection, "default", "t-holdfast", f"pod-a.{uid}/11"
     )  # the same pod, its container started again
     again.take(5.0)
     again.release()
@@ -180,6 +203,23 @@ def test_a_lease_has_one_holder_and_passes_on_when_it_is_let_go(connection):
     assert not second.take(5.0)
     second.release()
     first.release()
+
+
+@pytest.mark.parametrize("end", ["gone", "another pod of its name", "over"])
+def test_a_lease_whose_holders_pod_has_ended_is_taken_at_once(server, connection, end):
+    uid = server.create(pod("pod-a"))["metadata"]["uid"]
+    first = Lease(connection, "default", "t-holdfast", f"pod-a.{uid}/10")
+    assert first.take(5.0)
+    first.stop()
+    if end == "over":
+        server.merge(f"{PODS}/pod-a/status", {"status": {"phase": "Failed"}})
+    else:
+        server.delete(f"{PODS}/pod-a", gracePeriodSeconds=0)
+    if end == "another pod of its name":
+        server.create(pod("pod-a"))
+    second = Lease(connection, "default", "t-holdfast", "pod-b.2/10")
+    assert not second.take(5.0)  # the Lease itself lasts for 15 s
+    second.release()
 
 
 def test_a_lease_that_was_created_with_the_job_has_a_first_holder(server, connection):
@@ -195,7 +235,8 @@ def test_a_lease_that_was_created_with_the_job_has_a_first_holder(server, connec
 
 def test_rights_are_asked_for_before_they_are_needed(server, connection):
     server.control("deny", denied=[["patch", "nodes"]])
-    assert allowed(connection, "default", (EVICT_PODS, PATCH_NODES)) == {EVICT_PODS: True, PATCH_NODES: False}
+    patch = NODES[-1]
+    assert allowed(connection, "default", (EVICT_PODS, patch)) == {EVICT_PODS: True, patch: False}
 
 
 def test_no_configuration_and_a_wrong_one_say_what_to_do(tmp_path):

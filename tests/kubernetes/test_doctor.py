@@ -29,7 +29,7 @@ def test_a_cluster_where_everything_is_allowed_is_enough(server):
     assert first == f"{server.url}, Kubernetes v1.36.0-test, namespace default, as test"
     assert "jobs can run here, with all that Holdfast can do" in lines
     assert "  yes     RestartAllContainers (a dry run)" in lines
-    assert "  yes     watch, patch nodes, in the whole cluster: states of nodes" in run.stdout
+    assert "  yes     get, list, watch, patch nodes, in the whole cluster: states of nodes" in run.stdout
     assert server.control("writes") == []
 
 
@@ -90,7 +90,7 @@ def test_without_the_right_to_try_a_feature_the_version_decides(server):
     [
         ("token: unknown", "does not accept these credentials (401): log in again"),
         ("nobody", "have no permission to query their own rights (403)"),
-        ("away", "the API server does not answer"),
+        ("away", "the API server does not respond"),
         ("missing", "no Kubernetes cluster is configured"),
     ],
 )

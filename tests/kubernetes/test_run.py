@@ -64,6 +64,54 @@ def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_t
     assert run.code(LONG_S) == 0, job.said()
 
 
+@pytest.mark.parametrize("job", [{"node_grace_s": 8.0}], indirect=True)
+def test_a_frozen_node_is_out_of_service_until_it_is_back(job):
+    """On two proofs: the agent is silent, and the cluster no longer hears the node."""
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    _, pod = other_than_first(job)
+    node = job.node_of(pod)
+    job.server.control("freeze", node=node)
+
+    def is_out():
+        taints = job.server.get(f"/api/v1/nodes/{node}")["spec"].get("taints", ())
+        return "node.kubernetes.io/out-of-service" in [one["key"] for one in taints]
+
+    wait_for(lambda: f"the taint of {node}:\n{job.said()}", is_out, LONG_S)
+    job.trains(attempt=2)
+    assert pod not in job.placed(2)
+    job.server.control("thaw", node=node)
+    wait_for(lambda: f"{node} without the taint:\n{job.said()}", lambda: not is_out(), LONG_S)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
+def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(job):
+    run = job.submit()
+    job.given_to()
+    job.trains()
+    _, pod = other_than_first(job)
+    api, used = "resource.k8s.io/v1", {"driver": "gpu.example.com", "pool": "n", "device": "gpu-3"}
+    job.server.create({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c"}})
+    by = {"resource": "pods", "name": pod, "uid": job.pods()[pod]["metadata"]["uid"]}
+    status = {"allocation": {"devices": {"results": [used]}}, "reservedFor": [by]}
+    job.server.merge(f"/apis/{api}/namespaces/default/resourceclaims/c/status", {"status": status})
+    taint = {"key": "gpu.example.com/unhealthy", "value": "xid-79", "effect": "None"}
+    spec = {
+        "driver": "gpu.example.com",
+        "pool": {"name": "n"},
+        "devices": [{"name": "gpu-3", "taints": [taint]}],
+    }
+    one = {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "n"}, "spec": spec}
+    assert job.server.client.post(f"/apis/{api}/resourceslices", json=one).status_code == 201
+    said = "gpu.example.com gpu-3 (taint gpu.example.com/unhealthy=xid-79:None)"
+    wait_for(lambda: f"{said} in:\n{job.said()}", lambda: said in job.said(), LONG_S)
+    job.trains(more=5)
+    job.go()
+    assert run.code(LONG_S) == 0, job.said()
+
+
 def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job):
     run = job.submit()
     job.given_to()
@@ -154,8 +202,15 @@ def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
     job.trains()
     run = job.start("attach", "t")
     run.prints("step 3 ", LONG_S)
+    elsewhere = job.start(
+        "attach", "t", "--state-dir", job.path / "another"
+    )  # from a machine that knows nothing of it
+    found = "following job t in namespace default"
+    wait_for(lambda: f"{found}: {elsewhere.err}", lambda: found in elsewhere.err, LONG_S)
     job.go()
     assert run.code(LONG_S) == 0, job.said()
+    assert elsewhere.code(LONG_S) == 0, elsewhere.err
+    assert "step " in elsewhere.out
 
 
 def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.line.flags import App, Argument, BadParameter, Context, Exit, Option
 from holdfast.cli.line.output import say
+from holdfast.jobs.elsewhere import JobElsewhere, is_elsewhere
 from holdfast.jobs.places import found_job
 from holdfast.journal.jobdir import JobDir, StateDir
 from holdfast.journal.store import JournalUnusable, NewerJournal
@@ -223,11 +224,15 @@ def attach(
 
 def _place_of(name: str | None, root: Path) -> Path:
     """Returns the state folder of this job, which is another than `root` if that could not be written when
-    the job started.
+    the job started. Raises JobElsewhere for a job that may be on a cluster.
     """
     try:
         job = found_job(name, root)
-    except (LookupError, ValueError):
+    except ValueError:
+        return root
+    except LookupError as error:
+        if name is not None and is_elsewhere(name, root, os.environ):
+            raise JobElsewhere(name, root, str(error)) from error
         return root
     return job.path.parent.parent if job is not None else root
 

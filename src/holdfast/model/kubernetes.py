@@ -54,7 +54,7 @@ class PodState(Struct, frozen=True, kw_only=True):
 class NodeState(Struct, frozen=True, kw_only=True):
     """One node of the cluster. `ready`: True, False or Unknown, as in its condition. `taints`: (key, effect).
 
-    `problems`: types of conditions that report a fault.
+    `problems`: types of conditions that report a fault. `is_out_of_service`: Holdfast has taken it out of service.
     """
 
     name: str
@@ -64,6 +64,30 @@ class NodeState(Struct, frozen=True, kw_only=True):
     cordoned: bool = False
     taints: tuple[tuple[str, str], ...] = ()
     problems: tuple[str, ...] = ()
+    is_out_of_service: bool = False
+
+
+class Device(Struct, frozen=True):
+    """A device of dynamic resource allocation, by the names in the API."""
+
+    driver: str
+    pool: str
+    name: str
+
+
+class SliceState(Struct, frozen=True, kw_only=True):
+    """A ResourceSlice. `tainted`: its devices with taints, each taint as KEY=VALUE:EFFECT."""
+
+    name: str
+    tainted: dict[Device, tuple[str, ...]] = {}
+
+
+class ClaimState(Struct, frozen=True, kw_only=True):
+    """A ResourceClaim. `devices`: allocated to it; `pods`: uids of pods that use it."""
+
+    name: str
+    devices: tuple[Device, ...] = ()
+    pods: tuple[str, ...] = ()
 
 
 class OwnerState(Struct, frozen=True, kw_only=True):
@@ -129,6 +153,22 @@ class TaintNode(ClusterAct, frozen=True):
     reason: str
 
 
+class TakeOutOfService(ClusterAct, frozen=True):
+    """Request: taint a dead node as out of service, so that its pods are removed and their volumes detached.
+
+    `pod`: a pod there whose agent was lost.
+    """
+
+    node: str
+    pod: str
+
+
+class RestoreNode(ClusterAct, frozen=True):
+    """Request: remove the out-of-service taint of Holdfast from a node that is ready again."""
+
+    node: str
+
+
 class RemakePods(ClusterAct, frozen=True):
     """Request: end all pods of the job, so that their owner creates them again for this attempt."""
 
@@ -151,4 +191,6 @@ class KnockAgent(ClusterAct, frozen=True):
     address: str
 
 
-AnyClusterAct = Evict | DeletePod | TaintNode | RemakePods | ProbePod | KnockAgent
+AnyClusterAct = (
+    Evict | DeletePod | TaintNode | TakeOutOfService | RestoreNode | RemakePods | ProbePod | KnockAgent
+)

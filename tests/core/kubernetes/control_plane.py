@@ -20,7 +20,9 @@ from holdfast.model.kubernetes import (
     OwnerState,
     PodState,
     ProbePod,
+    RestoreNode,
     TaintNode,
+    TakeOutOfService,
 )
 from holdfast.model.nodes.workers import EndAsked, NodeDown
 
@@ -161,8 +163,8 @@ class World:
                     self.book.probed(name, answered=self.pods[name].running, at_s=self.now_s)
             case Evict() | DeletePod():
                 self._remove(act)
-            case TaintNode(node=node):
-                self.wrong.append(f"node {node} was tainted")
+            case TaintNode(node=node) | TakeOutOfService(node=node) | RestoreNode(node=node):
+                self.wrong.append(f"node {node} was changed: {act}")
 
     def _remove(self, act):
         if act.uid not in self.killed:
@@ -228,7 +230,7 @@ class World:
     def _skew(self):
         """A node that reports late, and agents on it that are silent for a moment."""
         node = f"gpu-{self.chance.randrange(PODS)}"
-        for ready in ("False", "True"):
+        for ready in ("False", "Unknown", "True"):
             self.book.saw_node(NodeState(name=node, ready=ready), self.now_s)
         for name, pod in self.pods.items():
             if pod.node == node:

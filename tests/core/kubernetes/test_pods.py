@@ -304,6 +304,22 @@ def test_a_monitors_condition_of_a_node_is_a_report_on_hardware_and_pressure_is_
     assert sick.devices == {"gpu-1 GpuXidError": "GpuXidError"}
 
 
+def test_nvsentinels_conditions_and_taints_are_named_and_only_faults_count(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    book.saw_node(NodeState(name="gpu-1", problems=("CSPMaintenance",)), 1.0)
+    (note,) = book.turn(1.0)[0]
+    assert "CSPMaintenance (maintenance planned by the cloud provider)" in note.text
+    taints = (("nvidia.com/gpu", "NoSchedule"), ("nvidia.com/gpu-nvlink-error", "NoSchedule"))
+    book.saw_node(NodeState(name="gpu-1", problems=("SysLogsGPUFallenOff",), taints=taints), 2.0)
+    news = book.turn(2.0)[0]
+    (sick,) = [one for one in news if isinstance(one, DevicesSick)]
+    assert set(sick.devices.values()) == {"SysLogsGPUFallenOff", "nvidia.com/gpu-nvlink-error"}
+    assert "gpu-1 SysLogsGPUFallenOff (a GPU that has fallen off the bus)" in news[1].text
+    book.saw_node(NodeState(name="gpu-1", taints=taints), 3.0)
+    assert "taint nvidia.com/gpu-nvlink-error (NVLink failures):NoSchedule:" in book.turn(3.0)[0][0].text
+
+
 def test_a_taint_of_another_program_and_a_cordon_are_told(book):
     book.listed([pod()], 0.0)
     book.turn(0.0)

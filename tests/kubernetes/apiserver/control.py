@@ -29,6 +29,7 @@ class Control:
             "thaw": lambda: self._kubelets.thaw(given["node"]),
             "kill-pod": lambda: self._kubelets.kill(given["pod"]),
             "bad-image": lambda: self._kubelets.bad_images.add(given["image"]),
+            "quota": lambda: setattr(self._controllers.kueue, "quota", given["pods"]),
             "failed": lambda: self._controllers.troubles,
         }.get(name)
         if doing is None:

@@ -67,6 +67,8 @@ BUILT_IN = [
         "mutatingadmissionpolicybindings",
         namespaced=False,
     ),
+    Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False),
+    Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", status=True),
     # Of the operators whose controllers are emulated.
     Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets", status=True),
     Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs", status=True),

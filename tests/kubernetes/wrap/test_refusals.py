@@ -103,6 +103,10 @@ CASES = {
         example("jobset").replace("replicas: 1", "replicas: 2"),
         "replicas to 1 with parallelism",
     ),
+    "JobSet's restart in place": (
+        example("jobset").replace("maxRestarts: 3", "maxRestarts: 3\n    restartStrategy: InPlaceRestart"),
+        "remove restartStrategy and the sidecar with JobSet's agent",
+    ),
 }
 
 

@@ -37,9 +37,9 @@ def job_spec(job, container="main"):
     return {**size, "template": {"spec": pod_spec(job, container=container)}}
 
 
-def manifests(job):
+def manifests(job, labels=None):
     """A user's own objects, without Holdfast."""
-    meta = {"name": "t", "namespace": "default"}
+    meta = {"name": "t", "namespace": "default", **({"labels": labels} if labels else {})}
     if job.kind == "job":
         return [{"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job_spec(job)}]
     if job.kind == "jobset":
@@ -79,10 +79,10 @@ def manifests(job):
     ]
 
 
-def wrapped(job, restarts=RESTARTS):
+def wrapped(job, restarts=RESTARTS, labels=None):
     """By the real command, as a filter."""
     words = [sys.executable, "-m", "holdfast", "k8s", "wrap", "-", "--", *map(str, restarts)]
-    given = yaml.safe_dump_all(manifests(job))
+    given = yaml.safe_dump_all(manifests(job, labels))
     run = subprocess.run(
         words, input=given, capture_output=True, text=True, timeout=60, env={**os.environ, **job.env}
     )
@@ -122,6 +122,26 @@ def test_a_failed_training_fails_its_owner_for_good(job):
     job.trains().kill(job.rank(1))
     wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "failed", LONG_S)
     wait_for(lambda: f"no pod of {job.pods()}", lambda: not job.pods(), LONG_S)
+
+
+@pytest.mark.parametrize("job", ["job"], indirect=True)
+def test_a_job_in_a_queue_waits_for_its_quota_and_continues_after_a_preemption(job):
+    apply(job.server, wrapped(job, labels={"kueue.x-k8s.io/queue-name": "q"}))
+    waits = "Job t is suspended"
+    wait_for(lambda: f"{waits}: {job.said()}", lambda: waits in job.said(), LONG_S)
+    assert not job.pods() and job.owner()["spec"]["suspend"]
+    job.server.control("quota", pods=4)  # too few: four workers and a spare
+    job.server.control("quota", pods=5)
+    job.given_to()
+    job.trains()
+    job.server.control("quota", pods=0)
+    wait_for(lambda: f"no pod: {job.said()}", lambda: not job.pods(), LONG_S)
+    assert job.owner_says() == ""
+    job.server.control("quota", pods=5)
+    job.trains(attempt=2)
+    job.go()
+    wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "succeeded", LONG_S)
+    assert job.server.control("failed") == []
 
 
 def test_a_wrapped_manifest_is_applied_again_and_deleted_with_kubectl(server):

@@ -75,16 +75,16 @@ def test_the_container_of_the_training_is_found_by_its_name():
                 ],
                 "containerStatuses": [container({"terminated": {"exitCode": 143, "reason": "Error"}})],
             },
-            "the scheduler preempted it for a pod of higher priority (PreemptionByScheduler); its container was ended (143, "
+            "the scheduler preempted it for a pod of higher priority (PreemptionByScheduler); its container was terminated (143, "
             "SIGTERM)",
         ),
-        ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, "a device it needs is gone"),
+        ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, "a device that it needs is missing"),
         (
             {
                 "phase": "Failed",
                 "containerStatuses": [container({"terminated": {"exitCode": 1, "reason": "StartError"}})],
             },
-            "its container ended with 1 (StartError)",
+            "its container ended with exit code 1 (StartError)",
         ),
     ],
 )

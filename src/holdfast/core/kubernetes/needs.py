@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core.kubernetes.cluster_report import Feature, Judged, Need
 
+DEVICE_GROUP = "resource.k8s.io"
 LEASE_GROUP, RBAC_GROUP = "coordination.k8s.io", "rbac.authorization.k8s.io"
 VERSION_LEAST = (1, 33)  # successPolicy and backoffLimitPerIndex of Jobs
 _READ = ("get", "list", "watch")
@@ -162,6 +163,25 @@ _CONTROLLERS = (
         lost="a second controller of the same job is not noticed",
     ),
 )
+_CLAIMS = Need(
+    who=CONTROLLER,
+    resource="resourceclaims",
+    group=DEVICE_GROUP,
+    verbs=_READ,
+    purpose="the devices of each pod (dynamic resource allocation)",
+    lost="taints of devices are not seen",
+    instead="health of devices is read from pods",
+)
+_SLICES = Need(
+    who=CONTROLLER,
+    resource="resourceslices",
+    group=DEVICE_GROUP,
+    verbs=_READ,
+    namespaced=False,
+    purpose="taints of devices (dynamic resource allocation)",
+    lost="taints of devices are not seen",
+    instead="health of devices is read from pods",
+)
 _VOLCANO = Need(
     who=CONTROLLER,
     resource="commands",
@@ -173,9 +193,9 @@ _VOLCANO = Need(
 _CLUSTER = Need(
     who=CONTROLLER,
     resource="nodes",
-    verbs=("watch", "patch"),
+    verbs=("get", "list", "watch", "patch"),
     namespaced=False,
-    purpose="states of nodes, and a taint for one with a machine fault",
+    purpose="states of nodes, and taints for those that are dead or have a machine fault",
     lost="other jobs' pods still land on a node that Holdfast has isolated",
     instead="no worker of this job is placed there, and its pods that land there are evicted, 5 times at most",
 )
@@ -183,7 +203,8 @@ _CLUSTER = Need(
 
 def needs(group: str, plural: str) -> tuple[Need, ...]:
     """Returns all needs of a job whose pods' owner is of this API group and plural name."""
-    listed = (*_YOURS, *_CONTROLLERS, *([_VOLCANO] if group == "batch.volcano.sh" else []), _CLUSTER)
+    volcano = [_VOLCANO] if group == "batch.volcano.sh" else []
+    listed = (*_YOURS, *_CONTROLLERS, *volcano, _CLAIMS, _CLUSTER, _SLICES)
     return tuple(
         replace(one, resource=plural, group=group) if one.resource == _OWNER else one for one in listed
     )

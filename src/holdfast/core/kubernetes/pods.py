@@ -9,6 +9,7 @@ A pod is a node of the job. The rules:
 - the controller counts a healthy-looking pod as lost: its kubelet is tested. With a second proof (no response of
   the kubelet twice, or its node not ready) the pod is deleted by force; without, it may recover
 - an agent has no contact, and its port refuses connections (`knocks.py`): NodeDown, until the port accepts one
+- its node is Ready Unknown, too: the node is taken out of service, if permitted, until it is ready again
 - a node is to be isolated: taint, if permitted; the pod is evicted later, as are up to `LANDED_MAX` later ones
 
 An API server that does not respond proves nothing.
@@ -20,9 +21,11 @@ from msgspec import Struct
 
 from holdfast.core.kubernetes import words
 from holdfast.core.kubernetes.annotations import asked, of_platform
+from holdfast.core.kubernetes.device_taints import DeviceTaints
 from holdfast.core.kubernetes.doubts import Doubts
 from holdfast.core.kubernetes.event_notes import EventNotes
 from holdfast.core.kubernetes.knocks import Answer, Knocks
+from holdfast.core.kubernetes.out_of_service import OutOfService
 from holdfast.core.kubernetes.owner import end_of, is_older, newer
 from holdfast.model.kubernetes import (
     AnyClusterAct,
@@ -36,7 +39,9 @@ from holdfast.model.kubernetes import (
     ProbePod,
     RemakePods,
     RemakeWay,
+    RestoreNode,
     TaintNode,
+    TakeOutOfService,
 )
 from holdfast.model.nodes.workers import (
     AnyNews,
@@ -97,6 +102,8 @@ class PodBook:
         self._evict_at_s: dict[str, float] = {}  # pods of isolated nodes
         self._doubts = Doubts()
         self._knocks = Knocks()
+        self._out_of_service = OutOfService()
+        self.devices = DeviceTaints()
         self._news: list[AnyNews] = []
         self._acts: list[AnyClusterAct] = []
         self._gone: dict[str, str] = {}  # names of pods that have gone, by uid
@@ -161,7 +168,7 @@ class PodBook:
         if state.deleting and known.deleting_s is None:
             known.deleting_s = at_s
         if state.is_over:
-            self._over(known)
+            self._lose(known, words.end_of(known.state))
         elif state.node and not (known.announced or known.down or state.deleting):
             self._landed(known, at_s)
 
@@ -187,6 +194,7 @@ class PodBook:
 
     def saw_node(self, node: NodeState, at_s: float) -> None:
         self._nodes[node.name] = node
+        self._judge_node(node, at_s)
         mine = [pod.state.name for pod in self._pods.values() if pod.state.node == node.name]
         if not mine:
             return
@@ -198,16 +206,22 @@ class PodBook:
             if pod.state.node == node.name:
                 self._note_devices(pod)
 
+    def _judge_node(self, node: NodeState, at_s: float) -> None:
+        """Takes a dead node out of service, or a recovered one back, if this job may change nodes."""
+        act = self._out_of_service.judge(node, at_s) if self.rules.node_rights else None
+        if act is not None:
+            self._acts.append(act)
+            self._news.append(EngineNote(text=words.node_act(act)))
+
     def _note_devices(self, known: _Pod) -> None:
         """Reports changes of the faulty devices; a report alone ends nothing."""
         node = self._nodes.get(known.state.node)
         sick = dict.fromkeys(known.state.sick_devices, words.UNHEALTHY) | words.hardware_problems(node)
+        sick |= self.devices.of_pod(known.state.uid)
         if sick == known.sick:
             return
         known.sick = sick
-        text = f"{words.where(known.state)}: " + (
-            words.sick(sick) if sick else "its devices are healthy again"
-        )
+        text = words.devices_line(known.state, sick)
         self._news += [EngineNote(text=text), DevicesSick(node=known.state.name, devices=sick)]
 
     def saw_event(self, event: ClusterEvent, at_s: float) -> None:
@@ -229,10 +243,9 @@ class PodBook:
 
     def begin_anew(self) -> None:
         """Deletes all pods: their agents have orders of a lost journal, whose numbers recur."""
-        for known in self._pods.values():
-            if not known.state.is_over:
-                known.announced, known.down = False, True
-                self._remove(known, ANEW_GRACE_S)
+        for known in (one for one in self._pods.values() if not one.state.is_over):
+            known.announced, known.down = False, True
+            self._remove(known, ANEW_GRACE_S)
         if self._pods:
             text = "the job's record was lost with its controller's pod: it restarts from its checkpoint in new pods"
             self._news = [EngineNote(text=text)]
@@ -283,8 +296,12 @@ class PodBook:
         known = self._pods.get(name)
         if known is not None and not known.removed and not known.state.deleting:
             self._doubts.lost(name, at_s)
+            self._out_of_service.agent_lost(known.state.node, name, at_s)
+            if known.state.node in self._nodes:
+                self._judge_node(self._nodes[known.state.node], at_s)
 
     def returned(self, name: str) -> None:
+        self._out_of_service.agent_returned(name)
         self._doubts.forget(name)
 
     def isolate(self, name: str, reason: str, at_s: float) -> None:
@@ -298,13 +315,9 @@ class PodBook:
             if self.rules.node_rights:
                 self._acts.append(TaintNode(node=node, reason=reason))
         self._evict_at_s[name] = at_s + ISOLATED_EVICT_S
-        says = f"its node {node} gets a taint, and it is replaced"
-        if not self.rules.node_rights:
-            says = (
-                f"without the right to taint nodes, Holdfast uses no pod on {node}, and removes pods that land there "
-                f"up to {LANDED_MAX} times; an administrator can cordon it: kubectl cordon {node}"
-            )
-        self._news.append(SetAside(node=name, says=says))
+        self._news.append(
+            SetAside(node=name, says=words.isolated(node, LANDED_MAX, is_tainted=self.rules.node_rights))
+        )
 
     def more_nodes(self, workers: int, without: Sequence[str], at_s: float) -> None:
         self._wants, self._waited = workers, ""
@@ -332,6 +345,9 @@ class PodBook:
 
     def turn(self, at_s: float) -> tuple[list[AnyNews], list[AnyClusterAct]]:
         self._judge_job(at_s)
+        for known in self._pods.values() if self.devices.changed else ():
+            self._note_devices(known)
+        self.devices.changed = False
         for known in self._pods.values():
             if known.deleting_s is not None and at_s - known.deleting_s >= SETTLE_S and not self._ended:
                 self._lose(known, words.end_of(known.state))
@@ -362,9 +378,6 @@ class PodBook:
         known = [one.state for one in self._pods.values() if one.announced or one.down]
         return end_of(self._owner, known, self._remaking, grace_s)
 
-    def _over(self, known: _Pod) -> None:
-        self._lose(known, words.end_of(known.state))
-
     def _clear_ended(self, known: _Pod, at_s: float) -> None:
         """Deletes an ended pod if its owner creates another one only then."""
         wanted = known.state.is_over and not (self.rules.remakes_ended or known.state.deleting or self._ended)
@@ -377,6 +390,9 @@ class PodBook:
         if isinstance(act, RemakePods):
             self._remaking = None
             self._news.append(NotRemade(reason=why))
+            return
+        if isinstance(act, TakeOutOfService | RestoreNode):
+            self._out_of_service.refused(act.node)
             return
         known = self._pods.get(act.pod) if isinstance(act, Evict | DeletePod) else None
         if known is None or known.state.uid != getattr(act, "uid", ""):

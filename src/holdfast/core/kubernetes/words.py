@@ -7,7 +7,8 @@ source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disr
 
 from collections.abc import Mapping
 
-from holdfast.model.kubernetes import ClusterEvent, NodeState, PodState
+from holdfast.core.kubernetes import monitors
+from holdfast.model.kubernetes import ClusterEvent, NodeState, PodState, RestoreNode, TakeOutOfService
 
 DISRUPTIONS = {
     "PreemptionByScheduler": "the scheduler preempted it for a pod of higher priority",
@@ -54,10 +55,9 @@ EVENTS = {
     "EvictionThresholdMet": "the node is running out of memory or disk space",
 }
 UNHEALTHY = "Unhealthy"  # of a device, as its kubelet says
-# Conditions of a node that say nothing of its devices: pressure passes, and pods of too many or too large are moved by the kubelet.
-PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 # Taints by which Kubernetes itself says what the node's conditions say too, and that of Holdfast.
-KNOWN_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "holdfast.dev/", "nvidia.com/gpu")
+KNOWN_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "holdfast.dev/")
+GPU_NODES = "nvidia.com/gpu"  # taint of all nodes with GPUs, which keeps other pods off them
 STARTING = ("ContainerCreating", "PodInitializing", "")
 KILLED, TERMINATED = 137, 143
 
@@ -141,21 +141,55 @@ def event_line(event: ClusterEvent) -> str:
 
 
 def hardware_problems(node: NodeState | None) -> dict[str, str]:
-    """Returns the conditions of a node that report a fault of its hardware or kernel.
+    """Returns the conditions and known taints of a node that report a fault of its hardware or kernel.
 
-    Monitors such as the node problem detector set them.
+    Monitors such as NVSentinel and the node problem detector set them.
     """
     if node is None:
         return {}
-    return {f"{node.name} {problem}": problem for problem in node.problems if problem not in PRESSURES}
+    found = [problem for problem in node.problems if monitors.is_fault(problem)]
+    found += [key for key, _ in node.taints if key in monitors.TAINTS]
+    return {f"{node.name} {problem}": problem for problem in found}
 
 
 def sick(devices: Mapping[str, str]) -> str:
     """Returns one line about devices that the cluster reports as faulty."""
-    names = ", ".join(
-        name if code == UNHEALTHY else f"{name} (condition of the node)" for name, code in devices.items()
-    )
+    names = ", ".join(_named(name, code) for name, code in devices.items())
     return f"the cluster reports a fault of {names}; it is acted on if the training fails, too"
+
+
+def _named(name: str, code: str) -> str:
+    """Returns a faulty device with the evidence against it."""
+    if code == UNHEALTHY:
+        return name
+    if code.startswith("taint "):
+        return f"{name} ({code})"
+    return f"{name.removesuffix(code)}{monitors.named(code)}"
+
+
+def devices_line(pod: PodState, devices: Mapping[str, str]) -> str:
+    """Returns one line about the faulty devices of a pod, or that they are healthy again."""
+    return f"{where(pod)}: {sick(devices) if devices else 'its devices are healthy again'}"
+
+
+def isolated(node: str, landed_max: int, *, is_tainted: bool) -> str:
+    """Returns in one line how a node is isolated. `landed_max`: evictions of pods that land there."""
+    if is_tainted:
+        return f"its node {node} gets a taint, and it is replaced"
+    return (
+        f"without the right to taint nodes, Holdfast uses no pod on {node}, and removes pods that land there "
+        f"up to {landed_max} times; an administrator can cordon it: kubectl cordon {node}"
+    )
+
+
+def node_act(act: TakeOutOfService | RestoreNode) -> str:
+    """Returns one line about a request that takes a node out of service, or back into it."""
+    if isinstance(act, TakeOutOfService):
+        return (
+            f"{act.node} is taken out of service (taint node.kubernetes.io/out-of-service): the agent of pod {act.pod} is "
+            "lost, and the node no longer reports to the cluster; the taint is removed when the node is ready again"
+        )
+    return f"{act.node} is ready again: its out-of-service taint is removed"
 
 
 def fault_of(node: NodeState) -> str:
@@ -165,8 +199,12 @@ def fault_of(node: NodeState) -> str:
     if node.ready != "True":
         return f"{node.name} is not ready ({node.ready_reason or 'Ready False'})"
     if node.problems:
-        return f"{node.name} reports {', '.join(node.problems)}"
-    taints = [f"{key}:{effect}" for key, effect in node.taints if not key.startswith(KNOWN_TAINTS)]
+        return f"{node.name} reports {', '.join(map(monitors.named, node.problems))}"
+    taints = [
+        f"{monitors.named(key)}:{effect}"
+        for key, effect in node.taints
+        if not key.startswith(KNOWN_TAINTS) and key != GPU_NODES
+    ]
     if taints:
         return f"{node.name} has the taint {', '.join(taints)}: its pods may be moved soon"
     return f"{node.name} is cordoned: no new pod comes there" if node.cordoned else ""

@@ -85,6 +85,16 @@ class Connection:
             raise failure(answer)
         return answer
 
+    def is_served(self, path: str) -> bool:
+        """Returns whether the server has an API at this path. Raises ServerAway and RequestFailed."""
+        try:
+            self.request("GET", path)
+        except RequestFailed as error:
+            if error.code in (403, 404):
+                return False
+            raise
+        return True
+
     def close(self) -> None:
         self.client.close()
 

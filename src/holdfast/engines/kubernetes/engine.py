@@ -35,6 +35,7 @@ from holdfast.engines.kubernetes.writing import Done, Writing
 from holdfast.engines.nodes import EngineRefused, JobPlace
 from holdfast.model.kubernetes import KnockAgent, ProbePod
 from holdfast.model.nodes.workers import AnyNews, EndAsked, EngineNote
+from holdfast.parsers.kubernetes.devices import claim_of, slice_of
 from holdfast.parsers.kubernetes.objects import NotRead, event_of, node_of, owner_of, pod_of
 
 FIRST_LIST_S, LEASE_S, RELEASE_S = 60.0, 40.0, 3.0
@@ -43,8 +44,10 @@ SUPERSEDED = 91  # exit code of a controller whose Lease another holds
 ISOLATED = "isolated-nodes"  # in the job's folder
 REMADE = "remade-for-attempt"  # the same: the last attempt for which all pods were made anew
 PODS, NODES, OWNER, EVENTS = "pods", "nodes", "owner", "events"
+SLICES, CLAIMS = "resourceslices", "resourceclaims"
+DEVICES_API = "/apis/resource.k8s.io/v1"
 _ASKED = (*rights.WATCH_PODS, rights.REMOVE_PODS, rights.EVICT_PODS, rights.READ_LOGS)
-_BETTER = (rights.WATCH_NODES, rights.PATCH_NODES, rights.LEASES)
+_BETTER = (*rights.NODES, rights.LEASES, *rights.WATCH_SLICES, *rights.WATCH_CLAIMS)
 
 
 class Identity(NamedTuple):
@@ -234,7 +237,7 @@ class KubernetesEngine:
                 f"the service account of this pod may not {' or '.join(right.verb for right in missing)} pods in the namespace "
                 f"{self._identity.namespace}: apply the Role that `holdfast run --engine kubernetes` writes"
             )
-        has_nodes = found[rights.WATCH_NODES] and found[rights.PATCH_NODES]
+        has_nodes = all(found[right] for right in rights.NODES)
         self._book.rules = Rules(node_rights=has_nodes, remakes_ended=self._identity.kind.remakes_ended)
         if not found[rights.REMOVE_PODS] and not found[rights.EVICT_PODS]:
             self._note(
@@ -250,6 +253,8 @@ class KubernetesEngine:
                 ),
             )
         self._has_nodes = has_nodes
+        may_see = all(found[right] for right in (*rights.WATCH_SLICES, *rights.WATCH_CLAIMS))
+        self._has_devices = may_see and self._connection.is_served(DEVICES_API)
 
     def _start_watches(self) -> None:
         space, kind = self._identity.namespace, self._identity.kind
@@ -259,6 +264,9 @@ class KubernetesEngine:
         self._watch(EVENTS, f"/api/v1/namespaces/{space}/events", {"fieldSelector": "type=Warning"})
         if self._has_nodes:
             self._watch(NODES, "/api/v1/nodes", {})
+        if self._has_devices:
+            self._watch(SLICES, f"{DEVICES_API}/{SLICES}", {})
+            self._watch(CLAIMS, f"{DEVICES_API}/namespaces/{space}/{CLAIMS}", {})
 
     def _watch(self, name: str, path: str, params: dict[str, str]) -> None:
         watch = self._watches[name] = Watching(
@@ -316,6 +324,11 @@ class KubernetesEngine:
 
     def _read(self, name: str, seen: Seen) -> Sequence[bytes]:
         """Decodes received objects: a complete list of pods as one, other kinds one by one."""
+        if seen.kind == "list" and name in (SLICES, CLAIMS):  # those that are not in it are gone
+            self._book.devices.listed(
+                () if name == SLICES else None,
+                () if name == CLAIMS else None,
+            )
         if seen.kind != "list" or name != PODS:
             return seen.objects
         pods = []
@@ -337,6 +350,9 @@ class KubernetesEngine:
                     self._book.saw_pod(pod, at_s)
             elif name == NODES:
                 self._book.saw_node(node_of(raw), at_s)
+            elif name in (SLICES, CLAIMS):
+                one = slice_of(raw) if name == SLICES else claim_of(raw)
+                self._book.devices.saw(one, is_gone=kind == "gone")
             elif name == EVENTS:
                 self._book.saw_event(event_of(raw), at_s)
             elif kind == "gone":

@@ -1,6 +1,6 @@
 """Holds the Lease of a job in a thread, so that no two controllers decide for it.
 
-The Lease is taken at the start, after the previous holder's time has passed, and renewed while this process
+The Lease is taken at the start, once the previous holder's pod has ended or its time has passed, and renewed while this process
 lives. An unreachable API server does not matter: the Lease is lost only if another controller holds it.
 
 source: https://kubernetes.io/docs/concepts/architecture/leases/; durations are measured here, not compared
@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
+from holdfast.parsers.kubernetes.objects import NotRead, pod_of
 
 DURATION_S, RENEW_S, LOOK_S = 15, 5.0, 1.0
 
@@ -31,6 +32,7 @@ class Lease:
         self.lost_to = ""
         self.is_forbidden = False
         self._is_first = False
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-lease", daemon=True)
 
@@ -47,7 +49,7 @@ class Lease:
                 break
             if stamp != seen:
                 seen, since_s = stamp, time.monotonic()
-            elif time.monotonic() - since_s > duration_s:
+            if self._has_ended(other) or time.monotonic() - since_s > duration_s:
                 if self._force(stamp):
                     break
             if time.monotonic() > until_s:
@@ -97,6 +99,20 @@ class Lease:
             self._put(found)
             return "", "", 0.0
         return other, str(spec.get("renewTime")), float(spec.get("leaseDurationSeconds") or DURATION_S)
+
+    def _has_ended(self, holder: str) -> bool:
+        """Returns True if the holder's pod no longer exists or has ended; False if that is unknown.
+
+        A holder that runs in a pod removed by force reads in the Lease that it was replaced, within `RENEW_S`.
+        """
+        name, _, uid = _pod_of(holder).rpartition(".")
+        try:
+            pod = pod_of(self._connection.request("GET", f"{self._pods}/{name}").content)
+        except RequestFailed as error:
+            return error.code == 404 and bool(uid)
+        except (ServerAway, NotRead):
+            return False
+        return pod.uid != uid or pod.phase in ("Succeeded", "Failed")
 
     def _force(self, stamp: str) -> bool:
         """Takes a Lease that was not renewed in time. Returns False if it was renewed just now."""

@@ -23,8 +23,10 @@ WATCH_PODS = (Right("list", "pods"), Right("watch", "pods"))
 REMOVE_PODS = Right("delete", "pods")
 EVICT_PODS = Right("create", "pods", subresource="eviction")
 READ_LOGS = Right("get", "pods", subresource="log")
-WATCH_NODES = Right("watch", "nodes", namespaced=False)
-PATCH_NODES = Right("patch", "nodes", namespaced=False)
+NODES = tuple(Right(verb, "nodes", namespaced=False) for verb in ("get", "list", "watch", "patch"))
+DEVICES = "resource.k8s.io"
+WATCH_SLICES = tuple(Right(verb, "resourceslices", DEVICES, namespaced=False) for verb in ("list", "watch"))
+WATCH_CLAIMS = tuple(Right(verb, "resourceclaims", DEVICES) for verb in ("list", "watch"))
 LEASES = Right("update", "leases", "coordination.k8s.io")
 
 

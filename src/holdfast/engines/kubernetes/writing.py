@@ -10,14 +10,22 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.engines.kubernetes.connection import (
-    JSON_PATCH,
     Connection,
     RequestFailed,
     ServerAway,
 )
 from holdfast.engines.kubernetes.names import TAINT
+from holdfast.engines.kubernetes.nodes import Nodes
 from holdfast.engines.kubernetes.remaking import Owner, order
-from holdfast.model.kubernetes import AnyClusterAct, DeletePod, Evict, RemakePods, TaintNode
+from holdfast.model.kubernetes import (
+    AnyClusterAct,
+    DeletePod,
+    Evict,
+    RemakePods,
+    RestoreNode,
+    TaintNode,
+    TakeOutOfService,
+)
 
 WAITING_MAX = 4096
 TRIES_REFUSED_MAX = 5  # of an answer that may pass, such as 429 or 500, to one request
@@ -50,6 +58,7 @@ class Writing:
         owner: Owner | None = None,
     ) -> None:
         self._connection, self._hear, self._owner = connection, hear, owner
+        self._nodes = Nodes(connection)
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._acts: queue.Queue[AnyClusterAct] = queue.Queue(WAITING_MAX)
         self._over = threading.Event()
@@ -124,7 +133,11 @@ class Writing:
             case DeletePod():
                 self._delete(act.pod, act.uid, None)
             case TaintNode(node=node):
-                self._taint(node, TAINT, "true", "NoSchedule")
+                self._nodes.taint(node, TAINT, "true", "NoSchedule")
+            case TakeOutOfService(node=node):
+                self._nodes.take_out_of_service(node)
+            case RestoreNode(node=node):
+                self._nodes.restore(node)
             case RemakePods(way=way, attempt=attempt):
                 assert self._owner is not None, "the owner is known where pods are remade"
                 order(self._connection, self._owner, way, attempt)
@@ -163,28 +176,3 @@ class Writing:
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
         self._connection.request("DELETE", f"{self._pods}/{pod}", body)
-
-    def _taint(self, node: str, key: str, value: str, effect: str) -> None:
-        """Adds a taint to a node: reads the list and replaces it, because not every server merges taints
-        by key.
-        """
-        path = f"/api/v1/nodes/{node}"
-        found = self._connection.request("GET", path).json()
-        taints = list((found.get("spec") or {}).get("taints") or ())
-        new = {"key": key, "value": value, "effect": effect}
-        if any((one.get("key"), one.get("effect")) == (key, effect) for one in taints):
-            return
-        version = {
-            "op": "test",
-            "path": "/metadata/resourceVersion",
-            "value": found["metadata"]["resourceVersion"],
-        }
-        add = {"op": "add", "path": "/spec/taints", "value": [*taints, new]}
-        try:
-            self._connection.request("PATCH", path, [version, add], kind=JSON_PATCH)
-        except RequestFailed as error:
-            if error.code not in (409, 422):
-                raise
-            raise RequestFailed(
-                503, error.reason, "the node was changed in the meantime by another program"
-            ) from error

@@ -15,6 +15,7 @@ from holdfast.model.kubernetes import ClusterEvent, ContainerEnd, NodeState, Own
 
 MESSAGE_MAX = 400
 INDEX = "batch.kubernetes.io/job-completion-index"
+OUT_OF_SERVICE_MARK = "holdfast.dev/out-of-service"  # annotation of nodes that Holdfast took out of service
 VOLCANO_INDEX = "volcano.sh/task-index"
 # Conditions of a node that are no fault when True.
 _GOOD_CONDITIONS = ("Ready", "SriovReady", "GpuReady")
@@ -79,9 +80,15 @@ class _ContainerStatus(Struct, rename="camel"):
     allocated_resources_status: list[_DeviceStatus] | None = None
 
 
+class _Variable(Struct):
+    name: str
+    value: str = ""
+
+
 class _Container(Struct):
     name: str = ""
     command: list[str] | None = None
+    env: list[_Variable] | None = None
 
 
 class _PodSpec(Struct, rename="camel"):
@@ -297,6 +304,16 @@ def command_of(raw: bytes, container: str) -> str:
     return found.command[0] if found is not None and found.command else ""
 
 
+def variable_of(raw: bytes, container: str, name: str) -> str:
+    """Parses the value of a pod's environment variable; empty if its container has none. raises: NotRead"""
+    try:
+        pod = _COMMANDS.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise NotRead(f"a pod cannot be read: {error}") from error
+    variables = [each for one in pod.spec.containers or () if one.name == container for each in one.env or ()]
+    return next((each.value for each in variables if each.name == name), "")
+
+
 def node_of(raw: bytes) -> NodeState:
     """Parses a Kubernetes Node object. raises: NotRead"""
     try:
@@ -316,6 +333,7 @@ def node_of(raw: bytes) -> NodeState:
         cordoned=node.spec.unschedulable,
         taints=tuple((one.key, one.effect) for one in node.spec.taints or ()),
         problems=tuple(problems),
+        is_out_of_service=OUT_OF_SERVICE_MARK in (node.metadata.annotations or {}),
     )
 
 

@@ -16,12 +16,18 @@ from contextlib import closing, contextmanager
 from types import FrameType
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
 from holdfast.engines.kubernetes.exec_channel import STDERR, ExecChannel, open_exec
-from holdfast.engines.kubernetes.names import ROLE_CONTROLLER, selector
+from holdfast.engines.kubernetes.kinds import OWNERS
+from holdfast.engines.kubernetes.names import KIND_ENV, ROLE_CONTROLLER, selector
 from holdfast.jobs.elsewhere import JobElsewhere
-from holdfast.parsers.kubernetes.objects import NotRead, command_of, page, pod_of
+from holdfast.model.kubernetes import PodState
+from holdfast.parsers.kubernetes.objects import NotRead, command_of, page, pod_of, variable_of
+from holdfast.supervise.kubernetes.follow import Follower
 from holdfast.supervise.kubernetes.submission import Submission, submission
+from holdfast.views.console import Console
 
 FAILED, REFUSED = 1, 2
 THERE = ("status", "why", "log", "logs", "stacks", "exec", "shell", "steps", "cost")
@@ -41,6 +47,8 @@ class _Place(NamedTuple):
 def run_there(job: JobElsewhere, words: Sequence[str], env: Mapping[str, str]) -> int:
     """Runs `holdfast WORDS` in the controller's pod. Returns its exit code."""
     try:
+        if words[0] == "attach":
+            return _attach(job, words, env)
         if words[0] not in THERE:
             raise NotThere(f"holdfast {words[0]} needs the job's record here: {job.why_not_here}")
         one = submission(str(job.root), job.name)
@@ -54,6 +62,24 @@ def run_there(job: JobElsewhere, words: Sequence[str], env: Mapping[str, str]) -
     except NotThere as error:
         sys.stderr.write(f"holdfast: {error}\n")
         return FAILED
+
+
+def _attach(job: JobElsewhere, words: Sequence[str], env: Mapping[str, str]) -> int:
+    """Follows a job that was submitted from another machine, or wrapped; returns its exit code. Raises NotThere."""
+    connection = _connected(job, None, env)
+    try:
+        one = Submission(name=job.name or "", namespace=connection.namespace)
+        _, raw = _controllers(connection, one, job)[-1]
+        kind = variable_of(raw, ROLE_CONTROLLER, KIND_ENV)
+        if kind not in OWNERS:
+            raise NotThere(
+                f"the controller's pod of job {one.name} has no {KIND_ENV}: it was not made by Holdfast"
+            )
+        console = Console(quiet="--quiet" in words)
+        console.tell(f"following job {one.name} in namespace {one.namespace}")
+        return Follower(connection, replace(one, kind=kind), console).follow()
+    finally:
+        connection.close()
 
 
 def words_there(words: Sequence[str]) -> list[str]:
@@ -77,8 +103,8 @@ def _connected(job: JobElsewhere, one: Submission | None, env: Mapping[str, str]
         raise NotThere(str(error) if one is not None else job.why_not_here) from error
 
 
-def _place(connection: Connection, one: Submission, job: JobElsewhere) -> _Place:
-    """Returns the controller's pod. Raises NotThere."""
+def _controllers(connection: Connection, one: Submission, job: JobElsewhere) -> list[tuple[PodState, bytes]]:
+    """Returns the pods of the job's controller, at least one. Raises NotThere."""
     path = f"/api/v1/namespaces/{one.namespace}/pods"
     params = {"labelSelector": selector(one.name, ROLE_CONTROLLER)}
     try:
@@ -88,16 +114,22 @@ def _place(connection: Connection, one: Submission, job: JobElsewhere) -> _Place
         raise NotThere(f"job {one.name} may be on the cluster, and {error}") from error
     except RequestFailed as error:
         raise NotThere(f"the pods of namespace {one.namespace} cannot be listed: {error}") from error
+    if not pods:
+        raise NotThere(f"{job.why_not_here}; nor is there one of that name in namespace {one.namespace}")
+    return pods
+
+
+def _place(connection: Connection, one: Submission, job: JobElsewhere) -> _Place:
+    """Returns the running pod of the controller. Raises NotThere."""
+    pods = _controllers(connection, one, job)
     running = [(pod, raw) for pod, raw in pods if pod.running and not pod.deleting]
     if running:
         pod, raw = running[-1]
         return _Place(pod.name, command_of(raw, ROLE_CONTROLLER) or "holdfast")
-    if pods:
-        raise NotThere(
-            f"the controller of job {one.name} does not run now (pod {pods[-1][0].name}: {pods[-1][0].phase}); "
-            f"its last lines: kubectl -n {one.namespace} logs {pods[-1][0].name}"
-        )
-    raise NotThere(f"{job.why_not_here}; nor is there one of that name in namespace {one.namespace}")
+    raise NotThere(
+        f"the controller of job {one.name} does not run now (pod {pods[-1][0].name}: {pods[-1][0].phase}); "
+        f"its last lines: kubectl -n {one.namespace} logs {pods[-1][0].name}"
+    )
 
 
 def _run(connection: Connection, one: Submission, place: _Place, words: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
-from holdfast.engines.kubernetes.kinds import KINDS, OwnerKind
+from holdfast.engines.kubernetes.kinds import KINDS, OWNERS, OwnerKind
 from holdfast.engines.kubernetes.manifests import STATE, Document, Wanted, owner, the_rest
 from holdfast.jobs.elsewhere import SUBMITTED as FOLDER
 from holdfast.journal.jobdir import check_name
@@ -70,7 +70,7 @@ class PodFlags(Struct, frozen=True, kw_only=True):
 
 
 class Submission(Struct, frozen=True, kw_only=True):
-    """Location of a job's objects in the cluster. `kind`: a key of KINDS."""
+    """Location of a job's objects in the cluster. `kind`: a key of OWNERS."""
 
     name: str
     namespace: str
@@ -79,7 +79,7 @@ class Submission(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> OwnerKind:
-        return KINDS[self.kind]
+        return OWNERS[self.kind]
 
 
 def submission(state_dir: str, name: str | None) -> Submission | None:

@@ -6,6 +6,7 @@ import time
 from kubernetes.apiserver.controllers.collector import Collector
 from kubernetes.apiserver.controllers.job import Jobs
 from kubernetes.apiserver.controllers.jobset import JobSets
+from kubernetes.apiserver.controllers.kueue import Kueue
 from kubernetes.apiserver.controllers.node_lifecycle import NodeLifecycle
 from kubernetes.apiserver.controllers.pytorchjob import PyTorchJobs
 from kubernetes.apiserver.controllers.scheduler import Scheduler
@@ -20,8 +21,10 @@ class Controllers:
     def __init__(self, store, node_grace_s=50.0):
         self._store = store
         self.troubles = []  # faults of the emulation itself, for tests to see
+        self.kueue = Kueue(store)
         self._all = [
             Collector(store),
+            self.kueue,  # before the Jobs: a webhook of the real one suspends a Job at its creation
             TrainJobs(store),
             JobSets(store),
             VolcanoJobs(store),

@@ -6,7 +6,7 @@
 | taints node.kubernetes.io/unreachable or not-ready, NoSchedule and NoExecute, follow from Ready | …/nodes/#condition |
 | NoExecute deletes pods after their tolerationSeconds, with the condition DisruptionTarget | kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/ |
 | a pod on a frozen node stays Terminating | …/nodes/#condition |
-| out-of-service: pods of the node are failed and removed by force | kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown |
+| out-of-service: Terminating pods of a node that is not Ready are failed and removed by force | kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown; pkg/controller/podgc/gc_controller.go, gcTerminating |
 | pods of deleted nodes are removed (pod garbage collector) | kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection |
 """
 
@@ -80,7 +80,7 @@ class NodeLifecycle:
         for taint in (node.get("spec") or {}).get("taints", ()):
             if taint["effect"] != "NoExecute":
                 continue
-            if taint["key"] == OUT_OF_SERVICE and is_ending(pod):
+            if taint["key"] == OUT_OF_SERVICE and is_ending(pod) and not _is_ready(node):
                 self._fail(pod, "DeletionByPodGC", "PodGC: node is out of service")
                 return
             after_s = _tolerated_s(pod, taint)
@@ -98,6 +98,11 @@ class NodeLifecycle:
         pod = disrupted(self._store, pod, reason, message)
         pod = self._store.change(PODS, pod, status={**pod["status"], "phase": "Failed"}) or pod
         self._store.delete(PODS, pod, 0)
+
+
+def _is_ready(node):
+    found = (node.get("status") or {}).get("conditions", ())
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in found)
 
 
 def _tolerated_s(pod, taint):

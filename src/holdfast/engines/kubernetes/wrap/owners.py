@@ -67,6 +67,7 @@ def job_spec(spec: Document, pods: int, container: str) -> None:
 
 
 def _jobset(spec: Document, choice: Choice, spares: int, path: str) -> None:
+    _refuse_in_place(spec, path)
     chosen = {group.name: group for group in choice.groups}
     largest = max(choice.groups, key=lambda group: group.pods).name
     parts = own_list(spec, "replicatedJobs")
@@ -91,6 +92,18 @@ def _jobset(spec: Document, choice: Choice, spares: int, path: str) -> None:
         own_list(spec, "failurePolicy", "rules").insert(0, final)
 
 
+def _refuse_in_place(spec: Document, path: str) -> None:
+    """Raises Refused for JobSet's own restart in place: its agent holds each container back until JobSet starts the attempt.
+
+    source: github.com/kubernetes-sigs/jobset, keps/467-InPlaceRestart
+    """
+    if text(mapping(spec, "failurePolicy"), "restartStrategy") == "InPlaceRestart":
+        raise Refused(
+            f"{path}.failurePolicy.restartStrategy is InPlaceRestart: Holdfast restarts the training in place itself; remove "
+            "restartStrategy and the sidecar with JobSet's agent"
+        )
+
+
 def _runtime(spec: Document, choice: Choice, spares: int) -> None:
     """Changes the runtime of a TrainJob. The TrainJob itself sets the number of pods."""
     if mapping(spec, "mlPolicy").get("mpi") is not None:
@@ -98,6 +111,7 @@ def _runtime(spec: Document, choice: Choice, spares: int) -> None:
             "the runtime's mlPolicy is mpi, whose launcher starts ranks over SSH: use a runtime with torch or plain"
         )
     jobs = own_mapping(spec, "template", "spec")
+    _refuse_in_place(jobs, "the runtime's spec.template.spec")
     parts = own_list(jobs, "replicatedJobs")
     names = {group.name for group in choice.groups}
     pods = max(group.pods for group in choice.groups) + spares
