@@ -147,7 +147,7 @@ def test_servers_of_other_folders_do_not_share_a_database(fleet, job, postgres, 
     first = fleet.served(url)
     assert first.wait(has(1), WAIT_S)
     second = fleet.served(url, tmp_path / "elsewhere")
-    assert second.wait(is_troubled("a server of other folders"), WAIT_S)
+    assert second.wait(is_troubled("a server with other state folders"), WAIT_S)
     assert second.wait(has(1), WAIT_S)
     assert first.wait(has(1), WAIT_S)
 
