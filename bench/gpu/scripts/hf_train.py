@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 import torch
-from faults import FAULTS
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
+
+from faults import FAULTS
 
 STEPS, FAULT_EVERY, SAVE_EVERY, STEP_S = 120, 20, 5, 0.05
 

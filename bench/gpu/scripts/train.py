@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
 from faults import FAULTS
 
 FAULT_AT, CHECKPOINT_EVERY = 30, 10
