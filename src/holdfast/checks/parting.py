@@ -1,8 +1,9 @@
 """Waits briefly for killed check processes; one that has not ended by then is collected by a later call.
 
-A busy machine takes longer to end a process, and the kernel may block one forever.
+A busy machine takes longer to end a process, and the kernel may block one forever. Also says how a process ended.
 """
 
+import signal
 import subprocess
 from contextlib import suppress
 
@@ -21,3 +22,13 @@ def part_with(process: Process, wait_s: float = MOMENT_S) -> None:
         process.wait(wait_s)
     _not_gone.append(process)
     _not_gone[:] = [one for one in _not_gone if one.poll() is None]
+
+
+def how_it_ended(code: int) -> str:
+    """Returns "ended with exit code 3", or "was killed by SIGBUS" for a negative code, -N for signal N."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-code}"

@@ -192,6 +192,9 @@ class SuiteRun:
         if spec is None:
             return None
         line = child.read()
+        is_late = line is None and not child.ended and child.has_hung()
+        if is_late:
+            line = child.read()  # a process that has just returned its result is idle, as one that hangs
         if line is not None:
             child.spec = None
             try:
@@ -202,7 +205,7 @@ class SuiteRun:
             child.kill()
             self._children.remove(child)
             return _skipped(spec, f"the check crashed its process ({child.how_it_ended()})")
-        if child.has_hung():
+        if is_late:
             where = child.where()
             child.kill()
             self._children.remove(child)

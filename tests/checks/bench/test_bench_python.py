@@ -1,7 +1,6 @@
 """Which Python measures, and what becomes of one that hangs, dies or is not there. With real processes."""
 
 import os
-import signal
 import sys
 import time
 
@@ -90,7 +89,7 @@ def test_one_that_hangs_is_ended_at_its_deadline(tmp_path):
 def test_one_that_dies_is_told_with_its_last_words(tmp_path):
     python = script(tmp_path / "python", "#!/bin/sh\necho the driver is gone >&2\nkill -BUS $$\n")
     (one,) = burnt(python, scene(), [{"work": "matmul"}], 30.0)
-    assert one.error == f"its process ended with -{int(signal.SIGBUS)}: the driver is gone"
+    assert one.error == "the benchmark process was killed by SIGBUS: the driver is gone"
 
 
 def test_one_that_cannot_be_started_is_said(tmp_path):

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.checks.parting import part_with
+from holdfast.checks.parting import how_it_ended, part_with
 from holdfast.checks.training_python.run import run_of
 from holdfast.model.checks import Scene
 
@@ -124,7 +124,7 @@ def _over(run: _Run, within_s: float) -> Burnt | None:
     except msgspec.MsgspecError:
         last = " ".join(said.split())[-ERROR_CHARS_MAX:]
         return Burnt(
-            error=f"the benchmark process ended with exit code {run.process.returncode}"
+            error=f"the benchmark process {how_it_ended(run.process.returncode)}"
             + (f": {last}" if last else "")
         )
     return Burnt(

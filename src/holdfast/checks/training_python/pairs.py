@@ -18,6 +18,7 @@ from secrets import token_hex
 import msgspec
 from msgspec import Struct
 
+from holdfast.checks.parting import how_it_ended, part_with
 from holdfast.checks.remote import words_to_reach
 from holdfast.checks.training_python import pair_worker
 from holdfast.checks.training_python.pair_worker import (
@@ -453,9 +454,7 @@ class _Worker:
         said = ""
         if self._errors >= 0:
             said = " ".join(os.pread(self._errors, READ_BYTES, 0).decode(errors="replace").split())
-        how = (
-            f"the worker ended with exit code {code}" if code is not None else "the worker closed its output"
-        )
+        how = f"the worker {how_it_ended(code)}" if code is not None else "the worker closed its output"
         self.why = f"{how}: {said[-WORDS_MAX:]}" if said else how
         self._forget_errors()
 
@@ -470,8 +469,7 @@ class _Worker:
         if process.poll() is None or kill:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(1.0)
+            part_with(process, 1.0)
         if kill:
             self._forget_errors()
         return process.returncode
