@@ -62,7 +62,7 @@ def test_ends_that_are_not_so_are_said(repository, tmp_path, capsys):
     code, found = bisected(
         capsys, tmp_path / "state", "--good", "HEAD~8", "--bad", "HEAD~5", "--until", "loss>2.5@8"
     )
-    assert code == 1 and "the bad end" in found["text"][0] and "is good" in found["text"][0]
+    assert code == 1 and "the bad commit" in found["text"][0] and "is good" in found["text"][0]
 
 
 def test_an_interrupted_bisection_goes_on(repository, tmp_path, capsys):

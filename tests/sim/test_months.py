@@ -151,7 +151,7 @@ def test_plans_of_nonsense_are_refused(text, tmp_path):
 
 
 def test_damaged_and_empty_traces_are_refused(tmp_path):
-    for text, why in (("no json", "no trace of faults"), ("[]", "too few faults")):
+    for text, why in (("no json", "not a valid trace of faults"), ("[]", "too few faults")):
         (tmp_path / "trace.json").write_text(text)
         with pytest.raises(PlanRefused, match=why):
             settled(parse(b"trace: trace.json"), tmp_path)

@@ -25,5 +25,5 @@ def test_prices_as_people_write_them(text, amount, currency):
     "text", ["", "0", "-2/h", "nan", "inf/h", "1e9", "2.5/min", "free", "2,5/h", "9999999/h"]
 )
 def test_nonsense_is_refused(text):
-    with pytest.raises(BadPrice, match="is no price of a GPU-hour"):
+    with pytest.raises(BadPrice, match="is not a price of a GPU-hour"):
         price_of(text)

@@ -146,7 +146,7 @@ def test_a_bare_pod_is_restarted_inside_and_several_are_only_watched():
     two = example("pod") + "---\n" + example("pod").replace("notebook-run", "other")
     found = wrap([("f", two)], AGENT)
     assert [one["spec"]["containers"][0]["command"][1] for one in documents(found.text)] == ["agent", "agent"]
-    assert "a Job does more" in found.notes[0]
+    assert "use a Job to have lost pods replaced" in found.notes[0]
 
 
 def containers(document):
