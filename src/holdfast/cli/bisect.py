@@ -36,6 +36,11 @@ REPEATS_MAX = 100
 TREE = "tree"  # folder of the worktree, in the job's folder
 
 app = App()
+_STEP_PATTERN = Option(
+    "--step-pattern",
+    metavar="REGEX|FILE.toml",
+    help="Your own pattern of step lines, as for holdfast steps.",
+)
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -82,14 +87,7 @@ def bisect(
         ),
     ] = 1,
     timeout: Annotated[str, Option("--timeout", metavar="TIME", help="Time limit of one run.")] = "30min",
-    step_pattern: Annotated[
-        str | None,
-        Option(
-            "--step-pattern",
-            metavar="REGEX|FILE.toml",
-            help="Your own pattern of step lines, as for holdfast steps.",
-        ),
-    ] = None,
+    step_pattern: Annotated[str | None, _STEP_PATTERN] = None,
     job: Annotated[
         str | None,
         Option(

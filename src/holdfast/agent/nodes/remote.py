@@ -1,8 +1,6 @@
 """The agent of one node of a multi-node job: executes the controller's commands and reports events.
 
-A thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Never decides how to
-handle a failure, and never waits.
-"""
+A thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Decides nothing, never waits."""
 
 import signal
 from collections.abc import Callable, Mapping
@@ -66,8 +64,7 @@ class Send(Protocol):
 class RemoteAgent:
     """Agent of one node of a multi-node job.
 
-    `done`: called with a command's id once it need not be repeated. `ships`: returns whether files may be
-    sent now; None means the file system is shared.
+    `done`: called with a command's id once it need not be repeated. `ships`: whether files may be sent; None: a shared disk.
     """
 
     def __init__(
