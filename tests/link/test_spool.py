@@ -172,7 +172,7 @@ def test_findings_alone_that_fill_memory_without_a_disk_are_lost_and_told():
         spool.append(b"." * 300, drop=False)
     assert 8 <= len(drained(spool)) <= 12
     assert spool.lost == 100 - len(drained(spool))
-    assert "it is lost" in spool.notes()[-1]
+    assert "this entry is lost" in spool.notes()[-1]
 
 
 def test_an_entry_too_large_for_the_link_is_told():
