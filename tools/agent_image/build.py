@@ -51,7 +51,17 @@ LEFT_OUT = (
         "venv",
         "curses",
     ),
-    *("unittest", "xmlrpc", "wsgiref", "turtle.py", "doctest.py", "pydoc.py", "mailbox.py", "_pydecimal.py"),
+    *(
+        "unittest",
+        "xmlrpc",
+        "wsgiref",
+        "turtle.py",
+        "doctest.py",
+        "pydoc.py",
+        "mailbox.py",
+        "_pydecimal.py",
+        "_pyio.py",
+    ),
 )
 MODULES_LEFT_OUT = (
     *(
@@ -88,9 +98,18 @@ SITE_LEFT_OUT = (
     "pygments-*",
     "markdown_it_py-*",
     "mdurl-*",
+    "ruamel*",
 )
-# Of Holdfast: servers for people, whose dependencies are not in the folder either.
-OWN_LEFT_OUT = ("web", "mcp", "page_assets/terminal")
+# Of Holdfast: what no pod runs: servers for people, the simulator, and wrapping of manifests, whose dependency is left out.
+OWN_LEFT_OUT = (
+    "web",
+    "mcp",
+    "sim",
+    "fleet_figures",
+    "alert_rules",
+    "page_assets/terminal",
+    "engines/kubernetes/wrap",
+)
 OF_OTHER_PYTHONS = ("/holdfast/shim/", "/holdfast/checks/training_python/")
 TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 PLATFORMS = {"amd64": "x86_64", "arm64": "aarch64"}

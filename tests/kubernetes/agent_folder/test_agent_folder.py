@@ -154,7 +154,7 @@ def test_the_init_container_copies_the_folder_and_it_runs_from_there(image, tmp_
 
 def test_the_folder_has_the_size_that_it_may_have():
     files = [path.lstat().st_size for path in FOLDER.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert sum(files) <= 64_000_000  # of which 25 MB are the compiled modules, for a fast start
+    assert sum(files) <= 60_000_000  # of which 25 MB are the compiled modules, for a fast start
 
 
 def test_a_folder_that_cannot_be_written_is_named(image):
