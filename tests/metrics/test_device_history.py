@@ -143,7 +143,7 @@ def test_without_a_time_nothing_is_asked(tmp_path, capsys, cache_home, monkeypat
     log = tmp_path / "train.log"
     log.write_text("RuntimeError: CUDA error: an illegal memory access was encountered\n")
     _, told = diagnosed(log, "http://127.0.0.1:1", capsys)
-    assert any("no line tells when it happened" in note for note in told["notes"])
+    assert any("the time of the failure is unknown" in note for note in told["notes"])
 
 
 def test_a_url_with_a_password_is_refused(tmp_path, capsys):

@@ -47,9 +47,9 @@ def test_nobody_listens():
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
-        ("<html>Grafana</html>", 200, "is this its URL"),
-        ("<html>not found</html>", 404, "answered 404"),
-        ("", 503, "answered 503"),
+        ("<html>Grafana</html>", 200, "is this the URL of Prometheus"),
+        ("<html>not found</html>", 404, "returned 404"),
+        ("", 503, "returned 503"),
         ("{}", 200, "rejected"),
         ('{"status":"error","errorType":"timeout","error":"query timed out"}', 503, "query timed out"),
         ('{"status":"success","data":{"resultType":"string","result":[5,"x"]}}', 200, "instead of series"),
@@ -58,7 +58,7 @@ def test_nobody_listens():
             200,
             "an unknown format",
         ),
-        ('{"status":"success","data":[]}', 200, "is this its URL"),
+        ('{"status":"success","data":[]}', 200, "is this the URL of Prometheus"),
     ],
 )
 def test_answers_that_are_none(started, body, status, says):
@@ -82,7 +82,7 @@ def test_one_that_never_answers_and_one_that_drips(started):
 
     for answer in (never, drips):
         begun_s = time.monotonic()
-        with pytest.raises(PrometheusUnavailable, match="cannot be reached|did not answer"):
+        with pytest.raises(PrometheusUnavailable, match="cannot be reached|did not respond"):
             Prometheus(started(Played(answer)).url, timeout_s=0.5).now("x")
         assert time.monotonic() - begun_s < 100
     enough.set()

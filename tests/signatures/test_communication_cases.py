@@ -215,5 +215,5 @@ def test_epochs_of_ranks_are_compared_in_the_output_of_a_worker_too(diagnosis, t
     found = diagnosis("")
     assert (found.category, found.title.en) == (
         "uneven_data",
-        "ranks 0, 2 are in epoch 7 while ranks 1, 3 are in epoch 8",
+        "ranks 0, 2 are in epoch 7, ranks 1, 3 are in epoch 8",
     )

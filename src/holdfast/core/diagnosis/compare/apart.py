@@ -236,7 +236,7 @@ def _epochs_apart(
         action="fix_data",
         culprits=_sorted(few) if len(behind) != len(ahead) else (),
         title=Words(
-            en=f"{_named(behind)} is in epoch {numbers[0]}, {_named(ahead)} in epoch {numbers[1]}",
+            en=f"{_named(behind)} in epoch {numbers[0]}, {_named(ahead)} in epoch {numbers[1]}",
             zh=f"{_named_zh(behind)} 处于第 {numbers[0]} 轮，{_named_zh(ahead)} 已到第 {numbers[1]} 轮",
         ),
         explanation=Words(
