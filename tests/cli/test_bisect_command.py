@@ -58,7 +58,7 @@ def test_ends_that_are_not_so_are_said(repository, tmp_path, capsys):
     code, found = bisected(
         capsys, tmp_path / "state", "--good", "HEAD~3", "--bad", "HEAD", "--until", "loss>2.5@8"
     )
-    assert code == 1 and "the good end" in found["text"][0] and "is bad" in found["text"][0]
+    assert code == 1 and "the good commit" in found["text"][0] and "is bad" in found["text"][0]
     code, found = bisected(
         capsys, tmp_path / "state", "--good", "HEAD~8", "--bad", "HEAD~5", "--until", "loss>2.5@8"
     )

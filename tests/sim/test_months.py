@@ -119,7 +119,7 @@ def test_a_trace_with_overlapping_and_unfinished_faults_is_fitted_and_told(tmp_p
         "{trace: trace.json, trace_nodes: 50, gpus: 512, policies: [holdfast]}"
     )
     world = read(tmp_path / "plan.yaml")
-    assert any("1 faults lay in" in note for note in world.notes)
+    assert any("1 faults overlapped" in note for note in world.notes)
     assert any("1 have no end" in note for note in world.notes)
     assert len(read_trace(path.read_bytes())) == 4 and world.mean_s > 0.0
 
@@ -138,7 +138,7 @@ REFUSED = {
     "policies: [{name: x, settings: {max_restart: 1}}]": "there is no setting 'max_restart'",
     "trace: none.json": "cannot be read",
     "polices: [naive]": "polices",
-    "[1, 2": "not YAML",
+    "[1, 2": "not valid YAML",
 }
 
 

@@ -123,8 +123,9 @@ def test_a_narrow_and_low_terminal(place, job, terminal):
 
 
 def test_it_is_refused_where_there_is_no_terminal(place, job):
-    for words in (WATCH, (*WATCH, "--json")):
+    refusals = {WATCH: "--watch needs a terminal", (*WATCH, "--json"): "--watch and --json cannot be used together"}
+    for words, refusal in refusals.items():
         told = subprocess.run(words, env=place.env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         assert (told.returncode, told.stdout) == (2, "")
-        assert "--watch needs a terminal" in told.stderr
+        assert refusal in told.stderr
     assert "log --follow" in subprocess.run(WATCH, env=place.env, capture_output=True, text=True).stderr
