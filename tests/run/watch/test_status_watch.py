@@ -123,7 +123,10 @@ def test_a_narrow_and_low_terminal(place, job, terminal):
 
 
 def test_it_is_refused_where_there_is_no_terminal(place, job):
-    refusals = {WATCH: "--watch needs a terminal", (*WATCH, "--json"): "--watch and --json cannot be used together"}
+    refusals = {
+        WATCH: "--watch needs a terminal",
+        (*WATCH, "--json"): "--watch and --json cannot be used together",
+    }
     for words, refusal in refusals.items():
         told = subprocess.run(words, env=place.env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
         assert (told.returncode, told.stdout) == (2, "")
