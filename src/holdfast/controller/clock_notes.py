@@ -35,9 +35,10 @@ class ClockNotes:
     def turn(
         self, attempt: int, nodes: Mapping[int, str], at_s: float, without: Container[tuple[int, int]] = ()
     ) -> None:
-        """Writes notes that have changed. To be called once a second. `nodes`: by worker.
+        """Writes the clock offset of each worker's node beside the worker's output, if it has changed.
 
-        `without`: (attempt, worker) pairs whose lines the controller stamps.
+        May be called every second; checks every LOOK_S. `nodes`: node by worker. `without`: (attempt, worker) pairs to
+        skip, because the controller timestamps their lines.
         """
         if attempt != self._attempt:
             self._attempt, self._noted = attempt, {}

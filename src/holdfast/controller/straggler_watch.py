@@ -102,7 +102,10 @@ class StragglersWatching:
             fetch.answers.append(report)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Starts to compare all ranks; `go_on` continues in small steps. To be called once a second."""
+        """Starts a comparison of all ranks, to find stragglers, if there is new data and none is running.
+
+        Drops it if the job is ending. `go_on` computes it in small steps. To be called once a second.
+        """
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)

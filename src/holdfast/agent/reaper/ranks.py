@@ -204,7 +204,10 @@ class Ranks:
                 self._withdraw(other, "ranks have named themselves")
 
     def guess(self, now_s: float, below: dict[int, list[int]]) -> None:
-        """Guesses ranks where no process is named. `below`: the children of every process."""
+        """Guesses from the process tree which processes are ranks, if none is known by its environment or its report.
+
+        `below`: process ids of the children, by process id.
+        """
         if self._any_named:
             self.candidates.see({})
             return

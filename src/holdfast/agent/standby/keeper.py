@@ -93,8 +93,9 @@ class StandbyKeeper:
         self._imports: Path | None = None
 
     def wish(self, number: int, part: Part) -> None:
-        """Requests a standby for this attempt; one for any other attempt is discarded first. The caller has seen the
-        job train.
+        """Requests a standby for attempt `number`, the next one, once the attempt before it has made steps.
+
+        A standby for another attempt or part is discarded first.
         """
         self._seen_training = number - 1
         if self.standby is not None:
@@ -137,7 +138,10 @@ class StandbyKeeper:
             self.prepare(number, part)
 
     def hurry(self, attempt: Attempt) -> None:
-        """Lets ranks import at once: the ranks of the failed attempt are gone, so the cores are idle."""
+        """Lets all ranks of the standby import at the same time, if all ranks of the failed attempt have ended.
+
+        Starts a new standby if the launcher died together with its standby.
+        """
         is_gone = attempt.command_code != 0 and not attempt.living
         if not attempt.stopping:
             if self._holds_launcher and is_gone and attempt.command_code is not None:

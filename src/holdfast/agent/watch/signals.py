@@ -67,7 +67,10 @@ class Signals:
         self._ras.allow()
 
     def suspect(self) -> bool:
-        """Queries NCCL's RAS service, because nothing moves. False if not allowed yet, or a query is running."""
+        """Starts a query of NCCL's RAS service, on a suspected hang. `ras` returns its result.
+
+        Returns whether it was started: False if the last query is too recent, or one is still running.
+        """
         return self._ras.ask()
 
     def ras(self) -> Answer[RasReport] | None:

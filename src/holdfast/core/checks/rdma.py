@@ -355,7 +355,10 @@ def _at_index(port: Port, usable: Sequence[Gid], index: int, nodes: int) -> Find
 
 
 class Direct(Struct, frozen=True, kw_only=True):
-    """The paths from the network card to GPU memory. `driver`: first line of /proc/driver/nvidia/version."""
+    """What decides whether a node can use GPUDirect RDMA, and by which kernel interface (nvidia_peermem, dma-buf).
+
+    `peermem`: that module is loaded. `driver`: first line of /proc/driver/nvidia/version. `kernel`: its version.
+    """
 
     peermem: bool
     driver: str

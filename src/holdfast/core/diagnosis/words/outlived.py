@@ -52,7 +52,10 @@ def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> 
 
 
 def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
-    """Returns the platform's warnings, except those that the diagnosis quotes."""
+    """Returns what the job's platform, or Holdfast, reported in the logs (slowdown, suspected hang, restart).
+
+    Each report with its title and position, at most PLATFORM_MAX. Those that the diagnosis quotes are left out.
+    """
     quoted = {fact.signature for fact in answer.evidence}
     told: dict[str, Words] = {}
     for candidate in known:
