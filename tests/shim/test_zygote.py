@@ -341,7 +341,7 @@ def test_processes_of_multiprocessing_are_forked_too(nursery):
     spawn = """
 import multiprocessing, os, sys
 def work(number):
-    print(number, os.path.basename(sys.argv[0]), "email" in sys.modules, flush=True)
+    os.write(1, f"{number} {os.path.basename(sys.argv[0])} {'email' in sys.modules}\\n".encode())  # whole, beside the other
     sys.exit(number)
 if __name__ == "__main__":
     context = multiprocessing.get_context("spawn")

@@ -213,6 +213,15 @@ class Cluster:
     def start_slurmctld(self) -> None:
         self._daemon(CTL, "slurmctld")
 
+    def resumed(self, *numbers: int) -> bool:
+        """Whether slurmctld responds and counts none of these nodes as down; it is asked to resume them."""
+        names = ",".join(f"n{number}" for number in numbers)
+        self.ctl("scontrol", "update", f"nodename={names}", "state=resume", check=False)
+        states = self.ctl(
+            "sinfo", "--noheader", "--Node", "--nodes", names, "--format=%T", check=False
+        ).split()
+        return bool(states) and not any(state.startswith(("down", "drain")) for state in states)
+
     # Running something in it ------------------------------------------------------------------------------
 
     def ctl(self, *words: object, user: str = "", check: bool = True, **env: object) -> str:

@@ -106,6 +106,8 @@ def test_a_job_whose_nodes_crash_while_slurmctld_is_away_is_moved_once_it_is_bac
         job.cluster.crash(number)
     job.runs[0].says("Slurm does not respond, Holdfast will try again", LONG_S)
     job.cluster.start_slurmctld()
+    # It may have been killed before it saved that a node which an earlier test took out is back.
+    wait_for("the living nodes to be up", lambda: job.cluster.resumed(4, 5, 6), LONG_S)
     assert sorted(job.placed(job.trains_again())) == ["n1", "n4", "n5", "n6"]
     job.go()
     assert job.runs[0].code(LONG_S) == 0, job.said()
