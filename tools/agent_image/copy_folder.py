@@ -1,8 +1,8 @@
 """Copies the agent's folder from its image to a volume: holdfast-copy FOLDER, in an init container."""
 
 import os
-import shutil
 import sys
+from contextlib import suppress
 
 
 def main() -> None:
@@ -23,11 +23,29 @@ def _copy(source: str, target: str) -> None:
         if entry.is_dir(follow_symlinks=False):
             _copy(entry.path, path)
             continue
-        if os.path.lexists(path):
+        with suppress(FileNotFoundError):
             os.unlink(path)
-        shutil.copyfile(entry.path, path, follow_symlinks=False)
-        if not entry.is_symlink():
-            os.chmod(path, entry.stat().st_mode & 0o777)
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), path)
+        else:
+            _copy_file(entry.path, path)
 
 
+def _copy_file(source: str, target: str) -> None:
+    """Few system calls: there are thousands of files, and a pod waits for them."""
+    reading = os.open(source, os.O_RDONLY)
+    try:
+        about = os.fstat(reading)
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, about.st_mode & 0o777)
+        try:
+            left = about.st_size
+            while left > 0 and (sent := os.sendfile(writing, reading, None, left)):
+                left -= sent
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
+
+
+os.umask(0)  # a file is made with its own permissions
 main()
