@@ -68,10 +68,8 @@ SAID = "said"  # the source of a rank that has named itself
 
 
 class Attempt:
-    """One attempt on this worker.
-
-    `sampled`: receives each second's samples and output sizes, if the controller compares all workers; None:
-    this worker judges its own samples.
+    """One attempt on this worker. `sampled`: receives each second's samples and output sizes, if the controller compares
+    all workers; None: this worker judges its own samples.
     """
 
     def __init__(
@@ -139,9 +137,7 @@ class Attempt:
     # Facts of the reaper --------------------------------------------------------------------------------
 
     def hear(self, facts: list[AnyFact]) -> None:
-        """Processes new messages of the reaper, including those that an internal error left unprocessed in
-        the last call.
-        """
+        """Processes new messages of the reaper, including those that an internal error left unprocessed in the last call."""
         self._unheard += facts
         while self._unheard:
             self._one(self._unheard.popleft())
@@ -178,9 +174,7 @@ class Attempt:
                 pass
 
     def signal(self, number: int) -> None:
-        """Sends a signal to the command. Waits until the command runs, because a starting process would not
-        receive it.
-        """
+        """Sends a signal to the command. Waits until the command runs, because a starting process would not receive it."""
         self._signals.append(number)
         if self._started:
             self._pass_held_signals()
@@ -371,9 +365,7 @@ class Attempt:
             self.logs.step_seen(at_s)
 
     def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
-        """Matches signatures against new pieces of output, and reports faults that were not reported
-        before.
-        """
+        """Matches signatures against new pieces of output, and reports faults that were not reported before."""
         at_s = self._clock()
         for text in self.logs.news(chunks, at_s, now=now):
             if not self.stopping:
@@ -394,9 +386,7 @@ class Attempt:
         self._tell_step(self._clock(), now=True)
 
     def read_errors(self) -> None:
-        """Reads uncaught exceptions that the shim wrote to files, while the processes of the ranks still
-        exist.
-        """
+        """Reads uncaught exceptions that the shim wrote to files, while the processes of the ranks still exist."""
         for rank, error in self._error_files.fresh({rank: seen.pid for rank, seen in self.ranks.items()}):
             self._add_error(rank, error)
 
@@ -426,11 +416,9 @@ class Attempt:
     # What it does -----------------------------------------------------------------------------------------
 
     def look(self, hang_settings: hang.Settings, platform_settings: platform_rule.Settings) -> Hang | None:
-        """Checks the disk, and once a second samples all ranks and runs the detectors. Call it ten times a
-        second.
+        """Checks the disk, and once a second samples all ranks and runs the detectors. Call it ten times a second.
 
-        Returns a hang once its evidence is complete, or without evidence if collecting it takes too long;
-        else None.
+        Returns a hang once its evidence is complete, or without evidence if collecting it takes too long; else None.
         """
         self._guard_disk(self._clock())
         if self.stopping or self.hang:
@@ -485,9 +473,7 @@ class Attempt:
             self._note("disk-full", text, at_s)
 
     def output_full(self) -> str:
-        """Returns the output folder if its disk is full, else "". Exceptions cannot be recorded on that disk
-        either.
-        """
+        """Returns the output folder if its disk is full, else "". Exceptions cannot be recorded there either."""
         return str(self.folder) if self._space.is_full() else ""
 
     def _outputs(self) -> list[Path]:

@@ -65,13 +65,11 @@ SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's ow
 
 
 class WorkerAgent:
-    """Agent of one worker. `job_folder`: contains the folders of attempts. `emit`: receives events for the
-    controller.
+    """Agent of one worker. `job_folder`: contains the folders of attempts. `emit`: receives events for the controller.
 
-    `node`: its name; empty: this machine's. `sampled`: receives the samples if this worker is one of several;
-    the controller then detects hangs, makes verdicts and chooses addresses. None: this worker is the whole
-    job. `part`: the part of the attempt that this worker runs, if its launcher starts the other workers
-    itself. `incidents`: folder for evidence, if not the job's.
+    `node`: its name; empty: this machine's. `sampled`: receives the samples if this worker is one of several; the controller
+    then detects hangs, makes verdicts and chooses addresses. None: this worker is the whole job. `part`: the part of the
+    attempt that this worker runs, if its launcher starts the other workers itself. `incidents`: evidence folder.
     """
 
     def __init__(
@@ -146,9 +144,7 @@ class WorkerAgent:
                 self._answer_diagnosis()
 
     def resume(self, number: int, part: Part | None = None) -> None:
-        """Reattaches to an attempt that another process started: all messages of its reaper are processed
-        again.
-        """
+        """Reattaches to an attempt that another process started, and processes all messages of its reaper again."""
         part = part or self._own_part(number)
         running = attach(self.worker_dir(number, part.worker))
         self._take_up(number, part, running, from_end=True)

@@ -1,9 +1,6 @@
-"""Implements the agent of one node of a multi-node job: executes the controller's commands and reports
-events.
+"""Implements the agent of one node of a multi-node job: executes commands of the controller, reports events.
 
-It is a thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Makes no
-decisions and never waits.
-"""
+A thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Never decides, never waits."""
 
 import signal
 from collections.abc import Callable, Mapping
@@ -67,8 +64,7 @@ class Send(Protocol):
 class RemoteAgent:
     """Agent of one node of a multi-node job.
 
-    `done`: called with the id of a command that was executed and need not be sent again. `ships`: returns
-    whether files may be sent to the controller; None: the disk is shared.
+    `done`: called with the id of a command that need not be sent again. `ships`: True if files may be sent; None: shared disk.
     """
 
     def __init__(
@@ -120,9 +116,7 @@ class RemoteAgent:
     # What runs here -----------------------------------------------------------------------------------------
 
     def take_up(self) -> None:
-        """Reattaches to the command that an earlier agent started, or reads the messages that its reaper
-        left.
-        """
+        """Reattaches to the command that an earlier agent started, or reads the messages that its reaper left."""
         state = self._home.state
         if state.started and state.part is not None:
             self.worker.resume(state.started, state.part)
@@ -158,9 +152,7 @@ class RemoteAgent:
     # Commands -----------------------------------------------------------------------------------------------
 
     def carry_out(self, command: AnyCommand, order: str = "") -> None:
-        """Executes a command of the controller. `order`: id of the command; empty if the controller sends it
-        only once.
-        """
+        """Executes a command of the controller. `order`: id of the command; empty if it is sent only once."""
         match command:
             case CheckNode() | TellEvidence() | LookCloser():
                 self._ask(command, order)
@@ -326,9 +318,7 @@ class RemoteAgent:
         ]
 
     def end(self, number: int) -> None:
-        """Ends the agent after a signal: the worker gets the signal and the grace period; a second signal
-        kills the worker.
-        """
+        """Ends the agent on a signal: the worker gets the signal and the grace period; a second signal kills the worker."""
         self._ends += 1
         force = self._ends > 1
         name, attempt = signal.Signals(number).name, self.worker.attempt
@@ -399,9 +389,7 @@ class RemoteAgent:
             self._tell(FindingNoted(at_s=self._clock(), finding="not-kept", text=text))
 
     def connected(self) -> None:
-        """Handles a new connection to the controller, which may be a new process that does not know this
-        node's standby.
-        """
+        """Handles a new connection to the controller, which may be a new process that does not know this node's standby."""
         self._standby_told = None
 
     def _tell_standby(self) -> None:
