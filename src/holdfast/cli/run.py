@@ -143,8 +143,8 @@ def run(
     checkpoint_advice: Annotated[bool | None, _flag("checkpoint-advice")] = None,
     nproc_per_node: Annotated[str | None, _NPROC] = None,
     gres: Annotated[str | None, _sbatch("--gres", "of each node, such as gpu:8.")] = None,
-    partition: Annotated[str | None, _sbatch("--partition", "partition in which the job is queued.")] = None,
-    account: Annotated[str | None, _sbatch("--account", "account that is charged.")] = None,
+    partition: Annotated[str | None, _sbatch("--partition", "partition of the job.")] = None,
+    account: Annotated[str | None, _sbatch("--account", "account to charge.")] = None,
     time: Annotated[str | None, _sbatch("--time", "the time limit.")] = None,
     qos: Annotated[str | None, _sbatch("--qos", "quality of service.")] = None,
     sbatch_arg: Annotated[list[str] | None, _sbatch("--sbatch-arg", "any other flag; repeatable.")] = None,
@@ -157,14 +157,12 @@ def run(
     ] = None,
     reschedule_pods: Annotated[
         bool,
-        Option(
-            "--reschedule-pods", help="For pods: a reschedule of the job deletes and creates all of them."
-        ),
+        Option("--reschedule-pods", help="For pods: a reschedule of the job recreates all of them."),
     ] = False,
     state_claim: Annotated[
         str | None, _of_pods("--state-claim", "PersistentVolumeClaim for the job's journal.")
     ] = None,
-    namespace: Annotated[str | None, _of_pods("--namespace", "namespace in which they are created.")] = None,
+    namespace: Annotated[str | None, _of_pods("--namespace", "namespace of the pods.")] = None,
     kube_context: Annotated[str | None, _of_pods("--context", "context of the kubeconfig.")] = None,
     env: Annotated[
         list[str] | None, _of_pods("--env", "environment variable NAME=VALUE; repeatable.")

@@ -123,7 +123,7 @@ def judged(answer: Answer, code: object, message: object, table: Mapping[str, Co
     """
     if code is None and answer.is_good:
         raise Rejected(
-            f"the response contains no result code, so `url` is probably not the URL of the service: {answer.text[:80]}"
+            f"the response has no code, so `url` is probably not the URL of the service: {answer.text[:80]}"
         )
     if code is None or str(code) == "0":
         return good(answer)
