@@ -226,7 +226,7 @@ def test_more_calls_than_a_node_carries_out_are_refused(node):
     for number in range(CALLS_MAX):
         one.begin(Program(command=("sleep", "inf")), f"c{number}")
     ended = one.run("true", call="one-more")
-    assert (ended.outcome, ended.why) == ("not-started", f"{CALLS_MAX} calls run on it already")
+    assert (ended.outcome, ended.why) == ("not-started", f"{CALLS_MAX} calls already run on this node")
 
 
 @pytest.mark.parametrize("command", [(), ("",), ("a\0b",)])

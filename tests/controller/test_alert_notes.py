@@ -67,7 +67,7 @@ def test_an_hour_has_a_limit():
     for begin in range(0, PER_HOUR_MAX + 50, 50):
         job.now_s += 1.0
         done, text = job.ask(*(f"k{number}" for number in range(begin, begin + 50)))
-    assert not done and "50 beyond the limit" in text
+    assert not done and "50 are not recorded, because the limit" in text
     assert len(job.noted()) == PER_HOUR_MAX
     job.now_s += 3_600.0
     assert job.ask(f"k{PER_HOUR_MAX}")[0]

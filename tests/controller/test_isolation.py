@@ -77,7 +77,7 @@ def test_one_above_the_limit_is_only_said_and_the_node_stays_usable():
     assert fleet.engine.asides == []
     kinds = [type(event) for event in fleet.told]
     assert kinds == [NodeIsolated, FindingNoted, NodeReleased]
-    assert "n0 is not isolated: 2 of 3" in fleet.told[1].text
+    assert "node n0 was not isolated: 2 of 3" in fleet.told[1].text
     assert fleet.world.worker_group.roster["n0"].is_usable
 
 

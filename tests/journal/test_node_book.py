@@ -364,4 +364,4 @@ def test_a_folder_that_cannot_be_made_costs_nothing(tmp_path):
     assert book.isolate(_isolation("a")).isolated
     book.close()
     assert sum("uses the last known" in text for text in said) == 1
-    assert "1 line is lost" in said[-1]
+    assert "1 entry is lost" in said[-1]

@@ -1,1 +1,1 @@
-"""The agent of one worker: starts the command, watches it, stops it."""
+"""Implements the agent of one worker: starts the training command, watches its processes, and stops it."""

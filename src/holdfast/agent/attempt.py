@@ -1,7 +1,7 @@
 """Runs one worker's part of an attempt on the agent's side: its processes, output and samples.
 
-Turns facts of the reaper, lines of logs and samples of /proc into events. It decides only whether ranks hang, by the
-pure detectors, and only where this worker is the whole job.
+Turns messages of the reaper, lines of logs and samples of /proc into events. Its only decision is whether
+ranks hang, made by the pure detectors in `core`, and only if this worker is the whole job.
 """
 
 import errno
@@ -68,8 +68,8 @@ SAID = "said"  # the source of a rank that has named itself
 
 
 class Attempt:
-    """One attempt on this worker. `sampled`: receives each second's samples and output sizes where the controller
-    compares all workers; None: this worker judges its own samples.
+    """One attempt on this worker. `sampled`: receives each second's samples and output sizes, if the controller compares
+    all workers; None: this worker judges its own samples.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Attempt:
     # Facts of the reaper --------------------------------------------------------------------------------
 
     def hear(self, facts: list[AnyFact]) -> None:
-        """Processes new facts, including those that an internal error left over from the last call."""
+        """Processes new messages of the reaper, including those that an internal error left unprocessed in the last call."""
         self._unheard += facts
         while self._unheard:
             self._one(self._unheard.popleft())
@@ -166,7 +166,7 @@ class Attempt:
             case ReaperLost():
                 self._reaper_lost(at_s)
             case NoSocket():
-                text = f"the reaper has no socket ({fact.error}): this job cannot be attached to later"
+                text = f"the reaper has no socket ({fact.error}): holdfast attach will not be able to reattach to this job"
                 self._note("no-socket", text, at_s)
             case ReaperFault():
                 self._note("reaper", fact.error, at_s)
@@ -174,7 +174,7 @@ class Attempt:
                 pass
 
     def signal(self, number: int) -> None:
-        """Sends the signal to the command; waits until the command runs, because a starting process would miss it."""
+        """Sends a signal to the command. Waits until the command runs, because a starting process would not receive it."""
         self._signals.append(number)
         if self._started:
             self._pass_held_signals()
@@ -283,7 +283,7 @@ class Attempt:
 
     @property
     def living(self) -> list[int]:
-        """Ranks that were found and have not ended."""
+        """Returns the ranks that were found and have not ended."""
         return sorted(rank for rank, seen in self.ranks.items() if not seen.gone)
 
     @property
@@ -365,7 +365,7 @@ class Attempt:
             self.logs.step_seen(at_s)
 
     def scan(self, chunks: Sequence[Chunk], *, now: bool = False) -> None:
-        """Matches signatures against new output and reports known faults that are new."""
+        """Matches signatures against new pieces of output, and reports faults that were not reported before."""
         at_s = self._clock()
         for text in self.logs.news(chunks, at_s, now=now):
             if not self.stopping:
@@ -381,12 +381,12 @@ class Attempt:
         self._emit(StepReached(at_s=at_s, attempt=self.number, step=self.step))
 
     def tell_last_step(self) -> None:
-        """Reports the last step of a failed attempt, before the verdict."""
+        """Reports the last step of a failed attempt, before its verdict."""
         self.read_output()
         self._tell_step(self._clock(), now=True)
 
     def read_errors(self) -> None:
-        """Reads uncaught exceptions that the shim wrote, before the process of the rank is gone."""
+        """Reads uncaught exceptions that the shim wrote to files, while the processes of the ranks still exist."""
         for rank, error in self._error_files.fresh({rank: seen.pid for rank, seen in self.ranks.items()}):
             self._add_error(rank, error)
 
@@ -418,7 +418,7 @@ class Attempt:
     def look(self, hang_settings: hang.Settings, platform_settings: platform_rule.Settings) -> Hang | None:
         """Checks the disk, and once a second samples all ranks and runs the detectors. Call it ten times a second.
 
-        Reports a hang once its evidence is complete, or without it when that takes too long.
+        Returns a hang once its evidence is complete, or without evidence if collecting it takes too long; else None.
         """
         self._guard_disk(self._clock())
         if self.stopping or self.hang:
@@ -473,7 +473,7 @@ class Attempt:
             self._note("disk-full", text, at_s)
 
     def output_full(self) -> str:
-        """Returns the output folder on a full disk, or "". Exceptions cannot be recorded there either."""
+        """Returns the output folder if its disk is full, else "". Exceptions cannot be recorded there either."""
         return str(self.folder) if self._space.is_full() else ""
 
     def _outputs(self) -> list[Path]:

@@ -1,6 +1,6 @@
-"""Collects the evidence bundle of an incident, and writes it in a thread beside the training.
+"""Collects the evidence bundle of an incident, and writes it in a thread while the training goes on.
 
-The restart never waits for a bundle: what it needs of the ended attempt is on the disk and stays there.
+A restart never waits for a bundle: the files of the ended attempt that the bundle needs stay on the disk.
 """
 
 import importlib
@@ -52,7 +52,10 @@ PACKAGES = ("torch", "numpy", "deepspeed", "transformers", "lightning", "acceler
 
 
 class Scene(Struct, frozen=True):
-    """Everything known at the moment of the verdict. `offsets`: by log, the byte offsets of matches."""
+    """What is known about an incident at the moment of the verdict, from which the bundle is collected.
+
+    `offsets`: for each log, the byte offsets of signature matches.
+    """
 
     incident: int
     attempt: int
@@ -72,8 +75,9 @@ class Scene(Struct, frozen=True):
 
 
 class WorkerScene(Struct, frozen=True, kw_only=True):
-    """One worker of a multi-node job. `folder`: the worker's folder if the job's file system is shared. `offsets`,
-    `samples`: as in Scene.
+    """What is known about one worker of a multi-node job at the moment of the verdict.
+
+    `folder`: the worker's folder, if the job's file system is shared. `offsets`, `samples`: as in Scene.
     """
 
     worker: int
@@ -83,7 +87,9 @@ class WorkerScene(Struct, frozen=True, kw_only=True):
 
 
 class JobScene(Struct, frozen=True, kw_only=True):
-    """A Scene of an attempt with many workers. `workers`: workers at fault first."""
+    """What is known about a failed attempt with many workers at the moment of the verdict. `workers`: those
+    at fault first.
+    """
 
     incident: int
     attempt: int
@@ -97,7 +103,7 @@ class JobScene(Struct, frozen=True, kw_only=True):
 
 
 def members(scene: Scene) -> Iterator[Member]:
-    """Yields the members of a bundle, the most important first, because the bundle has a size limit."""
+    """Yields the files of a bundle, the most important first, because the bundle has a size limit."""
     yield from _heads(scene)
     kernel = scene.kernel or ((scene.kernel_why_not.encode(),) if scene.kernel_why_not else ())
     yield Member("kernel.log" if scene.kernel else "kernel-not-read.txt", b"\n".join(kernel) + b"\n")
@@ -106,7 +112,7 @@ def members(scene: Scene) -> Iterator[Member]:
 
 
 def job_members(scene: JobScene) -> Iterator[Member]:
-    """Yields the members of the bundle of a multi-node job, the most important first.
+    """Yields the files of the bundle of a multi-node job, the most important first.
 
     Only the first workers contribute whole logs; the others contribute small files and the ends of their
     logs.
@@ -162,11 +168,12 @@ def _name(attempt: int, path: Path) -> str:
 
 
 def sample_lines(scene: Scene) -> list[bytes]:
-    """Returns the samples as JSON lines, the oldest first.
+    """Returns the samples of the last minutes as JSON lines for the bundle, the oldest first.
 
-    Each has its `kind` (rank, node, device, ras); the last steps (step) and findings in steps (step-finding)
-    follow. The samples are taken from the worker's ring: every second of the last SAMPLES_FULL_S seconds, and
-    before that one in THINNED. What the ring does not contain yet is taken from the scene.
+    Each has its `kind` (rank, node, device, ras); the last steps (step) and findings about steps
+    (step-finding) follow. The samples are taken from the worker's ring buffer: every second of the last
+    SAMPLES_FULL_S seconds, and before that one in THINNED. Samples that are not in the ring buffer yet are
+    taken from the scene.
     """
     moments: deque[Moment] = deque(maxlen=MOMENTS_MAX)
     for number, moment in enumerate(read_samples(scene.folder, scene.at_s - SAMPLES_S)):
@@ -204,11 +211,11 @@ class BundleWriter:
         self._threads: list[threading.Thread] = []
 
     def write(self, scene: Scene) -> Path:
-        """Starts to write a bundle and returns its future path at once."""
+        """Starts to write a bundle, and returns at once the path that it will have."""
         return self._begin(scene.incident, members(scene), scene.at_s)
 
     def write_job(self, scene: JobScene) -> Path:
-        """Starts to write the bundle of a multi-node job and returns its future path at once."""
+        """Starts to write the bundle of a multi-node job, and returns at once the path that it will have."""
         return self._begin(scene.incident, job_members(scene), scene.at_s)
 
     def _begin(self, incident: int, content: Iterator[Member], at_s: float) -> Path:
@@ -221,7 +228,7 @@ class BundleWriter:
         return path
 
     def wait(self, timeout_s: float) -> None:
-        """Waits for bundles in progress, each for at most this time."""
+        """Waits for bundles that are being written, at most `timeout_s` for each."""
         for thread in self._threads:
             thread.join(timeout_s)
 
@@ -232,7 +239,7 @@ class BundleWriter:
             self._tell(f"the evidence of incident {incident} could not be saved as {path}: {error}")
             return
         if left_out:
-            self._tell(f"{path} would have become too large: without {', '.join(left_out[:5])}")
+            self._tell(f"{path} would have become too large: it does not contain {', '.join(left_out[:5])}")
 
 
 def _files(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
-"""Builds the environment of an attempt's command: names, counters, a fresh address, diagnostics.
+"""Builds the environment variables of an attempt's command: names, counters, a new rendezvous address,
+diagnostics.
 
-Never overrides what the user set, except Holdfast's own names. Never starts anything.
+Never overrides variables that the user has set, except Holdfast's own. Never starts a process.
 """
 
 import re
@@ -52,7 +53,9 @@ ADVICE = "checkpoint-every-s"  # in the job's folder: seconds, as `holdfast advi
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """The whole environment, what Holdfast added, and what it left because the user had set it."""
+    """The environment of an attempt's command: all variables, those that Holdfast added, and those that it
+    would have added but that the user had set.
+    """
 
     env: Mapping[str, str]
     added: Mapping[str, str]
@@ -60,7 +63,9 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 class Names(Struct, frozen=True, kw_only=True):
-    """Names of the job and the node. `node`: the node's name in a multi-node job; empty: one machine."""
+    """The names that the environment of a command contains. `node`: the node's name in a multi-node job;
+    empty: one machine.
+    """
 
     job: str
     attempt: int
@@ -80,9 +85,11 @@ def environment(
     old_torch: bool = False,
     deterministic: bool = False,
 ) -> Given:
-    """Returns `base` plus what this attempt needs. `counters`: MA_SCHEDULE_CNT and MA_PROC_START_CNT.
+    """Returns `base` plus the variables that this attempt needs. `counters`: MA_SCHEDULE_CNT and
+    MA_PROC_START_CNT.
 
-    `deterministic`: also what makes a run repeatable.
+    `shim`: load the shim into the ranks. `old_torch`: see is_old_torch. `deterministic`: also set what makes
+    a run repeatable.
     """
     ours = _names(names) | dict(counters)
     if names.node and "SLURM_JOB_ID" in base and names.part.workers > 1:
@@ -108,7 +115,9 @@ def environment(
 
 
 def checkpoint_advice(job_folder: Path) -> dict[str, str]:
-    """Returns the environment variable with the advised checkpoint interval; empty if none was computed."""
+    """Returns the environment variable with the advised checkpoint interval; empty if no interval was
+    computed.
+    """
     path = job_folder / ADVICE
     try:
         seconds = float(path.read_text().strip())
@@ -118,9 +127,10 @@ def checkpoint_advice(job_folder: Path) -> dict[str, str]:
 
 
 def free_port(besides: int = 0, address: str = LOOPBACK) -> int:
-    """Returns a TCP port without a listener, from the kernel's ephemeral range.
+    """Returns a TCP port on which no process listens, from the kernel's ephemeral range.
 
-    `besides`: a port to exclude, because it was just assigned. `address`: of this machine; "": all.
+    `besides`: a port to exclude, because it was just assigned. `address`: an address of this machine; "":
+    all.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((address, 0))
@@ -184,11 +194,10 @@ def _for_torchrun(part: Part, rendezvous: str) -> dict[str, str]:
 
 
 def is_old_torch(python: str) -> bool:
-    """Returns whether the interpreter's PyTorch is older than 2.8, by its version.py.
+    """Returns whether the interpreter's PyTorch is older than 2.8, by its version.py. False if unknown.
 
-    Unknown counts as not old.
-
-    From 2.8 on, the former environment variable for the ring's size causes a warning by every rank.
+    From 2.8 on, the former environment variable for the size of the flight recorder makes every rank print a
+    warning.
     """
     for path in Path(python).resolve().parent.parent.glob("lib/python3*/site-packages/torch/version.py"):
         found = re.search(r"__version__ = ['\"](\d+)\.(\d+)", path.read_text(errors="replace"))

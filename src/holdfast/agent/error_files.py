@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class ErrorFile(Struct, frozen=True):
-    """One uncaught exception as the shim writes it (rank-N.error.json)."""
+    """One uncaught exception of a rank, as the shim writes it to rank-N.error.json."""
 
     rank: int
     pid: int
@@ -21,7 +21,7 @@ class ErrorFile(Struct, frozen=True):
 
 
 class ErrorFiles:
-    """Exception files of one attempt in one worker's folder."""
+    """The files with uncaught exceptions that the ranks of one attempt wrote to one worker's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -29,8 +29,8 @@ class ErrorFiles:
         self._known: set[tuple[int, int]] = set()  # rank and pid
 
     def fresh(self, pids: Mapping[int, int]) -> Iterator[tuple[int, ErrorFile]]:
-        """Returns each rank's file once, when it appears. `pids`: by rank; files of other processes belong to an
-        earlier attempt and are skipped.
+        """Yields each rank's exception file once, after the file appears. `pids`: process id by rank; files
+        of other processes belong to an earlier attempt and are skipped.
         """
         try:
             changed_ns = os.stat(self._folder).st_mtime_ns

@@ -1,7 +1,7 @@
-"""Collects the evidence about an attempt that fails, and computes the verdict from it.
+"""Collects the evidence about a failing attempt, and computes the verdict from it.
 
-Reads the ends of logs and requests stacks. Never waits longer than a named limit, and never does anything to a rank
-that could stop it.
+Reads the ends of logs and requests stacks. Never waits longer than a named limit, and never does anything to
+a rank that could stop it.
 """
 
 import signal
@@ -29,7 +29,7 @@ TABLE_S = 6.0  # for a launcher to say which rank was first; it gives those that
 
 
 class Told(Struct, frozen=True):
-    """A verdict from exits and errors of ranks. `certain`: later evidence cannot change it."""
+    """A verdict from exit codes and errors of ranks. `certain`: later evidence cannot change it."""
 
     failure: Failure
     first: Verdict
@@ -37,8 +37,9 @@ class Told(Struct, frozen=True):
 
 
 def diagnosis(attempt: Attempt) -> Told:
-    """Returns the first verdict from what is known now. It is called until the verdict is certain, so it does not
-    read log lines.
+    """Returns the verdict that follows from the exit codes and errors known now.
+
+    It is called repeatedly until the verdict is certain, so it does not read log lines.
     """
     errors = tuple(attempt.errors.values())
     needs_logs = attempt.hang is None and all(is_complaint(error) for error in errors)
@@ -62,18 +63,19 @@ def diagnosis(attempt: Attempt) -> Told:
 
 
 def waits_for_launcher(attempt: Attempt, told: Told, for_s: float) -> bool:
-    """Returns whether the first failed rank may still be unknown.
+    """Returns whether the rank that failed first may still be unknown.
 
-    That is the case if a rank died before it was found, while its launcher ends the others.
+    That is the case if a rank died before Holdfast found it, and its launcher then ends the other ranks.
     """
     return for_s <= TABLE_S and attempt.command_code is None and were_only_ended(told.failure)
 
 
 def needs_look(attempt: Attempt, told: Told) -> bool:
-    """Returns whether flight records can improve the verdict: ranks complain about others, or a gloo abort
-    ended them.
+    """Returns whether flight records can improve the verdict: ranks report errors about other ranks, or gloo
+    aborted ranks.
 
-    After a size or type mismatch on gloo, a neighbour of the faulty rank dies first, and the rest complain.
+    After a size or type mismatch on gloo, a neighbour of the faulty rank dies first, and the other ranks
+    report errors.
     """
     if attempt.hang is not None or not attempt.looks.has_collectives:
         return False
@@ -82,7 +84,9 @@ def needs_look(attempt: Attempt, told: Told) -> bool:
 
 
 def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = None) -> Verdict:
-    """Adds to the verdict what log lines and flight records show. An internal error here never delays the job."""
+    """Returns the verdict `first`, improved by log lines and flight records. An internal error here never
+    delays the job.
+    """
     try:
         seen = attempt.logs.search()
         tables = tables_for({one.category for one in seen.matches})
@@ -91,7 +95,7 @@ def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = Non
         scene = as_flight_scene(seen_of_ranks, attempt.looks.usual_bytes, attempt.world_size)
         return concluded(first, seen, attempt.logs.signatures, tables, scene, seen_of_ranks.lives)
     except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
-        says = f"the lines of the logs could not be evaluated ({type(error).__name__}: {error}): this is without them"
+        says = f"the lines of the logs could not be evaluated ({type(error).__name__}: {error}): the verdict does not use them"
         return replace(first, evidence=(*first.evidence, Evidence(text=says)))
 
 

@@ -1,7 +1,7 @@
-"""Client side of a reaper: starts a command in a worker, receives its events, stops it.
+"""Client of a reaper: starts a command in a worker, receives the reaper's messages about it, and stops it.
 
-All facts are also in `reaper.jsonl` in the worker's folder, so another process can reattach to the attempt or read it
-afterwards. Never waits for a reaper.
+All messages (facts) are also in `reaper.jsonl` in the worker's folder, so another process can reattach to the
+attempt or read them afterwards. Never waits for a reaper.
 """
 
 import json
@@ -27,7 +27,9 @@ SWEEP_ROUNDS_MAX = 100
 
 
 class Fact(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """One fact from a reaper. `t`: its wall clock. `n`: sequence number from 1, without gaps."""
+    """One message from a reaper about the command's processes. `t`: the reaper's wall clock. `n`: sequence
+    number from 1, without gaps.
+    """
 
     t: float = 0.0
     n: int = 0
@@ -44,10 +46,12 @@ class StartFailed(Fact, frozen=True, tag="start-failed"):
 
 
 class RankFound(Fact, frozen=True, tag="rank-started"):
-    """A rank was found, or more became known about it. A second pid for a rank replaces the first.
+    """Message of the reaper: a rank was found, or more became known about it. A second pid for a rank
+    replaces the first.
 
-    `source`: who names it: "said" (the process itself), a family of variables ("torch", "openmpi", ...), or a guess.
-    `world`: 0 for the first training of the command, 1, 2, ... for others beside it; `own_rank`: its number there.
+    `source`: what identified the process as this rank: "said" (the process itself), a family of environment
+    variables ("torch", "openmpi", ...), or a guess. `world`: 0 for the first training of the command, 1, 2,
+    ... for others that run beside it; `own_rank`: the rank's number in its training.
     """
 
     pid: int
@@ -63,7 +67,7 @@ class RankFound(Fact, frozen=True, tag="rank-started"):
 
 
 class RankWithdrawn(Fact, frozen=True, tag="rank-withdrawn"):
-    """The process is not this rank: another process, or the process itself, says so."""
+    """Message of the reaper: the process is not this rank, as the process itself or another one has shown."""
 
     pid: int
     rank: int
@@ -87,8 +91,10 @@ class Stopping(Fact, frozen=True, tag="stopping"):
 
 
 class Stopped(Fact, frozen=True, tag="stopped"):
-    """The process tree has ended, except `left`: processes in state D. Also the last fact of a reaper that was never
-    asked to stop.
+    """Message of the reaper: its process tree has ended, except `left`: processes in uninterruptible sleep
+    (state D).
+
+    It is the last message of a reaper, also of one that was never asked to stop.
     """
 
     killed: tuple[int, ...]
@@ -100,7 +106,7 @@ class LifelineLost(Fact, frozen=True, tag="lifeline-lost"):
 
 
 class Released(Fact, frozen=True, tag="released"):
-    """The gate is open: the standby has become the attempt."""
+    """Message of the reaper: the standby's processes have been released, and are now the attempt."""
 
 
 class NoSocket(Fact, frozen=True, tag="no-socket"):
@@ -108,13 +114,13 @@ class NoSocket(Fact, frozen=True, tag="no-socket"):
 
 
 class ReaperFault(Fact, frozen=True, tag="reaper-fault"):
-    """The reaper met an internal error and continued."""
+    """Message of the reaper: it had an internal error and continued."""
 
     error: str
 
 
 class ReaperLost(Fact, frozen=True, tag="reaper-lost"):
-    """The reaper died before it ended its process tree. This client creates the fact."""
+    """The reaper died before it ended its process tree. This client creates the message."""
 
 
 AnyFact = (
@@ -137,10 +143,12 @@ _FACTS: msgspec.json.Decoder[AnyFact] = msgspec.json.Decoder(AnyFact)
 
 
 class LaunchSpec(Struct, frozen=True, kw_only=True):
-    """Parameters of a command to run in a worker. `folder`: the worker's; it receives `stdout` and `stderr`.
+    """Parameters of a command to run in a worker. `folder`: the worker's folder, which receives `stdout` and
+    `stderr`.
 
-    `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty if there is none. `forks_fd`: the
-    connection to this attempt's fork server, which goes to the reaper; -1: there is none.
+    `gate`: name of a file in the folder at which ranks wait until `Running.go`; empty: they do not wait.
+    `forks_fd`: the connection to the fork server of this attempt, which is passed to the reaper; -1: there is
+    none.
     """
 
     argv: tuple[str, ...]
@@ -153,7 +161,10 @@ class LaunchSpec(Struct, frozen=True, kw_only=True):
 
 
 class Running:
-    """One worker's command, running or ended. `fileno` is for a selector; -1 once no facts can come."""
+    """The command of one worker, running or ended, seen through its reaper.
+
+    `fileno` is for a selector; -1 once no messages can come.
+    """
 
     def __init__(self, folder: Path, channel: socket.socket | None, lifeline: int | None = None) -> None:
         self.folder = folder
@@ -169,11 +180,11 @@ class Running:
 
     @property
     def alive(self) -> bool:
-        """Returns whether a reaper is connected."""
+        """Returns whether the reaper of this command is connected."""
         return self._channel is not None
 
     def read(self) -> list[AnyFact]:
-        """Returns facts since the last call, in order. Never waits."""
+        """Returns the reaper's messages since the last call, in order. Never waits."""
         facts, self._old = self._old, []
         while self._channel is not None:
             try:
@@ -203,7 +214,9 @@ class Running:
         self._tell({"do": "go", "env": dict(env)})
 
     def trains(self) -> None:
-        """Steps have been made: who looks like a rank now is one."""
+        """Tells the reaper that the training has made steps: processes that look like ranks from now on are
+        ranks.
+        """
         self._tell({"do": "trains"})
 
     def detach(self) -> None:
@@ -211,7 +224,7 @@ class Running:
         self._tell({"do": "detach"})
 
     def bye(self) -> None:
-        """Lets the reaper exit once its process tree is empty, and closes this end."""
+        """Lets the reaper exit once its process tree is empty, and closes the connection."""
         self._tell({"do": "bye"})
         self.close()
 
@@ -259,9 +272,9 @@ class Running:
 
 
 def launch(spec: LaunchSpec) -> Running:
-    """Starts the reaper, which starts the command and reports facts.
+    """Starts the reaper, which starts the command and sends messages about it.
 
-    Raises OSError if the reaper cannot be started (no memory, no processes left).
+    raises: OSError, if the reaper cannot be started (no memory, no processes left)
     """
     _collect_reapers()
     read_end, lifeline = os.pipe2(os.O_CLOEXEC)
@@ -301,9 +314,10 @@ def _collect_reapers() -> None:
 
 
 def attach(folder: Path) -> Running:
-    """Reattaches to a worker whose reaper another process started, or reads the facts it left.
+    """Reattaches to a worker whose reaper another process started, or reads the messages that an ended reaper
+    left.
 
-    `alive` is False when the reaper is gone; `read` still returns the facts.
+    `Running.alive` is False if the reaper is gone; `Running.read` still returns the messages.
     """
     channel = _connected(folder)
     running = Running(folder, channel)
@@ -320,16 +334,18 @@ def attach(folder: Path) -> Running:
 def sweep(marks: Mapping[str, str]) -> tuple[int, ...]:
     """Kills every process of this user whose environment contains all of `marks`. Returns their pids.
 
-    Used after a reaper itself was killed. Repeats until a round finds no process, to catch fresh forks.
+    Used after a reaper itself was killed. Searches again until it finds no process, to catch new forks.
     """
     wanted = _wanted(marks)
     return _killed(lambda: [pid for pid in _pids() if _is_marked(pid, wanted)])
 
 
 def sweep_attempts(job_folder: Path, node: str, up_to: int) -> tuple[int, ...]:
-    """Kills every process of these attempts of the job on this node, found by names in its environment.
+    """Kills every process that attempts up to number `up_to` of the job left on this node. Returns their
+    pids.
 
-    The job's folder identifies the job: another state folder may hold a job of the same name.
+    The processes are found by variables in their environment. The job's folder identifies the job, because
+    another state folder may contain a job of the same name.
     """
 
     def found() -> list[int]:
@@ -370,7 +386,7 @@ def _killed(find: Callable[[], list[int]]) -> tuple[int, ...]:
 
 
 def marked(marks: Mapping[str, str]) -> tuple[int, ...]:
-    """Returns live processes whose environment contains all of `marks`."""
+    """Returns the ids of live processes whose environment contains all of `marks`."""
     wanted = _wanted(marks)
     return tuple(pid for pid in _pids() if _is_marked(pid, wanted))
 

@@ -1,4 +1,4 @@
-"""Names the processes that an ended command left running."""
+"""Finds the processes that an ended command left running."""
 
 from pathlib import Path
 
@@ -26,8 +26,10 @@ def _command_name(pid: int) -> str:
 
 
 def leftovers_of(folder: Path) -> str:
-    """Returns a sentence that names leftover processes; empty if there are none. `folder`: the worker's, in their
-    environment.
+    """Returns a sentence that names the processes that an ended command left running; empty if there are
+    none.
+
+    `folder`: the worker's folder, by which the processes are found, because it is in their environment.
     """
     left = [pid for pid in marked({"HOLDFAST_WORKER_DIR": str(folder)}) if not _ends_by_itself(pid)]
     if not left:

@@ -1,4 +1,6 @@
-"""Reads steps from the output of one attempt, and measures how much of the output only repeats earlier lines."""
+"""Reads step numbers from the output of one attempt, and measures how much of the output only repeats earlier
+lines.
+"""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
@@ -13,7 +15,7 @@ REPEATS_LINES_MAX = 20  # in a tenth of a second
 
 
 class AttemptOutput:
-    """The output of all ranks of one attempt; sources are the names of their files."""
+    """The output of all ranks of one attempt. A source is the name of an output file."""
 
     def __init__(self) -> None:
         self._counters: dict[str, StepReader] = {}
@@ -28,7 +30,10 @@ class AttemptOutput:
         return {source: size - self._repeated[source] for source, size in sizes.items()}
 
     def note_repeats(self, chunk: Chunk) -> None:
-        """Counts repeated lines. A monitor that complains every second is no sign of progress; much new output is."""
+        """Counts the lines in a piece of output that repeat earlier lines.
+
+        A monitor that prints the same warning every second is no sign of progress; other new output is.
+        """
         if len(chunk.lines) > REPEATS_LINES_MAX:
             return
         for line in chunk.lines:
@@ -38,7 +43,7 @@ class AttemptOutput:
                 self._recent.append(line)
 
     def steps(self, chunk: Chunk) -> Iterator[int]:
-        """Steps that the lines report, in order."""
+        """Yields the step numbers that the lines of a piece of output report, in order."""
         counter = self._counters.get(chunk.source)
         if counter is None:
             counter = self._counters[chunk.source] = StepReader()

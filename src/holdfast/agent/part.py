@@ -1,4 +1,4 @@
-"""Describes which part of an attempt a worker is, and its rendezvous address."""
+"""Describes which part of an attempt one worker runs, and the attempt's rendezvous address."""
 
 from msgspec import Struct
 
@@ -6,10 +6,10 @@ LOOPBACK = "127.0.0.1"
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """Worker `worker` of `workers`, counted from 0.
+    """The part of an attempt that one worker runs: worker number `worker` of `workers`, counted from 0.
 
-    `master_address`, `master_port`: of worker 0, as the other workers reach it; empty if not known. `run_id`: of this
-    attempt's rendezvous, never used before, so that nothing left of an older one can join it.
+    `master_address`, `master_port`: address of worker 0 for the other workers; empty if not known. `run_id`:
+    id of this attempt's rendezvous, never used before, so that no process of an older attempt can join it.
     """
 
     worker: int = 0

@@ -1,5 +1,7 @@
-"""Records what a training is started with: variables that Holdfast adds, variables of the user that change what a
-training computes, and versions of libraries. Reads names of files only, and imports nothing of the training.
+"""Records with what a training is started: variables that Holdfast adds, variables of the user that change
+what a training computes, and versions of libraries.
+
+Reads only names of files, and imports nothing of the training.
 """
 
 import os
@@ -48,7 +50,9 @@ def start_facts(
 
 
 def determinism(given: Given, at_s: float, *, shim: bool) -> FindingNoted:
-    """Returns the finding that says what a deterministic run sets, what the user had set, and what cannot be set."""
+    """Returns the finding that lists what a deterministic run sets, what the user had set, and what cannot be
+    set.
+    """
     kept = [key for key in given.kept if key in DETERMINISTIC]
     text = "deterministic: seeds 0 + rank, deterministic algorithms of PyTorch and cuDNN, cuBLAS, NCCL"
     if not shim:
@@ -59,7 +63,9 @@ def determinism(given: Given, at_s: float, *, shim: bool) -> FindingNoted:
 
 
 def versions(program: str) -> dict[str, str]:
-    """Returns the versions of libraries beside an interpreter, by the names of their folders; empty if there are none."""
+    """Returns the versions of the libraries that are installed for a Python interpreter, by library name, as
+    the names of their folders give them; empty if there are none.
+    """
     found: dict[str, str] = {}
     if not program:
         return found

@@ -1,6 +1,7 @@
-"""Reports one worker's evidence on a failing attempt to the controller: at once, and again after each change.
+"""Reports one worker's evidence about a failing attempt to the controller: at once, and again after each
+change.
 
-Uses the same rules by which a single-worker job waits for its verdict, but makes no verdict. Never waits.
+It uses the same rules by which a single-worker job waits for its verdict, but makes no verdict. Never waits.
 """
 
 from collections.abc import Callable
@@ -25,7 +26,9 @@ FRESH_S = 0.3  # what is known is put together so often at most, unless it is th
 
 
 def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
-    """Returns the wire format of a closer examination of a rank."""
+    """Converts the result of an examination of ranks to its wire format. `look`: number of the controller's
+    request.
+    """
     return Looked(
         attempt=attempt.number,
         worker=attempt.worker,
@@ -39,7 +42,7 @@ def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
 
 
 class Telling:
-    """One request for evidence. Call `turn` ten times a second, until `is_over`."""
+    """One request of the controller for evidence. Call `turn` ten times a second, until `is_over`."""
 
     def __init__(
         self,
@@ -65,7 +68,9 @@ class Telling:
         )
 
     def turn(self, attempt: Attempt | None, no_start: str) -> WorkerEvidence | None:
-        """Returns new evidence. `no_start`: why the command could not start here; empty if it started."""
+        """Returns the worker's evidence if it has changed, else None. `no_start`: why the command could not
+        start here; empty if it started.
+        """
         if self.is_over:
             return None
         if no_start:

@@ -1,7 +1,7 @@
-"""The agent of one worker: executes orders about its processes, and reports their events.
+"""Implements the agent of one worker: executes orders about its processes, and reports their events.
 
-The controller may be in the same process or elsewhere (see remote.py). Never decides how to handle a failure, and
-never waits for the training.
+The controller may be in the same process or elsewhere (see nodes/remote.py). Never decides how to handle a
+failure, and never waits for the training.
 """
 
 import os
@@ -65,11 +65,11 @@ SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's ow
 
 
 class WorkerAgent:
-    """`job_folder`: holds the folders of attempts. `emit`: the controller's inbox.
+    """Agent of one worker. `job_folder`: contains the folders of attempts. `emit`: receives events for the controller.
 
-    `node`: its name; empty: this machine's. `sampled`: receives samples if this worker is one of several; then only
-    the controller detects hangs, makes verdicts and chooses addresses. None: this worker is the whole job. `part`:
-    its part, if its launcher starts the other workers itself. `incidents`: folder for evidence, if not the job's.
+    `node`: its name; empty: this machine's. `sampled`: receives the samples if this worker is one of several; the controller
+    then detects hangs, makes verdicts and chooses addresses. None: this worker is the whole job. `part`: the part of the
+    attempt that this worker runs, if its launcher starts the other workers itself. `incidents`: evidence folder.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class WorkerAgent:
                 self._answer_diagnosis()
 
     def resume(self, number: int, part: Part | None = None) -> None:
-        """Reattaches to an attempt that another process started: its facts are reported again from the first."""
+        """Reattaches to an attempt that another process started, and processes all messages of its reaper again."""
         part = part or self._own_part(number)
         running = attach(self.worker_dir(number, part.worker))
         self._take_up(number, part, running, from_end=True)
@@ -316,7 +316,7 @@ class WorkerAgent:
     # The world --------------------------------------------------------------------------------------------
 
     def hear(self) -> None:
-        """Processes facts of reapers. Cheap; called as soon as one arrives."""
+        """Processes new messages of reapers. Takes little time; call it as soon as one arrives."""
         if self.attempt is not None:
             self.attempt.hear(self.attempt.running.read())
             self.keeper.hurry(self.attempt)
@@ -327,7 +327,7 @@ class WorkerAgent:
         self.fitness.hear()
 
     def look(self) -> None:
-        """Processes output, errors, samples and the standby. Called ten times a second."""
+        """Processes output, errors, samples and the standby. Call it ten times a second."""
         self.hear()
         attempt = self.attempt
         if attempt is None:
@@ -414,7 +414,7 @@ class WorkerAgent:
     # Checks of the node -----------------------------------------------------------------------------------
 
     def drop_checks(self) -> None:
-        """Lowers the priority of checks whose answers are not needed any more."""
+        """Lowers the priority of checks whose results are not needed any more."""
         self.fitness.checker.close()
 
     def _own_pids(self) -> tuple[int, ...]:
@@ -484,7 +484,7 @@ class WorkerAgent:
             self.keeper.prepare(attempt.number + 1, self._own_part(attempt.number + 1))
 
     def drop_standby(self) -> None:
-        """Ends the standby. Call it until `standby_gone`."""
+        """Ends the standby. Call it until `standby_gone` is True."""
         self.keeper.drop()
 
     def standby_gone(self) -> bool:

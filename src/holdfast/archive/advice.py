@@ -73,7 +73,9 @@ def record_of(jobs: Sequence[JobRead], given: Given, worst: Sequence[NodeFaults]
 
 
 def worst_nodes(folder: Path, now_s: float) -> tuple[NodeFaults, ...]:
-    """Returns nodes by descending lemon score; empty if there is no node book or it cannot be read."""
+    """Returns nodes by descending lemon score (how likely a node fails more often than others); empty if there is no
+    node book or it cannot be read.
+    """
     with suppress(NodeBookUnusable, OSError):
         book, since_s = NodeBook(folder, read_only=True), now_s - WINDOW_DAYS * DAY_S
         try:

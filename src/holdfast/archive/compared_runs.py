@@ -37,7 +37,7 @@ _EVENTS: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 class NoSuchRun(LookupError):
-    """Error: neither a file nor a job has this name. The message says where it was searched."""
+    """Raised when neither a file nor a job has this name. The message says where it was searched."""
 
 
 def read_compared(word: str, state_dir: str | None, forms: tuple[StepForm, ...]) -> RunValues:

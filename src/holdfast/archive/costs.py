@@ -38,7 +38,7 @@ NO_STEPS = (
 class JobRead(Struct, frozen=True, kw_only=True):
     """The costs of one job.
 
-    `run`: its settings; None if this version cannot read them. `nodes`: number of nodes of its workers.
+    `run`: the job's settings; None if this version cannot read them. `nodes`: number of nodes of its workers.
     `ended`: True if the job has ended.
     """
 
@@ -52,9 +52,9 @@ class JobRead(Struct, frozen=True, kw_only=True):
 
 
 class FleetRead(Struct, frozen=True, kw_only=True):
-    """The costs of a fleet. `unread`: a sentence for each unreadable job.
+    """The costs of all jobs in a state folder. `unread`: a sentence for each job that cannot be read.
 
-    `left_out`: number of jobs that ended before.
+    `left_out`: number of jobs that ended before the requested period.
     """
 
     jobs: tuple[JobRead, ...]
@@ -100,7 +100,7 @@ def read_fleet(
 ) -> FleetRead:
     """Returns the costs of all readable jobs, without those that ended before `since_s`.
 
-    `told`: called with a job count.
+    `told`: called with the number of jobs read so far.
     """
     found, unread, left_out = list[JobRead](), list[str](), 0
     for count, job in enumerate(jobs):

@@ -1,4 +1,4 @@
-"""Reads the journal of one job repeatedly. Each read costs only the new entries."""
+"""Reads the journal of one job repeatedly. Each read takes time only for the new entries."""
 
 import os
 from collections import deque
@@ -25,7 +25,7 @@ _POLICY = msgspec.json.Decoder(Policy)
 
 
 class Heard:
-    """The journal of a job up to entry `seq`. Starts over if the journal file was replaced.
+    """The journal of a job, read up to entry `seq`. If the journal file was replaced, reading starts over.
 
     Not thread-safe.
     """

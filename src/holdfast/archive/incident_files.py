@@ -1,7 +1,7 @@
 """Reads the files of one incident: stacks, flight records, kernel log and the lines around its evidence.
 
-It reads the folder of the attempt if it exists, otherwise the evidence bundle. Sizes are limited. A file that
-is too large, missing or damaged removes only its own part of the document.
+It reads the folder of the attempt if it exists, otherwise the evidence bundle. Sizes are limited. If a file is too
+large, missing or damaged, only the part of the document that needs it is missing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,8 @@
 """Finds running processes of a job on this machine. Reads only /proc and the job's folder.
 
-A process of an attempt has its worker's folder in its environment, which identifies it in any pid namespace;
-a reused pid is not mistaken for a rank. For processes of another user, whose environment is unreadable, the
-reaper's record supplies pid and start time.
+A process of an attempt has its worker's folder in its environment, which identifies it in any pid namespace; a
+process with a reused pid is not mistaken for a rank. For processes of another user, whose environment is unreadable,
+the reaper's record contains the pid and the start time.
 """
 
 import os
@@ -25,9 +25,9 @@ CLOCK_S = 60.0  # tolerance for changes of the wall clock since a start was reco
 
 
 class Living(Struct, frozen=True, kw_only=True):
-    """Running processes of an attempt. `ranks`: ranks with a running process.
+    """The running processes of an attempt. `ranks`: ranks with a running process.
 
-    `processes`: their number with launchers.
+    `processes`: number of all running processes, including launchers.
     """
 
     ranks: frozenset[int] = frozenset()
@@ -35,7 +35,7 @@ class Living(Struct, frozen=True, kw_only=True):
 
 
 class Marked(NamedTuple):
-    """A process of an attempt. `folder`: its worker's folder, from its environment."""
+    """A process that belongs to an attempt. `folder`: its worker's folder, from its environment."""
 
     pid: int
     folder: bytes

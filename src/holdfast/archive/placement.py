@@ -1,4 +1,6 @@
-"""Reads the placement of a job: its groups and flight records, its nodes, and its running ranks on this machine. Read-only."""
+"""Reads where the ranks of a job are placed: its groups and flight records, its nodes, and its running ranks on this
+machine. Read-only.
+"""
 
 import socket
 from collections.abc import Sequence
@@ -24,13 +26,14 @@ JOBS_MAX = 200  # of the state folder, that may share this machine's GPUs
 
 
 class TopologyUnreadable(Exception):
-    """The file of switches cannot be read; the message says why."""
+    """Raised when the file that assigns nodes to switches cannot be read; the message says why."""
 
 
 def read_placement(
     job: JobDir, others: Sequence[JobDir] = (), topology: Path | None = None, root: Path = Path("/")
 ) -> Placement:
-    """Returns the placement of a job's last attempt. `others`: further jobs, which may use the same GPUs.
+    """Returns where the ranks of a job's last attempt are placed. `others`: further jobs, which may use the same
+    GPUs. `topology`: file that assigns nodes to switches.
 
     raises: RecordUnreadable, TopologyUnreadable
     """

@@ -1,5 +1,5 @@
-"""Stores jobs of other hosts: one folder for each job, written from its uplink's messages and read like a
-local job.
+"""Stores jobs of other hosts: one folder for each job, written from the messages of its uplink (the process that
+streams its journal) and read like a local job.
 
     streamed/SOURCE/jobs/JOB/journal.db      the same rows with the same checksums
     streamed/SOURCE/jobs/JOB/remote.json     the sender, and the state of the job on its host
@@ -62,7 +62,7 @@ class Remote(Struct, frozen=True, kw_only=True):
 
 
 class NotTaken(Exception):
-    """Error: the server rejects a message of an uplink. The text says why."""
+    """Raised when the server rejects a message of an uplink. The text says why."""
 
 
 def read_remote(job: JobDir) -> Remote | None:
@@ -126,7 +126,7 @@ class RemoteJob:
             file.write(sent.content)
 
     def alive(self, said: Alive) -> None:
-        """Writes the state of the job as its host reports it. A write error loses only this state."""
+        """Stores the state of the job as its host reports it. If it cannot be written, only this state is lost."""
         now_s = self._clock()
         changed = (said.state, said.supervisor) != (self._remote.state, self._remote.supervisor)
         self._remote = msgspec.structs.replace(

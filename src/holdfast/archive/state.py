@@ -40,9 +40,9 @@ OF_OUTCOME: dict[str, JobState] = {"succeeded": "succeeded", "failed": "failed",
 class Truth(Struct, frozen=True, kw_only=True):
     """The actual state of a job.
 
-    `since_s`: start of the state. `seen_at_s`: time of the last sign of life. `supervisor`: description of
-    the supervisor. `living`: ranks with running processes if the job is unsupervised; None means unknown, or
-    as in the journal. `is_being_ended`: the reapers of an unsupervised job are ending it. `notes`:
+    `since_s`: start of the state. `seen_at_s`: time of the last sign of life. `supervisor`: description of the
+    supervisor process. `living`: ranks with running processes if the job has no supervisor; None means unknown, or as
+    in the journal. `is_being_ended`: the reapers of a job without a supervisor are ending it. `notes`:
     irregularities, one sentence each.
     """
 

@@ -1,8 +1,7 @@
-"""Reads and writes the baseline of this node: a JSON file in the state folder with values that earlier checks
-learned.
+"""Reads and writes the baseline of this node: a JSON file in the state folder with the values that earlier checks
+measured.
 
-A lock file allows one writer at a time. A file that is damaged or of another format raises an error and is
-kept.
+A lock file allows one writer at a time. A file that is damaged or of another format raises an error and is kept.
 """
 
 import fcntl
@@ -20,7 +19,7 @@ _ODD = re.compile(r"[^A-Za-z0-9._-]")
 
 
 class BaselineUnusable(OSError):
-    """Error: the baseline file exists and cannot be read or decoded.
+    """Raised when the baseline file exists and cannot be read or decoded.
 
     The message names the file and says what to do.
     """
@@ -44,9 +43,9 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def change_baseline(path: Path, change: Callable[[Baseline], Baseline]) -> Baseline:
-    """Replaces the stored baseline by `change(baseline)` under a file lock, and returns the new one.
+    """Replaces the stored baseline by `change(baseline)` under a file lock, and returns the new baseline.
 
-    Raises OSError if the file cannot be written, and BaselineUnusable if the old one cannot be read.
+    raises: OSError if the file cannot be written; BaselineUnusable if the old one cannot be read
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as lock:

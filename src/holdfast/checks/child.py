@@ -1,7 +1,8 @@
 """Runs checks in a child process, so that a hang or a crash of a driver ends only that process.
 
-The child reads lines from stdin: first the scene as JSON, then one name of a check a line. For each it writes
-an outcome as one line of JSON. It ends at the end of stdin. What libraries print goes to stderr.
+The child reads lines from stdin: first the scene (facts about the node and the run) as JSON, then the name of one
+check a line. For each check it writes the outcome as one line of JSON. It ends at the end of stdin. What libraries
+print goes to stderr.
 """
 
 import os
@@ -61,7 +62,7 @@ def _end_with(requests: int) -> None:
 def look(check: Check, scene: Scene) -> Outcome:
     """Runs one check and returns its outcome.
 
-    Never raises: an exception of the check becomes a skip with the error as reason.
+    Never raises: if the check raises an exception, it counts as skipped, with the error as the reason.
     """
     began_s = time.monotonic()
     findings: list[Finding] = []

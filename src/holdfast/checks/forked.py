@@ -43,10 +43,11 @@ def waited_s(pid: int) -> float:
 class Forked:
     """A fork of this process that runs checks.
 
-    `requests` is the pipe to write to, `answers` the pipe to read from.
+    `requests`: the pipe to write names of checks to. `answers`: the pipe to read outcomes from. `not_for_it`: file
+    descriptors that the child closes, because other processes would otherwise not detect that this process has closed
+    them.
 
-    `not_for_it`: file descriptors that the child closes, because other processes detect our end by them.
-    Raises OSError if the process cannot be created.
+    raises: OSError if the process cannot be created
     """
 
     def __init__(self, not_for_it: Iterable[int]) -> None:

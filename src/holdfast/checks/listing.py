@@ -18,13 +18,15 @@ READ_BYTES = 1 << 16
 
 
 class ListUnreadable(RuntimeError):
-    """Error: the process that lists the checks ended without a list."""
+    """Raised when the process that lists the checks ended without a list."""
 
 
 class SpecList:
-    """The list of all checks, requested from a separate process.
+    """The list of all checks, which a separate process computes.
 
-    Call `read` when the descriptor `channel` is readable. Raises OSError if the process cannot be started.
+    Call `read` when the descriptor `channel` is readable.
+
+    raises: OSError if the process cannot be started
     """
 
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class SpecList:
             raise ListUnreadable(f"the list of checks cannot be read: {error}") from error
 
     def waited_s(self) -> float:
-        """Returns how many seconds the process was runnable and had no CPU."""
+        """Returns how many seconds the listing process was runnable and had no CPU."""
         return waited_s(self._process.pid)
 
     def close(self) -> None:

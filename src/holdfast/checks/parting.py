@@ -1,6 +1,7 @@
-"""Waits briefly for killed check processes; one that has not ended by then is collected by a later call.
+"""Waits briefly for killed check processes, and describes how a process ended.
 
-A busy machine takes longer to end a process, and the kernel may block one forever. Also says how a process ended.
+A busy machine takes longer to end a process, and the kernel may block a process forever. The exit status of a process
+that has not ended in time is collected at a later call.
 """
 
 import signal

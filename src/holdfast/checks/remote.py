@@ -23,7 +23,7 @@ WORDS_MAX = 300
 
 
 class BadVia(ValueError):
-    """Error: the template of the command that reaches a node cannot be parsed. The message says why."""
+    """Raised when the template of the command that reaches a node cannot be parsed. The message says why."""
 
 
 def words_to_reach(via: str, node: str) -> list[str]:

@@ -37,12 +37,12 @@ CHILD = (sys.executable, "-P", "-m", "holdfast.checks.child")
 class SuiteRun:
     """One run of a suite of checks.
 
-    Call `poll` until `over` is True; descriptors in `channels` are readable when it is time.
+    Call `poll` until `over` is True, also whenever a descriptor in `channels` is readable.
 
-    `until_s`: deadline by `clock`; checks that have not run by then are skipped. `at_latest_s`: later
-    deadline that applies while processes lack CPU time. `env`: environment of the check processes; None means
-    that of this process. `child`: command that starts a check process; None means a fork of this process,
-    which must not have threads.
+    `until_s`: deadline by `clock`; checks that have not run by then are skipped. `at_latest_s`: later deadline that
+    applies while check processes lack CPU time. `env`: environment of the check processes; None means that of this
+    process. `child`: command that starts a check process; None means a fork of this process, which must not have
+    threads.
     """
 
     def __init__(

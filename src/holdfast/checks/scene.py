@@ -1,4 +1,4 @@
-"""Builds the scene of a suite: what the checks must know of this node, the run and the baseline."""
+"""Builds the scene of a suite: the facts about this node, the run and the baseline that the checks need."""
 
 import os
 import socket
@@ -28,11 +28,11 @@ def scene_for(
     options: Mapping[str, str] | None = None,
     read_scripts: bool = False,
 ) -> Scene:
-    """Returns the scene for checks of this node. Never raises: the checks themselves report missing folders.
+    """Returns the scene (facts about the node and the run) for checks of this node. Never raises: the checks
+    themselves report missing folders.
 
-    `command`, `env`, `cwd`: of the training to check for. `folders`: override those that the command names,
-    by role ("checkpoint"). `read_scripts`: also read launch scripts; False where a dead mount must not block
-    this process.
+    `command`, `env`, `cwd`: of the training to check for. `folders`: override the folders that the command names, by
+    role ("checkpoint"). `read_scripts`: also read launch scripts; False if a dead mount must not block this process.
     """
     env = os.environ if env is None else env
     cwd = cwd or _here()

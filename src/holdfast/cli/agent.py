@@ -27,7 +27,7 @@ def agent(
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
     quiet: Annotated[bool | None, Option("--quiet", help="Do not print the training's output.")] = None,
 ) -> None:
-    """Runs the agent of one node for its controller; or supervises COMMAND alone, without a controller."""
+    """Runs the agent of one node for its controller; or supervises COMMAND without a controller."""
     if not command:
         raise Exit(agent_of(os.environ))
     try:

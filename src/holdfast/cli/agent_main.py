@@ -1,7 +1,6 @@
-"""Runs `holdfast agent` without arguments, as engines start it on every node, without importing the command
-line.
+"""Runs `holdfast agent` without arguments, as engines start it on every node, without importing the command line.
 
-That import alone is a third of the memory that an agent may use beside the training.
+Importing the command line would take a third of the memory that an agent may use beside the training.
 """
 
 import os
@@ -21,9 +20,9 @@ def main() -> None:
 
 
 def agent_of(env: Mapping[str, str]) -> int:
-    """Starts the agent that the environment describes.
+    """Runs the agent that the environment variables describe. Returns its exit code.
 
-    Returns 2, with a message on stderr, if it describes none.
+    Returns 2, with a message on stderr, if they describe no agent.
     """
     try:
         if not is_given(env):

@@ -45,7 +45,10 @@ _STEP_PATTERN = Option(
 
 @app.command(context_settings={"allow_interspersed_args": False})
 def bisect(
-    command: Annotated[list[str] | None, Argument("-- COMMAND", help="The short run that is judged.")] = None,
+    command: Annotated[
+        list[str] | None,
+        Argument("-- COMMAND", help="Short training run, which --until judges as good or bad."),
+    ] = None,
     until: Annotated[
         str | None,
         Option(
@@ -93,7 +96,7 @@ def bisect(
         Option(
             "--job",
             metavar="NAME",
-            help="Name of the job that records this search; the name of an interrupted search resumes it.",
+            help="Name of the job that records this search; the name of an interrupted search continues that search.",
         ),
     ] = None,
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
@@ -112,7 +115,9 @@ def bisect(
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What is searched: commits between two ends, variables of two files, or nodes."""
+    """What `holdfast bisect` searches: commits between a good and a bad one, variables that differ between two files,
+    or nodes.
+    """
 
     good: str = ""
     bad: str = ""
@@ -122,7 +127,9 @@ class Asked(Struct, frozen=True, kw_only=True):
     min_nodes: int = 1
 
     def described(self) -> dict[str, object]:
-        """For the record: a bisection is resumed by the same question."""
+        """Returns the search as JSON, for the record of the job: an interrupted search is resumed only by the same
+        one.
+        """
         return dict(msgspec.to_builtins(self))
 
 

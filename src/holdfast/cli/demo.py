@@ -67,14 +67,14 @@ def demo(
 
 
 class Result(Struct, frozen=True):
-    """The result file of the demo's training: last step and loss."""
+    """The result file that the demo's training writes: last step and loss."""
 
     step: int
     loss: float
 
 
 class Struck(Struct, frozen=True):
-    """An injected fault and its time, as the training recorded it."""
+    """A fault that the demo injected, and its time, as the training recorded it."""
 
     fault: str
     time: float

@@ -138,8 +138,10 @@ def read_loosely(
     *,
     is_asked: bool = False,
 ) -> Diagnosis:
-    """Returns the diagnosis of a few pasted lines by approximate matching, if the rules for whole logs do
-    not decide.
+    """Returns the diagnosis of a few pasted lines by approximate matching, if the exact rules for whole logs give no
+    answer.
+
+    `is_asked`: the text was given with --text.
     """
     every_line = [line for source in found.sources for line in source.tail]
     if not every_line or not is_open(answer):
@@ -177,7 +179,8 @@ def answered(
     places: Sequence[Path],
     scene: FlightScene = NO_RECORDS,
 ) -> Diagnosis:
-    """Returns the diagnosis, with the lines around the first error and what is missing.
+    """Returns the diagnosis of the searched logs, with the lines around the first error and a list of missing
+    evidence.
 
     `scene`: flight records and stack dumps found beside the logs.
     """

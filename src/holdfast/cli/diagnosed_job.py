@@ -1,7 +1,7 @@
 """Finds what to diagnose for a job of Holdfast: the evidence bundle of its newest incident.
 
-The whole folder would mislead: it has the logs of all attempts, in which launchers report stops that Holdfast
-itself requested.
+The job's whole folder would mislead: it contains the logs of all attempts, in which launchers report stops that
+Holdfast itself requested.
 """
 
 import os

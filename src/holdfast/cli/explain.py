@@ -47,7 +47,7 @@ app = App()
 
 
 class Meaning(Struct, frozen=True):
-    """One possible meaning: the phrase that was matched, and what is known about it."""
+    """One possible meaning of the given code or words: the known phrase that matched, and what is known about it."""
 
     found: Found
     answer: Diagnosis

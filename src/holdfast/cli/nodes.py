@@ -160,7 +160,7 @@ def lemons(
     lang: Lang = None,
     json: Json = False,
 ) -> None:
-    """Lists lemons: nodes that fail many times as often as the rest."""
+    """Lists lemons: nodes that fail many times as often as the rest of the fleet."""
     language = chosen_language(lang, os.environ, json=json)
     book, now_s = _reader(fleet_dir, state_dir), time.time()
     judged = _asked(lambda: _judged(book, book.lines(since_s=now_s - days * DAY_S), now_s, days))

@@ -143,8 +143,8 @@ def run(
     checkpoint_advice: Annotated[bool | None, _flag("checkpoint-advice")] = None,
     nproc_per_node: Annotated[str | None, _NPROC] = None,
     gres: Annotated[str | None, _sbatch("--gres", "of each node, such as gpu:8.")] = None,
-    partition: Annotated[str | None, _sbatch("--partition", "where the job waits.")] = None,
-    account: Annotated[str | None, _sbatch("--account", "who pays.")] = None,
+    partition: Annotated[str | None, _sbatch("--partition", "partition of the job.")] = None,
+    account: Annotated[str | None, _sbatch("--account", "account to charge.")] = None,
     time: Annotated[str | None, _sbatch("--time", "the time limit.")] = None,
     qos: Annotated[str | None, _sbatch("--qos", "quality of service.")] = None,
     sbatch_arg: Annotated[list[str] | None, _sbatch("--sbatch-arg", "any other flag; repeatable.")] = None,
@@ -156,13 +156,14 @@ def run(
         str | None, _of_pods("--kind", "kind of object that owns them: job, jobset, trainjob, volcano.")
     ] = None,
     reschedule_pods: Annotated[
-        bool, Option("--reschedule-pods", help="For pods: a reschedule of the job makes all of them anew.")
+        bool,
+        Option("--reschedule-pods", help="For pods: a reschedule of the job recreates all of them."),
     ] = False,
     state_claim: Annotated[
-        str | None, _of_pods("--state-claim", "a PersistentVolumeClaim for the record of the job.")
+        str | None, _of_pods("--state-claim", "PersistentVolumeClaim for the job's journal.")
     ] = None,
-    namespace: Annotated[str | None, _of_pods("--namespace", "where they are created.")] = None,
-    kube_context: Annotated[str | None, _of_pods("--context", "of the kubeconfig.")] = None,
+    namespace: Annotated[str | None, _of_pods("--namespace", "namespace of the pods.")] = None,
+    kube_context: Annotated[str | None, _of_pods("--context", "context of the kubeconfig.")] = None,
     env: Annotated[
         list[str] | None, _of_pods("--env", "environment variable NAME=VALUE; repeatable.")
     ] = None,
@@ -263,7 +264,9 @@ def in_slurm_allocation(env: Mapping[str, str]) -> bool:
 
 
 def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:
-    """Returns the multi-node job of that name, or the newest job if it has several nodes; otherwise None."""
+    """Returns the multi-node job named `name`; for None the newest job if it has several nodes. None if there is no
+    such job.
+    """
     try:
         job = jobs.job(name) if name else next(iter(jobs.jobs()), None)
         return job if job is not None and not recorded(job)[0].is_one_machine else None
@@ -277,12 +280,10 @@ def _elsewhere() -> Any:
 
 
 def full_command(words: Sequence[str], ranks: str | None, *, alone: bool = True) -> tuple[str, ...]:
-    """Returns the command to run: the words as given, or torchrun with the script that they name.
+    """Returns the command to run: the given words, or torchrun with the script that they name.
 
-    Raises BadParameter.
-
-    `alone`: there is no other worker; otherwise torchrun reads its node rank and rendezvous address from the
-    environment.
+    `ranks`: number of ranks for torchrun; None: the words are the whole command. `alone`: there is no other worker;
+    otherwise torchrun reads its node rank and rendezvous address from the environment. Raises BadParameter.
     """
     if not words or not words[0]:
         raise BadParameter(

@@ -157,8 +157,8 @@ def test(
 
 
 def problems(tested: Sequence[Signature], package: Sequence[Signature]) -> list[str]:
-    """Returns a sentence for each failed test of the signatures, which may name and replace those of the
-    package.
+    """Returns a sentence for each failed test of the signatures `tested`, which may refer to those of the package and
+    replace them.
     """
     ids = Counter(one.id for one in tested)
     twice = [f"{id_}: the id is defined {count} times" for id_, count in ids.items() if count > 1]

@@ -1,4 +1,4 @@
-"""Implements `holdfast simulate`: runs the real decisions on a virtual cluster: a scenario, a seed, or
+"""Implements `holdfast simulate`: runs the real decision rules on a virtual cluster: a scenario, a random world, or
 months of a fleet.
 """
 
@@ -124,7 +124,7 @@ def _run_world(seed: int, *, json: bool) -> None:
 
 
 def told(answer: Answer) -> list[str]:
-    """Returns the result of a simulation as text: each decision, then the outcome."""
+    """Returns the result of a simulation as lines of text: each decision, then the outcome."""
     lines = [
         f"{decided.at_s:>10.1f} s  incident {decided.incident}: {decided.rung}: {decided.why}"
         for decided in answer.decisions

@@ -117,7 +117,7 @@ def steps(
 def document(all_of: Sequence[Training], read: Scanned) -> dict[str, Any]:
     """Returns the JSON document of `holdfast steps` (docs/steps.md) for the training with the most steps.
 
-    `logs`: all trainings, if there are several.
+    `logs` in the document: all trainings, if there are several.
     """
     first = _document(all_of[0]) if all_of else msgspec.to_builtins(StepReport(), str_keys=True)
     if len(all_of) > 1:
@@ -149,7 +149,9 @@ def _check(rule: str | None, plot: str | None) -> None:
 
 
 def forms_of(step_pattern: str | None) -> tuple[StepForm, ...]:
-    """Returns all step forms, the user's own first. Raises Exit."""
+    """Returns all formats of step lines (step forms), the user's own first. Raises Exit after printing what is
+    wrong.
+    """
     try:
         if step_pattern is None:
             return all_forms(None)

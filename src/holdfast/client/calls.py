@@ -37,9 +37,9 @@ Parameter = str | int | float | bool | None | Iterable[str] | Iterable[int]
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
-    """One API call. `answer`: the type of the JSON result; None means text or bytes.
+    """One API call. `answer`: the type of the JSON result; None means that the result is text or bytes.
 
-    `body`: set for an action.
+    `body`: the JSON body of an action; None for calls that only read.
     """
 
     path: str

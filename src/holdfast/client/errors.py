@@ -8,9 +8,9 @@ TEXT_CHARACTERS_MAX = 500
 
 
 class ApiError(Exception):
-    """Error: the server rejected the call. `status`: of HTTP. `code`: error code.
+    """Raised when the server rejected the call. `status`: HTTP status. `code`: the server's error code.
 
-    `near`: similar valid names.
+    `near`: valid names that are similar to an invalid one.
     """
 
     def __init__(self, status: int, error: ErrorText, retry_after_s: float | None = None) -> None:

@@ -21,7 +21,9 @@ SILENCE_S = 60.0  # the server sends something every 15 s
 
 
 class Parser:
-    """Parser of one stream of events. `last_id`: the event to resume after when the connection is lost."""
+    """Parser of one stream of events. `last_id`: id of the last event, to resume after it when the connection is
+    lost.
+    """
 
     def __init__(self) -> None:
         self.last_id = ""

@@ -154,7 +154,9 @@ class AsyncClient:
         direction: str = "",
         limit: int = 200,
     ) -> OutputPage:
-        """Returns lines of output: the end, or around a position. `line`: an offset in bytes in the single `file`."""
+        """Returns lines of a job's output: the last ones, or those around a position. `line`: an offset in bytes in
+        the single `file`.
+        """
         return await self._call(
             calls.output(
                 job,

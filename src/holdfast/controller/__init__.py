@@ -1,3 +1,3 @@
-"""Implements the controller of a job: its loop from events over decisions to orders, and what it does for
-many nodes.
+"""Implements the controller of a job: passes events to the decision rules in `core`, and has the resulting
+orders carried out, on one machine or many.
 """

@@ -1,4 +1,4 @@
-"""Selects the alerts that are not in a job's journal yet, with a limit per hour. Pure."""
+"""Selects the alerts that are not recorded in a job's journal yet, with a limit per hour. Pure."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -14,14 +14,16 @@ HOUR_S = 3600.0
 
 
 class AlertNotes:
-    """Keys of the alerts that the journal contains, the newest KNOWN_MAX of them. Not thread-safe."""
+    """The keys of the alerts that a job's journal contains already, the newest KNOWN_MAX of them. Not
+    thread-safe.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._times: deque[float] = deque(maxlen=PER_HOUR_MAX)
 
     def remember(self, event: AnyEvent) -> None:
-        """Processes an event of the journal; ignores all but recorded alerts."""
+        """Stores the key of an alert that an event of the journal records; ignores all other events."""
         if not isinstance(event, FindingNoted) or event.finding != ALERT:
             return
         self._known[str(event.numbers.get(KEY, ""))] = None

@@ -1,5 +1,5 @@
-"""Routes calls (model.calls: commands, shells, stacks) between users and the agents of nodes, and logs who
-ran what.
+"""Routes users' calls (model.calls: a command, a shell, a stack dump on a node) to the agents of nodes and
+their output back, and logs who ran what.
 
 It stores no output, and decides only whether a call is possible.
 """
@@ -57,9 +57,10 @@ NODES_NAMED_MAX = 8
 
 
 class JobNow(NamedTuple):
-    """The job as the controller sees it. `ended`: how it ended, in words; empty while it runs.
+    """The state of a job that decides which calls are possible.
 
-    `workers`: node of each worker. `nodes`: nodes with connected agents. `others`: further nodes of the job.
+    `ended`: how the job ended, in words; empty while it runs. `workers`: node name of each worker. `nodes`:
+    nodes with connected agents. `others`: further nodes of the job.
     """
 
     job: str
@@ -107,7 +108,9 @@ class CallRelay:
         self._calls: dict[str, _Call] = {}
 
     def hear(self, peer: str, body: bytes) -> bool:
-        """Handles a message about calls. Returns False if it is about something else."""
+        """Handles a message from `peer`, a client or an agent. Returns False if the message is not about a
+        call.
+        """
         word = decode(body)
         if word is None:
             return is_call_word(body)
@@ -118,7 +121,7 @@ class CallRelay:
         return True
 
     def left(self, peer: str) -> None:
-        """Removes a client or an agent that has disconnected."""
+        """Ends what belongs to `peer`, a client or an agent that has disconnected."""
         for name, call in list(self._calls.items()):
             if call.client == peer:
                 self._cancel(name, call)
@@ -128,7 +131,7 @@ class CallRelay:
                 )
 
     def turn(self) -> None:
-        """Ends calls whose time has passed. To be called about once a second."""
+        """Ends calls whose time limit has passed. To be called about once a second."""
         now_s = self._clock()
         for name, call in list(self._calls.items()):
             if call.until_s is None:  # a terminal: its user decides how long to wait
@@ -141,7 +144,7 @@ class CallRelay:
                     self._answer_for(name, call, node, "no-answer", why)
 
     def close(self, why: str) -> None:
-        """Ends all calls, because the job has ended."""
+        """Ends all calls because the job has ended; `why` is sent to the users."""
         for name, call in list(self._calls.items()):
             self._cancel(name, call)
             self._say(call.client, encode(CallRefused(call=name, why=why)))

@@ -1,7 +1,7 @@
-"""Records beside a worker's output how far its node's clock is ahead of the job's clock, to merge lines of
-many nodes.
+"""Records beside a worker's output how far its node's clock is ahead of the job's clock, so that the lines of
+many nodes can be merged by time.
 
-It does so only if the difference matters, and only if the agent itself stamps the lines.
+It does so only if the difference matters, and only if the agent timestamps the lines with its node's clock.
 """
 
 import os
@@ -18,9 +18,10 @@ WORTH_S = 0.05  # the follower stamps lines ten times a second
 
 
 class ClockNotes:
-    """Writer of these clock notes. `worker_dir`: returns the folder of an attempt and a worker.
+    """Writer of the clock offsets of nodes.
 
-    `offset_s`: returns a node's clock minus the job's in seconds; None if unknown.
+    `worker_dir`: returns the folder of an attempt and a worker. `offset_s`: returns a node's clock minus the
+    job's clock in seconds; None if unknown.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class ClockNotes:
     def turn(
         self, attempt: int, nodes: Mapping[int, str], at_s: float, without: Container[tuple[int, int]] = ()
     ) -> None:
-        """Writes the clock offset of each worker's node beside the worker's output, if it has changed.
+        """Writes the clock offset of each worker's node beside the worker's output, if the offset has
+        changed.
 
-        May be called every second; checks every LOOK_S. `nodes`: node by worker. `without`: (attempt, worker) pairs to
-        skip, because the controller timestamps their lines.
+        May be called every second; checks every LOOK_S. `nodes`: node by worker. `without`: pairs of attempt
+        and worker to skip, because the controller timestamps their lines.
         """
         if attempt != self._attempt:
             self._attempt, self._noted = attempt, {}

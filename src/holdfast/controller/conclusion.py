@@ -1,8 +1,9 @@
-"""Diagnoses why an attempt on many nodes failed: requests evidence from all workers, and makes one verdict.
+"""Diagnoses why an attempt on many nodes failed: requests evidence from the agents of all workers, and makes
+one verdict.
 
 The waiting rules are those of a single node (`core.verdict.patience`): a certain verdict waits only for
-evidence that is on its way; an error about other ranks waits for those ranks' evidence; a silent worker
-delays the verdict only until its node counts as lost.
+evidence that is on its way; a verdict from an error that mentions other ranks waits for the evidence of those
+ranks; a worker that does not respond delays the verdict only until its node counts as lost.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,9 @@ LOST_S = 1.0  # added to the silence after which a node is lost
 
 
 class Asked(Struct):
-    """A diagnosis in progress. `nodes`, `evidence`: by worker; the last revision of evidence counts."""
+    """A diagnosis in progress. `nodes`, `evidence`: node name and received evidence of each worker, by worker
+    number; newer evidence of a worker replaces the older.
+    """
 
     order: Diagnose
     since_s: float
@@ -53,7 +56,7 @@ class Asked(Struct):
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """A finished diagnosis, from which the evidence bundle is written."""
+    """A finished diagnosis with the evidence it rests on, from which the evidence bundle is written."""
 
     incident: int
     attempt: int
@@ -66,9 +69,10 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 class Concluding:
-    """The diagnosis of attempts on many nodes. `hang`: returns the hang of this attempt, if any.
+    """Diagnoses failed attempts on many nodes.
 
-    `save`: writes the evidence bundle.
+    `hang`: returns the hang that ended this attempt; None if there was none. `save`: writes the evidence
+    bundle.
     """
 
     def __init__(
@@ -113,7 +117,9 @@ class Concluding:
         ]
 
     def heard(self, event: AnyEvent) -> None:
-        """Processes an event of the core."""
+        """Processes an event of the job that `core` has handled, such as the start or the end of an
+        attempt.
+        """
         match event:
             case RankStarted():
                 self._workers[event.rank] = event.worker
@@ -214,7 +220,7 @@ class Concluding:
                 verdict = with_checks(verdict, checked, asked.order.boot, asked.order.known)
         except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
             says = (
-                "the verdict does not use log lines, because their evaluation failed: "
+                "the log lines could not be evaluated, so the verdict does not use them: "
                 f"{type(error).__name__}: {error}"
             )
             verdict = replace(first, evidence=(*first.evidence, Evidence(text=says)))

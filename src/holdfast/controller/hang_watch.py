@@ -29,9 +29,9 @@ TOLD_AGAIN_S = 10.0  # repeats which stacks to sample, for agents that were away
 
 
 class Look(Struct):
-    """A request for stacks and flight records of all workers. `answers`: by worker.
+    """A request for stacks and flight records of all workers. `answers`: the replies by worker.
 
-    `result`: the hang after comparing them.
+    `result`: the hang, after the replies were compared; None before.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Look(Struct):
 
 
 class HangWatching:
-    """Hang detector of a job on many nodes. `note`: receives findings, as kind and text."""
+    """Hang detector of a job on many nodes. `note`: receives each finding as its kind and a sentence."""
 
     def __init__(
         self,
@@ -81,11 +81,15 @@ class HangWatching:
 
     @property
     def is_looking(self) -> bool:
-        """Returns True while a hang, or a suspected one, is examined."""
+        """Returns whether stacks and flight records are being collected for a hang, or for a suspected
+        one.
+        """
         return self._look is not None or self.hang is not None
 
     def sampled(self, node: str, report: Sampled) -> None:
-        """Adds the samples of one worker, with times of the job's clock."""
+        """Stores the samples that an agent sent about one worker, with their times converted to the job's
+        clock.
+        """
         self._turn_to(self._worker_group.roster.team.attempt)
         if report.attempt != self._attempt or self._worker_group.roster.team.nodes.get(report.worker) != node:
             return
@@ -106,7 +110,11 @@ class HangWatching:
         look.waits_for.discard(report.worker)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Starts to judge all ranks; `go_on` continues in small steps. To be called once a second."""
+        """Starts a comparison of all ranks, which `go_on` continues in small steps. To be called once a
+        second.
+
+        Returns messages and requests that follow from results (core/workers/acts.py).
+        """
         self._turn_to(self._worker_group.roster.team.attempt)
         if self._is_settled:
             self._used.clear()
@@ -119,11 +127,13 @@ class HangWatching:
 
     @property
     def is_busy(self) -> bool:
-        """Returns True if there is work for `go_on`."""
+        """Returns whether `go_on` has work to do."""
         return self._judging is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """Does one step of the work that `tick` has started, about 10 ms."""
+        """Does one step, about 10 ms, of the comparison that `tick` has started. Returns the orders that
+        follow.
+        """
         self._turn_to(self._worker_group.roster.team.attempt)
         judging, self._judging = self._judging, None  # the caller reports an exception in it
         if judging is None or self._is_settled:

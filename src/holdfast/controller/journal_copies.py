@@ -1,7 +1,9 @@
-"""Keeps copies of the job's journal on two agents' nodes, where the controller's own disk may be lost with it.
+"""Keeps copies of the job's journal on the nodes of two agents, because the controller's own disk may be lost
+with its node.
 
-New rows go to both before orders that rest on them, and at least every `EVERY_S`. Reports of agents are acknowledged once the
-copies have their rows. A copy is never waited for: if it is not acknowledged within `LATE_S`, another agent gets one.
+New rows are sent to both agents before an order that rests on them is carried out, and at least every
+`EVERY_S`. Reports of agents are acknowledged once the copies contain the rows about them. The controller
+never waits for a copy: if an agent does not acknowledge within `LATE_S`, another agent gets a copy.
 """
 
 import secrets
@@ -76,11 +78,15 @@ class JournalCopies:
             copy.kept = report.seq
 
     def covers(self, seq: int) -> bool:
-        """Returns True if the copies have all rows up to this one, or no agent can keep a copy."""
+        """Returns whether the copies contain all journal rows up to number `seq`. Also True if no agent can
+        keep a copy.
+        """
         return all(self._copies[node].kept >= seq for node in self._chosen if node in self._copies)
 
     def push(self, at_s: float, *, now: bool = False) -> None:
-        """Sends new rows; `now`: an order rests on them."""
+        """Sends new rows to the copies, if they are due. `now`: send them at once, because an order rests on
+        them.
+        """
         store = self._record.store
         is_due = at_s - self._pushed_s >= EVERY_S
         if store is None or not (now or is_due):

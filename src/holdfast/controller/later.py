@@ -1,7 +1,8 @@
-"""Queues low-priority reports of agents (samples, pieces of logs) until no other report is due.
+"""Queues low-priority reports of agents (samples, pieces of logs) until no other report is waiting.
 
 A finding is processed before thousands of waiting samples of other agents, but after earlier reports of its
-own agent, so that each stream keeps its order; only steps overtake. The caller limits the queue by `is_full`.
+own agent, so that the reports of each agent keep their order; only reports of steps overtake. The caller
+limits the queue by `is_full`.
 """
 
 import select
@@ -25,7 +26,9 @@ class Later:
 
     @property
     def is_full(self) -> bool:
-        """Returns True if reports must be taken before more are put."""
+        """Returns whether the queue has reached its limit, so that reports must be taken before others are
+        added.
+        """
         return self._bytes > BYTES_MAX
 
     def put(self, entry: Entry) -> None:
@@ -37,11 +40,11 @@ class Later:
         self._bytes += len(entry.body)
 
     def waits(self, peer: str) -> bool:
-        """Returns True if a report of this agent is queued."""
+        """Returns whether a report of this agent is in the queue."""
         return peer in self._of
 
     def take(self, peer: str | None = None) -> Entry | None:
-        """Returns the next report, of any agent or of this one; None if there is none."""
+        """Removes and returns the next report, of any agent or of `peer`; None if there is none."""
         peer = next(iter(self._of), None) if peer is None else peer
         if peer is None or peer not in self._of:
             return None
@@ -54,7 +57,7 @@ class Later:
 
 
 def is_readable(channels: Sequence[int]) -> bool:
-    """Returns True if one of these descriptors is readable now."""
+    """Returns whether one of these file descriptors is readable now."""
     poll = select.poll()
     for channel in channels:
         poll.register(channel, select.POLLIN)

@@ -1,4 +1,4 @@
-"""Implements the controller's loop: passes events to the core, journals decisions, and has their orders
+"""Implements the controller's loop: passes events to `core`, journals its decisions, and has their orders
 carried out.
 
 An order is journaled before it is carried out, so a controller that dies may repeat an order but never loses
@@ -34,9 +34,9 @@ class Engine(Protocol):
 
 
 class Record(Protocol):
-    """Interface that stores journal rows.
+    """Interface of the journal, as the controller's loop uses it.
 
-    Never raises: a journal that cannot be written must not stop the training.
+    No method raises: a journal that cannot be written must not stop the training.
     """
 
     def record(self, row: Row) -> None: ...
@@ -45,7 +45,7 @@ class Record(Protocol):
 
 
 class Controller:
-    """The loop of one job.
+    """The loop of one job, from an event to its orders.
 
     An engine may call `handle` while it carries out an order; the event is then queued.
     """
@@ -91,7 +91,7 @@ class Controller:
 
 
 def worth_keeping(state: State, event: AnyEvent, decision: Decision) -> bool:
-    """Returns False for a tick that changed nothing, which a replay does not need."""
+    """Returns whether a journal needs this event: False for a clock tick that changed nothing."""
     return type(event).__name__ != "Tick" or decision.state is not state or bool(decision.orders)
 
 
@@ -125,9 +125,9 @@ def replay(rows: Iterable[RawEntry], policy: Policy, state: State | None = None)
 def decisions(
     rows: Iterable[RawEntry], policy: Policy, state: State | None = None
 ) -> Iterable[tuple[AnyEvent, Decision]]:
-    """Yields each event of a journal with its decision.
+    """Repeats the decisions of a journal, and yields each event with its decision.
 
-    `state`: the state before the first row, if that is not row 1.
+    `state`: the state of the job before the first row; None if that is row 1.
     """
     state = state or State()
     for row in rows:

@@ -16,9 +16,9 @@ SAME_S = 0.005  # smaller offsets count as zero: the link measures no better
 
 
 class NodeTimes:
-    """Converter of node times. `clock`: the job's.
+    """Converts times of nodes. `clock`: the job's clock.
 
-    `offset_s`: returns a node's clock minus this one's; None if unknown yet.
+    `offset_s`: returns a node's clock minus this machine's in seconds; None if unknown yet.
     """
 
     def __init__(self, clock: Callable[[], float], offset_s: Callable[[str], float | None]) -> None:
@@ -27,7 +27,9 @@ class NodeTimes:
         self._last_s = float("-inf")
 
     def of_event(self, node: str, event: AnyEvent) -> AnyEvent:
-        """Returns the event with a time of the job's clock, no earlier than any previous event."""
+        """Returns the event with its time converted to the job's clock, no earlier than that of any previous
+        event.
+        """
         at_s = min(self._clock(), event.at_s - self._of(node, event.at_s))
         self._last_s = max(self._last_s, at_s)
         return replace(event, at_s=self._last_s)
@@ -53,8 +55,9 @@ class NodeTimes:
         )
 
     def of_records(self, node: str, report: RecordsTold) -> RecordsTold | None:
-        """Returns flight record times in the job's clock; None if the node's offset is unknown, so they
-        are not comparable.
+        """Returns flight records with their times converted to the job's clock.
+
+        Returns None if the offset of the node's clock is unknown, so that the times cannot be compared.
         """
         ahead_s = self._offset_s(node)
         if ahead_s is None:

@@ -1,4 +1,6 @@
-"""Defines the interfaces that a worker group uses: link, detectors, diagnosis, calls and files."""
+"""Defines the interfaces between the engine of a multi-node job (worker_group.py) and its parts: link,
+detectors, diagnosis, calls and files.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -14,7 +16,7 @@ from holdfast.model.orders import Diagnose
 
 
 class Link(Protocol):
-    """Interface of the hub, as far as it is used here."""
+    """Interface of the connections to the agents, as far as the controller uses it."""
 
     def turn(self) -> Sequence[Arrived]: ...
 
@@ -36,9 +38,9 @@ class Link(Protocol):
 
 
 class Looking(Protocol):
-    """Interface of a detector.
+    """Interface of a detector that compares the ranks of all nodes.
 
-    `tick` may start a long computation; `go_on` does one step of it while it `is_busy`.
+    `tick` may start a long computation; `go_on` does one step of it while `is_busy` returns True.
     """
 
     @property
@@ -96,7 +98,7 @@ class Files(Protocol):
 
 
 class Parts(Struct):
-    """The components that process reports besides the worker group."""
+    """The parts of the controller of a multi-node job that process reports of agents."""
 
     hangs: HangWatch
     conclusion: Conclusion

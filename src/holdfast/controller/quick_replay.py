@@ -1,6 +1,7 @@
-"""Replays a journal quickly: runs of step events, most entries of a long journal, are processed in one batch.
+"""Replays a journal quickly: consecutive step events, most entries of a long journal, are processed in one
+batch.
 
-A step of a training job without an open incident only raises the job's step, so a run of them needs one new
+Without an open incident, a step event only raises the job's step number, so consecutive ones need one new
 state. The result equals that of `decisions` and `Story.hear`, as tests/controller/test_quick_replay.py
 verifies.
 """
@@ -24,7 +25,9 @@ _RUN_MAX = 4096  # steps per batch
 
 
 class QuickReplay:
-    """Replay of journal entries into `story`. `told`: receives each log line with the number of its entry."""
+    """Replays journal entries into `story`. `told`: receives each log line with the number of its journal
+    entry.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Carries out requests of users about a job. Each request becomes an event.
+"""Carries out requests of users about a job. Each request becomes an event of the job.
 
 Requests are to stop, to restart, to record a remark on an incident, and to record alerts.
 """
@@ -29,7 +29,9 @@ TEXT_CHARACTERS_MAX = 2_000
 
 
 class Asking(Protocol):
-    """The part of a worker group engine through which a platform asks for other limits."""
+    """The part of a multi-node engine by which a platform requests other recovery limits, such as by an
+    annotation.
+    """
 
     policy_asked: PolicyAsked | None
 
@@ -37,10 +39,10 @@ class Asking(Protocol):
 
 
 class Requests:
-    """Handler of requests about a job. `pass_on`: sends a signal to the command.
+    """Handler of requests about a job.
 
-    `grace_s`: how long the command may then take to end by itself. `notes`: the alerts that the journal
-    already contains.
+    `pass_on`: sends a signal to the training command. `grace_s`: time for the command to end by itself after
+    it. `notes`: the alerts that the journal already contains.
     """
 
     def __init__(
@@ -56,9 +58,9 @@ class Requests:
         self._grace_s, self._pass_on = grace_s, pass_on
 
     def carry_out(self, word: AnyRequest) -> tuple[bool, str]:
-        """Carries out a request. Returns whether it changed something, and one line about it.
+        """Carries out a request. Returns whether it changed something, and one line about the result.
 
-        Raises ValueError with the reason.
+        raises: ValueError with the reason, if the request is refused
         """
         by = plain(word.by, BY_CHARACTERS_MAX)
         if not by:
@@ -74,9 +76,9 @@ class Requests:
                 return self._note(by, word)
 
     def heed_platform(self, machine: Asking, policy: Policy) -> None:
-        """Changes the limits of the recovery as the job's platform asks, such as by an annotation.
+        """Changes the recovery limits as the job's platform requests, such as by an annotation.
 
-        `policy`: of the start of the job.
+        `policy`: the limits with which the job was started.
         """
         asked, machine.policy_asked = machine.policy_asked, None
         if asked is None:
@@ -113,7 +115,7 @@ class Requests:
         if isinstance(phase, Ended | Finishing):
             raise ValueError(f"job {name} is ending or has ended: start it again with holdfast run")
         if not isinstance(phase, Running | Holding):
-            return False, f"job {name} is not running now: it starts a new attempt by itself"
+            return False, f"job {name} has no running attempt to restart: Holdfast starts a new one by itself"
         event = RestartRequested(at_s=self._clock(), attempt=before.job.attempt, by=by, reason=reason)
         self._controller.handle(event)
         return True, f"attempt {before.job.attempt} of job {name} is stopped, and the next one starts"
@@ -142,12 +144,12 @@ class Requests:
                 self.notes.remember(event)
         text = f"{counted(len(new), 'new alert')} recorded in job {state.job.name}"
         if refused:
-            text += f"; {refused} beyond the limit of alerts in an hour are not"
+            text += f"; {refused} are not recorded, because the limit of alerts per hour is reached"
         return bool(new), text
 
 
 def noted(note: AlertNote, by: str, at_s: float) -> FindingNoted:
-    """Returns the event that records an alert."""
+    """Returns the event that records an alert in the journal. `by`: who sent it."""
     more: dict[str, float | int | str | list[float]] = {
         KEY: note.key[:KEY_CHARACTERS_MAX],
         "node": plain(note.node, BY_CHARACTERS_MAX),
@@ -160,7 +162,9 @@ def noted(note: AlertNote, by: str, at_s: float) -> FindingNoted:
 
 
 def remark(word: AskRemark, by: str, at_s: float) -> IncidentAcknowledged | VerdictCorrected:
-    """Returns the event that records a remark on an incident."""
+    """Returns the event that records a user's remark on an incident: an acknowledgement, or a corrected
+    verdict.
+    """
     text = plain(word.text)
     if word.category:
         category = plain(word.category, BY_CHARACTERS_MAX)
@@ -175,6 +179,6 @@ def remark_done(word: AskRemark) -> str:
 
 
 def plain(text: str, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-    """Returns a text as one line without control characters, for the log."""
+    """Returns a text as one line without control characters, shortened to `characters_max`, for the log."""
     shown = (one if one.isprintable() else " " for one in text[:characters_max])
     return " ".join("".join(shown).split())

@@ -1,4 +1,4 @@
-"""Writes files that agents send, if agents and controller share no job folder."""
+"""Writes files that agents send, for agents that share no job folder with the controller."""
 
 import os
 import re
@@ -28,12 +28,10 @@ class _File(Struct):
 
 
 class ShippedFiles:
-    """Writer of files that agents send. `folder`: the job's.
+    """Writer of files that agents send. `folder`: the job's folder.
 
-    `clock`: the job's; log lines are stamped on arrival.
-
-    `workers`: (attempt, worker) pairs that sent files. `open_max`: maximum number of open files; None means
-    as many as this process can spare.
+    `clock`: the job's clock; log lines are timestamped when they arrive. `workers`: (attempt, worker) pairs
+    that sent files. `open_max`: maximum number of open files; None means as many as this process can spare.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], open_max: int | None = None) -> None:
@@ -52,7 +50,7 @@ class ShippedFiles:
             self._close_one()
 
     def take(self, report: Shipped) -> str:
-        """Writes a piece of a file. Returns the error if that failed; empty otherwise."""
+        """Writes a received piece of a file. Returns the error message if that failed; empty otherwise."""
         try:
             file = self._files.get((report.attempt, report.worker, report.name))
             if file is None:

@@ -1,8 +1,9 @@
-"""Detects slow ranks of a job over all nodes, during training.
+"""Detects ranks that are slower than the others of a job on many nodes, during training.
 
 Agents report for each rank its progress in collectives, its logged steps, CPU throttling of its cgroups and,
 on request, when it entered its collectives. The comparison in `core`, which is the same as on a single node,
-names the rank or node that the others wait for. Never blocks; an internal error disables it for the attempt.
+names the rank or node that the others wait for. Never blocks; an internal error disables the detector for the
+attempt.
 """
 
 from collections import deque
@@ -34,7 +35,7 @@ NEWS_MAX = 200  # lines of one kind in one attempt
 
 
 class Fetch(Struct):
-    """A request for flight records. `waits_for`: workers that have not responded."""
+    """A request for flight records. `waits_for`: numbers of the workers that have not responded."""
 
     since_s: float
     waits_for: set[int]
@@ -44,7 +45,7 @@ class Fetch(Struct):
 class StragglersWatching:
     """Detector of slow ranks of a job on many nodes.
 
-    `is_looking`: returns whether a hang is examined; hung is not slow.
+    `is_looking`: returns whether a hang is being examined; ranks are then not reported as slow.
     """
 
     def __init__(self, worker_group: WorkerGroup, is_looking: Callable[[], bool] = lambda: False) -> None:
@@ -72,11 +73,13 @@ class StragglersWatching:
 
     @property
     def now(self) -> tuple[Straggler, ...]:
-        """Returns the current stragglers."""
+        """Returns the ranks and nodes that are slower than the others now."""
         return self._watch.told if self._watch is not None else ()
 
     def sampled(self, node: str, report: Sampled) -> None:
-        """Adds the samples of one worker, with times of the job's clock."""
+        """Stores the samples that an agent sent about one worker, with their times converted to the job's
+        clock.
+        """
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)
@@ -90,7 +93,9 @@ class StragglersWatching:
         self._throttled |= report.throttled_s
 
     def records(self, node: str, report: RecordsTold) -> None:
-        """Adds the flight records of one worker, with times of the job's clock."""
+        """Stores the flight records that an agent sent about one worker, with their times converted to the
+        job's clock.
+        """
         fetch = self._fetch
         if fetch is None or report.attempt != self._attempt:
             return
@@ -102,9 +107,11 @@ class StragglersWatching:
             fetch.answers.append(report)
 
     def tick(self, at_s: float) -> list[Act]:
-        """Starts a comparison of all ranks, to find stragglers, if there is new data and none is running.
+        """Starts a comparison of all ranks to find slow ones, if there is new data and no comparison is
+        running.
 
-        Drops it if the job is ending. `go_on` computes it in small steps. To be called once a second.
+        Cancels the comparison if the job is ending. `go_on` computes it in small steps. Returns the orders
+        that follow from results. To be called once a second.
         """
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
@@ -118,11 +125,13 @@ class StragglersWatching:
 
     @property
     def is_busy(self) -> bool:
-        """Returns True if there is work for `go_on`."""
+        """Returns whether `go_on` has work to do."""
         return self._comparing is not None
 
     def go_on(self, at_s: float) -> list[Act]:
-        """Does one step of the work that `tick` has started, about 10 ms."""
+        """Does one step, about 10 ms, of the comparison that `tick` has started. Returns the orders that
+        follow.
+        """
         team = self._worker_group.roster.team
         if team.attempt != self._attempt:
             self._turn_to(team.attempt)

@@ -1,8 +1,8 @@
-"""Connects a job's controller with its nodes: the link to agents, the node engine, and the worker group in
-`core`.
+"""Implements the engine of a multi-node job: connects the controller with the agents of its nodes.
 
-It carries out orders of the core in `carry_out`, and processes messages of agents and engine in `turn`. A
-report is acknowledged only once its outcome is in the journal; until then its agent keeps it.
+`carry_out` translates orders of `core` into commands for agents and into requests to the scheduler. `turn`
+processes messages of agents and of the scheduler. A report is acknowledged only once its outcome is in the
+journal; until then its agent keeps it.
 """
 
 from collections import deque
@@ -90,8 +90,10 @@ _HELLOS = msgspec.msgpack.Decoder(AgentHello)
 
 
 class WorkerGroupEngine:
-    """An Engine of `controller.loop`. `emit`: the controller's inbox; `flush`: of the journal, True if all is written.
-    `last_row`: of the journal.
+    """The Engine (controller/loop.py) of a multi-node job.
+
+    `emit`: adds an event to the controller's inbox. `flush`: writes the journal, and returns True if all rows
+    are written. `last_row`: returns the number of the journal's last row.
     """
 
     def __init__(
@@ -164,7 +166,9 @@ class WorkerGroupEngine:
         self._do(self.worker_group.order(order, at_s))
 
     def resume(self, job: Job) -> None:
-        """Resumes from the journal's state `job`; the core then repeats the orders in progress."""
+        """Continues a job whose state `job` was read from the journal; `core` then repeats the orders in
+        progress.
+        """
         self._is_anew = self.worker_group.is_moved
         acts = self.worker_group.resume(job, self._clock())
         self.emit(ControllerResumed(at_s=self._clock()))
@@ -182,9 +186,9 @@ class WorkerGroupEngine:
         return [self.link.fileno(), *self._engine.channels()]
 
     def turn(self) -> None:
-        """Processes what has arrived, urgent messages first.
+        """Processes the messages that have arrived, urgent ones first.
 
-        Never blocks, and works for a fraction of a second at most.
+        Never blocks, and returns after a fraction of a second at most.
         """
         self._arrived.extend(self.link.turn())
         while self._arrived:  # after an exception the next turn continues
@@ -206,7 +210,9 @@ class WorkerGroupEngine:
         self.acknowledge()
 
     def acknowledge(self) -> None:
-        """Acknowledges reports whose outcome is in the journal, so that agents can forget them."""
+        """Acknowledges the reports of agents whose outcome is in the journal, so that the agents can delete
+        them.
+        """
         copies = self.parts.copies
         if self._heard and self._flush():
             self._written.append((self._last_row(), self._heard))
@@ -445,11 +451,11 @@ class WorkerGroupEngine:
         at_s = self._clock()
         self.worker_group.roster[node].isolated = False
         self.emit(NodeIsolated(at_s=at_s, node=node))
-        self.note("isolation-limit", f"{node} is not isolated: {why_not}", key=node)
+        self.note("isolation-limit", f"node {node} was not isolated: {why_not}", key=node)
         self.emit(NodeReleased(at_s=at_s, node=node))
 
     def decided(self, event: AnyEvent) -> None:
-        """Records that the core has processed an event: later events never get an earlier time."""
+        """Records that `core` has processed an event: later events never get an earlier time."""
         self._times.not_before(event.at_s)
 
     def note(self, finding: str, text: str, key: str = "") -> None:

@@ -46,7 +46,9 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
     life_port: int = 0
 
     def where(self) -> list[tuple[str, int]]:
-        """Returns possible addresses of the controller, the likeliest first, because it may have moved."""
+        """Returns possible addresses of the controller, the likeliest first. There may be several, because the
+        controller may have moved to another node.
+        """
         found = [*_told(self.job_folder).addresses, *self.controllers]
         return list(dict.fromkeys(one for text in found if (one := _address(text)) is not None))
 

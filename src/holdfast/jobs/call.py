@@ -32,7 +32,7 @@ CANCEL_S = 12.0  # the controller waits a little less
 
 
 class CallNotMade(Exception):
-    """Error: the controller refused the call. One line: why, and what to do."""
+    """Raised when the controller refused the call. The message is one line: why, and what to do."""
 
 
 def made_up() -> str:

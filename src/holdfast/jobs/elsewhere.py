@@ -1,7 +1,6 @@
-"""Recognises jobs whose record is in a Kubernetes cluster and not on this machine, so that commands are run
-there.
+"""Recognises jobs whose journal is in a Kubernetes cluster and not on this machine, so that commands are run there.
 
-    kubernetes/<job>.json      in the state folder: written when the job was submitted from this machine
+kubernetes/<job>.json      in the state folder: written when the job was submitted from this machine
 """
 
 from collections.abc import Mapping
@@ -13,10 +12,10 @@ INSIDE_ENV = "HOLDFAST_KUBERNETES_ROLE"  # set in the pods of a job
 
 
 class JobElsewhere(Exception):
-    """Error: the record is in the pod of the job's controller.
+    """Raised when the journal is in the pod of the job's controller.
 
-    `name`: None means the newest job that was submitted from this state folder. `why_not_here`: message for
-    users if the record is not there either.
+    `name`: None means the newest job that was submitted from this state folder. `why_not_here`: message for users if
+    the journal is not there either.
     """
 
     def __init__(self, name: str | None, root: Path, why_not_here: str) -> None:

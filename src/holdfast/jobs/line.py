@@ -30,11 +30,11 @@ GOODBYE_S = 0.5
 
 
 class NoLine(Exception):
-    """Error: the job's controller cannot be reached. One line: why, and what to do."""
+    """Raised when the job's controller cannot be reached. The message is one line: why, and what to do."""
 
 
 class LineLost(NoLine):
-    """Error: the connection to the controller was lost."""
+    """Raised when an open connection to the controller was lost."""
 
 
 class AnyLine(Protocol):

@@ -34,11 +34,13 @@ Kind = TypeVar("Kind")
 
 
 class RecordUnreadable(Exception):
-    """Error: the job does not exist or its journal cannot be read. One line: which, and what to do."""
+    """Raised when the job does not exist or its journal cannot be read. The message is one line: which, and what to
+    do.
+    """
 
 
 class Record:
-    """A job open for reading. `story`: what its journal says, as far as it was read."""
+    """A job open for reading. `story`: the summary of its journal, as far as it was read."""
 
     def __init__(self, job: JobDir, reader: Reader) -> None:
         self.job = job

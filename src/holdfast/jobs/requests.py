@@ -1,5 +1,5 @@
-"""Requests the controller of a running job to stop it, restart it or record a remark; adds remarks to
-ended jobs.
+"""Requests the controller of a running job to stop it, restart it or record a remark; for a job that has ended, adds
+the remark to its journal.
 """
 
 import time
@@ -55,7 +55,7 @@ def has_controller(job: JobDir) -> bool:
 
 
 def keep_remark(job: JobDir, word: AskRemark, at_s: float) -> RequestDone:
-    """Adds a remark to the journal of a job without a controller, while holding its lock.
+    """Adds a remark to the journal of a job without a controller, while holding the job's lock.
 
     Raises CallNotMade.
     """

@@ -13,11 +13,11 @@ from holdfast.observe.processes.worker_facts import worker_facts
 
 
 class NotRunning(Exception):
-    """Error: the job has no running rank. One line: why, and what to do."""
+    """Raised when the job has no running rank. The message is one line: why, and what to do."""
 
 
 class RunningRank(NamedTuple):
-    """A rank that has not ended, as far as known."""
+    """A rank of a running job that has not ended, as far as the journal and its reaper's records tell."""
 
     rank: int
     worker: int

@@ -39,7 +39,9 @@ class JobExists(Exception):
 
 
 class JobInUse(Exception):
-    """Raised when another process runs the job. `pid`: that process's id; None if it could not be read."""
+    """Raised when another process already runs the job. `pid`: the id of that process; None if it could not
+    be read.
+    """
 
     def __init__(self, name: str, pid: int | None) -> None:
         self.name, self.pid = name, pid
@@ -55,7 +57,7 @@ class StateUnwritable(OSError):
 
 
 class JobLock:
-    """A file lock on a job, held until release() or the end of the process.
+    """A file lock by which one process reserves a job, held until release() or the end of the process.
 
     `held`: False if the file system supports no locks; the job is then not protected against a second
     process.
@@ -80,7 +82,7 @@ class JobLock:
 
 
 class JobDir:
-    """The folder of one job: gives the paths of its files. Only lock() writes to disk."""
+    """The folder of one job: returns the paths of its files. Only lock() writes to disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

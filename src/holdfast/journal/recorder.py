@@ -22,7 +22,7 @@ LOST_KEY = "rows-lost"  # key in the journal's metadata: the number of rows that
 
 
 class Recorder:
-    """A writer of the journal that fails open: no method raises when the journal cannot be written.
+    """A writer of a job's journal that never raises when the journal cannot be written.
 
     `clock_s`: any monotonic clock, in seconds. `say`: shows a sentence to the user.
     """
@@ -43,7 +43,7 @@ class Recorder:
 
     @property
     def store(self) -> Store | None:
-        """The journal, for reading; None while it cannot be opened."""
+        """Returns the open journal, for reading; None while it cannot be opened."""
         return self._store
 
     @property
@@ -53,11 +53,11 @@ class Recorder:
 
     @property
     def trouble(self) -> str:
-        """Why the journal cannot be written at the moment; empty if it can."""
+        """Returns why the journal cannot be written at the moment; empty if it can."""
         return self._trouble
 
     def record(self, row: Row) -> None:
-        """Holds a row for writing. It is durable after the next flush() that returns True."""
+        """Queues a row for writing. It is in the journal after the next flush() that returns True."""
         self._held.append(row)
         self._held_bytes += _size_bytes(row)
         if len(self._held) >= BATCH_ROWS_MAX:
@@ -72,9 +72,9 @@ class Recorder:
         self._new_meta[key] = value
 
     def flush(self) -> bool:
-        """Writes all held rows.
+        """Writes all queued rows to the journal.
 
-        Returns False if the journal cannot be written now; the caller then acts without it.
+        Returns False if the journal cannot be written now; the caller then continues without it.
         """
         if self._trouble and self._clock_s() < self._retry_at_s:
             return False
@@ -89,7 +89,7 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Tries once more to write the held rows, and reports those that are lost."""
+        """Tries once more to write the queued rows, and reports how many could not be written."""
         self._retry_at_s = self._clock_s()
         if not self.flush() and self._held:
             self._tell(

@@ -43,7 +43,7 @@ _CHUNK_QUERY = (
 
 
 class Ready(Struct, frozen=True):
-    """A verified journal file that can be opened for writing.
+    """The result of make_ready(): a verified journal file that can be opened for writing.
 
     `tail`: its last entry. `salvaged`: a message for users about a repair; empty if the file was not damaged.
     """
@@ -74,9 +74,9 @@ def make_ready(path: Path) -> Ready:
 def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) -> Tail:
     """Writes a complete journal to a temporary file beside `path`, for put_in_place() to move.
 
-    Returns its last entry.
+    Returns its last entry. `meta` is read only after all `entries` were consumed: a caller that salvages a
+    damaged journal fills it in while it yields the entries.
 
-    `meta` is read after the entries, because a salvage completes it last.
     raises: NewerJournal; OSError or sqlite3.Error, with the temporary file removed
     """
     target = Path(f"{path}{_BUILDING}")
@@ -94,11 +94,9 @@ def build(path: Path, entries: Iterable[RawEntry], meta: Mapping[str, bytes]) ->
 
 
 def put_in_place(path: Path) -> Path | None:
-    """Replaces the journal and its write-ahead log by the one that build() wrote.
+    """Moves the journal that build() wrote to `path`, in place of the old journal and its write-ahead log.
 
-    Returns where the old one was moved.
-
-    None if there was no old journal.
+    Returns the path to which the old journal was moved; None if there was no old journal.
     """
     built = Path(f"{path}{_BUILT}")
     if not built.exists():
@@ -123,8 +121,9 @@ def connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def sealed_chunks(connection: sqlite3.Connection, after_seq: int) -> Iterator[list[SealedEntry]]:
-    """Yields the entries after `after_seq` with their checksums in chunks, without a read transaction between
-    chunks.
+    """Yields the entries after number `after_seq`, each with its checksum, as lists of many entries.
+
+    No read transaction stays open between two lists.
     """
     while chunk := connection.execute(_CHUNK_QUERY, (after_seq, CHUNK_ROWS)).fetchall():
         yield chunk
@@ -132,8 +131,9 @@ def sealed_chunks(connection: sqlite3.Connection, after_seq: int) -> Iterator[li
 
 
 def proven(chunk: list[SealedEntry], tail: Tail) -> tuple[list[SealedEntry], Tail]:
-    """Returns the first entries of a chunk whose checksums continue from `tail`, and the last of them as the
-    new tail.
+    """Verifies a chunk of entries whose chain of checksums must continue from the entry `tail`.
+
+    Returns the entries up to the first wrong checksum, and the last of them as the new tail.
     """
     seq, chain, good = tail.seq, tail.chain, 0
     # A damaged page can hold values of other types than the columns.
@@ -157,7 +157,7 @@ def read_meta(connection: sqlite3.Connection) -> dict[str, bytes]:
 
 
 def check_version(path: Path, meta: Mapping[str, bytes]) -> None:
-    """Checks that this version of Holdfast knows the journal's format. raises: NewerJournal"""
+    """Checks that this version of Holdfast knows the version of the journal's format. raises: NewerJournal"""
     version = int(meta.get(VERSION_KEY, b"0"))
     if version > SCHEMA_VERSION:
         raise NewerJournal(path, version)
@@ -195,9 +195,9 @@ def _salvaged(path: Path, why: str) -> Ready:
     with closing(Salvage(path)) as salvage:
         tail = build(path, _rescued(path, salvage), salvage.meta)
     kept = put_in_place(path)
-    told = f"the journal {path} was damaged ({why}): {counted(tail.seq, 'entry was', 'entries were')} saved into a fresh file"
+    told = f"the journal {path} was damaged ({why}): {counted(tail.seq, 'entry was', 'entries were')} saved to a new file"
     if salvage.beyond:
-        told += f", {salvage.beyond} later ones could be read but do not follow them without a gap"
+        told += f"; {salvage.beyond} later entries were readable but are dropped, because entries before them are missing"
     return Ready(tail, f"{told}; the damaged file is kept as {kept}")
 
 

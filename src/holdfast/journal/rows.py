@@ -1,7 +1,7 @@
 """Defines the file format of a journal: rows, errors, tables, and the chain of checksums.
 
-Every entry carries a CRC-32 over itself and its predecessor's checksum. So damage to any byte is detected,
-and a row salvaged from a damaged file can be verified. Never opens or repairs a file.
+The CRC-32 of every entry covers the entry and the checksum of the entry before it. So damage to any byte is
+detected, and a row salvaged from a damaged file can be verified. Never opens or repairs a file.
 """
 
 import sqlite3
@@ -111,8 +111,9 @@ def seal(row: Row, before: Tail) -> SealedEntry:
 
 
 def writable(text: str) -> str:
-    """Returns the text with lone surrogates escaped, which SQLite refuses: bytes of a log that were not
-    UTF-8.
+    """Returns the text with lone surrogates escaped, because SQLite refuses them.
+
+    They stand for bytes of a log that were not valid UTF-8.
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
@@ -123,9 +124,10 @@ def meta_crc(key: str, value: bytes) -> int:
 
 
 def unusable(what: str, error: Exception) -> JournalUnusable:
-    """Converts an exception to JournalUnusable or JournalDamaged.
+    """Converts an error of SQLite or the disk to JournalUnusable, or to JournalDamaged if the content is
+    damaged.
 
-    `what`: the failed operation, for the message.
+    `what`: the operation that failed, for the message.
     """
     if isinstance(error, JournalUnusable):
         return error

@@ -25,7 +25,7 @@ _Value: TypeAlias = None | int | float | bytes | str
 
 
 class Salvage:
-    """The raw files of one journal, read without SQLite.
+    """The raw files of one damaged journal, read without SQLite.
 
     Pages are indexed from 0: first those of the main file, then the frames of the write-ahead log.
     """
@@ -62,10 +62,10 @@ class Salvage:
         self.beyond = sum(seq > tail.seq for seq in loose)
 
     def log_goes_on_after(self, tail: Tail) -> bool:
-        """Returns whether a damaged part of the write-ahead log holds a committed entry after `tail`.
+        """Returns whether the write-ahead log contains a committed entry after `tail` beyond a damaged part.
 
-        SQLite silently ignores the log from the first damaged frame on. An entry in the undamaged part is no
-        sign of damage: its writer was killed before it updated the readers' index.
+        SQLite silently ignores the write-ahead log from the first damaged frame on. An entry in the undamaged
+        part does not count as damage: its writer was killed before it updated the index that readers use.
         """
         for place in self._places(self._frame_indexes(), after_seq=tail.seq):
             if place >> 60 > tail.seq + 1:

@@ -59,7 +59,9 @@ NO_ENTRY = Tail()
 
 
 class Store:
-    """The writer of a journal, for one thread at a time. After an error the next call tries again."""
+    """A journal that is open for writing, for one thread at a time. After an error the next call tries
+    again.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, tail: Tail, salvaged: str) -> None:
         self.path = path
@@ -125,7 +127,9 @@ class Store:
                 yield Entry(*raw)
 
     def read_raw(self, after_seq: int = 0) -> Iterator[RawEntry]:
-        """Yields entries as read(), but as plain tuples in the order of Entry's fields, which is faster."""
+        """Yields the same entries as read(), but as plain tuples in the order of Entry's fields, which is
+        faster.
+        """
         try:
             for chunk in sealed_chunks(self._connection, after_seq):
                 for entry in chunk:
@@ -138,21 +142,24 @@ class Store:
         return self._tail.seq
 
     def displaced(self) -> bool:
-        """Returns whether another file, or none, is now at the journal's path."""
+        """Returns whether the path of the journal now has another file, or none, than the one that is open
+        here.
+        """
         return _identity(self.path) != self._identity
 
     def vanished(self) -> bool:
-        """Returns whether no file is at the journal's path any more, as when a person removed the state
-        folder.
+        """Returns whether no file is at the journal's path any more, for example because a person removed the
+        state folder.
         """
         return _identity(self.path) is None
 
     def write_anew(self) -> None:
-        """Writes the whole journal to its path again, after the folder was removed.
+        """Writes the whole open journal to its path again, after the folder was removed.
 
         The removed file exists until it is closed, so no written entry is lost. Close this store before
-        opening the path again: SQLite removes the write-ahead log by its name, and must not remove the new
-        file's.
+        opening the path again: SQLite removes the write-ahead log by its name, and must not remove the log of
+        the new file.
+
         raises: JournalUnusable
         """
         try:
@@ -208,7 +215,7 @@ class Reader:
                 yield Entry(*raw)
 
     def read_raw(self, after_seq: int = 0) -> Iterator[RawEntry]:
-        """Yields entries as read(), but as plain tuples in the order of Entry's fields."""
+        """Yields the same entries as read(), but as plain tuples in the order of Entry's fields."""
         try:
             tail = Tail() if after_seq <= 0 else self._tail_at(after_seq)
             if tail is None:
@@ -224,9 +231,9 @@ class Reader:
             self.damage = f"{self.path} could not be read to its end: {error}"
 
     def read_chunks(self, after: Tail = NO_ENTRY) -> Iterator[list[SealedEntry]]:
-        """Yields the entries after `after` in chunks, with their checksums.
+        """Yields the entries after `after`, each with its checksum, as lists of many entries.
 
-        Ends at damage, and sets `damage`.
+        Ends at the first damaged entry, and then sets `damage`.
         """
         try:
             for chunk in sealed_chunks(self._connection, after.seq):
@@ -240,7 +247,7 @@ class Reader:
             self.damage = f"{self.path} could not be read to its end: {error}"
 
     def holds(self, tail: Tail) -> bool:
-        """Returns whether the journal still has this entry, with all entries before it unchanged.
+        """Returns whether the journal still contains the entry `tail`, with all entries before it unchanged.
 
         raises: JournalUnusable
         """
@@ -283,10 +290,11 @@ class Reader:
 
 
 def open_reader(path: Path, *, leaves_nothing: bool = False) -> Reader:
-    """Opens an existing journal for reading; a damaged one as far as possible.
+    """Opens an existing journal for reading; a damaged one as far as it can be read.
 
-    `leaves_nothing`: if no process writes the journal, SQLite then creates no files beside it. Entries of a
-    writer that starts meanwhile are not seen, or look damaged: open it again once the files have changed.
+    `leaves_nothing`: SQLite creates no files beside the journal if no process writes it. Entries of a writer
+    that starts later are then not seen, or look damaged: open the journal again once its files have changed.
+
     raises: NewerJournal, JournalUnusable
     """
     if not path.is_file():

@@ -1,8 +1,9 @@
 """Reads the write-ahead log of a journal without SQLite: its frames, and which of them were committed.
 
-A kill can interrupt a write between a frame's header and its page, or inside the page, because the kernel
-copies in pieces. So a header alone proves nothing; checksums distinguish an incomplete frame from a damaged
-log. SQLite stops at the first wrong checksum; this module checks each frame against the one before it.
+A kill can interrupt a write between the header of a frame and its page, or inside the page, because the
+kernel copies in pieces. So a header alone proves nothing; checksums distinguish an incomplete frame from a
+damaged log. SQLite stops at the first wrong checksum; this module checks each frame against the one before
+it.
 
 source: https://www.sqlite.org/fileformat2.html#walformat
 """
@@ -55,7 +56,7 @@ class Log:
 
     @cached_property
     def sound_frames(self) -> int:
-        """How many frames SQLite reads when it opens the log: up to the last commit before any
+        """Returns how many frames SQLite reads when it opens the log: up to the last commit before any
         damage.
         """
         if self._sum(self._head[:_SUMMED_HEAD_BYTES], (0, 0)) != self._head_checksum:

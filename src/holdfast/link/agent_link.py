@@ -1,4 +1,4 @@
-"""Connects an agent or client to the controller, reconnects, and never blocks."""
+"""Implements an agent's or client's side of the link to the controller: connects, reconnects, and never blocks."""
 
 import errno
 import os
@@ -137,7 +137,7 @@ class AgentLink:
             self._guarded(self._push)
 
     def say(self, body: bytes) -> bool:
-        """Sends a message once, without keeping it, if the connection has room now.
+        """Sends a message once, if there is room for it on the connection now. The message is not stored or repeated.
 
         Returns whether it was sent.
         """
@@ -149,25 +149,23 @@ class AgentLink:
         return self._guarded(lambda: channel.send(SAY, body))
 
     def done(self, order_id: str) -> None:
-        """Reports an order as done, so that the controller stops sending it; without a connection, at the
-        next one.
+        """Reports to the controller that an order is done, so that the controller stops sending it. Without a connection,
+        the report is sent at the next one.
         """
         self._taken.done(order_id)
         if self.connected:
             self._guarded(lambda: self._say_done(order_id))
 
     def turn(self) -> list[Heard]:
-        """Performs all work that is due, without blocking, and returns what arrived since the last call, in
-        order.
-        """
+        """Does all work that is due, without blocking, and returns what arrived since the last call, in order."""
         if not self._is_closed:
             self._one_turn()
         heard, self._heard = self._heard, []
         return heard
 
     def close(self, wait_s: float) -> None:
-        """Sends the remaining entries for at most `wait_s` seconds, says goodbye, and closes connection and
-        spool.
+        """Sends the remaining entries for at most `wait_s` seconds, tells the controller that it ends, and closes the
+        connection and the spool.
         """
         if self._is_closed:
             return
@@ -274,7 +272,7 @@ class AgentLink:
         where = _shown(self._connecting_place)
         if code in (errno.EINPROGRESS, errno.EALREADY):
             if now_s - self._since_s > CONNECT_S:
-                raise ChannelEnded(f"{where} did not answer for {CONNECT_S:g} s")
+                raise ChannelEnded(f"{where} did not accept the connection within {CONNECT_S:g} s")
             return
         if code not in (0, errno.EISCONN):
             raise ChannelEnded(f"{where}: {os.strerror(code)}")

@@ -20,10 +20,10 @@ class Joined(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry of a peer's stream. Each arrives once, in the order of `seq`, which has gaps.
+    """One entry of a peer's stream. Each entry arrives once, in the order of `seq`, which has gaps.
 
-    The peer sends it again to the next controller process unless `recorded` was called for it or a later one.
-    `may_drop`: True if the peer may drop it when it runs out of space.
+    The peer sends it again to the next controller process unless `recorded` was called for this entry or a later one.
+    `may_drop`: True if the peer may drop it when the peer runs out of space.
     """
 
     peer: str
@@ -54,9 +54,8 @@ class Left(Struct, frozen=True):
 class Silent(Struct, frozen=True):
     """An agent, connected or not, has sent nothing for longer than the limit.
 
-    Reported once until its next message.
-
-    `for_s`: seconds since its last message.
+    It is reported once, and again only after the agent has sent a message. `for_s`: seconds since the agent's last
+    message.
     """
 
     peer: str

@@ -1,9 +1,8 @@
-"""Computes the clock offset and the silence of the other side from heartbeats. Pure.
+"""Computes from heartbeats the offset of the other side's clock, and how long the other side has been silent. Pure.
 
-A beat carries its sender's time, the time of the last beat that the sender received, and how long ago that
-was. So each beat completes a round trip: `rtt = now - echo - held`, and the other clock was at `sent + rtt /
-2` (as in NTP, RFC 5905, 8). The shortest round trip of the last minute is used, because it waited in no
-queue.
+A heartbeat carries its sender's time, the time of the last heartbeat that the sender received, and how long ago that
+was. So each heartbeat completes a round trip: `rtt = now - echo - held`, and the other clock was at `sent + rtt / 2`
+(as in NTP, RFC 5905, 8). The shortest round trip of the last minute is used, because it waited in no queue.
 """
 
 import math
@@ -15,9 +14,9 @@ KEPT = 60
 
 
 class Beats:
-    """The heartbeats of one connection, with the clock offset they show.
+    """The heartbeats of one connection, and the clock offset that follows from them.
 
-    `offset_s`: the other side's clock minus ours, in seconds; None if unknown; initially that of an earlier
+    `offset_s`: the other side's clock minus this side's, in seconds; None if unknown; initially that of an earlier
     connection.
     """
 
@@ -30,8 +29,8 @@ class Beats:
         self._trips: deque[tuple[float, float]] = deque(maxlen=KEPT)  # round trip, offset
 
     def heard(self, now_s: float) -> None:
-        """Records the time of a message from the other side; any message ends its silence, not
-        only a beat.
+        """Records when a message of the other side arrived. Any message, not only a heartbeat, shows that it
+        lives.
         """
         self.heard_s = now_s
 

@@ -1,6 +1,5 @@
-"""Runs one authenticated connection from its handshake to its end: frames over a socket.
-
-Both sides use it.
+"""Runs one authenticated connection from its handshake to its end: frames over a socket. Both sides of a link use
+it.
 """
 
 from collections.abc import Iterator
@@ -41,12 +40,14 @@ class Channel:
 
     @property
     def is_proven(self) -> bool:
-        """True if the other side has proved that it knows the job's secret."""
+        """Returns whether the other side has proved that it knows the job's secret."""
         return self._opener is not None
 
     @property
     def has_more(self) -> bool:
-        """True if data is buffered here, so that the descriptor does not become readable for it."""
+        """Returns whether received data is buffered here, for which the file descriptor does not become readable
+        again.
+        """
         return self._has_frames or self.wire.has_more
 
     def begin(self) -> None:
@@ -55,7 +56,7 @@ class Channel:
     def read(self, bytes_max: int) -> Iterator[Frame]:
         """Yields the frames that have arrived, up to about `bytes_max` bytes.
 
-        Those not consumed come with the next call.
+        Frames that the caller does not consume are yielded by the next call.
         """
         if self._opener is None:
             data = self._shaken()

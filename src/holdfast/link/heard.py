@@ -4,9 +4,9 @@ from msgspec import Struct
 
 
 class Connected(Struct, frozen=True):
-    """The controller accepted the connection; repeated at each reconnection.
+    """The controller accepted the connection; reported again at each reconnection.
 
-    `address`: the controller's, "host:port".
+    `address`: the controller's address, "host:port".
     """
 
     address: str
@@ -41,9 +41,8 @@ class Refused(Struct, frozen=True):
 
 
 class Noted(Struct, frozen=True):
-    """A note for the agent's log, such as that the spool's disk is full or an entry was too large.
-
-    Reported once.
+    """A note for the agent's log, such as that the spool's disk is full or an entry was too large. Each is reported
+    once.
     """
 
     text: str

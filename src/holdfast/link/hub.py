@@ -47,9 +47,9 @@ EVENT_BYTES = 1000  # the fixed cost of an event, in bytes of `turn_bytes`
 class Hub:
     """The server for all agents and clients of a job, for a single thread.
 
-    Call `turn` when `fileno` is readable, and at least five times a second. `listen`: port 0 takes a free
-    one; see `addresses`. `clock`: seconds since the epoch that never jump. `seen`: by stream, the last entry
-    that an earlier controller recorded. raises: ListenFailed and TlsUnavailable, from the constructor only
+    Call `turn` when `fileno` is readable, and at least five times a second. `listen`: addresses to listen at; port 0 takes a
+    free port; see `addresses`. `clock`: seconds since the epoch that never jump. `seen`: by stream, the last entry that an
+    earlier controller recorded. raises: ListenFailed and TlsUnavailable, from the constructor only
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Hub:
         return arrived
 
     def recorded(self, stream: str, seq: int) -> None:
-        """Confirms that a stream is recorded up to `seq`, so that the agent may delete those entries."""
+        """Confirms that the journal contains a stream up to number `seq`, so that the agent may delete those entries."""
         known = self._streams.get(stream)
         if known is None or seq <= known.recorded:
             return  # a client that has left, or nothing new
@@ -109,9 +109,9 @@ class Hub:
             self._ack_soon(peer.connection)
 
     def order(self, peer: str, order_id: str, body: bytes) -> None:
-        """Sends an order at each connection of the peer until it reports it done. A repeated id is ignored.
+        """Sends an order to a peer at each of its connections, until the peer reports it done. Ignores a repeated id.
 
-        A peer that has just joined gets its orders in the next turn, after the answer to its Joined.
+        A peer that has just connected gets its orders in the next turn, after the reply to its Joined.
         """
         if len(body) + len(order_id) + 64 > BODY_BYTES_MAX:
             raise ValueError(f"order {order_id} is too large for the link: {len(body)} bytes")
@@ -126,7 +126,7 @@ class Hub:
             self._peers[peer].orders.forget(prefix)
 
     def say(self, peer: str, body: bytes) -> bool:
-        """Sends a message if the peer is connected; does not keep it. Returns whether it was sent."""
+        """Sends a message if the peer is connected; does not store it. Returns whether it was sent."""
         known = self._peers.get(peer)
         connection = known.connection if known else None
         if connection is None or len(body) > BODY_BYTES_MAX:

@@ -1,7 +1,7 @@
-"""Listens on a port of the agent, so that its controller can see whether the agent's process exists.
+"""Listens on a port of the agent, so that its controller can find out whether the agent's process exists.
 
-No data is exchanged: a connection is accepted and closed. After the process has ended, its host's kernel
-refuses connections, which proves the end without a scheduler; a frozen or disconnected node refuses nothing.
+No data is exchanged: a connection is accepted and closed. After the process has ended, the kernel of its host refuses
+connections, which proves the end without a scheduler; a frozen or disconnected node does not refuse connections.
 """
 
 import socket
@@ -12,9 +12,9 @@ TAKEN_MAX = 64  # connections accepted per turn
 
 
 class LifePort:
-    """A listening port by which others can tell that this process lives; it closes every connection at once.
+    """A listening port by which others can find out that this process lives; every connection is closed at once.
 
-    `port`: 0 or one in use: nothing listens, and `why_not` gives the reason.
+    `port`: if it is 0 or in use, nothing listens, and `why_not` contains the reason.
     """
 
     def __init__(self, address: str, port: int) -> None:

@@ -34,7 +34,7 @@ class OrderBook:
             del self._open[order_id]
 
     def again(self) -> None:
-        """Marks all unfinished orders as not sent, for a new connection."""
+        """Marks all unfinished orders as not sent, because there is a new connection."""
         for order in self._open.values():
             order.sent = False
 

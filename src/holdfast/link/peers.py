@@ -55,9 +55,9 @@ class Stream(Struct):
 
 
 class Connection(Struct, eq=False):
-    """One open connection of the hub, with its pending acknowledgement.
+    """One open connection of the hub, with the acknowledgement that it still has to send.
 
-    `mask`: epoll events. `peer`: None until it joins.
+    `mask`: epoll events to wait for. `peer`: None until the other side has identified itself.
     """
 
     channel: Channel
@@ -86,9 +86,10 @@ class Peer(Struct, eq=False):
 
 
 def used_twice(name: str, there: str, here: str) -> str:
-    """Returns the message for a second peer with a name in use.
+    """Returns the message for a second peer with a name that is in use. `there`, `here`: addresses of the first and
+    the second one.
 
-    Without ports, so that repeated messages are equal.
+    The message contains no ports, so that repeated messages are equal.
     """
     return (
         f"the name {name!r} is used twice: by {there}, which is connected, and by {here}, which is refused; "

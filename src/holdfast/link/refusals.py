@@ -6,7 +6,7 @@ from holdfast.link.arrived import Refused
 
 
 class Refusals:
-    """A rate limit on the reports of refused connections: `a_minute` are reported in each minute."""
+    """A rate limit on the reports of refused connections: at most `a_minute` are reported in each minute."""
 
     def __init__(self, a_minute: int) -> None:
         self._a_minute = a_minute
@@ -14,7 +14,7 @@ class Refusals:
         self._count = 0
 
     def noted(self, address: str, why: str, now_s: float) -> Refused | None:
-        """Counts a refusal, and returns what to report of it; None if the limit of this minute is
+        """Counts a refused connection, and returns what to report about it; None if the limit of this minute is
         exceeded.
         """
         if now_s - self._from_s > 60:

@@ -33,7 +33,7 @@ class Lookup:
         return self._done.is_set()
 
     def result(self) -> tuple[list[SocketAddress], str]:
-        """Returns the addresses found so far, and why others were not found; empty if all were."""
+        """Returns the addresses found so far, and the reason why others were not found; empty if all were."""
         return self._found, self._why
 
     def _run(self, addresses: Sequence[Address]) -> None:

@@ -57,7 +57,7 @@ class SegmentLog:
 
     @property
     def last(self) -> int:
-        """The highest number in the log; 0 if it is empty."""
+        """Returns the highest number in the log; 0 if it is empty."""
         return self._segments[-1].last if self._segments else 0
 
     def append(self, number: int, body: bytes) -> None:

@@ -108,12 +108,12 @@ class Spool:
 
     @property
     def held(self) -> tuple[int, int]:
-        """The number of entries in memory, and their size in bytes."""
+        """Returns the number of entries in memory, and their total size in bytes."""
         return len(self._memory), self._memory_bytes
 
     @property
     def last(self) -> int:
-        """The number of the newest entry; before the first, one below its number."""
+        """Returns the number of the newest entry; if there is none yet, the number before that of the first entry."""
         return self._next - 1
 
     def append(self, body: bytes, *, drop: bool) -> None:
@@ -144,8 +144,8 @@ class Spool:
         return entries
 
     def received(self, upto: int) -> None:
-        """Notes that the controller process has all entries up to `upto`; it may still end before it records
-        them.
+        """Records that the controller process has received all entries up to `upto`; it may still end before they are
+        in the journal.
         """
         self._received = upto
 
@@ -159,7 +159,9 @@ class Spool:
                 log.forget(upto)
 
     def count_from(self, seq: int) -> None:
-        """Numbers the next entry above `seq`, which the controller has seen."""
+        """Sets the number of the next entry to more than `seq`, the highest number that the controller has
+        received.
+        """
         self._next = max(self._next, seq + 1)
 
     def put_away(self) -> None:

@@ -22,7 +22,9 @@ class TlsUnavailable(Exception):
 
 
 class ClientTls(Struct, frozen=True):
-    """The client's TLS settings. `fingerprint`: SHA-256 of the controller's certificate, 64 hex digits."""
+    """The client's settings for TLS. `fingerprint`: SHA-256 of the controller's certificate, 64 hexadecimal
+    digits.
+    """
 
     fingerprint: str
 
@@ -35,7 +37,7 @@ class ServerTls(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """The SHA-256 of the certificate as 64 hex digits. raises: TlsUnavailable"""
+        """Returns the SHA-256 of the certificate as 64 hexadecimal digits. raises: TlsUnavailable"""
         try:
             return sha256(ssl.PEM_cert_to_DER_cert(self.certificate.read_text())).hexdigest()
         except (OSError, ValueError) as error:

@@ -1,4 +1,5 @@
-"""Defines the messages between a job's uplink and the server: the job's journal upwards, requests downwards.
+"""Defines the messages between an uplink, the process that streams a job's journal to a server, and that server: the
+journal upwards, requests downwards.
 
 The journal's sequence numbers make the transfer resumable. The server sends the number of the last row it has
 recorded, and the uplink continues after it. The server ignores a duplicate row and rejects a gap.

@@ -35,7 +35,7 @@ class Wire:
 
     @property
     def mask(self) -> int:
-        """The epoll events to wait for."""
+        """Returns the epoll events to wait for on the socket."""
         writes = self._wants_write or (self._out and not self._handshaking)
         return select.EPOLLIN | (select.EPOLLOUT if writes else 0)
 
@@ -76,7 +76,7 @@ class Wire:
         self.flush()
 
     def put(self, data: bytes) -> None:
-        """Queues data for the next flush."""
+        """Queues data for the next flush()."""
         self._out += data
 
     def flush(self) -> None:

@@ -14,7 +14,9 @@ STATUSES = ("firing", "resolved")
 
 
 class NotRecorded(Exception):
-    """Error: the evidence could not be recorded now, and the sender should retry. The message is one line."""
+    """Raised when evidence from alerts could not be recorded now, and the sender should retry. The message is
+    one line.
+    """
 
 
 class Received(Struct, frozen=True, kw_only=True):
@@ -28,10 +30,10 @@ class Received(Struct, frozen=True, kw_only=True):
 
 
 class AlertReceiver:
-    """Receiver of alerts. Not thread-safe.
+    """Records alerts of Alertmanager as evidence for jobs on the affected nodes. Not thread-safe.
 
-    `jobs`: returns the nodes of each running job. `note`: receives the evidence, once for each alert and
-    state.
+    `jobs`: returns the nodes of each running job. `note`: receives the evidence about an alert, once when it
+    fires and once when it is resolved.
     """
 
     def __init__(
@@ -44,9 +46,10 @@ class AlertReceiver:
         self._counts = dict.fromkeys(STATUSES, 0)
 
     def new(self, alerts: Sequence[ReceivedAlert]) -> dict[str, list[AlertEvidence]]:
-        """Returns the evidence that is not recorded yet, by job. Counts the alerts.
+        """Returns the evidence in these alerts that is not recorded yet, by job. Also counts the alerts for
+        samples().
 
-        Raises what `jobs` raises.
+        raises: what `jobs` raises
         """
         for alert in alerts:
             if alert.status in self._counts:
@@ -57,7 +60,7 @@ class AlertReceiver:
         return found
 
     def record(self, found: Mapping[str, Sequence[AlertEvidence]]) -> Received:
-        """Records the evidence of each job, and returns how much was recorded."""
+        """Records the evidence of each job. Returns how much was recorded, and what failed."""
         count, failed = 0, []
         for job, of_job in found.items():
             try:

@@ -23,9 +23,10 @@ RETRY_AFTER_S_MAX = 3_600.0
 
 
 class AlertmanagerUnavailable(Exception):
-    """Error: Alertmanager did not accept the alerts. One line.
+    """Raised when Alertmanager did not accept the alerts. The message is one line.
 
-    `retry_after_s`: the delay it requests; None if not stated. `is_for_good`: a retry would fail too.
+    `retry_after_s`: the delay that Alertmanager requests; None if not stated. `is_for_good`: a retry would
+    fail too.
     """
 
     def __init__(self, text: str, *, retry_after_s: float | None = None, is_for_good: bool = False) -> None:

@@ -34,7 +34,9 @@ QUESTIONS = {
 
 
 class History(NamedTuple):
-    """Device metrics of nodes. `note`: why some or all are missing; None if they are complete."""
+    """Device metrics of nodes from Prometheus. `note`: why some or all are missing; None if they are
+    complete.
+    """
 
     readings: list[Reading]
     note: Words | None

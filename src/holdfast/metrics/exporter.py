@@ -1,7 +1,7 @@
 """Exports the metrics of one process over HTTP, to a file for node-exporter, or both, in its own thread.
 
-The main loop only passes values, and only on request. A hung disk or a slow client blocks this thread alone.
-An error is reported once, and the job continues.
+The main loop passes the values to this thread, and only when metrics are requested. A hung disk or a slow
+client blocks only this thread. An error is reported once, and the job continues.
 """
 
 import os
@@ -38,9 +38,8 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Exported(Struct, frozen=True, kw_only=True):
-    """Targets of the metrics export. `address`: HOST:PORT.
-
-    `exact`: only this port; otherwise the first free port from it on.
+    """Where metrics are exported to. `address`: HOST:PORT of the HTTP endpoint. `exact`: use only this port;
+    otherwise the first free port from it on.
     """
 
     address: str | None = None
@@ -53,7 +52,9 @@ Collect = Callable[[], Callable[[], Sequence[AnySample]]]
 
 
 class Own(Struct, frozen=True, kw_only=True):
-    """Metrics of the process itself: internal errors, whether the journal can be written, and rows lost."""
+    """Metrics about Holdfast's own process: internal errors, whether the journal can be written, and rows
+    lost.
+    """
 
     faults: int = 0
     journal: bool | None = None
@@ -63,8 +64,8 @@ class Own(Struct, frozen=True, kw_only=True):
 class Exporter:
     """Exporter of the metrics of one process.
 
-    `part`: "controller", "agent" or "server". `own`: called in the exporter's thread. `tell`: called from
-    `turn` with a message.
+    `part`: which process: "controller", "agent" or "server". `own`: returns metrics about the process; called
+    in the exporter's thread. `tell`: receives messages for the user; called from `turn`.
     """
 
     def __init__(
@@ -131,7 +132,9 @@ class Exporter:
         return [self._asked] if self._asked >= 0 else []
 
     def turn(self) -> None:
-        """Passes values if they were requested. To be called in each turn of the main loop."""
+        """Passes the current values to the exporter's thread if they were requested. To be called in each
+        turn of the main loop.
+        """
         while self._unsaid:
             self._tell(self._unsaid.popleft())
         if self._wanted:
@@ -265,7 +268,9 @@ def own_facts(
     journal: bool | None = None,
     rows_lost: int = 0,
 ) -> OwnFacts:
-    """Returns facts about this process for its metrics. `versions`: of Holdfast and of Python."""
+    """Returns the facts about this process that are exported as metrics. `versions`: of Holdfast and of
+    Python.
+    """
     times = os.times()
     return OwnFacts(
         part=part,

@@ -28,7 +28,7 @@ _REASONS = {
 
 
 class Answer(NamedTuple):
-    """The response to a request. `body`: None if there are no values yet."""
+    """The response to a request for metrics. `body`: None if there are no values yet."""
 
     body: bytes | None
     content_type: str

@@ -31,9 +31,10 @@ def answered(
     took_s: float = 0.0,
     series_max: int = SERVER_SERIES_MAX,
 ) -> Answer:
-    """Returns the response. `accept`: the request's Accept header.
+    """Returns the response to a request for metrics.
 
-    `samples`: metrics of each job, the fleet and others.
+    `accept`: the request's Accept header. `samples`: metrics of each job, the fleet and others. `age_s`,
+    `took_s`: age of the samples, and the time that collecting them took.
     """
     kept, dropped = bounded(samples, series_max)
     found = (*kept, *own_samples(own, snapshot_age_s=age_s, exposition_s=took_s, dropped=dropped))

@@ -26,9 +26,8 @@ WORDS_MAX = 300  # of an error message of the server
 
 
 class PrometheusUnavailable(Exception):
-    """Error: a Prometheus query failed, or its result is unusable.
-
-    One line: the query, the error and what to do.
+    """Raised when a Prometheus query failed, or its result is unusable. The message is one line: the query,
+    the error and what to do.
     """
 
 

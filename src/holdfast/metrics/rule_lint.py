@@ -16,9 +16,10 @@ _MEET = (
 
 
 def read_has(prometheus: Prometheus, book: RuleBook, now_s: float) -> Has:
-    """Returns which series exist in a Prometheus server: with one query for each range and a few more.
+    """Queries which of the series that the alert rules need exist in a Prometheus server, with one query for
+    each time range and a few more.
 
-    Raises PrometheusUnavailable.
+    raises: PrometheusUnavailable
     """
     names = asked_names(book)
     selector = '__name__=~"' + "|".join(names) + '"'

@@ -1,4 +1,4 @@
-"""Loads the alert rules of the package."""
+"""Loads the alert rules that are part of the package."""
 
 from importlib.resources import files
 

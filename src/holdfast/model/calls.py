@@ -1,9 +1,9 @@
-"""Defines the messages of calls: users' requests to a running job's nodes (commands, shells, stack dumps),
-and answers.
+"""Defines the messages of calls, which are users' requests to a running job's nodes (commands, shells, stack dumps),
+and of the answers.
 
-A client sends requests to the job's controller, which forwards them to agents and returns their answers.
-Nothing is stored: when a connection is lost, its calls end. Every message is one MessagePack map with its tag
-in `kind`, as in model.nodes; the tags begin with "call-".
+A client sends requests to the job's controller, which forwards them to agents and returns their answers. Nothing is
+stored: when a connection is lost, its calls end. Every message is one MessagePack map with its tag in `kind`, as in
+model.nodes; the tags begin with "call-".
 
 Output is limited by a window: a node sends no more than that many bytes beyond those that the client has
 acknowledged; the same applies to input.
@@ -67,9 +67,9 @@ What: TypeAlias = Program | Terminal | StackLook
 
 
 class CallPlace(Struct, frozen=True, kw_only=True):
-    """A node of a call.
+    """A node on which a call runs.
 
-    `worker`: the one that runs there now, if any. `why_not`: why the node cannot be reached.
+    `worker`: the worker that runs on the node now, if any. `why_not`: why the node cannot be reached.
     """
 
     node: str
@@ -192,9 +192,9 @@ class CancelCall(CallWord, frozen=True, tag="call-cancel"):
 
 
 class BeginCall(CallWord, frozen=True, tag="call-begin"):
-    """Command to start a call on a node.
+    """Command of the controller to an agent: start a call on the agent's node.
 
-    `worker`, `attempt`: what runs there as far as the controller knows; None and 0 for nothing.
+    `worker`, `attempt`: what runs there, as far as the controller knows; None and 0 if nothing runs.
     """
 
     what: What

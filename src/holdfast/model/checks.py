@@ -89,10 +89,11 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One value of the node or of a device: learned at a good boot, or compared with other nodes.
+    """One value that a check measured of the node or of a device: it becomes part of the baseline, or is compared
+    with other nodes.
 
-    `device`: "node", or a permanent identity: "gpu:SERIAL", "nic:NAME". `learn`: it is added to the baseline.
-    `same`: it must be equal on all nodes. `peers`: a number that should be close to that of the others of its
+    `device`: "node", or a permanent identity: "gpu:SERIAL", "nic:NAME". `learn`: add the value to the baseline.
+    `same`: it must be equal on all nodes. `peers`: a number that should be close to that of other devices of the same
     `model`; `low_is_bad`: low values are worse; `spread`: its measured variation, as a share.
     """
 
@@ -122,7 +123,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class NodeChecks(Struct, frozen=True, kw_only=True):
     """All outcomes of the checks on one node. `why_not`: why there are none.
 
-    `at_s`: seconds since the epoch on the node's clock, when the answer was sent. `heard_s`: when it was
+    `at_s`: when the node sent its results, in seconds since the epoch on its own clock. `heard_s`: when they were
     received, on the receiver's clock; 0 for a local result.
     """
 
@@ -135,27 +136,29 @@ class NodeChecks(Struct, frozen=True, kw_only=True):
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
-    """Learned facts by device, then by name. `at_s`: when each device was first learned."""
+    """The baseline of a node: values that earlier checks measured, by device, then by name. `at_s`: when each device
+    was first measured.
+    """
 
     facts: dict[str, dict[str, Any]] = {}
     at_s: dict[str, float] = {}
 
     def of(self, device: str, name: str) -> Any:
-        """Returns a value that was learned for the baseline; None if it was not."""
+        """Returns a value of the baseline; None if it does not contain the value."""
         return self.facts.get(device, {}).get(name)
 
     def devices(self, kind: str) -> tuple[str, ...]:
-        """Returns the learned devices of a kind ("gpu", "nic"), sorted."""
+        """Returns the devices of a kind ("gpu", "nic") in the baseline, sorted."""
         return tuple(sorted(device for device in self.facts if device.partition(":")[0] == kind))
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """The input of a check: the node and the run that it must be fit for.
+    """The input of a check: facts about the node, and about the run that the node must be able to train.
 
-    `root`: the folder in which /proc, /sys, /dev, /etc and /var are read. `ranks`: on this node; None if
-    unknown. `env`, `cwd`, `command`: of the run; empty without a run. `folders`: path by use, "work",
-    "checkpoint", "temporary". `good_s`: when a run last made progress here, in seconds since the epoch; 0 if
-    unknown. `options`: of single checks, by name ("disk-write.bytes").
+    `root`: the folder in which /proc, /sys, /dev, /etc and /var are read. `ranks`: number of ranks on this node; None
+    if unknown. `env`, `cwd`, `command`: of the run; empty without a run. `folders`: path by use, "work",
+    "checkpoint", "temporary". `good_s`: when a run last made progress here, in seconds since the epoch; 0 if unknown.
+    `options`: of single checks, by name ("disk-write.bytes").
     """
 
     context: str = MANUAL

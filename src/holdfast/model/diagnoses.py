@@ -31,9 +31,9 @@ class FirstError(Struct, frozen=True, kw_only=True):
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One observation in the logs and its meaning.
+    """One observation in the logs and what it means.
 
-    `count`: number of occurrences; `ranks`: those that logged it, if known.
+    `count`: number of occurrences; `ranks`: the ranks that logged it, if known.
     """
 
     file: str

@@ -14,12 +14,11 @@ Numbers: TypeAlias = dict[str, float | int | str | list[float]]
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """An input of the controller. `at_s`: arrival on the job's clock, in seconds since the epoch.
+    """An input of the controller. `at_s`: when it arrived, on the job's clock, in seconds since the epoch.
 
-    The monotonic clock drives the job's clock, which never goes back, whatever the wall clock does.
-
-    `via`: "stream/seq" of the agent's report that contains this event. A resumed controller uses it to skip
-    reports that the journal already has.
+    The job's clock is advanced by the monotonic clock and never goes back, whatever the wall clock does. `via`:
+    "stream/seq" of the agent's report that contains this event. A resumed controller uses it to skip reports that the
+    journal already contains.
     """
 
     at_s: float
@@ -70,7 +69,7 @@ class WorkersPlaced(Event, frozen=True, tag="workers-placed"):
 class PlacementFailed(Event, frozen=True, tag="placement-failed"):
     """Event: no healthy node is available for some of the requested workers.
 
-    `hopeless`: waiting will not help.
+    `hopeless`: True if waiting will not help.
     """
 
     attempt: int
@@ -157,7 +156,7 @@ class DeviceFaulted(Event, frozen=True, tag="device-faulted"):
 
 
 class DeviceHealed(Event, frozen=True, tag="device-healed"):
-    """Event: the result of the order HealDevice."""
+    """Event: the result of the order HealDevice, whether the device has recovered."""
 
     node: str
     device: str
@@ -182,7 +181,7 @@ class NodeReturned(Event, frozen=True, tag="node-returned"):
 
 
 class NodeIsolated(Event, frozen=True, tag="node-isolated"):
-    """Event: the result of the order IsolateNode: no worker of this job will be placed there."""
+    """Event: the result of the order IsolateNode: no worker of this job will be placed on the node."""
 
     node: str
 
@@ -303,7 +302,7 @@ class PolicyChanged(Event, frozen=True, tag="policy-changed"):
 
 
 class IncidentAcknowledged(Event, frozen=True, tag="incident-acknowledged"):
-    """Event: a user has acknowledged the incident. It changes nothing in the job."""
+    """Event: a user has acknowledged an incident. It does not change the job."""
 
     incident: int
     by: str

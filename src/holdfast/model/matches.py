@@ -1,5 +1,5 @@
-"""Defines the results of a search in logs: matches of signatures with place, writer and time, and data on
-each log.
+"""Defines the results of a search in logs: matches of signatures with position, writer and time, and data on each
+log.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,9 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class Likeness(Struct, frozen=True, kw_only=True):
-    """The signature that would match a line if the line included its exception's type, and its captures."""
+    """The signature that a line would match if the line included its exception's type, and the captures of that
+    match.
+    """
 
     signature: str
     captures: Mapping[str, str] = {}

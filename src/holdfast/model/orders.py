@@ -1,4 +1,4 @@
-"""Defines orders, the output of the controller. Named in the imperative; each can be repeated safely.
+"""Defines orders, the output of the controller. Their names are imperatives; each order can be repeated safely.
 
 Every order names its attempt or incident, so that a repeated or late one is recognised.
 """
@@ -36,7 +36,7 @@ class CheckNodes(Order, frozen=True, tag="check-nodes"):
 
 
 class WorkerStart(Struct, frozen=True, kw_only=True):
-    """A worker's part of a start: its node and its restart counters."""
+    """What a worker's start needs: its node and its restart counters."""
 
     worker: int
     node: str
@@ -96,7 +96,7 @@ class Diagnose(Order, frozen=True, tag="diagnose"):
 
 
 class TellPeople(Order, frozen=True, tag="tell-people"):
-    """Order: notify users."""
+    """Order: send a message to users."""
 
     incident: int
     text: str

@@ -21,7 +21,7 @@ class CodeForm(Struct, frozen=True, kw_only=True):
 
 
 class Concept(Struct, frozen=True, kw_only=True):
-    """Two patterns that together, in any order, mean a category: a thing, and what is wrong with it."""
+    """Two patterns that together, in any order, mean a category: one for a thing, one for what is wrong with it."""
 
     signature: str
     thing: str
@@ -38,7 +38,9 @@ class CodeEntry(Struct, frozen=True, kw_only=True):
 
 
 class Phrase(Struct, frozen=True):
-    """A text that means a signature. `captures`: fields that the signature's category needs."""
+    """A text that people use for what a signature describes. `captures`: fields that the signature's category
+    needs.
+    """
 
     text: str
     signature: str
@@ -64,9 +66,9 @@ class PhraseIndex(Struct, frozen=True, kw_only=True):
 
 
 class Near(Struct, frozen=True, kw_only=True):
-    """A meaning whose phrase is similar to a text.
+    """A possible meaning of a pasted text: a known phrase that is similar to it.
 
-    `score`: 0..1; 1: the text contains its code. `phrase`: the similar phrase.
+    `score`: 0..1; 1 means that the text contains an error code. `phrase`: the similar phrase.
     """
 
     signature: str

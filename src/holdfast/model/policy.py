@@ -1,4 +1,6 @@
-"""Defines the recovery policy: what is allowed, and every limit. A missing value means off."""
+"""Defines the recovery policy: which automatic actions are allowed, and all their limits. A missing value means
+off.
+"""
 
 from typing import Annotated, Literal
 
@@ -21,10 +23,10 @@ class PolicyFields(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings of the ladder (docs/ladder.md). All times in seconds.
+    """Settings of the recovery ladder (docs/ladder.md). All times in seconds.
 
-    `max_restarts`: reschedules of the whole job, 1..128; None: none, and no restart in place either.
-    `replace_workers`: how often single workers are replaced instead; None for never.
+    `max_restarts`: maximum number of reschedules of the whole job, 1..128; None: none, and no restart in place
+    either. `replace_workers`: maximum number of replacements of single workers; None means never.
     """
 
     max_restarts: MaxRestarts | None = None

@@ -55,5 +55,5 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def is_one_machine(self) -> bool:
-        """Whether agent and controller of the run are one process on this machine."""
+        """Returns whether agent and controller of the run are one process on this machine."""
         return (self.engine, self.nnodes, self.spares, self.hosts) == ("local", 1, 0, "processes")

@@ -7,9 +7,10 @@ from holdfast.model.verdicts import Verdict
 
 
 class Worker(Struct, frozen=True):
-    """A worker of the job. `node`: None while it has no node. `fresh`: placed, and not started there yet.
+    """A worker of the job. `node`: None while it has no node. `fresh`: it was placed on a node and has not been
+    started there yet.
 
-    `to_check`: the suite (quick, full) that its node must pass before the start; empty for none.
+    `to_check`: the suite of checks (quick, full) that its node must pass before the start; empty for none.
     """
 
     node: str | None = None
@@ -262,10 +263,10 @@ class State(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """A rung of the ladder, chosen for an incident.
+    """The action of the recovery ladder (rung) that was chosen for an incident.
 
-    `rung`: in-place, hang-restart, replace-worker, reschedule-isolated, reschedule-unconditional,
-    wait-for-node, fail or notify.
+    `rung`: in-place, hang-restart, replace-worker, reschedule-isolated, reschedule-unconditional, wait-for-node, fail
+    or notify.
     """
 
     incident: int

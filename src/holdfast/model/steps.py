@@ -60,9 +60,9 @@ PhaseKind = Literal["step", "checkpoint", "evaluation", "compile", "warmup", "da
 
 
 class Phase(Struct, frozen=True, kw_only=True):
-    """A range of steps with the same explanation.
+    """A range of steps whose duration has the same explanation.
 
-    `count`: number of such steps; `median_s`: median of one, in seconds.
+    `count`: number of such steps; `median_s`: median duration of one, in seconds.
     """
 
     kind: PhaseKind
@@ -100,7 +100,7 @@ class Slowdown(Struct, frozen=True, kw_only=True):
 
 
 class Spike(Struct, frozen=True, kw_only=True):
-    """A long step, or a few. `period`: in steps, if they recur at regular distances."""
+    """A single long step, or a few. `period`: distance in steps, if they recur at regular distances."""
 
     first_step: int | None
     count: int
@@ -129,7 +129,9 @@ class LossReport(Struct, frozen=True, kw_only=True):
 
 
 class RankTimes(Struct, frozen=True, kw_only=True):
-    """One rank's own step times, if ranks log. `ratio`: to the median of its peers."""
+    """One rank's own step times, if ranks log them. `ratio`: relative to the median of the other ranks that do the
+    same work.
+    """
 
     count: int
     median_s: float | None

@@ -1,6 +1,6 @@
 """Lists the error codes that notification services return in the body of an HTTP response.
 
-Zero is success everywhere. A code that is in no table counts as a final rejection.
+Code 0 means success for every service. A code that is in no table counts as a final rejection.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,10 @@ FIRST_WORDS_MAX = 200
 
 
 class Code(Struct, frozen=True):
-    """An error code of a service. `later`: whether a retry may succeed, after `after_s` seconds if known.
+    """An error code of a notification service. `later`: a retry may succeed, after `after_s` seconds if
+    known.
 
-    `do`: the cause in words, and what a user can do.
+    `do`: the cause, and what a user can do.
     """
 
     later: bool
@@ -71,7 +72,7 @@ DINGTALK: Mapping[str, Code] = {
     "400101": Code(False, "the token in the webhook URL of the robot is wrong: copy it again"),
     "400102": Code(False, "the robot is switched off: switch it on in the settings of the group"),
     "400105": Code(False, "the robot does not accept this kind of message"),
-    "400106": Code(False, "the robot is gone from the group: add one, and copy its address"),
+    "400106": Code(False, "the robot was removed from the group: add a new one, and copy its webhook URL"),
     "410100": Code(True, "more messages than allowed", 600.0),
 }
 
@@ -100,7 +101,7 @@ SLACK: Mapping[str, Code] = {
     "team_added_to_org": Code(True, "the workspace is being moved"),
     "org_login_required": Code(True, "the workspace is being moved"),
     "external_channel_migrating": Code(True, "the channel is being moved"),
-    "token_expired": Code(False, "the token has expired: make another one"),
+    "token_expired": Code(False, "the token has expired: create a new one"),
     "invalid_auth": Code(False, "the token is not valid"),
     "not_authed": Code(False, "there is no token"),
     "account_inactive": Code(False, "the token belongs to an account that was removed"),
@@ -114,13 +115,15 @@ SLACK_GONE = frozenset({"message_not_found", "cant_update_message", "edit_window
 
 
 def judged(answer: Answer, code: object, message: object, table: Mapping[str, Code]) -> Answer:
-    """Returns the response if its status and its own code mean success. Raises TryLater and Rejected.
+    """Returns the response if its HTTP status and the service's own `code` mean success. Raises TryLater and
+    Rejected.
 
     `code`: None if the body has no code, as in the login page of a proxy; nothing has been delivered then.
+    `table`: the known error codes of the service.
     """
     if code is None and answer.is_good:
         raise Rejected(
-            f"the response has no code, so `url` is probably not the service's URL: {answer.text[:80]}"
+            f"the response has no code, so `url` is probably not the URL of the service: {answer.text[:80]}"
         )
     if code is None or str(code) == "0":
         return good(answer)

@@ -1,4 +1,4 @@
-"""Detects that the newest checkpoint is too old, by the last one that the training's log mentions."""
+"""Detects that the newest checkpoint is too old, by the last checkpoint that the training's log mentions."""
 
 from collections.abc import Iterator
 
@@ -11,9 +11,10 @@ WORKERS_MAX = 64  # rank 0 prints it, or every rank does
 
 
 class CheckpointAge:
-    """Detector of a checkpoint that is too old. `limit_s`: 0 means never.
+    """Detector of a checkpoint that is too old. `limit_s`: maximum age in seconds; 0 means that age is never
+    reported.
 
-    If the log mentions no checkpoint, the start of the attempt counts.
+    If the log mentions no checkpoint, the age is counted from the start of the attempt.
     """
 
     def __init__(self, job: JobDir, limit_s: float) -> None:
@@ -21,9 +22,10 @@ class CheckpointAge:
         self._key = ""  # of what was said to be too old
 
     def look(self, attempt: int | None, started_s: float | None, now_s: float) -> Iterator[Happening]:
-        """Yields what is to be notified now. `attempt`: the one that trains now, None if none does.
+        """Yields the conditions to notify users of now. `attempt`: the number of the attempt that trains;
+        None if none does.
 
-        `started_s`: its start.
+        `started_s`: when that attempt started.
         """
         if attempt is None or self._limit_s <= 0:
             return
@@ -49,7 +51,7 @@ class CheckpointAge:
                 event="checkpoint-old",
                 severity="warning",
                 at_s=now_s,
-                text=f"{age} since {since}: a failure now would lose all of it",
+                text=f"{age} since {since}: a failure now would lose the training since then",
                 text_zh=f"距{since_zh}已 {age}，此时故障将损失全部进度",
             )
 

@@ -24,9 +24,9 @@ _log = logging.getLogger("holdfast.notify")
 
 
 def tell_of(job: JobDir, config: NotifyConfig) -> None:
-    """Sends notifications until the job has ended and none is waiting.
+    """Sends notifications about one job until the job has ended and no notification is waiting.
 
-    Raises ConfigRefused, JournalUnusable and OSError.
+    raises: ConfigRefused, JournalUnusable and OSError
     """
     post = opened_post(config, job.path / NAME)
     try:
@@ -50,7 +50,10 @@ def settings_of(config: NotifyConfig) -> Settings:
 
 
 def opened_post(config: NotifyConfig, log: Path, clock: Callable[[], float] = time.time) -> Post:
-    """Returns the delivery service for a configuration. Raises ConfigRefused and OSError."""
+    """Creates the service that delivers notifications, for a configuration. Raises ConfigRefused and OSError.
+
+    `log`: file that records deliveries.
+    """
     return Post(
         senders_of(config),
         config.rules,

@@ -66,7 +66,9 @@ CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
 
 
 class ConfigRefused(ValueError):
-    """Error: the configuration file is invalid. The message names the file, the key, and what is allowed."""
+    """Raised when the configuration file is invalid. The message names the file, the key, and what is
+    allowed.
+    """
 
 
 class ChannelConfig(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Delivers notifications that are due, each channel in a thread of its own, and records every attempt to
 deliver.
 
-A slow or dead receiver delays only its own channel, which has one delivery at a time.
+A slow or dead receiver delays only its own channel, which makes one delivery at a time.
 """
 
 import queue
@@ -34,10 +34,11 @@ _Done = queue.Queue[tuple[Send, Delivered | Failed, bool]]
 
 
 class Post:
-    """Delivery service for notifications, for use by one thread; senders run in threads of their own.
+    """Delivery service for notifications. All its methods are called from one thread; senders run in threads
+    of their own.
 
-    `tell`: receives a line about what cannot be delivered. `secrets`: of each channel, masked in every
-    message. `every`: channels that get each notification as its own message.
+    `tell`: receives a line about notifications that cannot be delivered. `secrets`: texts of each channel
+    that are masked in every message. `every`: channels that get each notification as its own message.
     """
 
     def __init__(
@@ -81,9 +82,10 @@ class Post:
             worker.start(self._outbox.told(name))
 
     def put(self, notice: Notice) -> None:
-        """Adds a notification for the channels that its rules select, by the worst severity that it ever had.
+        """Adds a notification for the channels that the routing rules select, by the worst severity that the
+        notification ever had.
 
-        So whoever was notified of a problem is notified of its end.
+        So a channel that was notified of a problem is also notified of its end.
         """
         worst = max(notice.severity, self._worst.get(notice.id, notice.severity), key=SEVERITIES.index)
         self._worst[notice.id] = worst
@@ -168,7 +170,7 @@ class Post:
 
 
 def moment(at_s: float, zone: tzinfo) -> Moment:
-    """Returns weekday and minute of the day in the time zone of the rules."""
+    """Returns the weekday and the minute of the day at `at_s`, in the time zone of the routing rules."""
     local = datetime.fromtimestamp(at_s, zone)
     return Moment(weekday=local.weekday(), minute=60 * local.hour + local.minute)
 

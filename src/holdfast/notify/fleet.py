@@ -30,7 +30,7 @@ _log = logging.getLogger("holdfast.notify")
 
 
 class Fleet:
-    """Source of notifications about all jobs, for use by one thread.
+    """Finds what to notify users of in all jobs of a server; for use by one thread.
 
     `since_s`: earlier events are ignored.
     """
@@ -112,7 +112,9 @@ class Fleet:
 
 
 def tell_of_all(roots: Sequence[Path], config: NotifyConfig, go_on: Callable[[], bool]) -> None:
-    """Sends notifications about all jobs until `go_on` returns False. Raises ConfigRefused and OSError."""
+    """Sends notifications about all jobs in the state folders `roots` until `go_on` returns False. Raises
+    ConfigRefused and OSError.
+    """
     folder = roots[0] / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     post = opened_post(config, folder / LOG)
@@ -125,7 +127,9 @@ def tell_of_all(roots: Sequence[Path], config: NotifyConfig, go_on: Callable[[],
 
 
 def since(path: Path, now_s: float) -> float:
-    """Returns when notifications were first switched on, stored in a file. Raises OSError."""
+    """Returns when notifications were first switched on, as the file `path` records it; at the first call,
+    that is `now_s`. Raises OSError.
+    """
     try:
         return float(path.read_text())
     except (FileNotFoundError, ValueError):

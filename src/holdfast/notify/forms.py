@@ -16,7 +16,8 @@ COLON = {"en": ": ", "zh": ":", "both": ": "}
 class Shown(Struct, frozen=True, kw_only=True):
     """The texts of a notification in one language.
 
-    `facts`: pairs of name and text. `button`: the text on the link. `link`: empty if there is none.
+    `facts`: pairs of name and text. `button`: label of the link. `link`: URL of the server's page; empty if
+    there is none.
     """
 
     title: str
@@ -70,5 +71,5 @@ def cut_bytes(text: str, bytes_max: int) -> str:
 
 
 def is_resolved(notice: Notice) -> bool:
-    """Returns True if the problem is gone. The failure of a job ends an incident, but is not resolved."""
+    """Returns whether the problem is gone. If a job fails, its incident ends, but it is not resolved."""
     return notice.is_over and notice.severity == "info"

@@ -1,5 +1,5 @@
-"""Sends HTTP requests to notification services with the standard library: time limits, proxies, meaning of
-a status.
+"""Sends HTTP requests to notification services with the standard library: time limits, proxies, and what a
+response status means.
 """
 
 import http.client
@@ -106,7 +106,7 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], method: str = "PO
 
 
 def good(answer: Answer) -> Answer:
-    """Returns the response if its status means success. Raises TryLater and Rejected."""
+    """Returns the response if its HTTP status means success. Raises TryLater and Rejected."""
     if answer.is_good:
         return answer
     why = f"the receiver returned status {answer.status}: {answer.text[:WORDS_MAX] or 'no text'}"

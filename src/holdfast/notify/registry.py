@@ -1,6 +1,6 @@
-"""Creates the sender of each channel by its kind.
+"""Creates the sender of each channel by the channel's kind.
 
-If its optional package is missing, the configuration is rejected.
+If an optional package that a kind needs is missing, the configuration is rejected.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Masks secrets of channels, in error messages of libraries (which may contain addresses) and in lists for
+"""Masks secrets of channels, in error messages of libraries (which may contain URLs) and in lists for
 users.
 """
 
@@ -13,7 +13,9 @@ SHORT = 4  # a shorter secret would mask parts of words
 
 
 def secret_words(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the texts that must never be shown, not even in an error; the longest first."""
+    """Returns the texts in a channel's options that must never be shown, not even in an error; the longest
+    first.
+    """
     found: set[str] = set()
     for key in (SECRET_KEYS | ADDRESS_KEYS) & options.keys():
         values = options[key] if isinstance(options[key], list) else [options[key]]
@@ -31,7 +33,7 @@ def without_secrets(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def shown(key: str, value: Any) -> Any:
-    """Returns the value of an option for display: of an address only its host."""
+    """Returns the value of an option for display: secrets are masked, and of a URL only the host is shown."""
     if key in SECRET_KEYS:
         return MASK
     if key in ADDRESS_KEYS:

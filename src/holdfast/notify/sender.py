@@ -10,16 +10,17 @@ from holdfast.model.documents.notices import Notice
 
 
 class Rejected(Exception):
-    """Error: the receiver rejects the message, and would reject it again: a wrong secret, an invalid form.
+    """Raised when the receiver rejects the message and would reject it again: a wrong secret, an invalid
+    form.
 
-    One line: why, and what to do.
+    The message is one line: why, and what to do.
     """
 
 
 class TryLater(Exception):
-    """Error: the receiver cannot accept the message now.
+    """Raised when the receiver cannot accept the message now.
 
-    `after_s`: the pause that it requests, in seconds; None if unknown.
+    `after_s`: how long the receiver asks to wait, in seconds; None if unknown.
     """
 
     def __init__(self, why: str, after_s: float | None = None) -> None:
@@ -30,19 +31,18 @@ class TryLater(Exception):
 class Sent(Struct, frozen=True, kw_only=True):
     """The result of a delivery.
 
-    `reference`: by which the message can be updated later; empty if it cannot be.
+    `reference`: id with which the delivered message can be updated later; empty if it cannot be updated.
     """
 
     reference: str = ""
 
 
 class Sender(Protocol):
-    """Interface of a sender, which delivers to one receiver.
+    """Interface of a sender, which delivers notifications to the receiver of one channel.
 
-    It may block for seconds and is called from one thread.
-
-    `can_update`: whether a message can be changed in place. `bounds_itself`: whether the receiver groups
-    messages when there are many. `again_s`: how often `again` is called, in seconds; None means never.
+    It may block for seconds and is called from one thread. `can_update`: whether a message can be changed in
+    place. `bounds_itself`: whether the receiver groups messages when there are many. `again_s`: interval in
+    seconds at which `again` is called; None means never.
     """
 
     can_update: bool
@@ -60,19 +60,19 @@ class Sender(Protocol):
         ...
 
     def again(self) -> None:
-        """Repeats open alerts that the receiver would otherwise forget. Raises Rejected and TryLater."""
+        """Sends open alerts again that the receiver would otherwise forget. Raises Rejected and TryLater."""
         ...
 
 
 class Plain:
-    """Base class of senders that store nothing, repeat nothing and cannot update messages."""
+    """Base class of senders without state: they have no alerts to send again, and cannot update messages."""
 
     can_update = False
     bounds_itself = False
     again_s: float | None = None
 
     def begin(self, told: Sequence[Notice]) -> None:
-        """Does nothing."""
+        """Does nothing, because this sender has no state."""
 
     def again(self) -> None:
-        """Does nothing."""
+        """Does nothing, because this sender has no alerts to send again."""

@@ -1,4 +1,4 @@
-"""Detects that a training prints nothing: no output file of the current attempt has grown for a while."""
+"""Detects that a training prints nothing: no output file of the current attempt has grown for some time."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,10 +11,11 @@ FILES_MAX = 4_096
 
 
 class Silence:
-    """Detector of missing output. `silence_s`: after how many seconds; 0 means never.
+    """Detector of missing output. `silence_s`: seconds without output after which it is reported; 0 means
+    never.
 
-    Each silence is a notification of its own, identified by its start, so a restart of this process repeats
-    nothing.
+    Each silence is a notification of its own, identified by its start, so a restarted process does not report
+    it twice.
     """
 
     def __init__(self, job: JobDir, silence_s: float) -> None:
@@ -22,7 +23,9 @@ class Silence:
         self._key = ""  # of the silence that is on
 
     def look(self, attempt: int | None, now_s: float) -> Iterator[Happening]:
-        """Yields what is to be notified now. `attempt`: the one that trains now; None if none does."""
+        """Yields the conditions to notify users of now. `attempt`: the number of the attempt that trains;
+        None if none does.
+        """
         last_s = self._last_output_s(attempt) if attempt is not None and self._silence_s > 0 else None
         if last_s is not None and now_s - last_s >= self._silence_s:
             key = f"silence-{int(last_s)}"

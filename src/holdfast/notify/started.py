@@ -16,11 +16,10 @@ LOG = "notify.log"
 
 @contextmanager
 def notifying(file: Path | None, roots: Sequence[Path]) -> Iterator[None]:
-    """Context manager: runs that process while the block runs.
+    """Context manager: runs the process that sends notifications about all jobs while the `with` block runs.
 
-    `file`: its configuration; None means no process.
-
-    It also ends when this process is killed. Raises ConfigRefused and OSError.
+    `file`: the configuration file; None means no process. The process also ends when this process is killed.
+    Raises ConfigRefused and OSError.
     """
     if file is None:
         yield

@@ -16,9 +16,8 @@ from holdfast.notify.sender import Rejected, TryLater
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """The result of a sample. `is_final`: whether a retry is useless.
-
-    `why`: the error; empty if it was sent.
+    """The result of sending a sample notification. `is_final`: a retry is useless. `why`: the error; empty if
+    it was sent.
     """
 
     channel: str
@@ -30,7 +29,7 @@ class Tried(Struct, frozen=True, kw_only=True):
 
 
 def sample(page: str, at_s: float) -> Notice:
-    """Returns a sample notification that says it is one.
+    """Returns a sample notification, whose text says that it is a sample.
 
     It is already resolved, so receivers close its alert at once.
     """
@@ -54,7 +53,9 @@ def sample(page: str, at_s: float) -> Notice:
 
 
 def tried(channels: Sequence[ChannelConfig], notice: Notice) -> list[Tried]:
-    """Sends the notification to each channel, one after another. Raises ConfigRefused."""
+    """Sends the notification to each channel, one after another, and returns the results. Raises
+    ConfigRefused.
+    """
     return [_tried(channel, notice) for channel in channels]
 
 

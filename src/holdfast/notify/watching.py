@@ -1,8 +1,8 @@
-"""Creates notifications about one job, from each entry of its journal and from conditions outside the
+"""Creates notifications about one job, from each entry of its journal and from conditions that are not in the
 journal.
 
-The same journal gives the same notifications with the same versions, so a restarted process finds what is
-due.
+The same journal gives the same notifications with the same versions, so a restarted process finds which ones
+are still to be sent.
 """
 
 import time
@@ -95,7 +95,9 @@ class JobWatch:
                 yield from self._notices(one, STATES.get(one.event, "training"))
 
     def look(self) -> Iterator[Notice]:
-        """Yields notifications about conditions outside the journal: supervisor, output, checkpoints."""
+        """Yields notifications about conditions that are not in the journal: a dead supervisor, missing
+        output, old checkpoints.
+        """
         if self.has_ended:
             return
         yield from self._supervised()

@@ -38,7 +38,7 @@ class AlertRulesBroken(ValueError):
 
 
 def device_metrics(text: str) -> dict[str, DeviceMetric]:
-    """Parses device_metrics.csv; returns its rows by the newest name of the metric.
+    """Parses device_metrics.csv. Returns its rows by the newest name of the metric.
 
     raises: AlertRulesBroken
     """

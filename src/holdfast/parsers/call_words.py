@@ -11,7 +11,9 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def is_call_word(body: bytes) -> bool:
-    r"""Returns whether the bytes are a call message of any version: `\x83\xa4kind\xabcall-typed...`."""
+    r"""Returns whether the bytes are a call message of any version, that is, begin like
+    `\x83\xa4kind\xabcall-typed...`.
+    """
     return body[1:6] == _SIGN and body[7:12] == _TAG
 
 

@@ -30,9 +30,7 @@ class Launcher(Struct, frozen=True, kw_only=True):
 
 
 def recognise(argv: tuple[str, ...], env: Mapping[str, str]) -> Launcher:
-    """Returns the launcher in a command; for a command other than torchrun, a Launcher with
-    default fields.
-    """
+    """Returns the launcher in a command; for a command other than torchrun, a Launcher with default fields."""
     arguments = _torchrun_arguments(argv)
     if arguments is None:
         return Launcher()

@@ -1,6 +1,6 @@
-"""Reads what torchrun reports about failed ranks: its table and its log line. Pure.
+"""Parses what torchrun reports about failed ranks: its table and its log line. Pure; never raises on its input.
 
-Never raises for what it reads. At the end of its output, in this order, the root cause last:
+At the end of torchrun's output, in this order, the root cause last:
 
     train.py FAILED
     ------------------------------------------------------------

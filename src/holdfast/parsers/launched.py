@@ -1,4 +1,4 @@
-"""Finds the worker number and worker count of a process from the environment its launcher set. Pure.
+"""Determines worker number and worker count of a process from the environment variables that its launcher set. Pure.
 
     SLURM_PROCID=3 SLURM_NTASKS=8 SLURM_STEP_NODELIST=n[1-8] SLURM_JOB_ID=4242 SLURM_STEP_ID=0      of srun
     OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=8                                                   of Open MPI's mpirun
@@ -31,8 +31,8 @@ _JOB_IDS = ("PBS_JOBID", "LSB_JOBID", "JOB_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_
 class Launched(Struct, frozen=True, kw_only=True):
     """The position of a worker among those that a launcher started: worker `worker` of `workers`.
 
-    `job`: equal in all of them; empty if unknown. `address`: of worker 0; empty if unknown. `port`: equal in
-    all, derived from the job's id.
+    `job`: name of the job, equal in all workers; empty if unknown. `address`: address of worker 0; empty if unknown.
+    `port`: equal in all workers, derived from the job's id.
     """
 
     worker: int = 0

@@ -97,7 +97,7 @@ def parse_json(data: bytes | str) -> tuple[ThreadStack, ...]:
 
 
 def error_in(text: str) -> str:
-    """Returns py-spy's error on one line, its innermost cause last; empty if there is none."""
+    """Returns py-spy's error message as one line, its innermost cause last; empty if there is none."""
     return next((dump.error for dump in parse_dumps(text) if dump.error), "")
 
 

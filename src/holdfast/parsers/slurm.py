@@ -87,17 +87,19 @@ class SlurmNode(Struct, frozen=True, kw_only=True):
 
     @property
     def is_down(self) -> bool:
-        """Whether Slurm runs nothing there, because Slurm or an administrator marked the node down."""
+        """Returns whether Slurm runs nothing on the node, because Slurm or an administrator marked it down."""
         return self.state in ("DOWN", "ERROR") or bool({"POWERED_DOWN", "POWERING_DOWN"} & self.flags)
 
     @property
     def is_set_aside(self) -> bool:
-        """Whether Slurm starts nothing new there: the node is down, drained or failing."""
+        """Returns whether Slurm starts nothing new on the node: it is down, drained or failing."""
         return self.is_down or bool({"DRAIN", "FAIL"} & self.flags)
 
     @property
     def answers(self) -> bool:
-        """Whether slurmctld receives answers of its slurmd. False implies nothing about running processes."""
+        """Returns whether slurmctld receives responses of the node's slurmd. False implies nothing about running
+        processes.
+        """
         return "NOT_RESPONDING" not in self.flags and self.state != "UNKNOWN"
 
 
@@ -125,7 +127,7 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended and will not run again by itself."""
+        """Returns whether the job has ended and will not run again by itself."""
         return self.state in _OVER
 
 

@@ -1,8 +1,8 @@
 """Resolves every setting: a flag overrides the environment, then the settings file, the policy, and the
 default.
 
-No other module reads settings. An unknown or invalid setting is never ignored: it is an error that names its
-place and the valid values.
+No other module reads settings. An unknown or invalid setting is never ignored: the error names the setting,
+where it was set, and the valid values.
 """
 
 import difflib
@@ -39,13 +39,15 @@ FLEET = "fleet"  # in the state folder
 
 
 class SettingsRefused(ValueError):
-    """Error: a setting is unknown, or its value is invalid. One line: which, where, and what is valid."""
+    """Raised for an unknown setting or an invalid value. The message is one line: which setting, where it was
+    set, and what is valid.
+    """
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    """All settings of one run. `values` and `sources` by key.
+    """All settings of one run. `values` and `sources`: value and source of each setting, by its key.
 
-    `notes`: parts of a policy that could not be translated.
+    `notes`: parts of a policy that could not be translated to settings.
     """
 
     run: RunSettings
@@ -116,8 +118,8 @@ def state_root(flag: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def state_places(root: Path) -> tuple[Path, ...]:
-    """Returns the folders in which jobs may be recorded: the state folder, then folders that are nearly
-    always writable.
+    """Returns the folders in which jobs may be recorded: the state folder `root`, then fallback folders that
+    are nearly always writable.
     """
     try:
         temporary = [Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"]
@@ -158,9 +160,11 @@ def prometheus_url(flag: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
-    """Returns all step forms, the user's own first: those of a regular expression or of a TOML file.
+    """Returns all formats of step lines (step forms): first the user's own, then those of the package.
 
-    Raises StepFormError.
+    `pattern`: a regular expression, or the path of a TOML file; None: only those of the package.
+
+    raises: StepFormError
     """
     if pattern is None:
         return package_forms()
@@ -170,7 +174,7 @@ def step_forms(pattern: str | None) -> tuple[StepForm, ...]:
 
 
 def cache_dir(environ: Mapping[str, str]) -> Path:
-    """Returns the folder for files that can be created anew at any time."""
+    """Returns the folder for caches, whose files can be deleted at any time."""
     return Path(environ.get("XDG_CACHE_HOME") or Path(_home(environ), ".cache"), "holdfast")
 
 

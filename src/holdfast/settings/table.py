@@ -11,8 +11,8 @@ _YEAR_S = 366 * 86_400.0
 
 
 class Foreign(Struct, frozen=True):
-    """An environment variable by which platforms set a setting, as a number of `unit_s` seconds; `nothing`
-    means none.
+    """An environment variable of a training platform that has the meaning of a setting. Its value is a number
+    of units of `unit_s` seconds; the value `nothing` means none.
     """
 
     name: str
@@ -195,7 +195,7 @@ SETTINGS = (
         field="slowdown_rule",
         flag=True,
         choices=("auto", "aistudio", "off"),
-        help="Slowdown rule; auto: for logs of Megatron-LM and LLaMA-Factory; aistudio: for all logs.",
+        help="Also apply AIStudio's rule for slow steps; auto: to logs of Megatron-LM and LLaMA-Factory; aistudio: to all logs.",
     ),
     Setting(
         key="step-pattern",
@@ -349,7 +349,7 @@ SETTINGS = (
         kind="yes",
         field="checkpoint_advice",
         flag=True,
-        help="Pass the best checkpoint interval to each attempt, as HOLDFAST_CHECKPOINT_EVERY_S.",
+        help="Pass the advised checkpoint interval to each attempt, in seconds, as HOLDFAST_CHECKPOINT_EVERY_S.",
     ),
     Setting(
         key="check-options",
@@ -380,7 +380,7 @@ SETTINGS = (
         high=604_800,
         scale=60.0,
         foreign=Foreign("MA_HANG_DETECT_TIME", 60.0),
-        help="Hang rule of training platforms: time without process I/O.",
+        help="Hang rule of training platforms: time without process I/O after which a job counts as hung.",
     ),
     Setting(
         key="termination-wait",
@@ -489,10 +489,10 @@ SETTINGS = (
     ),
     _limit("stop-again", "length", "stop_again_s", "Retry interval of a stop that has not finished.", low=1),
     _limit(
-        "stop-wait", "length", "stop_wait_s", "The job fails if processes cannot be ended by then.", low=1
+        "stop-wait", "length", "stop_wait_s", "The job fails if its processes have not ended by then.", low=1
     ),
     _limit(
-        "finish", "length", "finish_s", "Time for the launcher to end by itself after a failure.", high=3_600
+        "finish", "length", "finish_s", "Time for the launcher to end after a rank has failed.", high=3_600
     ),
 )
 BY_KEY = {setting.key: setting for setting in SETTINGS}

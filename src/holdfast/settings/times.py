@@ -16,7 +16,7 @@ MOMENTS = "2026-01-01 15:19:58, 15:19:58 (today), 10min ago, or seconds since th
 
 
 class NotATime(ValueError):
-    """Error: the text is no valid duration or time. The message says what is valid."""
+    """Raised when a text is no valid duration or time. The message says what is valid."""
 
 
 def seconds(text: str) -> float:
@@ -30,7 +30,7 @@ def seconds(text: str) -> float:
         raise NotATime(f"{text.strip()!r} has no unit: write {number}s or {number}min")
     parts = _PART.findall(plain) if _WHOLE.fullmatch(plain) else []
     if not parts or any(unit not in _UNITS_S for _, unit in parts):
-        raise NotATime(f"{text.strip()!r} is not a length of time: write it like 90s, 10min or 1h30min")
+        raise NotATime(f"{text.strip()!r} is not a duration: write it like 90s, 10min or 1h30min")
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 

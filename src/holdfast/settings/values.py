@@ -20,7 +20,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[^\x00-\x1f]{0,255}")
 
 
 class BadValue(ValueError):
-    """Error: the value is invalid for the setting. The message says what is valid."""
+    """Raised when a value is invalid for its setting. The message says what is valid."""
 
 
 def read(setting: Setting, raw: object) -> Value:
@@ -50,7 +50,9 @@ def read(setting: Setting, raw: object) -> Value:
 
 
 def read_foreign(setting: Setting, raw: str) -> Value:
-    """Parses the value of a platform's variable, a number without unit. Raises BadValue."""
+    """Parses the value of a platform's environment variable (see Foreign), a number without unit. Raises
+    BadValue.
+    """
     foreign = setting.foreign
     assert foreign is not None, "only asked for settings with a foreign name"
     try:

@@ -1,1 +1,3 @@
-"""Simulates clock, random numbers and nodes, on which the real core and controller run."""
+"""Simulates a cluster (clock, random numbers, nodes, training), on which the real decision rules and the real
+controller run.
+"""

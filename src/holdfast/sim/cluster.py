@@ -1,6 +1,6 @@
-"""Simulates nodes, and the engine that carries out orders on them.
+"""Simulates nodes, and the engine that carries out the controller's orders on them.
 
-Like a real engine it may receive an order twice, and responds again without harm. It decides nothing about
+Like a real engine it may receive an order twice, and responds again without harm. It makes no decisions about
 recovery except the placement of workers.
 """
 
@@ -50,9 +50,9 @@ class Broken(Struct, frozen=True):
 
 
 class Node:
-    """A simulated node. `touched`: it had a fault, so isolating it can be right.
+    """A simulated node. `touched`: the node had a fault, so isolating it can be right.
 
-    `sick`: probability that a check fails.
+    `sick`: probability that a check of the node fails.
     """
 
     def __init__(self, name: str, sick: float = 0.0) -> None:
@@ -65,7 +65,7 @@ class Node:
 
 
 class Cluster:
-    """The simulated nodes. `home`: the node of each worker, now or last."""
+    """The simulated nodes. `home`: the node on which each worker runs, or ran last."""
 
     def __init__(self, workers: int, spares: int, sick: Mapping[str, float] = {}) -> None:
         names = [f"node-{number}" for number in range(workers + spares)]
@@ -114,19 +114,19 @@ class Timing(Struct, frozen=True, kw_only=True):
 
 
 class Service:
-    """Delivery of responses: each once and in time. Random worlds lose, repeat and delay them."""
+    """Delivers the engine's responses, each once and in time. Random worlds lose, repeat and delay them instead."""
 
     def lags_s(self) -> list[float]:
-        """Returns the delay of each copy of a response."""
+        """Returns the delay in seconds of each copy in which a response arrives; empty if the response is lost."""
         return [0.0]
 
     def stuck_s(self) -> float:
-        """Returns for how many seconds a killed process stays in state D."""
+        """Returns for how many seconds a killed process cannot be ended (state D)."""
         return 0.0
 
 
 class VirtualEngine:
-    """The simulated engine."""
+    """The simulated engine: carries out the controller's orders on the simulated cluster."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ LOSS_FOUND_S = 1.0  # from a node's end until it is missed
 
 
 class Faults:
-    """The faults of a scenario. `quiet`: no more faults are injected."""
+    """Injects the faults of one scenario. `quiet`: no more faults are injected."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ TICK_S_MAX = 30.0  # a phase that lasts is looked at more rarely
 
 
 class WorkerCounts(Struct, frozen=True, kw_only=True):
-    """The node and the start counters of a worker after a decision."""
+    """The node and the start counters of a worker after a decision of the controller."""
 
     node: str | None
     schedule_cnt: int
@@ -47,9 +47,9 @@ class WorkerCounts(Struct, frozen=True, kw_only=True):
 
 
 class Decided(Struct, frozen=True, kw_only=True):
-    """One decision. `isolate`: name of an isolated node, a list, or None.
+    """One decision of the controller. `isolate`: name of an isolated node, a list of names, or None.
 
-    `workers`: after it was carried out.
+    `workers`: their nodes and counters after the decision was carried out.
     """
 
     at_s: float
@@ -78,7 +78,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class MemoryRecord:
-    """Journal in memory."""
+    """A journal in memory, for a simulated job."""
 
     def __init__(self) -> None:
         self.rows: list[RawEntry] = []
@@ -91,7 +91,7 @@ class MemoryRecord:
 
 
 class ControllerDied(Exception):
-    """Exception by which the engine of a random world lets the controller die between two orders."""
+    """Raised by the engine of a random world, to simulate that the controller dies between two orders."""
 
 
 class Simulation:

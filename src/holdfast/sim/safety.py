@@ -55,7 +55,9 @@ HEIGHTS = {
 
 
 class Safety:
-    """Checker of safety rules. `violations`: a sentence each, in order."""
+    """Checks the safety rules over the decisions and orders of a simulated job. `violations`: a sentence each, in
+    order.
+    """
 
     def __init__(self, policy: Policy, cluster: Cluster, training: Training, workers: int) -> None:
         self.violations: list[str] = []

@@ -28,7 +28,7 @@ _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d)\s*")
 
 
 class ScenarioRefused(ValueError):
-    """Error: the scenario is invalid. The message says where, and what is valid."""
+    """Raised when the scenario is invalid. The message says where, and what is valid."""
 
 
 class ClusterSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,10 +40,10 @@ class ClusterSize(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One fault of a scenario. It happens at a time, or instead of a step.
+    """One fault of a scenario. It happens at a time, or in place of a step.
 
-    `worker`: the node that runs this worker at that time; `node` names a node instead. `times` without
-    `every_s`: in this many attempts that reach the step; `every_attempt`: in all.
+    `worker`: the fault is on the node that runs this worker at that time; `node`: the fault is on this node. `times`
+    without `every_s`: in this many attempts that reach the step; `every_attempt`: in all.
     """
 
     kind: Literal["exit", "hang", "device", "node_down"]

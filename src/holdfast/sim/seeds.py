@@ -45,7 +45,9 @@ class SeedReport(Struct, frozen=True, kw_only=True):
 
 
 class Roughness(Struct, frozen=True, kw_only=True):
-    """Rates of disturbances that are not faults of the job."""
+    """How often a random world disturbs its engine and its controller (lost, repeated or late responses, deaths of
+    the controller).
+    """
 
     lost: float = 0.0  # answers that never come
     twice: float = 0.0  # answers that come again, later
@@ -57,9 +59,9 @@ class Roughness(Struct, frozen=True, kw_only=True):
 
 
 class RoughService(Service):
-    """Delivery of responses with losses, repeats and delays.
+    """Delivers the engine's responses with losses, repeats and delays.
 
-    `quiet`: from now on each arrives once and in time.
+    `quiet`: from now on each response arrives once and in time.
     """
 
     def __init__(self, dice: Random, rough: Roughness) -> None:
@@ -84,7 +86,9 @@ class RoughService(Service):
 
 
 class RoughEngine:
-    """Engine wrapper: the safety checker sees every order, and the controller may die before or after one."""
+    """Wraps the simulated engine: the safety checker sees every order, and the controller may die before or after an
+    order.
+    """
 
     def __init__(self, simulation: Simulation, safety: Safety, rough: Roughness, dice: Random) -> None:
         self.quiet = False
@@ -157,11 +161,11 @@ class RandomWorld:
         )
 
     def bound_s(self) -> float:
-        """Returns the time limit within which the job must train again: each wait that the policy allows,
-        once a round.
+        """Returns the time limit in seconds within which the job must train again: the sum of all waits that the
+        policy allows, for each round of recovery.
 
-        A device that never recovers on a node in use costs a round each time it is seen; it is isolated at
-        the latest when it fails too often. One more round is for what is in progress.
+        A faulty device that never recovers takes one round each time it is used; its node is isolated at the latest
+        when it fails too often. One more round is for what is in progress.
         """
         policy, timing = self.scenario.policy, _SLOWEST
         nodes = self.simulation.cluster.nodes.values()

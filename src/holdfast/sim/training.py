@@ -48,8 +48,8 @@ class BrokenLike(Protocol):
 
 
 class Trouble(Struct, frozen=True, kw_only=True):
-    """The fault of an attempt, as input of the diagnosis: a rank that ended (`code`), a device, a node;
-    otherwise a hang.
+    """The fault of an attempt, as input of the diagnosis: a rank that ended (`code`), a device, or a node; if none of
+    these is set, a hang.
     """
 
     at_s: float
@@ -64,7 +64,7 @@ class Trouble(Struct, frozen=True, kw_only=True):
 class Training:
     """The simulated training. `alive`: workers with running processes of `attempt`.
 
-    `best_step`: the highest ever made.
+    `best_step`: the highest step that any attempt reached.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Training:
             self._plan_hang()
 
     def kill(self, but: int | None = None) -> None:
-        """Ends all processes, except those of worker `but`, which cannot be killed yet."""
+        """Ends all processes of the training, except those of worker `but`, which cannot be killed yet."""
         self._stand()
         self.alive &= {but}
 

@@ -23,7 +23,9 @@ class World:
         self.after(max(at_s - self.now_s, 0.0), do)
 
     def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Runs all events up to `until_s`, or until `is_over`; the clock stops at the last event."""
+        """Runs all scheduled events up to `until_s`, or until `is_over` returns True; the clock stops at the last
+        event.
+        """
         while self._later and self._later[0][0] <= until_s:
             self.now_s, _, do = heapq.heappop(self._later)
             do()

@@ -1,8 +1,7 @@
-"""Runs `holdfast agent` on one node of a multi-node job: its link to the controller, the worker, and the main
-loop.
+"""Runs `holdfast agent` on one node of a multi-node job: its link to the controller, the worker, and the main loop.
 
-Input: commands, reapers, signals, time. Output: reports over the link, which stores them while the controller
-is unreachable. A missing controller is never a reason to end anything. Decides nothing.
+Input: commands, reapers, signals, time. Output: reports over the link, which stores them while the controller is
+unreachable. A missing controller is never a reason to end processes. Makes no decisions about recovery.
 """
 
 import os
@@ -91,7 +90,7 @@ def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
 
 
 class AgentWheel:
-    """The agent's main loop. One thread; nothing in it blocks longer than `LOOK_S`."""
+    """The agent's main loop. It has one thread, and nothing in it blocks longer than `LOOK_S`."""
 
     def __init__(
         self, place: AgentPlace, home: NodeHome, spool: Spool, env: Mapping[str, str], clock: JobClock

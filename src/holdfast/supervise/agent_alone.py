@@ -1,8 +1,7 @@
-"""Runs `holdfast agent -- COMMAND`: supervises one worker that srun or mpirun has started, without a
-controller.
+"""Runs `holdfast agent -- COMMAND`: supervises one worker that srun or mpirun has started, without a controller.
 
-Nothing is restarted, and workers do not know of each other: each is logged, with a verdict if it fails. All
-write into one folder of the job; the journal of worker 0 is that of the job.
+Nothing is restarted, and the workers do not communicate: each is logged, with a verdict if it fails. All write into
+one folder of the job; the journal of worker 0 is that of the job.
 """
 
 from collections.abc import Mapping
@@ -38,7 +37,9 @@ def run_alone(settings: RunSettings, env: Mapping[str, str], cwd: str) -> int:
 
 
 class WorkerConsole(Console):
-    """Console that prefixes messages with the worker, because one srun prints those of all."""
+    """A console that puts the worker's name before each message, because one srun prints the messages of all
+    workers.
+    """
 
     def __init__(self, me: Launched, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)

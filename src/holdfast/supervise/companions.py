@@ -23,10 +23,10 @@ FINAL_CODES = (0, 1, 2)  # it ended for good, and its log contains the reason
 
 
 class Companion(Struct, frozen=True, kw_only=True):
-    """A process beside the job: the Python module `module`, run with the job's folder and `arguments`.
+    """A process that runs beside a job: the Python module `module`, run with the job's folder and `arguments`.
 
-    `log`: its log file in the folder. `without`: what is missing if it ends. `announces`: a file in the
-    folder with one line to show to users once it exists; empty if there is none.
+    `log`: its log file in the folder. `without`: what does not work if the process ends. `announces`: a file in the
+    folder with one line to show to users once the file exists; empty if there is none.
     """
 
     module: str

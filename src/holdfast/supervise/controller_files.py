@@ -27,7 +27,7 @@ def job_secret(job: JobDir) -> bytes:
 
 
 def shared_token(job: JobDir) -> str:
-    """Returns a text by which an agent sees that it shares the job's folder with the controller.
+    """Returns a text from the job's folder; an agent that reads the same text shares the folder with the controller.
 
     Raises OSError.
     """

@@ -108,7 +108,7 @@ def _kubernetes(console: Console) -> Any:
 
 
 def stand_by_slurm(state_dir: str, name: str, env: Mapping[str, str]) -> int:
-    """Waits inside a Slurm job, and takes over when its controller is gone."""
+    """Waits inside a Slurm job as its standby controller, and takes over when the job's controller is gone."""
     return stand_by(state_dir, name, env)
 
 

@@ -48,13 +48,13 @@ class FleetNotes:
         self._warnings: deque[str] = deque()
 
     def heard(self, event: AnyEvent, decision: Decision) -> None:
-        """Records a decision of the run."""
+        """Records in the node book what a decision of the run says about nodes."""
         noted = self._notes.hear(event, decision)
         if noted.lines or noted.ran:
             self._book.note(noted.lines, noted.ran)
 
     def remember(self, event: AnyEvent, decision: Decision) -> None:
-        """Processes a decision of a resumed run, which is in the node book already."""
+        """Processes a decision of a resumed run that is already recorded in the node book."""
         self._notes.hear(event, decision)
 
     def shunned(self) -> frozenset[str]:
@@ -69,8 +69,8 @@ class FleetNotes:
         return self._shunned
 
     def why_not_isolate(self, node: str, reason: str) -> str:
-        """Writes an isolation for all jobs and returns ""; or returns why it is refused: too many within
-        an hour.
+        """Isolates a node for all jobs and returns ""; or returns why that is refused: too many nodes were isolated
+        within an hour.
         """
         if self._shadow:
             return "in shadow mode no node is isolated"
@@ -83,13 +83,13 @@ class FleetNotes:
         return answer.why_not
 
     def isolate_ordered(self, decision: Decision) -> None:
-        """Writes the isolation of a single-node job's node, for other jobs."""
+        """Isolates the node of a single-machine job for other jobs, if the decision orders it."""
         for order in decision.orders:
             if isinstance(order, IsolateNode) and (why := self.why_not_isolate(order.node, order.reason)):
                 self._tell(f"{order.node} is not isolated for other jobs: {why}")
 
     def warn_of(self, node: str) -> None:
-        """Prints what the node book says against the only node of a run; refuses nothing and does not
+        """Prints warnings that the node book contains about the only node of a run. Refuses nothing and does not
         block.
         """
         threading.Thread(target=self._look_up, args=(node,), name="node-history", daemon=True).start()

@@ -1,6 +1,6 @@
 """Opens the listening socket of a single-node job when the first user command requests it (jobs.line).
 
-Until then it only checks the job's folder once a second.
+Until then, it only checks once a second whether the job's folder contains a request.
 """
 
 import importlib

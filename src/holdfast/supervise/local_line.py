@@ -74,7 +74,7 @@ class LocalLine:
             self._relay.turn()
 
     def close(self, why: str) -> None:
-        """Informs waiting clients, and closes the socket."""
+        """Tells connected clients why the job ends, and closes the socket."""
         self._relay.close(why)
         self._calls.close()
         self._hub.close()

@@ -30,7 +30,7 @@ class NodesEvidence:
         self._writer.write_job(job_scene(case, self._job, self._settings, self._env, samples))
 
     def news(self) -> list[str]:
-        """Returns write errors, each once."""
+        """Returns the errors of writing bundles since the last call, each once."""
         return [self._told.popleft() for _ in range(len(self._told))]
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Supervises a job on one node: agent and controller in one process.
 
-It connects the components and runs the main loop: signals, reapers and time in, the training's exit code out.
-Decides nothing.
+It connects the components and runs the main loop, which receives signals, messages of reapers and clock ticks, and
+returns the training's exit code. Makes no decisions itself.
 """
 
 import os
@@ -95,9 +95,9 @@ class OneMachine:
 
 
 class Among(Struct, frozen=True, kw_only=True):
-    """This worker's place among others started by the same launcher.
+    """The position of this worker among others that the same launcher started.
 
-    `job`: the folder common to all of them.
+    `job`: the folder that all of them share.
     """
 
     part: Part

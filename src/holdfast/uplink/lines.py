@@ -55,7 +55,7 @@ class Line:
 
 
 class Lines:
-    """All connections to the controller in one session, by the numbers that the server assigned."""
+    """All connections to the job's controller in one session, by the numbers that the server assigned."""
 
     def __init__(
         self, job: JobDir, said: Callable[[int, bytes], None], ended: Callable[[int, str], None]

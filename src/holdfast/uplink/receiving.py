@@ -49,11 +49,11 @@ Made = TypeVar("Made")
 
 
 class NotReached(Exception):
-    """Error: the job's host cannot be reached now. One line: why."""
+    """Raised when the job's host cannot be reached now. The message is one line: why."""
 
 
 class Socket(Protocol):
-    """Interface of a WebSocket, as far as it is used.
+    """Interface of a WebSocket on the server's side, as far as it is used here.
 
     Both methods raise ConnectionError once the connection is closed.
     """

@@ -38,7 +38,7 @@ UNSENT_MAX = 1_000  # answers and line messages that wait for the connection
 
 
 class Refused(Exception):
-    """Error: the server rejects this job. A retry would fail too."""
+    """Raised when the server rejects this job. A retry would fail too."""
 
 
 class Socket(Protocol):

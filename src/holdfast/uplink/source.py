@@ -1,5 +1,5 @@
-"""Reads what an uplink sends from a job's folder: new journal rows, changed small files, bundles, ends of
-the output.
+"""Reads from a job's folder what an uplink sends: new journal rows, changed small files, bundles, ends of the
+output.
 """
 
 import hashlib
@@ -99,7 +99,9 @@ class Source:
         return true_state(self.job, self._record.facts, story.summary(), time.time)
 
     def changed_meta(self) -> list[MetaSent]:
-        """Returns meta values of the journal that have changed. Raises JournalUnusable."""
+        """Returns the metadata values of the journal that have changed since the last call. Raises
+        JournalUnusable.
+        """
         meta = self._meta()
         changed = [
             MetaSent(key=key, value=value) for key, value in meta.items() if self._sent_meta.get(key) != value
@@ -108,7 +110,7 @@ class Source:
         return changed
 
     def changed_files(self) -> Iterator[FileSent]:
-        """Yields new and changed small files."""
+        """Yields the small files that are new or have changed since the last call."""
         for pattern in _SMALL:
             for path in self.job.path.glob(pattern):
                 with suppress(OSError):
@@ -120,7 +122,7 @@ class Source:
                         yield FileSent(name=self._name(path), content=content)
 
     def new_bundles(self) -> Iterator[PartSent]:
-        """Yields parts of new evidence bundles."""
+        """Yields the parts of evidence bundles that are new since the last call."""
         for path in sorted(self.job.incidents.glob("incident-*.tar.zst")):
             with suppress(OSError):
                 stat = path.stat()

@@ -1,4 +1,6 @@
-"""Formats what `holdfast k8s doctor` has found, as lines and as a document."""
+"""Formats the result of `holdfast k8s doctor` (features of a cluster, the user's rights) as lines of text and as a
+document.
+"""
 
 from typing import Any
 

@@ -60,7 +60,7 @@ class Console:
             self._words.write(f"holdfast {stamp} {line}\n".encode("utf-8", "replace"))
 
     def decided(self, event: AnyEvent, decision: Decision) -> None:
-        """Prints the message of a decision; most events have none."""
+        """Prints the message about a decision of the controller; most events have none."""
         if isinstance(event, FindingNoted):
             self._noted(event, decision)
             return
@@ -124,9 +124,7 @@ class Console:
         self._words.flush()
 
     def close(self) -> None:
-        """Flushes queued output while a slow reader reads; gives up after STALLED_S seconds without
-        progress.
-        """
+        """Prints queued output as fast as the reader takes it; gives up after STALLED_S seconds without progress."""
         until_s = time.monotonic() + CLOSE_S_MAX
         stalled_s, waiting_bytes = time.monotonic(), -1
         while (left := self._output.waiting_bytes + self._words.waiting_bytes) and time.monotonic() < until_s:

@@ -126,7 +126,7 @@ def document(asked: Asked, groups: Sequence[AnswerGroup]) -> dict[str, Any]:
 
 
 def ending(group: AnswerGroup, language: Language) -> str:
-    """Returns how a command ended, in words: `ended with exit code 1 after 431 ms`."""
+    """Returns in words how a command ended on the workers of a group: `ended with exit code 1 after 431 ms`."""
     first = group.first
     words = _ENDINGS[first.outcome]
     if first.outcome == "exited" and first.code is not None:

@@ -10,5 +10,5 @@ Language: TypeAlias = Literal["en", "zh"]
 
 
 def said(words: Words, language: Language) -> str:
-    """Returns a text in the given language."""
+    """Returns the text in the given language."""
     return words.zh if language == "zh" else words.en

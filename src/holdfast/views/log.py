@@ -1,6 +1,6 @@
 """Writes the job's log as a plain text file beside the journal, for pagers and log shippers.
 
-The file only repeats the journal, so a failure to write it has no consequence.
+The file only repeats the journal, so if writing it fails, nothing else is affected.
 """
 
 from collections.abc import Iterable
@@ -58,8 +58,8 @@ class PlainLog:
 
 
 def without_repeats(lines: Iterable[Line], repeats: Repeats) -> list[Line]:
-    """Returns the lines with warnings repeated from earlier attempts replaced by one line for each
-    attempt.
+    """Returns the log lines, in which warnings that repeat those of earlier attempts are replaced by one line for
+    each attempt.
     """
     shown = []
     for line in lines:
@@ -76,7 +76,7 @@ def printed(line: Line) -> str:
 
 
 def restarts_allowed(policy: Policy) -> str:
-    """Returns the maximum number of restarts in words: `8`, or that there are none."""
+    """Returns the maximum number of automatic restarts in words: `8`, or that none are allowed."""
     if policy.max_restarts is not None:
         return str(policy.max_restarts)
     is_sure = not policy.hang_restart and policy.replace_workers is None

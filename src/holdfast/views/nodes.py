@@ -200,7 +200,11 @@ def node_list(
 
 
 def lemon_list(judged: Judged, language: Language, *, every: bool) -> Iterator[Line]:
-    """Yields the statistics of the fleet, then the likely lemons, each with the factors of its score."""
+    """Yields the failure statistics of the fleet, then the nodes that are likely lemons, each with the factors of its
+    score.
+
+    `every`: also list all other nodes.
+    """
     text = _TEXT[language]
     yield from fleet_lines(judged, language)
     shown = [score for score in judged.scores if every or score.named or score.posterior >= WORTH_A_ROW]
@@ -273,7 +277,7 @@ def node_page(
 ) -> Iterator[Line]:
     """Yields the lines about one node.
 
-    `lines`: its history, including that of its devices. `devices`: all its devices, or only the one with
+    `lines`: the node's history, including that of its devices. `devices`: all its devices, or only the one with
     serial number `name`.
     """
     text = _TEXT[language]

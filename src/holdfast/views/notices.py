@@ -1,4 +1,6 @@
-"""Builds the text of notifications: the sentence, a title and the rows of a card, in both languages. Pure."""
+"""Builds the texts of a notification: the one-sentence summary, a title and the rows of a card, in both languages.
+Pure.
+"""
 
 from datetime import tzinfo
 

@@ -34,9 +34,9 @@ _CLAUSES = (
 
 
 def phase_zh(words: str, title: Words | None = None) -> str:
-    """Returns the words about a phase in Chinese.
+    """Translates the words about a job's phase into Chinese; returns unknown words unchanged.
 
-    `title`: title of the verdict, which the reason of an end contains.
+    `title`: title of the verdict, which the reason of a job's end may contain.
     """
     for pattern, text in _PHASES:
         if found := pattern.fullmatch(words):

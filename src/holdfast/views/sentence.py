@@ -52,9 +52,9 @@ RESTARTING = frozenset(
 
 
 class About(Struct, frozen=True, kw_only=True):
-    """Facts about a job that the sentence needs.
+    """The facts about a job that the sentence about its incident needs.
 
-    `workers`: their number; with only one worker, its node is not named.
+    `workers`: number of workers; with only one worker, its node is not named.
     """
 
     state: JobState
@@ -64,9 +64,9 @@ class About(Struct, frozen=True, kw_only=True):
 
 
 class Piece(Struct, frozen=True):
-    """A part of the sentence in both languages.
+    """A part of the sentence about an incident, in both languages.
 
-    `weight`: parts with the lowest are left out first, ALWAYS never.
+    `weight`: parts with the lowest weight are left out first, those with ALWAYS never.
     """
 
     weight: int
@@ -75,7 +75,7 @@ class Piece(Struct, frozen=True):
 
 
 def incident_sentence(incident: IncidentStory, about: About, zone: tzinfo | None = None) -> Sentence:
-    """Returns the sentence about an incident."""
+    """Returns the one-sentence summary of an incident."""
     to_do, next_ = _next(incident, about)
     head = _head(incident, about, zone)
     done = _done(incident, about)
@@ -117,7 +117,7 @@ def number(value: int) -> str:
 
 
 def whom(incident: IncidentStory) -> tuple[Who, ...]:
-    """Returns the culprits of the verdict, or those of the first fault if there is no verdict yet."""
+    """Returns the culprits of an incident: those of the verdict, or of the first fault if there is no verdict yet."""
     verdict = incident.verdict
     found = (
         [Who(rank=c.rank, worker=c.worker, node=c.host, device=c.device) for c in verdict.culprits]
@@ -167,7 +167,9 @@ def _placed(who: Who, nodes: dict[int, str]) -> Who:
 
 
 def did(category: str) -> Did:
-    """Returns the words for a category; general words for a category unknown to this version."""
+    """Returns the words that describe a failure category in a sentence; general words for a category unknown to this
+    version.
+    """
     if category in DID and category != "xid_N":
         return DID[category]
     if category.startswith("xid_"):

@@ -1,9 +1,8 @@
-"""Defines the words for each category in the sentence about an incident, and the advice for each action.
+"""Defines the words that describe each failure category in the sentence about an incident, and the advice for each
+action. Data only.
 
-Data only.
-
-`en` and `zh` follow a name ("Rank 5"). `{has}` stands for has or have, `{error}` for the exception, `{op}`
-for the collective. `since`: the condition lasts, so the sentence uses "since" instead of "at".
+`en` and `zh` follow a name ("Rank 5"). `{has}` stands for has or have, `{error}` for the exception, `{op}` for the
+collective. `since`: the condition lasts, so the sentence uses "since" instead of "at".
 """
 
 from typing import Literal
@@ -16,7 +15,9 @@ Subject = Literal["rank", "node", "device", "job", "launcher"]
 
 
 class Did(Struct, frozen=True):
-    """The words for a category. `subject`: what the sentence is about, also if it is unknown ("A node")."""
+    """The words that describe a failure category. `subject`: what the sentence is about if the culprit is unknown ("A
+    node").
+    """
 
     subject: Subject
     en: str

@@ -58,7 +58,7 @@ class Missing(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The result of `holdfast stacks`, collected at `at_s` of the wall clock."""
+    """The stacks that `holdfast stacks` collected at `at_s` of the wall clock, and the ranks without a stack."""
 
     job: str
     attempt: int
@@ -70,7 +70,7 @@ class Seen(NamedTuple):
 def document(seen: Seen, *, all_threads: bool) -> dict[str, Any]:
     """Returns the JSON document of `holdfast stacks`.
 
-    `threads`: those of one rank of each group; only the main thread unless all are requested.
+    `threads` in the document: those of one rank of each group; only the main thread unless all are requested.
     """
     return {
         "job": seen.job,

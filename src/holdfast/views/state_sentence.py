@@ -25,10 +25,10 @@ TO_DO: frozenset[JobState] = frozenset({"waiting", "kept", "failed", "unsupervis
 
 
 class StateTold(Struct, frozen=True, kw_only=True):
-    """Facts about a job's state for its sentence.
+    """The facts about a job's state that its sentence needs.
 
-    `since_s`: start of the state. `reason`: why it ended or waits. `by`: who stopped it, as in StopRequested.
-    `missing`: workers without a node. `isolated`: number of isolated nodes. `host`: where it runs. `ranks`:
+    `since_s`: start of the state. `reason`: why the job ended or waits. `by`: who stopped it, as in StopRequested.
+    `missing`: workers without a node. `isolated`: number of isolated nodes. `host`: the machine it runs on. `ranks`:
     number of running ranks; None if unknown.
     """
 
@@ -48,7 +48,7 @@ class StateTold(Struct, frozen=True, kw_only=True):
 
 
 def state_sentence(told: StateTold, zone: tzinfo | None = None) -> Sentence:
-    """Returns the sentence about a job's state."""
+    """Returns the one-sentence summary of a job's state."""
     pieces = _MAKERS[told.state](told, zone)
     return Sentence(text=fitted(pieces), tone=TONES.get(told.state, "neutral"), to_do=told.state in TO_DO)
 

@@ -1,4 +1,4 @@
-"""Draws `holdfast status --watch`: a live screen of one job, until its end or the key q.
+"""Draws `holdfast status --watch`: a live screen of one job, until the job ends or the user presses q.
 
 It only reads: the growing journal, and the step file of each worker. It restores the terminal at the end.
 """
@@ -55,7 +55,7 @@ Rows = Sequence[tuple[str, str]]
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """Contents of one screen.
+    """Contents of the live screen at one moment.
 
     `rows`: name and text of each row; `lines`: last lines of the log; `notes`: warnings.
     """
@@ -70,14 +70,14 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class NoTerminal(Exception):
-    """Error: stdout is no terminal. The message says what to do instead."""
+    """Raised when stdout is not a terminal. The message says what to do instead."""
 
 
 def watch(record: Record, look: Callable[[Record, Sequence[Line]], Seen]) -> bool:
-    """Shows the job until it ends or the user leaves. Returns True if the job has ended.
+    """Shows the live screen until the job ends or the user leaves. Returns whether the job has ended.
 
-    `look` returns the contents for the updated journal. Raises NoTerminal, and errors of `look` and of the
-    journal; the terminal is restored first.
+    `look`: returns the contents for the updated journal. Raises NoTerminal, and errors of `look` and of the journal;
+    the terminal is restored first.
     """
     refuse_without_terminal()
     lines: deque[Line] = deque(maxlen=LINES_KEPT)

@@ -86,9 +86,9 @@ def report(
     *,
     asked: bool = False,
 ) -> Iterator[Line]:
-    """Yields the lines. `incident`: the one to explain, None if there is none.
+    """Yields the lines of `holdfast why`. `incident`: the incident to explain; None if there is none.
 
-    `asked`: True if the user named an incident, whose sentence then comes first.
+    `asked`: True if the user named an incident, whose summary then comes first.
     """
     page = _Page(language, width, zone)
     head = incident.row.sentence if incident is not None and asked else job.row.sentence
@@ -274,7 +274,7 @@ def _says_more(row: EvidenceRow) -> bool:
 
 
 def place_words(place: LinePlace) -> str:
-    """Formats a place in a log: `attempt-001/worker-0/rank-2.log:1812`."""
+    """Formats a position in a log: `attempt-001/worker-0/rank-2.log:1812`."""
     return f"{place.file}:{place.line}" if place.line is not None else place.file
 
 

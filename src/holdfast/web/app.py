@@ -1,4 +1,6 @@
-"""Builds the server's ASGI application: API routes, page, event stream and shell, all behind the guard."""
+"""Builds the server's ASGI application: API routes, page, event stream and shell, all behind the request checks of
+`guard`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -17,14 +17,14 @@ from holdfast.web.api.queries import HeatQuery, JobsQuery, LogQuery, NodesQuery,
 
 
 class Data(Protocol):
-    """Interface to the data of jobs.
+    """Interface to the data of jobs, as the server's handlers use it.
 
-    Methods may be called from any thread, and raise Refusal if something does not exist.
+    Methods may be called from any thread, and raise Refusal if the requested object does not exist.
     """
 
     @property
     def uplinks(self) -> Uplinks:
-        """Returns the connections of jobs on other hosts."""
+        """Returns the connections of jobs on other hosts that stream their journals to this server."""
 
     def jobs(self, query: JobsQuery) -> JobsPage: ...
 
@@ -67,24 +67,26 @@ class Data(Protocol):
         """Returns whether the job's controller runs on another host and streams the job to this server."""
 
     def follow(self, job: str) -> None:
-        """Begins to follow a job's log; lines from now on are new."""
+        """Begins to follow a job's log: `changes` then returns lines that are written from now on."""
 
     def watch(self, jobs: frozenset[str]) -> None:
         """Sets the jobs whose new log lines `changes` includes."""
 
     def changes(self) -> Sequence[Change]:
-        """Returns what has changed since the last call.
+        """Returns what has changed in jobs since the last call.
 
         Called several times a second, from one thread at a time.
         """
 
     def fleet(self, jobs_max: int) -> FleetFacts:
-        """Facts for /metrics. `jobs_max`: the number of running jobs to describe, the newest ones."""
+        """Returns the facts about jobs and nodes for /metrics. `jobs_max`: maximum number of running jobs to
+        describe, the newest ones.
+        """
 
     def running_nodes(self) -> Mapping[str, Sequence[str]]:
         """Returns the nodes of the current attempt of each running job."""
 
     def health(self) -> tuple[int, tuple[str, ...]]:
-        """Returns the number of jobs, and problems of the server, one sentence each."""
+        """Returns the number of jobs, and the server's current problems, one sentence each."""
 
     def close(self) -> None: ...

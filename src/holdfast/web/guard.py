@@ -32,8 +32,8 @@ _CODES = {404: "not-there", 405: "bad-request"}
 class Guard:
     """ASGI middleware that checks every request.
 
-    `app`: receives accepted requests, with `seen` and `who` in their state. `failed`: called after each
-    request whose handler raises an exception.
+    `app`: the application that receives accepted requests, with `seen` and `who` in their state. `failed`: called
+    after each request whose handler raises an exception.
     """
 
     def __init__(

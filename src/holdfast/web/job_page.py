@@ -26,7 +26,7 @@ EXTRA = "the page needs optional dependencies: pip install 'holdfast[server]'"
 
 
 def main(arguments: list[str]) -> int:
-    """Runs the page's server and returns the exit code: 2 if it cannot serve, after printing why."""
+    """Runs the server of one job's page and returns the exit code: 2 if it cannot serve, after printing why."""
     folder, host, port, fleet = Path(arguments[0]), *_address(arguments[1]), Path(arguments[2])
     with suppress(OSError):
         os.nice(NICE)

@@ -1,4 +1,4 @@
-"""Starts a server from its settings, for the commands."""
+"""Starts a server from its settings, for the commands of `holdfast`."""
 
 from collections.abc import Callable
 
@@ -10,5 +10,5 @@ __all__ = ["CannotServe", "Limits", "ServerSettings", "run"]
 
 
 def run(settings: ServerSettings, tell: Callable[[str], None]) -> None:
-    """Runs a server until a signal ends it. Raises CannotServe."""
+    """Runs a server until a signal ends it. `tell`: receives messages for the user. Raises CannotServe."""
     serve(settings, lambda: StateData(settings), tell)

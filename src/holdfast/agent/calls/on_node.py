@@ -1,7 +1,7 @@
-"""Executes user requests on this node: commands, terminals, stack dumps (model.calls).
+"""Executes requests of users on this node: commands, terminals, stack dumps (model.calls).
 
-Never blocks, so the agent's loop keeps running. Keeps nothing: a call ends when its requester disconnects or when the
-connection to the controller is lost. All messages come from and go to the controller.
+Never blocks, so the agent's loop keeps running. Keeps nothing: a call ends when its requester disconnects or
+when the connection to the controller is lost. All messages come from and go to the controller.
 """
 
 import os
@@ -56,10 +56,10 @@ TERM = "xterm-256color"
 
 
 class CallScene(NamedTuple):
-    """The agent's current view of its node. `folder`: of the worker that runs here; None if no worker runs. `env`,
-    `cwd`: for commands where no worker runs.
+    """What the agent knows about its node when a user's call begins.
 
-    `env`, `cwd`: those for commands where no worker runs.
+    `folder`: the folder of the worker that runs here; None if no worker runs. `env`, `cwd`: environment and
+    working folder of commands if no worker runs.
     """
 
     node: str
@@ -87,11 +87,11 @@ class _Carried(Protocol):
 
 
 class Calls:
-    """All calls of a node. `scene`: read at the start of each call. `say`: sends a message to the controller; False:
-    cannot send now.
+    """All calls of users on a node.
 
-    `hear`, `lost` and `close` send nothing; `turn` sends. Call `turn` after `hear`, when one of `channels` is
-    readable, and ten times a second.
+    `scene`: read at the start of each call. `say`: sends a message to the controller; returns False if it
+    cannot be sent now. `hear`, `lost` and `close` send nothing; `turn` sends. Call `turn` after `hear`, when
+    one of `channels` is readable, and ten times a second.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Calls:
         self._unsaid: deque[bytes] = deque()  # the link has no room now; no more than all windows together
 
     def hear(self, body: bytes) -> bool:
-        """Handles a message about calls. Returns False for other messages."""
+        """Handles a message of the controller about a user's call. Returns False for other messages."""
         word = decode(body)
         match word:
             case None:
@@ -137,7 +137,7 @@ class Calls:
 
     @property
     def is_idle(self) -> bool:
-        """Returns whether no call is running and no process of an earlier call is left."""
+        """Returns whether no user's call is running and no process of an earlier call is left."""
         return not self._carried and not self._closed
 
     def channels(self) -> list[int]:
@@ -158,7 +158,7 @@ class Calls:
         scene = self._scene()
         try:
             if len(self._carried) >= CALLS_MAX:
-                raise OSError(f"{CALLS_MAX} calls run on it already")
+                raise OSError(f"{CALLS_MAX} calls already run on this node")
             self._carried[word.call] = self._carry_out(word, scene)
         except (OSError, ValueError) as error:
             ended = CallEnded(

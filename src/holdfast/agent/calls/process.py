@@ -1,6 +1,6 @@
-"""Runs a command that a user requested on this node, under a watcher process (agent/reaper/call).
+"""Runs a command that a user requested on this node, under a watcher process (agent/reaper/call.py).
 
-Its output comes through a pipe or a terminal. Nothing here blocks.
+The output of the command comes through a pipe or a terminal. Nothing here blocks.
 """
 
 import fcntl
@@ -26,7 +26,9 @@ ROWS_MAX = 0xFFFF
 
 
 class Told(Struct, frozen=True):
-    """The final report of the watcher. `left`: processes of the command that cannot be killed."""
+    """The watcher process's final report on a command. `left`: processes of the command that cannot be
+    killed.
+    """
 
     code: int | None
     timed_out: bool = False
@@ -36,9 +38,10 @@ class Told(Struct, frozen=True):
 
 
 class CallProcess:
-    """A running command. `size`: rows and columns of its terminal; None means no terminal.
+    """A user's command that runs on this node. `size`: rows and columns of its terminal; None means no
+    terminal.
 
-    Raises OSError if it cannot be started (no memory, processes or terminals left).
+    raises: OSError, if the command cannot be started (no memory, processes or terminals left)
     """
 
     def __init__(
@@ -91,16 +94,16 @@ class CallProcess:
 
     @property
     def has_output(self) -> bool:
-        """Returns whether more output can come."""
+        """Returns whether the command may still print output."""
         return self._has_output
 
     def channels(self, *, output: bool) -> list[int]:
-        """Descriptors to wait for; the output's only where there is room for it."""
+        """Returns the file descriptors to wait for; that of the command's output only if `output` is True."""
         found = [] if self.told else [self._channel.fileno()]
         return [*found, self._out] if output and self._has_output else found
 
     def read(self, bytes_max: int) -> bytes:
-        """Returns new output; empty if there is none now."""
+        """Returns new output of the command, at most `bytes_max` bytes; empty if there is none now."""
         if not self._has_output or bytes_max <= 0:
             return b""
         try:
@@ -113,7 +116,7 @@ class CallProcess:
         return data
 
     def no_more(self) -> None:
-        """Stops reading: a process that cannot be killed may hold the output open forever."""
+        """Stops reading the output, because a process that cannot be killed may keep it open forever."""
         self._has_output = False
 
     def type(self, data: bytes) -> int:
@@ -131,7 +134,9 @@ class CallProcess:
             fcntl.ioctl(self._out, termios.TIOCSWINSZ, struct.pack("HHHH", *size))
 
     def hear(self) -> None:
-        """Receives the watcher's message. Once the command has ended, `told` holds the result."""
+        """Receives a message of the watcher process. Once the command has ended, `told` contains the
+        result.
+        """
         if self.told is not None:
             return
         try:

@@ -1,5 +1,5 @@
-"""Chooses the folder and environment of a user's command on a node: those of the training there, without variables
-that only the training needs. Only reads.
+"""Chooses the folder and environment of a user's command on a node: those of the training there, without
+variables that only the training needs. Only reads.
 """
 
 import os
@@ -26,9 +26,9 @@ class Surroundings(NamedTuple):
 
 
 def surroundings(folder: Path | None, base: Mapping[str, str], cwd: str) -> Surroundings:
-    """Returns the environment and folder of the training command in this worker's folder.
+    """Returns the environment and folder of the training command that runs in this worker's folder.
 
-    If none is running, those of the agent, `base` and `cwd`, are returned.
+    If no training command runs there, returns `base` and `cwd`, those of the agent.
     """
     pid = worker_facts(folder).command_pid if folder is not None else None
     env = _environment(pid) if pid is not None else {}

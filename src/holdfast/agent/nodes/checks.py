@@ -1,7 +1,7 @@
 """Runs checks of this node for a job: before a start, after a failure, and at intervals during training.
 
-Never waits: suites run in their own processes, and this module polls them. An internal error here costs the checks
-and nothing else; a suite that cannot run is answered with the reason.
+Never waits: suites run in their own processes, and this module polls them. An internal error here affects
+only the checks; if a suite cannot run, the result contains the reason.
 """
 
 import threading
@@ -44,7 +44,9 @@ TOLD_MAX = 256
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """Why a suite runs. `until_s`, `at_latest_s` (see SuiteRun): monotonic clock."""
+    """The purpose and the time limits of a running suite of checks. `until_s`, `at_latest_s` (see SuiteRun):
+    monotonic clock.
+    """
 
     context: str
     attempt: int
@@ -55,9 +57,10 @@ class Asked(Struct, frozen=True, kw_only=True):
 
 
 class NodeChecker:
-    """Runs one suite at a time; a new request ends the current one, except a repeated boot check.
+    """Runs one suite of node checks at a time. A new request ends the running suite, except a repeated boot
+    check.
 
-    `host`: the node's name in the engine. `clock`: the job's.
+    `host`: the node's name in the engine. `clock`: the job's clock.
     """
 
     def __init__(
@@ -117,7 +120,11 @@ class NodeChecker:
     def troubleshoot(
         self, attempt: int, verdict: Verdict, limit_s: float, own_pids: Sequence[int], *, living: bool
     ) -> None:
-        """Starts troubleshooting. `living`: processes of the attempt still run, so only passive checks run."""
+        """Starts the troubleshooting suite after a failure.
+
+        `living`: processes of the attempt still run, so only passive checks run. `own_pids`: processes of the
+        job.
+        """
 
         def choose(specs: Sequence[Spec]) -> Sequence[Spec]:
             return troubleshooting(specs, verdict.category, verdict.class_, living=living)
@@ -191,7 +198,7 @@ class NodeChecker:
         return self._asked is not None and self._asked.context == context
 
     def take_up(self) -> bool:
-        """Collects results since the last call. Returns True if the suite is complete."""
+        """Collects results of the running suite. Returns True if the suite is complete."""
         try:
             if self._listing is not None and self._asked is not None:
                 return self._read_list(self._listing, self._asked)
@@ -224,19 +231,22 @@ class NodeChecker:
         return self._run.channels() if self._run is not None else []
 
     def poll(self) -> NodesChecked | None:
-        """Returns the answer once it exists. Checks during training have no answer: see `news`."""
+        """Returns the result of the requested suite once it is complete, else None.
+
+        Checks during training return their results by `news` instead.
+        """
         return self.finish() if self._asked is not None and self.take_up() else None
 
     def give_way(self) -> None:
-        """Lowers the priority of the running suite: the answer is not needed any more and the next attempt may
-        start.
+        """Lowers the priority of the running suite: its result is not needed any more, and the next attempt
+        may start.
         """
         self._gives_way = True
         if self._run is not None:
             self._run.give_way()
 
     def finish(self) -> NodesChecked | None:
-        """Returns the answer so far; checks that have not run are left out."""
+        """Ends the running suite and returns its results so far; checks that have not run are left out."""
         asked = self._asked
         if asked is None:
             return None
@@ -285,7 +295,7 @@ class NodeChecker:
     # While it trains --------------------------------------------------------------------------------------
 
     def look_again(self, attempt: int, own_pids: Callable[[], Sequence[int]]) -> None:
-        """Starts the passive quick checks at intervals, unless a suite runs."""
+        """Starts the passive quick checks if their interval has passed, unless a suite runs."""
         every_s, now_s = self._settings.check_every_s, self._monotonic()
         if not every_s or self._asked is not None or now_s - self._continuous_s < every_s:
             return
@@ -293,7 +303,9 @@ class NodeChecker:
         self._begin(CONTINUOUS, attempt, CONTINUOUS_S, while_training, own_pids(), quick=True, training=True)
 
     def news(self, answer: NodesChecked) -> list[CheckTold]:
-        """Returns findings of checks during training that were not reported before in this run."""
+        """Returns the findings in the results of a check during training that were not reported before in
+        this run.
+        """
         new = [told for told in answer.troubles if key_of(told) not in self._told]
         if len(self._told) < TOLD_MAX:
             self._told |= dict.fromkeys(key_of(told) for told in new)
@@ -301,7 +313,7 @@ class NodeChecker:
         return []
 
     def note_step(self) -> None:
-        """Records that a step completed, so the node was good at that time."""
+        """Records that a training step completed, so that the node was good at that time."""
         now_s = self._monotonic()
         if now_s - self._good_s >= GOOD_AGAIN_S:
             self._good_s = now_s
@@ -313,7 +325,7 @@ class NodeChecker:
             self._learning.join(LEARN_S)
 
     def close(self) -> None:
-        """Ends the running suite without an answer."""
+        """Ends the running suite without a result."""
         if self._run is not None:
             self._run.close()
         if self._listing is not None:

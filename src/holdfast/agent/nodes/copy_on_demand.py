@@ -1,6 +1,8 @@
-"""Opens the copy of the job's journal on an agent's node when a command or an earlier agent's copy requires it.
+"""Opens the copy of the job's journal on an agent's node when the controller requires it or an earlier agent
+left one.
 
-Until then SQLite is not imported: every agent pays for its imports beside the training, and few keep a copy.
+Until then SQLite is not imported: every agent takes memory for its imports beside the training, and few keep
+a copy.
 """
 
 import importlib
@@ -22,7 +24,9 @@ class _Copy(Protocol):
 
 
 class CopyOnDemand:
-    """The copy of the journal on one node, opened at its first use. Has the methods of `JournalCopy`."""
+    """The copy of the job's journal on one node, opened at its first use. Has the methods of
+    `JournalCopy`.
+    """
 
     def __init__(self, node_folder: Path) -> None:
         self._node_folder = node_folder
@@ -30,15 +34,17 @@ class CopyOnDemand:
 
     @property
     def state(self) -> tuple[str, int]:
-        """Returns the lineage of the copied record and its last row; ("", 0) if there is no copy."""
+        """Returns the lineage of the copied journal and the number of its last row; ("", 0) if there is no
+        copy.
+        """
         return self._opened().state if self._exists() else ("", 0)
 
     def keep(self, given: KeepRows) -> RowsKept:
-        """Appends rows to the copy. Returns the acknowledgement."""
+        """Appends rows to the copy of the journal. Returns the acknowledgement for the controller."""
         return self._opened().keep(given)
 
     def pieces(self) -> Iterator[RowsSent]:
-        """Yields the whole copy in pieces; nothing if there is no copy."""
+        """Yields the whole copy of the journal in pieces; nothing if there is no copy."""
         if self._exists():
             yield from self._opened().pieces()
 

@@ -1,6 +1,6 @@
 """Schedules the checks of this node: before a start, during a diagnosis, during training.
 
-Reports answers as events. Decides nothing about them.
+Reports the results as events, without evaluating them.
 """
 
 import shutil
@@ -18,7 +18,9 @@ from holdfast.model.verdicts import UNKNOWN, Verdict
 
 
 class Fitness:
-    """Checks of this node. `own_pids`: processes of the job, which are not foreign."""
+    """Scheduler of the checks of this node. `own_pids`: returns the processes of the job, which do not count
+    as foreign.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,9 @@ class Fitness:
         self.checker.boot(order, self._own_pids())
 
     def hear(self) -> None:
-        """Reports the answer as soon as it is complete. A diagnosis waits for the verdict."""
+        """Reports the results of a suite as soon as it is complete. Troubleshooting results wait for the
+        verdict.
+        """
         if self.checker.runs(ON_FAILURE):
             if self.checker.take_up() and self._verdict is not None:
                 self._tell_late()
@@ -75,10 +79,9 @@ class Fitness:
         self.checker.look_again(attempt, self._own_pids)
 
     def troubleshoot(self, order: Diagnose, told: Told, *, living: bool) -> bool:
-        """Starts troubleshooting. Returns True if the verdict waits for its findings; later findings are reported
-        later.
+        """Starts troubleshooting. Returns True if the verdict should wait for its findings.
 
-        What is found later is told later.
+        Findings after the verdict are reported separately.
         """
         policy = self._settings.policy
         wait_s = policy.troubleshoot_wait_s
@@ -95,7 +98,9 @@ class Fitness:
         return not self.checker.take_up() and at_s - self._since_s <= wait_s and wait_s > 0
 
     def with_checks(self, verdict: Verdict, order: Diagnose) -> Verdict:
-        """Adds findings so far to the verdict; the rest is reported separately."""
+        """Returns the verdict with the findings of troubleshooting so far; later findings are reported
+        separately.
+        """
         self._verdict = verdict
         if self._asked != order or not self.checker.runs(ON_FAILURE):
             return verdict
@@ -114,7 +119,7 @@ class Fitness:
             self.checker.give_way()
 
     def tell_found(self, order: Diagnose) -> None:
-        """Reports findings of troubleshooting so far, where the controller makes the verdict."""
+        """Reports the findings of troubleshooting so far, if the controller makes the verdict."""
         self._verdict, self._is_judged_here = UNKNOWN, False
         if self._asked != order or not self.checker.runs(ON_FAILURE):
             return

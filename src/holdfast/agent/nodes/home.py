@@ -1,9 +1,10 @@
-"""Keeps the agent's folder on its node: which attempt it has started, for an agent that succeeds it.
+"""Keeps the agent's folder on its node: it records which attempt was started, for an agent that takes over
+after this one.
 
     jobs/<job>/nodes/<node>/state.json    what was started and stopped here
     jobs/<job>/nodes/<node>/set-up        the job's set-up as last sent by the controller
 
-Where the disk is full or gone, the worker's folder shows what ran in it.
+If the disk is full or gone, the worker's folder shows what ran in it.
 """
 
 import os
@@ -25,7 +26,7 @@ JOURNAL_COPY = "journal-copy"  # the folder of agent.nodes.journal_copy
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """Stored state of a node.
+    """What an agent has started and stopped on its node, as stored in state.json.
 
     `started`: the last attempt whose command was started here, with this worker's part.
 
@@ -41,7 +42,7 @@ class NodeState(Struct, frozen=True, kw_only=True):
 class NodeHome:
     """One node's folder in the job's folder.
 
-    Never raises: `why_not` contains the reason if a write failed.
+    Never raises: after a failed write, `why_not` contains the reason.
     """
 
     def __init__(self, job_folder: Path, node: str) -> None:
@@ -58,7 +59,9 @@ class NodeHome:
             self._write_state(msgspec.structs.replace(self.state, stopped=attempt))
 
     def set_up(self) -> SetUp | None:
-        """Returns the setup that the previous agent received; None if there is none."""
+        """Returns the job's set-up that the previous agent received from the controller; None if there is
+        none.
+        """
         try:
             return msgspec.msgpack.decode((self.folder / SET_UP).read_bytes(), type=SetUp)
         except (OSError, *UNREADABLE):
@@ -88,7 +91,9 @@ class NodeHome:
 
 
 def was_run(folder: Path) -> bool:
-    """Returns whether a command ran in this worker's folder. A standby that only waited does not count."""
+    """Returns whether a command ran in this worker's folder. A standby that was never released does not
+    count.
+    """
     try:
         facts = (folder / FACTS).read_bytes()
     except OSError:
@@ -97,6 +102,8 @@ def was_run(folder: Path) -> bool:
 
 
 def clear(folder: Path) -> None:
-    """Removes leftovers of a standby whose agent was killed, so that the attempt finds an empty folder."""
+    """Removes the files of a standby whose agent was killed, so that the attempt starts with an empty
+    folder.
+    """
     if (folder / GATE).exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,8 +2,9 @@
 
     jobs/<job>/nodes/<node>/journal-copy/journal.db
 
-The copy is itself a journal, so its checksums tell a whole copy from a damaged one. Small files of the job's folder are in its
-facts. `lineage`: names the record; a copy of another one is replaced.
+The copy is itself a journal, so its checksums tell a complete copy from a damaged one. Small files of the
+job's folder are stored in its metadata. `lineage`: identifies the copied journal; a copy of another journal
+is replaced.
 """
 
 import shutil
@@ -21,7 +22,8 @@ PIECE_BYTES = 1 << 19
 
 
 class JournalCopy:
-    """The copy of the journal on one node. No method raises because of it.
+    """The copy of the job's journal on one node. Its methods do not raise if the copy cannot be written or
+    read.
 
     A copy that cannot be written is not acknowledged, and the controller chooses another node.
     """
@@ -32,7 +34,9 @@ class JournalCopy:
 
     @property
     def state(self) -> tuple[str, int]:
-        """Returns the lineage of the copied record and its last row; ("", 0) if there is no copy."""
+        """Returns the lineage of the copied journal and the number of its last row; ("", 0) if there is no
+        copy.
+        """
         store = self._opened()
         if store is None:
             return "", 0
@@ -41,7 +45,7 @@ class JournalCopy:
         return "", 0
 
     def keep(self, given: KeepRows) -> RowsKept:
-        """Appends rows to the copy. Returns the acknowledgement."""
+        """Appends rows to the copy of the journal. Returns the acknowledgement for the controller."""
         try:
             return self._keep(given)
         except (JournalUnusable, OSError):
@@ -49,7 +53,7 @@ class JournalCopy:
             return RowsKept(lineage=given.lineage, seq=0, is_broken=True)
 
     def pieces(self) -> Iterator[RowsSent]:
-        """Yields the whole copy in pieces of about `PIECE_BYTES`."""
+        """Yields the whole copy of the journal in pieces of about `PIECE_BYTES` bytes."""
         store = self._opened()
         if store is None:
             return

@@ -1,6 +1,7 @@
 """Follows the kernel log during training: new lines, and which of the job's devices they report as failed.
 
-Decides nothing. Reports a device only if a rank has it open, or if the job has already failed because of it.
+Reports a device only if a rank has it open, or if the job has already failed because of it. Draws no
+conclusions.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,14 +24,16 @@ HEALING = ("reset_gpu", "reboot_node", "isolate_node")  # actions that a job can
 
 
 class DeviceFound(Struct, frozen=True):
-    """A failed device. `code`: the category, "xid_79"."""
+    """A device that the kernel log reports as failed. `code`: the category of the failure, such as
+    "xid_79".
+    """
 
     device: str
     code: str
 
 
 class NodeLog:
-    """The kernel log of one node. `why_not`: why it cannot be read, reported once; empty if it can."""
+    """The kernel log of one node. `why_not`: why the log cannot be read, reported once; empty if it can."""
 
     def __init__(self, follower: KernelFollower | None = None) -> None:
         self._follower = follower or KernelFollower()
@@ -44,7 +47,7 @@ class NodeLog:
         return self._follower.why_not
 
     def news(self) -> str:
-        """Returns the reason why the log cannot be read, once."""
+        """Returns the reason why the kernel log cannot be read, once; empty otherwise."""
         why, self._why_told = (self.why_not if self.why_not != self._why_told else ""), self.why_not
         return why
 
@@ -60,7 +63,7 @@ class NodeLog:
         return [chunk]
 
     def failed(self, logs: LogWatch, opened: Collection[str]) -> list[DeviceFound]:
-        """Devices among `opened` that failed permanently and were not reported yet."""
+        """Returns the devices among `opened` that failed permanently and were not reported yet."""
         try:
             return self._failed(logs.search(), logs.signatures, opened)
         except Exception:  # noqa: BLE001 - the verdict reports an exception in a rule too
@@ -76,7 +79,9 @@ class NodeLog:
         return found
 
     def failed_of(self, verdict: Verdict) -> list[DeviceFound]:
-        """Devices that a failed job is said to have failed on."""
+        """Returns the devices on which a job failed according to its verdict, if they were not reported
+        yet.
+        """
         if verdict.class_ != HARDWARE or verdict.action not in HEALING:
             return []
         return self._new((one.device for one in verdict.culprits if one.device), verdict.category)

@@ -1,6 +1,6 @@
-"""The agent of one node of a multi-node job: executes the controller's commands and reports events.
+"""Implements the agent of one node of a multi-node job: executes commands of the controller, reports events.
 
-A thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Decides nothing, never waits."""
+A thin layer over `WorkerAgent`, which a single-machine job runs in the controller's process. Never decides, never waits."""
 
 import signal
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ REAPER_S = 20.0  # beyond the grace: a reaper gives up on what cannot be killed 
 
 
 class Send(Protocol):
-    """Sends a message to the controller. `drop`: may be dropped if there is no room."""
+    """Sends a message to the controller. `drop`: the message may be dropped if the queue is full."""
 
     def __call__(self, report: AnyReport, drop: bool = False) -> None: ...
 
@@ -64,7 +64,7 @@ class Send(Protocol):
 class RemoteAgent:
     """Agent of one node of a multi-node job.
 
-    `done`: called with a command's id once it need not be repeated. `ships`: whether files may be sent; None: a shared disk.
+    `done`: called with the id of a command that need not be sent again. `ships`: True if files may be sent; None: shared disk.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class RemoteAgent:
     # What runs here -----------------------------------------------------------------------------------------
 
     def take_up(self) -> None:
-        """Reattaches to what an earlier agent started, or reads the facts it left."""
+        """Reattaches to the command that an earlier agent started, or reads the messages that its reaper left."""
         state = self._home.state
         if state.started and state.part is not None:
             self.worker.resume(state.started, state.part)
@@ -143,7 +143,7 @@ class RemoteAgent:
 
     @property
     def leave_s(self) -> float:
-        """Returns the time limit for a graceful end, in seconds."""
+        """Returns the time that a graceful end of the worker may take, in seconds."""
         return 2 * self._settings.grace_s
 
     def channels(self) -> list[int]:
@@ -152,7 +152,7 @@ class RemoteAgent:
     # Commands -----------------------------------------------------------------------------------------------
 
     def carry_out(self, command: AnyCommand, order: str = "") -> None:
-        """Executes a command of the controller. `order`: its id; empty: sent once and not repeated."""
+        """Executes a command of the controller. `order`: id of the command; empty if it is sent only once."""
         match command:
             case CheckNode() | TellEvidence() | LookCloser():
                 self._ask(command, order)
@@ -318,9 +318,7 @@ class RemoteAgent:
         ]
 
     def end(self, number: int) -> None:
-        """Ends the agent on a signal: the worker gets the signal and the grace period; a second signal
-        kills it.
-        """
+        """Ends the agent on a signal: the worker gets the signal and the grace period; a second signal kills the worker."""
         self._ends += 1
         force = self._ends > 1
         name, attempt = signal.Signals(number).name, self.worker.attempt
@@ -372,7 +370,7 @@ class RemoteAgent:
         self._looking = order, command, scene, self._clock()
 
     def hear(self) -> None:
-        """Handles facts of reapers and answers of checks as soon as they arrive."""
+        """Processes messages of reapers and results of checks as soon as they arrive."""
         self.worker.hear()
 
     def look(self) -> None:
@@ -391,7 +389,7 @@ class RemoteAgent:
             self._tell(FindingNoted(at_s=self._clock(), finding="not-kept", text=text))
 
     def connected(self) -> None:
-        """Handles a new connection: the controller may be a new process that does not know this node's standby."""
+        """Handles a new connection to the controller, which may be a new process that does not know this node's standby."""
         self._standby_told = None
 
     def _tell_standby(self) -> None:
@@ -482,7 +480,7 @@ class RemoteAgent:
         self._send(report, drop=True)
 
     def close(self) -> None:
-        """Closes this process without ending the processes it supervises."""
+        """Closes the agent's connections without ending the processes that it supervises."""
         self.worker.close()
 
 

@@ -1,7 +1,8 @@
-"""Sends files of a worker's folder to the controller where the two share no file system.
+"""Sends files of a worker's folder to the controller, if the two share no file system.
 
-Reads nothing ahead of the link: while the controller is away nothing is sent, and afterwards sending continues at the
-same place. A file that grows faster than the allowed rate is sent with a gap. Never waits.
+No data is read before the link can take it: while the controller is away nothing is sent, and afterwards
+sending continues at the same place. A file that grows faster than the allowed rate is sent with a gap. Never
+waits.
 """
 
 import os
@@ -33,8 +34,9 @@ class _File(Struct):
 
 
 class Shipping:
-    """Transfer of one worker's files of one attempt. `send`: to the controller; `is_connected`: True if it is
-    connected.
+    """Transfer of the files of one worker and one attempt to the controller.
+
+    `send`: sends a message to the controller. `is_connected`: returns True if the controller is connected.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class Shipping:
         return not self._last_look and all(one.sent >= one.size for one in self._files.values())
 
     def finish(self) -> None:
-        """Marks the files as complete: one last look before everything is sent."""
+        """Declares that the files will not grow any more; they are scanned once more, and the rest is
+        sent.
+        """
         if not self._finished:
             self._finished = self._last_look = True
             self._named_s = float("-inf")

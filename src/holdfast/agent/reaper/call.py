@@ -1,10 +1,11 @@
-"""Runs between the agent and a user's command on its node: starts it, stops it, reports how it ended.
+"""Runs as a process between the agent and a user's command on its node: starts it, stops it, reports how it
+ended.
 
-Each call has its own process, run like the reaper of a training. It is the subreaper of everything that the command
-starts, and ends it when the command ends, when the time limit passes, or when the channel to the agent closes:
-nothing outlives a call. It sends one line to the agent: `{"code": 0, "timed_out": false, "took_s": 0.1, "error": "",
-"left": []}`. Any message from the agent means stop. The command runs at the lowest priority (nice) and is the first
-to be killed when memory runs out.
+Each call has its own process, run like the reaper of a training. It is the subreaper of all processes that
+the command starts, and kills them when the command ends, when the time limit passes, or when the connection
+to the agent closes. It sends one line to the agent: `{"code": 0, "timed_out": false, "took_s": 0.1, "error":
+"", "left": []}`. Any message from the agent means stop. The command runs at the lowest priority (nice) and is
+the first to be killed when memory runs out.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ class Call:
         return 1e6 if self.limit_s is None else max(0.0, self.started_s + self.limit_s - time.monotonic())
 
     def obeys(self) -> bool:
-        """Reads from the agent: any message, or a closed channel, ends the call. Returns False if the channel is
-        closed.
+        """Reads from the agent: any message, or a closed connection, ends the user's command. Returns False
+        if the connection is closed.
         """
         try:
             data = self.channel.recv(1 << 12)
@@ -118,7 +119,7 @@ class Call:
                 proc.send_signal(pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
-        """Returns whether no process is left that can be killed."""
+        """Returns whether no process of the user's command is left that can be killed."""
         if self.killed_s is not None and time.monotonic() - self.killed_s >= UNKILLABLE_S:
             return True
         return self.command is None and not self.has_children()
@@ -142,7 +143,9 @@ class Call:
                 self.command, self.code, self.ended_s = None, proc.code_of(status), time.monotonic()
 
     def start(self) -> int:
-        """Forks. Returns a descriptor that carries the error of a failed exec, or closes on success."""
+        """Forks a process for the user's command. Returns a file descriptor from which the error of a failed
+        exec can be read, and which closes on success.
+        """
         read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         reaper = os.getpid()
         pid = os.fork()
@@ -202,7 +205,9 @@ def default_signals() -> None:
 
 
 def become_small() -> None:
-    """Gives the training precedence: lowest CPU priority, first choice of the OOM killer."""
+    """Gives this process the lowest CPU priority and makes it the first choice of the OOM killer, so that the
+    training has precedence.
+    """
     try:
         os.nice(NICE)
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:

@@ -1,8 +1,9 @@
-"""Watches processes that look like ranks but do not count as ranks yet: they are young or were seen only
-once.
+"""Watches candidates: processes that look like ranks but do not count as ranks yet, because they are young or
+were seen only once.
 
-A stopped process (state T) changes no more, so the guess counts at once. The exit code of each is kept, for
-launchers that report an exit code of their own (a notebook's client whose kernel has died).
+A stopped process (state T) does not change any more, so it counts as a rank at once. The exit code of each
+candidate is kept, for launchers that report an exit code of their own (a notebook's client whose kernel has
+died).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SHELL_SIGNAL = 128  # a shell reports signal N as 128 + N
 
 
 class Ended:
-    """A candidate that has ended. `code`: None where this kernel does not say."""
+    """A candidate process that has ended. `code`: its exit code; None if this kernel does not report it."""
 
     def __init__(self, pid: int, rank: int, code: int | None) -> None:
         self.pid, self.rank, self.code = pid, rank, code
@@ -42,11 +43,13 @@ class Candidates:
 
     @property
     def ranks(self) -> dict[int, int]:
-        """Returns the guessed rank by pid."""
+        """Returns the guessed rank of each candidate, by process id."""
         return {one.pid: one.rank for one in self._all.values()}
 
     def see(self, wanted: Mapping[int, int]) -> None:
-        """Updates the candidates. `wanted`: rank by pid; other processes are removed."""
+        """Updates the set of candidates. `wanted`: guessed rank by process id; other processes are
+        removed.
+        """
         for one in list(self._all.values()):
             if wanted.get(one.pid) != one.rank:
                 self._forget(one)
@@ -58,7 +61,7 @@ class Candidates:
         return any(proc.state(pid) == STOPPED for pid in self._all)
 
     def ready(self, fd: int) -> None:
-        """Handles the end of a candidate."""
+        """Processes the end of a candidate, whose descriptor `fd` has become readable."""
         one = self._all[self.by_pidfd[fd]]
         code = proc.code_of_zombie(one.pid, one.started)
         code = proc.code_of_collected(fd) if code is None else code

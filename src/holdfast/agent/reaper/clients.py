@@ -1,4 +1,6 @@
-"""Serves processes that follow the facts, send orders or register as ranks, over `reaper.sock`. Never waits for one."""
+"""Serves processes that connect to `reaper.sock`: they follow the reaper's messages, send orders, or register
+as ranks. Never waits for one.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,10 @@ class _Client:
 
 
 class Clients:
-    """Connections of processes over `reaper.sock`.
+    """Connections of other processes to `reaper.sock`.
 
-    `obey` receives each order, a JSON object; "follow" is handled here. `joined` receives registrations of
-    ranks, pid first, and returns the rank's number in the job, which is sent as the reply.
+    `obey` receives each order, a JSON object; "follow" is handled here. `joined` receives a process id and
+    what the process says of its rank, and returns the rank's number in the job, which is sent as the reply.
     """
 
     def __init__(

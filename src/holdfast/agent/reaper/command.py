@@ -1,4 +1,6 @@
-"""Starts the command: its own session, default signals, output to files. Never waits for it."""
+"""Starts the training command with its own session, default signal handlers, and output to files. Never waits
+for it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ def become_subreaper() -> None:
 
 
 def start(spec: Spec) -> tuple[int, int]:
-    """Forks. Returns the pid and a descriptor that carries the error of a failed exec, or closes on success.
+    """Forks a process for the command. Returns its pid, and a file descriptor from which the error of a
+    failed exec can be read and which closes on success.
 
     Does not wait for the exec: a program on a dead file server must not block the reaper.
     """

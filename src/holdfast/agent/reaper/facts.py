@@ -1,4 +1,6 @@
-"""Records facts: numbered from 1, written to `reaper.jsonl`, sent to every client. Never waits."""
+"""Records the reaper's messages (facts): numbered from 1, written to `reaper.jsonl`, sent to every client.
+Never waits.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Facts:
             self.tell(line)
 
     def write(self) -> None:
-        """Writes one fact. A full or missing disk costs some lines of the file and never disturbs the training."""
+        """Writes one message. If the disk is full or gone, the line is lost in the file, and the training is
+        not disturbed.
+        """
         try:
             while self._unwritten:
                 if self._log_fd is None:

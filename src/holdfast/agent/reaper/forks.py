@@ -1,7 +1,8 @@
-"""The fork server of an attempt, as its reaper sees it: a second root of the process tree.
+"""Represents the fork server of an attempt in its reaper: a second root of the process tree.
 
-Ranks that are forked from a zygote (`shim/holdfast_shim_zygote.py`) are no children of this process. Their parent, the
-fork server, reports its pid first, and later faults of its own; it ends when this end of the connection closes.
+Ranks that are forked from a zygote (`shim/holdfast_shim_zygote.py`) are not children of the reaper. Their
+parent, the fork server, reports its pid first and its own errors later; it ends when the reaper closes the
+connection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ READ_BYTES = 4096
 
 
 class Forks:
-    """`pid`: of the fork server; 0: there is none, or it has not reported yet."""
+    """Connection of a reaper to the attempt's fork server. `pid`: of the fork server; 0: there is none, or it
+    has not reported yet.
+    """
 
     def __init__(self, fd: int | None, poll: select.poll) -> None:
         self.pid = 0
@@ -35,7 +38,7 @@ class Forks:
             poll.register(fd, 1)  # POLLIN
 
     def read(self) -> list[str]:
-        """Faults that it reports."""
+        """Returns the errors that the fork server has reported since the last call."""
         if self._channel is None:
             return []
         try:
@@ -64,19 +67,25 @@ class Forks:
         return ["the fork server was killed, and the kernel has ended its ranks"] if was else []
 
     def children(self, pid: int) -> list[int]:
-        """Children of a process; those of the fork server count as children of this one."""
+        """Returns the process ids of a process's children; those of the fork server count as children of the
+        reaper.
+        """
         found = proc.children(pid)
         return [*found, *proc.children(self.pid)] if self.pid and pid == os.getpid() else found
 
     def by_parent(self) -> dict[int, list[int]]:
-        """{ppid: [pid, ...]} of the whole machine, exact; those of the fork server are among those of this process."""
+        """Returns {ppid: [pid, ...]} for all processes of the machine; children of the fork server are listed
+        under the reaper.
+        """
         below = proc.children_by_parent()
         if self.pid:
             below[os.getpid()] = [*below.get(os.getpid(), ()), *below.pop(self.pid, ())]
         return below
 
     def without_stubs(self, below: dict[int, list[int]]) -> dict[int, list[int]]:
-        """The same for the tree below this process alone, for a look at what its processes do."""
+        """Returns {ppid: [pid, ...]} of the tree below the reaper, without stubs (see is_stub), to see what
+        its processes do.
+        """
         if not self.pid:
             return below
         tree = {pid for pid in proc.descendants(os.getpid(), below) if not is_stub(pid)}
@@ -84,12 +93,14 @@ class Forks:
 
     @property
     def is_busy(self) -> bool:
-        """True while it has living children."""
+        """Returns whether the fork server has living children."""
         return bool(self.pid) and any(
             proc.state(pid) not in (b"", b"Z", b"X") for pid in proc.children(self.pid)
         )
 
 
 def is_stub(pid: int) -> bool:
-    """True for a process that only stands for one that is forked from a zygote."""
+    """Returns whether a process is a stub: the launcher has started it in place of a rank that is forked from
+    a zygote.
+    """
     return proc.read(f"/proc/{pid}/comm", 64).strip() == STUB

@@ -1,8 +1,8 @@
-"""Guesses which processes of a tree are the ranks, where neither a process nor its environment says so.
+"""Guesses which processes of a tree are the ranks, if neither a process itself nor its environment says so.
 
-Rules in this order: processes that hold a training device; processes connected to one port of the tree, as ranks are
-to rank 0's; equal children of a launcher or shell; a process that works alone, which is rank 0 of 1. `choose`
-and `candidates` are pure, `tree` reads /proc.
+The rules are, in this order: processes that hold a training device; processes connected to one port of the
+tree, as ranks are to rank 0's; equal children of a launcher or shell; a process that works alone, which is
+rank 0 of 1. `choose` and `candidates` are pure, `tree` reads /proc.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ ESTABLISHED, LISTENING = "01", "0A"
 
 
 class Process:
-    """One process of the tree. `forked`: it runs its parent's program, as loader workers do. `ports`: it listens on
-    them or is connected to them.
+    """One process of the tree, with the properties by which ranks are guessed.
+
+    `forked`: it runs its parent's program, as data loader workers do. `ports`: TCP ports on which it listens
+    or to which it is connected.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Guess:
 
 
 def choose(tree: Sequence[Process]) -> list[Guess]:
-    """Returns the processes that are ranks; empty if that cannot be decided, or not yet."""
+    """Returns the processes that are ranks; empty if they cannot be determined, or not yet."""
     for found in _ways(tree):
         if all(one.age_s >= SETTLED_S for one in found):
             return _numbered(found)

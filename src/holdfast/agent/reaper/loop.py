@@ -1,4 +1,6 @@
-"""The reaper's event loop: waits for the next event, records it, continues a stop. Makes no decisions."""
+"""Implements the reaper's event loop: waits for the next event, records it, and continues a stop in progress.
+Makes no decisions.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,7 @@ class Reaper:
         return young and not self.stopped and not self.ranks.all_found()
 
     def done(self) -> bool:
-        """Returns whether nothing is left to watch and all clients have received everything."""
+        """Returns whether no process is left to watch and all clients have received every message."""
         ended = self.stopped or (self.command_code is not None and not self.has_processes)
         if not ended or (not self.bye and (self.lifeline is not None or len(self.clients))):
             self.quiet_since_s = None
@@ -248,7 +250,7 @@ class Reaper:
 
     @property
     def gate_is_shut(self) -> bool:
-        """Returns whether this is a standby whose processes do not train yet."""
+        """Returns whether this reaper runs a standby whose processes still wait at the gate."""
         return self.gate_fd is not None
 
     def look_exactly_now(self) -> None:

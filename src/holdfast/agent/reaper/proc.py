@@ -1,4 +1,4 @@
-"""Reads /proc. Changes no process, except by `send_signal`."""
+"""Reads information about processes from /proc. Changes no process, except by `send_signal`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def state(pid: int) -> bytes:
 
 
 def signature(pid: int) -> tuple[bytes, bytes]:
-    """Returns (start time, address of the environment), which changes after an exec or when the pid is
+    """Returns (start time, address of the environment), a pair that changes after an exec or when the pid is
     reused.
     """
     fields = stat_fields(pid)
@@ -98,7 +98,9 @@ def ticks_now() -> int:
 
 
 def progress(pid: int) -> tuple[bytes, ...]:
-    """Returns state and CPU time. Equal values at two times mean that the process made no progress."""
+    """Returns state and CPU time of a process. Equal values at two times mean that the process made no
+    progress.
+    """
     fields = stat_fields(pid)
     return (fields[0], fields[11], fields[12]) if len(fields) > 12 else ()
 
@@ -125,14 +127,14 @@ def descendants(root: int, below: dict[int, list[int]] | None = None) -> list[in
 
 
 def children(pid: int) -> list[int]:
-    """Returns the children forked by the main thread, with one small read; empty on kernels without the
-    file.
+    """Returns the children that the main thread of a process forked, with one small read; empty on kernels
+    without the file /proc/PID/task/TID/children.
     """
     return [int(word) for word in read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
 def ancestors(pid: int) -> list[int]:
-    """Its parent, grandparent and so on, as far as visible."""
+    """Returns the ids of a process's parent, grandparent and so on, as far as they are visible."""
     found: list[int] = []
     while pid > 1 and (fields := stat_fields(pid)) and len(found) < ANCESTORS_MAX:
         pid = int(fields[1])
@@ -141,19 +143,21 @@ def ancestors(pid: int) -> list[int]:
 
 
 def arguments(pid: int) -> tuple[str, ...]:
-    """Returns the command line; empty for ended processes and kernel threads."""
+    """Returns the command line of a process; empty for ended processes and kernel threads."""
     data = read(f"/proc/{pid}/cmdline", 1 << 16)
     return tuple(word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1])
 
 
 def cpu_ticks(pid: int) -> int:
-    """Returns the user and system time so far in clock ticks, without children."""
+    """Returns the user and system CPU time of a process so far in clock ticks, without its children."""
     fields = stat_fields(pid)
     return int(fields[11]) + int(fields[12]) if len(fields) > 12 else 0
 
 
 def open_files(pid: int) -> list[str]:
-    """Targets of its descriptors: paths, "socket:[123]", ...; empty if not permitted."""
+    """Returns the targets of a process's file descriptors: paths, "socket:[123]", ...; empty if reading them
+    is not permitted.
+    """
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
@@ -199,8 +203,8 @@ def code_of(status: int) -> int:
 
 
 def code_of_zombie(pid: int, started: bytes) -> int | None:
-    """Returns the exit code of another parent's ended child, before that parent collects it; None if it is
-    too late.
+    """Returns the exit code of an ended process that is not this process's child, before its parent collects
+    it; None if it is too late.
     """
     fields = stat_fields(pid)
     if len(fields) < 50 or fields[0] not in (b"Z", b"X") or fields[19] != started:

@@ -1,12 +1,12 @@
-"""What the environment of a process says about the rank that it is: one table for all launchers.
+"""Determines from the environment variables of a process which rank it is: one table for all launchers.
 
-Pure: reads no file and no process. Used by the shim inside a process (with `os.environ`) and by the reaper from
-outside (with /proc/PID/environ), so both give the same answer. The shim runs under the training's Python and loads
-this file by its path: syntax of Python 3.6, nothing imported at the top.
+Pure: reads no file and no process. Used by the shim inside a process (with `os.environ`) and by the reaper
+from outside (with /proc/PID/environ), so both give the same answer. The shim runs under the training's Python
+and loads this file by its path: syntax of Python 3.6, nothing imported at the top.
 
-source: torchrun (torch.distributed.run), mpirun(1) of Open MPI, MPICH's Hydra, PMIx, MVAPICH, HPE Cray PALS, flux-run(1),
-IBM's jsrun, horovodrun, paddle.distributed.launch, MindSpore's msrun and rank tables, JAX, Cloud TPU, srun(1),
-TF_CONFIG of tf.distribute, and the subprocess launcher of PyTorch Lightning
+source: torchrun (torch.distributed.run), mpirun(1) of Open MPI, MPICH's Hydra, PMIx, MVAPICH, HPE Cray PALS,
+flux-run(1), IBM's jsrun, horovodrun, paddle.distributed.launch, MindSpore's msrun and rank tables, JAX, Cloud
+TPU, srun(1), TF_CONFIG of tf.distribute, and the subprocess launcher of PyTorch Lightning
 """
 
 TYPE_CHECKING = False
@@ -38,11 +38,11 @@ TENSORFLOW_CHIEFS = ("chief", "master")
 
 def named(get):
     # type: (Get) -> dict[str, object] | None
-    """Returns the rank in an environment: its number and sizes (None if not given), and the launcher's
-    family.
+    """Returns the rank that an environment names: its number, the sizes (None if not given), and the family
+    of variables of its launcher. None if the environment names no rank.
 
-    None if there is no rank. `direct`: the variables are those of a single process, as torchrun sets them,
-    and not of all processes below a task.
+    `get`: returns the value of a variable. `direct` in the result: the variables are those of a single
+    process, as torchrun sets them, and not of all processes below a task.
     """
     for family, rank, local, size, here in FAMILIES:
         number = number_of(get(rank))
@@ -57,7 +57,7 @@ def named(get):
 
 def number_of(text):
     # type: (str) -> int | None
-    """Returns a valid rank number; None for any other text."""
+    """Returns the rank number that `text` contains; None if it is not a valid number."""
     return int(text) if 0 < len(text) < 10 and all(one in "0123456789" for one in text) else None
 
 

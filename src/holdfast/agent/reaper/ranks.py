@@ -1,11 +1,12 @@
-"""Finds the ranks in the process tree, and records how each ended. Never signals one.
+"""Finds the ranks in the process tree, and records how each ended. Never signals a rank.
 
-Sources in order of trust: the process itself when it joins its group (the shim, through `reaper.sock`); its initial
-environment (the table in `rank_names.py`); what the processes of the tree do (`guesses.py`).
+Sources in order of trust: the process itself when it joins its group (the shim, through `reaper.sock`); its
+initial environment (the table in `rank_names.py`); what the processes of the tree do (`guesses.py`).
 
-By its environment a rank is the topmost process of its branch that is named one: what it forks (data loader workers)
-inherits the variables and is not looked at, nor when it outlives the rank and is left to us. Launchers and shells can have
-a RANK from outside (a cluster's operator sets it for the whole container); then the rank is below them.
+By its environment, a rank is the topmost process of its branch of the tree that is named a rank: processes
+that it forks (data loader workers) inherit the variables and do not count, even if they outlive the rank and
+become children of the reaper. Launchers and shells can have a RANK from outside (a cluster's operator sets it
+for the whole container); then the rank is below them.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ GUESS = "guess"
 
 
 class Rank:
-    """A living rank. `pidfd`: None on kernels without pidfds; then it is polled every second.
+    """A living rank. `pidfd`: None on kernels without pidfds; the rank is then polled every second.
 
-    `said`: the process itself registered. `direct`: its environment is that of one process.
+    `said`: the process itself registered as this rank. `direct`: its environment variables are those of a
+    single process, as torchrun sets them.
     """
 
     pooled = False  # of a pool, whose manager ends it when it is no longer needed
@@ -77,7 +79,10 @@ class Worlds:
         self._sizes: list[int] = []
 
     def of(self, group: str, size: int, pid: int, living: dict[int, Rank]) -> int:
-        """Returns the world of a process that joins `group`, a port or path of the group's rendezvous."""
+        """Returns the number of the world (training) that a process joins.
+
+        `group`: port or path of the rendezvous of its process group. `living`: the known ranks by process id.
+        """
         if group not in self._by_group:
             self._by_group[group] = self._place(pid, living)
         world = self._by_group[group]
@@ -130,12 +135,14 @@ class Ranks:
         self._facts = facts
 
     def all_found(self) -> bool:
-        """Returns whether all named ranks of a world are found; guessed ranks do not count."""
+        """Returns whether all ranks of a world that were named by themselves or their environment are found;
+        guessed ranks do not count.
+        """
         worlds = [rank.named["world_size"] for rank in self.living.values() if not rank.guessed]
         return bool(worlds) and all(isinstance(size, int) and len(worlds) >= size for size in worlds)
 
     def look(self, now_s: float, children: Callable[[int], list[int]]) -> None:
-        """Walks down from this process to the topmost ranks."""
+        """Searches the process tree from this process down to the topmost ranks."""
         seen: set[int] = set()
         left_to_us = children(os.getpid())
         todo: list[tuple[int, bool]] = [(pid, False) for pid in left_to_us]
@@ -158,9 +165,11 @@ class Ranks:
                 self.ended(rank.pid, proc.code_of_zombie(rank.pid, rank.started))
 
     def said(self, pid: int, says: dict[str, object]) -> int | None:
-        """Registers a process as a rank. Returns its number in the job; None if the registration is impossible.
+        """Registers a process as the rank that it says to be. Returns the rank's number in the job; None if
+        the registration is impossible.
 
-        `says`: {"rank": 1, "world_size": 4, "local_rank": 1, "group": "29500", ...}. It overrides the environment.
+        `says`: {"rank": 1, "world_size": 4, "local_rank": 1, "group": "29500", ...}. It overrides the
+        environment.
         """
         own_rank, size = says.get("rank"), says.get("world_size")
         if not _is_count(own_rank) or not _is_count(size) or pid <= 0:
@@ -226,7 +235,9 @@ class Ranks:
             self.count_stopped()
 
     def count_stopped(self) -> None:
-        """Candidates of which one is stopped are what they are: nothing is to be waited for."""
+        """Counts all candidates as ranks if one of them is stopped (state T), because waiting longer would
+        show nothing new.
+        """
         if self.candidates.any_stopped():
             self._count(self.candidates.ranks)
 
@@ -241,9 +252,9 @@ class Ranks:
         self.candidates.see({})
 
     def command_ended(self, command: int, code: int) -> None:
-        """Handles the end of a launcher.
+        """Processes the end of a launcher.
 
-        If its exit code differs from its working process's, that process was the rank.
+        If its exit code differs from that of the process that did its work, that process was the rank.
         """
         if self.any_yet or not code:
             return

@@ -1,4 +1,6 @@
-"""Executes a stop: the command may finish by itself, then SIGTERM, grace period, SIGKILL, to the whole tree."""
+"""Executes a stop of the whole process tree: time for the command to finish by itself, then SIGTERM, grace
+period, SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Stop:
         self._stuck: dict[int, tuple[tuple[bytes, ...], float]] = {}
 
     def harden(self, now_s: float, finish_s: float, grace_s: float) -> None:
-        """Merges a later stop request; it never softens an earlier one."""
+        """Applies a later stop request, which can only shorten the times of the earlier ones."""
         self.finish_until_s = min(self.finish_until_s, now_s + finish_s)
         self.grace_s = min(self.grace_s, grace_s)
 
@@ -45,7 +47,7 @@ class Stop:
         return self.term_at_s is None and now_s < self.finish_until_s and command_runs
 
     def go_on(self, now_s: float, tree: list[int], ranks: Ranks, collect: Callable[[], None]) -> bool:
-        """Does one step of the stop. False if some processes cannot be killed."""
+        """Does one step of the stop. Returns False if only processes are left that cannot be killed."""
         if self.term_at_s is None:
             self._terminate(now_s, tree, ranks)
         if self._had_ranks or ranks.failed:

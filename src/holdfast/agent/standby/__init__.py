@@ -1,1 +1,1 @@
-"""The standby: ranks of the next attempt that wait at a gate."""
+"""Implements the standby: processes of the next attempt, started ahead, that wait at a gate."""

@@ -1,6 +1,7 @@
-"""Stores what a job's ranks import, and how a rank is started, for the zygote of its next attempt and of its next run.
+"""Stores what a job's ranks import and how a rank is started, for the zygote of the next attempt and of the
+next run.
 
-One file for each script and launcher, in the folder `imports` of the state folder.
+There is one file for each script and launcher, in the folder `imports` of the state folder.
 """
 
 import hashlib
@@ -20,15 +21,20 @@ FILES_MAX = 200
 
 
 class LeftOut(Struct, frozen=True):
-    """A module that is not imported ahead. `version`: of its package, for another one it is tried again."""
+    """A module that is not imported ahead. `version`: of its package; with another version, the import is
+    tried again.
+    """
 
     version: str
     why: str
 
 
 class Known(Struct, frozen=True):
-    """`argv`: of a rank. `own_env`: variables that it has in addition to the launcher's. `lines`: its imports, in the
-    form of `shim/holdfast_shim_imports.py`. `cost_s`: seconds of each import, as the last zygote measured them.
+    """What is known about the imports of a job's ranks.
+
+    `argv`: command line of a rank. `own_env`: variables that a rank has in addition to its launcher's.
+    `lines`: its imports, in the format of `shim/holdfast_shim_imports.py`. `cost_s`: seconds of each import,
+    as the last zygote measured them.
     """
 
     argv: tuple[str, ...] = ()
@@ -39,7 +45,9 @@ class Known(Struct, frozen=True):
 
 
 def file_of(state: Path, command: Sequence[str], cwd: str) -> Path:
-    """Where this command's imports are stored: by the files and modules that it names. Options may differ."""
+    """Returns the file in which this command's imports are stored, by the scripts and modules that the
+    command names. Its options do not matter.
+    """
     words = [_program(word, before, cwd) for before, word in zip(("", *command), command, strict=False)]
     key = "\0".join(word for word in words if word)
     return state / FOLDER / f"{hashlib.sha256(os.fsencode(key)).hexdigest()[:20]}.json"
@@ -55,7 +63,7 @@ def _program(word: str, before: str, cwd: str) -> str:
 
 
 def load(path: Path) -> Known:
-    """Empty where nothing is stored, or nothing that can be read."""
+    """Reads the stored imports of a command; empty if nothing is stored, or if the file cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Known)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -63,7 +71,9 @@ def load(path: Path) -> Known:
 
 
 def store(path: Path, known: Known) -> None:
-    """Replaces the file. A state folder that cannot be written only costs the next run its head start."""
+    """Replaces the stored imports of a command. If the state folder cannot be written, only the next run
+    starts more slowly.
+    """
     new = path.with_suffix(f".{os.getpid()}.new")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,16 +85,20 @@ def store(path: Path, known: Known) -> None:
 
 
 def learned(folder: Path) -> tuple[str, ...]:
-    """What ranks and launcher of a worker have imported so far, the ranks' first.
+    """Returns what the ranks and the launcher of a worker have imported so far, the ranks' imports first.
 
-    What a launcher sets before its imports is for its ranks, which have it when they start.
+    Variables that a launcher sets before its imports are for its ranks, which already have them when they
+    start.
     """
     launcher = [line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:")]
     return merged(_lines(folder / LEARNED), launcher)
 
 
 def merged(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
-    """Both lists in order, each line once. Marks of the script's changes keep their place in the first."""
+    """Returns the lines of both lists of imports in order, each line once.
+
+    Marks of changes that the script made to its environment keep their place in the first list.
+    """
     lines = dict.fromkeys(first)
     lines |= dict.fromkeys(line for line in second if line not in lines)
     return tuple(lines)[:LINES_MAX]

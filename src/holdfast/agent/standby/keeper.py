@@ -1,6 +1,6 @@
-"""Decides when a standby is started, imports, is released or discarded: beside one attempt, for the next.
+"""Decides when a standby for the next attempt is started, imports modules, is released or is discarded.
 
-Never decides that there will be a next attempt: it only prepares its processes.
+Never decides whether there will be a next attempt: it only prepares the processes.
 """
 
 import os
@@ -40,7 +40,9 @@ UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this l
 
 
 def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
-    """Returns whether a restart is allowed and two copies of the command can run side by side."""
+    """Returns whether a standby can be used: a restart is allowed, and two copies of the command can run side
+    by side.
+    """
     policy = settings.policy
     restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
@@ -55,7 +57,9 @@ def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
 
 
 def is_worth_a_zygote(settings: RunSettings) -> bool:
-    """True if a restart is allowed; a zygote needs no second copy of the command."""
+    """Returns whether a zygote can be used: a restart is allowed. A zygote needs no second copy of the
+    command.
+    """
     policy = settings.policy
     restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     possible = settings.zygote and settings.shim and not settings.deterministic  # set while torch is imported
@@ -63,10 +67,10 @@ def is_worth_a_zygote(settings: RunSettings) -> bool:
 
 
 class StandbyKeeper:
-    """Keeps at most one standby. `spec`: what to run for an attempt, and in which folder.
+    """Keeps at most one standby. `spec`: returns the command of an attempt and the folder in which it runs.
 
-    `is_wanted`: see is_worth_a_standby; if False nothing is prepared. `holds_launcher`: the launcher is held before
-    its rendezvous; on a single machine only its ranks are held.
+    `is_wanted`: see is_worth_a_standby; if False nothing is prepared. `holds_launcher`: the launcher waits
+    before its rendezvous; False on a single machine, where only the ranks wait.
     """
 
     def __init__(
@@ -93,7 +97,8 @@ class StandbyKeeper:
         self._imports: Path | None = None
 
     def wish(self, number: int, part: Part) -> None:
-        """Requests a standby for attempt `number`, the next one, once the attempt before it has made steps.
+        """Requests a standby for the next attempt, number `number`, to be started once the current attempt
+        has made steps.
 
         A standby for another attempt or part is discarded first.
         """
@@ -138,9 +143,10 @@ class StandbyKeeper:
             self.prepare(number, part)
 
     def hurry(self, attempt: Attempt) -> None:
-        """Lets all ranks of the standby import at the same time, if all ranks of the failed attempt have ended.
+        """Lets all ranks of the standby import at the same time, if all ranks of the failed attempt have
+        ended.
 
-        Starts a new standby if the launcher died together with its standby.
+        Starts a new standby if the launcher died together with the existing one.
         """
         is_gone = attempt.command_code != 0 and not attempt.living
         if not attempt.stopping:
@@ -170,8 +176,8 @@ class StandbyKeeper:
             self.standby.hurry(self._imports)
 
     def begin(self, number: int, part: Part) -> None:
-        """Starts ranks as other workers started theirs, if their folders are visible here. Nothing trains, so all
-        cores are available.
+        """Starts ranks in the way that other workers started theirs, if their folders are visible here. No
+        training runs, so all cores are available.
         """
         if self.standby is not None or not self._holds_launcher:
             return
@@ -206,12 +212,16 @@ class StandbyKeeper:
                 (attempt.folder / SEEN).write_bytes(as_listing(starts))
 
     def note_imports(self, attempt: Attempt) -> None:
-        """Stores the imports of the last attempt that trained; an attempt that died early may be incomplete."""
+        """Stores the imports of the last attempt that made steps; those of an attempt that died early may be
+        incomplete.
+        """
         if self._imports is None or attempt.step is not None:
             self._imports = imports_to_repeat(attempt.folder) or self._imports
 
     def prepare(self, number: int, part: Part) -> None:
-        """Starts the launcher and its ranks up to the gate; ranks import once the job trains."""
+        """Starts the launcher and its ranks, which wait at the gate; the ranks import modules once the job
+        trains.
+        """
         if self._failed or not self._is_wanted:
             return
         self._prepared_s = self._clock()
@@ -237,7 +247,9 @@ class StandbyKeeper:
         return self._starts[1]
 
     def not_ready(self, part: Part, spec: LaunchSpec) -> LaunchSpec:
-        """Prepares a start without a standby: ranks start beside their launcher where their start is known."""
+        """Prepares the start of an attempt without a standby. If it is known how ranks are started, they
+        start in parallel with their launcher.
+        """
         if self._holds_launcher and (spec.folder / OWNER).exists():
             _move_aside(spec.folder)  # of the node that was to be this worker
         if self._failed or not (self._is_wanted and self._holds_launcher):
@@ -251,7 +263,10 @@ class StandbyKeeper:
             return spec
 
     def release(self, number: int, part: Part | None) -> Standby | None:
-        """Releases the standby of this attempt, if usable, as this part of it; None: as the part it was made for."""
+        """Releases the standby of this attempt and returns it; None if there is no usable one.
+
+        `part`: the part of the attempt that it is to run; None: the part for which it was started.
+        """
         standby, self.standby = self.standby, None
         self._wish = None
         if standby is None:
@@ -275,7 +290,7 @@ class StandbyKeeper:
         return _is_same_place(part, self.part) if self._holds_launcher else part == self.part
 
     def drop(self) -> None:
-        """Ends the standby. Call it until `gone`."""
+        """Ends the standby. Call it until `gone` is True."""
         self._may_begin = False
         self._end()
 

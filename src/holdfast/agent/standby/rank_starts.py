@@ -1,8 +1,8 @@
-"""Records how the ranks of an attempt were started: their command, and what their environment adds to their
-launcher's.
+"""Records how the ranks of an attempt were started: their command lines, and which environment variables
+differ from their launcher's.
 
-Read from /proc while they run, so that a standby's launcher can start the next attempt's ranks the same way. If
-anything is unclear, nothing is recorded and the launcher starts them.
+They are read from /proc while the ranks run, so that a standby's launcher can start the next attempt's ranks
+the same way. If anything is unclear, nothing is recorded and the launcher starts the ranks itself.
 """
 
 import json
@@ -26,7 +26,9 @@ class RankStart(Struct, frozen=True):
 
 
 def rank_starts(pids: Iterable[int]) -> tuple[RankStart, ...]:
-    """Starts of running ranks, in order; empty if one of them cannot be read or was not started by a launcher."""
+    """Returns how the running ranks were started, in order; empty if one of them cannot be read or was not
+    started by a launcher.
+    """
     pids = list(pids)
     starts = [_rank_start(pid) for pid in pids[: RANKS_MAX + 1]]
     known = tuple(one for one in starts if one is not None)
@@ -34,13 +36,15 @@ def rank_starts(pids: Iterable[int]) -> tuple[RankStart, ...]:
 
 
 def as_listing(starts: Sequence[RankStart]) -> bytes:
-    """Returns JSON for `holdfast_shim_launcher.py`; bytes that are not UTF-8 are surrogate-escaped."""
+    """Returns the starts as JSON for `holdfast_shim_launcher.py`; bytes that are not UTF-8 are
+    surrogate-escaped.
+    """
     return json.dumps([{"argv": list(one.argv), "env": one.env} for one in starts]).encode()
 
 
 def starts_beside(attempt: Path, worker: int, name: str = RANKS) -> tuple[RankStart, ...]:
-    """Returns rank starts for this worker, derived from another worker's standby; empty if that is not
-    possible.
+    """Returns how to start this worker's ranks, derived from the standby of another worker of the same
+    attempt; empty if that is not possible.
     """
     for path in sorted(attempt.glob(f"worker-*/{name}")):
         number = path.parent.name.removeprefix("worker-")
@@ -51,8 +55,8 @@ def starts_beside(attempt: Path, worker: int, name: str = RANKS) -> tuple[RankSt
 
 
 def starts_before(attempt: Path, worker: int) -> tuple[RankStart, ...]:
-    """Returns rank starts for this worker, as seen in an earlier attempt on any worker; empty if that is
-    not possible.
+    """Returns how to start this worker's ranks, derived from the ranks of an earlier attempt on any worker;
+    empty if that is not possible.
     """
     own = attempt / f"worker-{worker}"
     return _listed(own / SEEN) or _listed(own / RANKS) or starts_beside(attempt, worker, SEEN)

@@ -1,10 +1,10 @@
-"""Keeps the processes of the next attempt ready, so that a restart does not wait for imports.
+"""Starts and holds the processes of the next attempt, so that a restart does not wait for imports.
 
-A standby is the same command, started in the next attempt's folder and held at a gate before the script's first line:
-each rank has Python and, once allowed, the modules that an earlier attempt imported. On one machine its launcher has
-already met its ranks. With several workers the launcher itself is held before the rendezvous, with its imports done
-(`held`). It does nothing the script would do. It never becomes the attempt by itself: `take` releases it, or it is
-discarded.
+A standby is the same command, started in the next attempt's folder and held at a gate before the first line
+of the script: each rank has a Python process and, once allowed, the modules that an earlier attempt imported.
+On one machine its launcher has already started the ranks. With several workers the launcher itself is held
+before the rendezvous, with its imports done (`held`). No line of the script runs. `take` releases the
+standby, which then is the attempt; otherwise it is discarded.
 """
 
 import fcntl
@@ -40,10 +40,13 @@ DEVICE, TORCH = "device", "torch"  # in the list of imports
 
 
 class Standby:
-    """One prepared attempt. `facts`: facts of its reaper, until the attempt takes over.
+    """The prepared processes of one future attempt. `facts`: messages of their reaper, until the attempt
+    takes over.
 
-    `held`: how the ranks of a held launcher are started; empty means by the launcher alone; None means that
-    only the ranks are held. Raises OSError if it cannot be started.
+    `held`: how the ranks of a held launcher are started; empty: the launcher starts them itself; None: the
+    launcher is not held, only the ranks are.
+
+    raises: OSError, if the processes cannot be started
     """
 
     def __init__(
@@ -88,8 +91,8 @@ class Standby:
 
     @property
     def is_in_place(self) -> bool:
-        """Returns whether the folder still belongs to this standby; another node may have become this
-        worker.
+        """Returns whether the folder still belongs to this standby; another node may have taken over the
+        worker's number.
         """
         try:
             return (self.folder / OWNER).read_text() == self._name
@@ -98,17 +101,17 @@ class Standby:
 
     @property
     def is_usable(self) -> bool:
-        """Returns whether the command is running, and the launcher is held if required."""
+        """Returns whether the command is running, and the launcher waits at the gate if it is to be held."""
         return bool(self.facts) and self.is_held and not self.broken and not self.thrown_away
 
     @property
     def is_held(self) -> bool:
-        """Returns whether the launcher is held if required."""
+        """Returns whether the launcher waits at the gate, or is not to be held."""
         return self._held_ranks is None or (self.folder / HELD).exists()
 
     @property
     def is_ready(self) -> bool:
-        """Returns whether all preparation is done."""
+        """Returns whether all preparation of the standby is done."""
         if not self.is_usable or not self.imports or self._held_ranks is None:
             return False
         ranks = [self.folder / f"rank-{start.env['RANK']}.ready" for start in self._held_ranks]
@@ -116,18 +119,20 @@ class Standby:
 
     @property
     def imports(self) -> bool:
-        """Returns whether the ranks may import; until then they wait with Python only."""
+        """Returns whether the ranks of the standby have been allowed to import modules."""
         return self._hold is None
 
     def let_import(self, listing: Path | None) -> None:
-        """Lets its ranks import what `listing` names, one rank at a time. `listing` None: they import nothing ahead."""
+        """Lets the ranks of the standby import the modules that the file `listing` names, one rank at a time.
+        None: they import nothing ahead.
+        """
         if self._hold is not None and listing is not None:
             with suppress(OSError):  # without the list they import nothing, and are a standby all the same
                 os.write(self._hold, listing.read_bytes())
         self._let_go()
 
     def hurry(self, listing: Path | None) -> None:
-        """Lets all ranks import at the same time: nothing trains any more."""
+        """Lets all ranks of the standby import at the same time, because no training runs any more."""
         if not self.hurries:
             self.hurries = True
             with suppress(OSError):
@@ -135,7 +140,9 @@ class Standby:
             self.let_import(listing)
 
     def take(self, env: Mapping[str, str]) -> tuple[Running, list[AnyFact]]:
-        """Opens the gate. `env`: variables that are known only now."""
+        """Opens the gate of the standby. Returns its running command, and the reaper's messages so far.
+        `env`: variables that became known only now.
+        """
         self.running.go(env)
         self._let_go()
         return self.running, self.facts
@@ -152,7 +159,7 @@ class Standby:
             self._hold = None
 
     def clear(self) -> None:
-        """Removes the files of an ended standby, which never was an attempt."""
+        """Removes the files of an ended standby that was never released."""
         self.running.bye()
         if not self.is_in_place:
             return
@@ -162,23 +169,27 @@ class Standby:
 
 
 def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Returns the environment that makes the ranks of a standby wait."""
+    """Returns `env` plus the variables that make the ranks of a standby wait at the gate in `folder`."""
     return dict(env) | {"HOLDFAST_GATE": str(folder / GATE), "HOLDFAST_PRELOAD": str(folder / PRELOAD)}
 
 
 def launcher_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Returns the environment that makes the launcher of a standby wait, and the ranks that it starts."""
+    """Returns `env` plus the variables that make the launcher of a standby and the ranks that it starts wait
+    at the gate in `folder`.
+    """
     return gated(env, folder) | {"HOLDFAST_RANKS": str(folder / RANKS)}
 
 
 def with_ranks_begun(
     env: Mapping[str, str], folder: Path, starts: tuple[RankStart, ...], listing: Path | None
 ) -> dict[str, str]:
-    """Returns the environment of a launcher that does not wait, whose ranks start in parallel with its own
-    imports.
+    """Returns the environment of a launcher that does not wait, and whose ranks start in parallel with its
+    own imports.
 
-    Its gate is open before it starts. `listing`: what its ranks import until it requests them. Raises
-    OSError.
+    The gate of the launcher is open before it starts. `listing`: file of modules that the ranks import until
+    the launcher requests them.
+
+    raises: OSError
     """
     folder.mkdir(parents=True, exist_ok=True)
     gate = folder / BESIDE
@@ -224,10 +235,11 @@ def imports_to_repeat(folder: Path) -> Path | None:
 
 
 def repeatable(lines: Sequence[str]) -> list[str]:
-    """Filters the list (holdfast_shim_imports.py) to modules that may be imported early without side effects.
+    """Returns those lines of the list (holdfast_shim_imports.py) whose modules may be imported early without
+    side effects.
 
-    A library imported after the script changed the environment may read it, so that library and all later ones are
-    left to the script. Where a library opened a GPU, only torch is imported.
+    A library that is imported after the script changed the environment may read the change, so that library
+    and all later ones are left to the script. If a library opened a GPU, only torch is imported.
     """
     names = list(takewhile(lambda line: not line.startswith("env:"), lines))
     if DEVICE in lines:

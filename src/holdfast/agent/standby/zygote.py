@@ -1,6 +1,7 @@
-"""The zygote's process, as the agent sees it: starts it, receives its reports, has it fork an attempt's fork server.
+"""Controls the zygote process for the agent: starts it, receives its reports, and has it fork the fork server
+of an attempt.
 
-What it does: `shim/holdfast_shim_zygote.py`. Never waits for it.
+For what a zygote does, see `shim/holdfast_shim_zygote.py`. Never waits for it.
 """
 
 import array
@@ -24,7 +25,9 @@ BACKLOG = 512
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a zygote reports. `kind`: ready, broken (a module broke a rule), lost (an internal error)."""
+    """A message of a zygote. `kind`: ready; broken (importing a module did what a zygote must not do); lost
+    (an internal error).
+    """
 
     kind: str = msgspec.field(name="is")
     name: str = ""
@@ -37,9 +40,10 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class Zygote:
-    """A running zygote. `argv`, `env`, `cwd`: as a rank is started. `folder`: for its orders.
+    """A running zygote process. `argv`, `env`, `cwd`: those with which a rank is started. `folder`: for
+    orders to the zygote.
 
-    raises: OSError, when it cannot be started
+    raises: OSError, if the zygote cannot be started
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class Zygote:
         return self._process.pid
 
     def read(self) -> list[Report]:
-        """Reports since the last call."""
+        """Returns the zygote's messages since the last call."""
         found: list[Report] = []
         while not self.over:
             try:
@@ -103,9 +107,11 @@ class Zygote:
         return found
 
     def serve(self, worker: Path, marks: Mapping[str, str]) -> int:
-        """Has it fork the server of an attempt. Returns the reaper's end of the connection.
+        """Has the zygote fork the fork server of an attempt. Returns the reaper's end of the connection to
+        it, a file descriptor.
 
-        `worker`: the worker's folder, in which stubs connect. `marks`: by which the server's process is found.
+        `worker`: the worker's folder, in which stubs connect. `marks`: environment variables by which the
+        fork server's process is found.
 
         raises: OSError
         """
@@ -125,7 +131,7 @@ class Zygote:
         return ours.detach()
 
     def end(self) -> None:
-        """Ends it; fork servers and their ranks go on."""
+        """Ends the zygote; fork servers and their ranks keep running."""
         if not self.over:
             self.over = True
             self._control.close()

@@ -1,7 +1,8 @@
-"""Decides when a zygote is started and with what, and whether the next attempt is forked from it.
+"""Decides when a zygote is started and with which imports, and whether the next attempt is forked from it.
 
-A zygote begins with the job if an earlier run of the command is known, else at the first step. It stays for all
-attempts. In doubt an attempt starts as usual, and the reason is noted once.
+If the imports of the command are known from an earlier run, the zygote starts with the job, otherwise at the
+first step. It is kept for all attempts. If anything is in doubt, an attempt starts without the zygote, and
+the reason is logged once.
 """
 
 import os
@@ -32,7 +33,9 @@ SPAWNED = "--multiprocessing-fork"
 
 
 class ZygoteKeeper:
-    """`emit`: receives its lines for the job's log. Where no restart is allowed, nothing is prepared."""
+    """Keeps the zygote of a job. `emit`: receives lines for the job's log. If no restart is allowed, no
+    zygote is started.
+    """
 
     def __init__(
         self,
@@ -192,7 +195,9 @@ class ZygoteKeeper:
             self._say(f"a process was not forked and started as usual: {why}")
 
     def offered(self, number: int, spec: LaunchSpec) -> LaunchSpec:
-        """The start of an attempt, from the zygote if there is one. The first attempt always starts as usual."""
+        """Returns how attempt `number` is started: forked from the zygote if that is ready, else `spec`
+        unchanged. The first attempt is never forked.
+        """
         self._attempt = number
         if not self._is_wanted:
             return spec
@@ -216,7 +221,7 @@ class ZygoteKeeper:
         return replace(spec, env={**spec.env, **env}, forks_fd=channel)
 
     def drop(self) -> None:
-        """Ends the zygote; what was forked from it goes on."""
+        """Ends the zygote; processes that were forked from it keep running."""
         if self.zygote is not None:
             self.zygote.end()
             self.zygote = None

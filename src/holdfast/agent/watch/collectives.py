@@ -1,4 +1,4 @@
-"""Collects the progress of one worker's ranks in their collectives, once a second, without waiting."""
+"""Collects once a second how far one worker's ranks are in their collectives. Never waits for a rank."""
 
 import time
 from collections.abc import Iterable
@@ -9,7 +9,9 @@ from holdfast.observe.processes.worker_server import GroupStatusReader
 
 
 class Collectives:
-    """Call `ask`, and a little later `read`: a rank answers in well under a millisecond."""
+    """Queries ranks for their progress in collectives. Call `ask`, and a little later `read`: a rank replies
+    in less than a millisecond.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

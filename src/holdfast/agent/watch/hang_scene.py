@@ -1,7 +1,7 @@
 """Collects evidence while ranks make no progress: flight records, stacks, the state of each rank.
 
-Runs in a thread, within seconds, and without pausing a rank. The evidence stays in the worker's folder, so that the
-evidence bundle has it and it can be diagnosed again.
+Runs in a thread, takes seconds, and pauses no rank. The evidence is stored in the worker's folder, so that
+the evidence bundle contains it and it can be diagnosed again.
 """
 
 import re
@@ -58,7 +58,7 @@ class Person(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The result of one examination."""
+    """The evidence that one examination of ranks has collected."""
 
     located: Located | None
     stacks: tuple[RankStacks, ...] = ()
@@ -68,9 +68,9 @@ class Seen(NamedTuple):
 
 
 def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
-    """Returns typical sizes of this rank's collectives.
+    """Returns the sizes in bytes that this rank's collectives usually have.
 
-    Called once while the job is healthy, because it takes the rank 1-10 ms.
+    Called once while the job is healthy, because it delays the rank by 1-10 ms.
     """
     found = flight_records(folder / f"rank-{rank}.sock", time.monotonic() + RECORDS_S, time.monotonic)
     sizes: frozenset[int] = frozenset()
@@ -83,7 +83,9 @@ def usual_bytes(folder: Path, rank: int) -> frozenset[int]:
 
 
 def as_flight_scene(seen: Seen, usual: frozenset[int], world_size: int | None) -> FlightScene:
-    """Returns the evidence as a FlightScene, with the sizes recorded before."""
+    """Returns the evidence as a FlightScene. `usual`: collective sizes from before the stall
+    (usual_bytes).
+    """
     return FlightScene(
         usual_bytes=usual,
         world_size=world_size,
@@ -94,10 +96,10 @@ def as_flight_scene(seen: Seen, usual: frozenset[int], world_size: int | None) -
 
 
 class HangScene:
-    """One examination of all ranks. Call `start`, then `result` once `is_done`.
+    """One examination of all ranks that make no progress. Call `start`, then `result` once `is_done`.
 
-    `stalled_s`: time without progress; None: ranks have failed, and the records of living ranks are fetched before
-    their launcher ends them, without stacks.
+    `stalled_s`: seconds without progress; None: ranks have failed, and the flight records of living ranks are
+    fetched before their launcher ends them, without stacks.
     """
 
     def __init__(
@@ -120,7 +122,9 @@ class HangScene:
         self._thread = threading.Thread(target=self._run, name="holdfast-hang", daemon=True)
 
     def start(self) -> None:
-        """Requests all records at once: a launcher may end the ranks within a tenth of a second."""
+        """Requests the flight records of all ranks at once: a launcher may end the ranks within a tenth of a
+        second.
+        """
         for one in self._people:
             if not one.is_gone and self._can_answer(one.rank):
                 self._questions[one.rank] = ask_records(self._folder / f"rank-{one.rank}.sock")
@@ -169,8 +173,10 @@ class HangScene:
         return Seen(located, stacks, digests=digests, lives=seen)
 
     def again(self, people: Sequence[Person], errors: Mapping[int, str]) -> Seen:
-        """Returns the same records with the current state of the ranks and the files that they wrote at
-        their end.
+        """Returns the same flight records with the current state of the ranks and the files that the ranks
+        wrote at their end.
+
+        `errors`: error message by rank.
         """
         self._people, self._errors = tuple(people), dict(errors)
         try:
@@ -251,7 +257,7 @@ class HangScene:
 
 
 def goodbye_s(folder: Path, rank: int) -> float | None:
-    """Returns when this rank began a normal exit, by its own clock; None if it has not."""
+    """Returns when this rank began a normal exit, in seconds of its own clock; None if it has not."""
     try:
         with (folder / f"rank-{rank}.{STATUS}").open("rb") as file:
             file.seek(max(0, file.seek(0, 2) - EXIT_TIME_BYTES))

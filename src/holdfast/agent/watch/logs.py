@@ -1,6 +1,6 @@
 """Searches the training's output and the kernel log for signatures while an attempt runs.
 
-Decides nothing. Reports new matches and keeps a bounded number for the diagnosis.
+Reports new matches and keeps a bounded number of them for the diagnosis. Draws no conclusions.
 """
 
 import ctypes
@@ -60,11 +60,11 @@ class Signatures:
 
     @property
     def is_over(self) -> bool:
-        """Returns whether loading has finished, successfully or not."""
+        """Returns whether loading the signatures has finished, successfully or not."""
         return self._ready.is_set()
 
     def news(self) -> str:
-        """Returns why they cannot be used, once."""
+        """Returns why the signatures cannot be used, once; empty otherwise."""
         why, self._told = (self.why_not if self.why_not != self._told else ""), self.why_not
         if why:
             return f"known failures are not recognised in this run: {why}"
@@ -74,7 +74,7 @@ class Signatures:
         return ""
 
     def watcher(self) -> Watcher | None:
-        """Returns a new watcher for an attempt; None until signatures are loaded."""
+        """Returns a new matcher of log lines for an attempt; None until the signatures are loaded."""
         if not self._ready.is_set() or self.why_not:
             return None
         first, self._first = self._first, None
@@ -122,7 +122,9 @@ def _give_memory_back() -> None:
 
 
 class LogWatch:
-    """Log matches of one attempt. `base`: prefix of a log's name in evidence, "attempt-001/worker-0"."""
+    """The signature matches in the logs of one attempt. `base`: prefix of a log's name in evidence, such as
+    "attempt-001/worker-0".
+    """
 
     def __init__(self, signatures: Signatures, base: str) -> None:
         self.kernel_lines: deque[bytes] = deque(maxlen=KERNEL_LINES_MAX)
@@ -149,9 +151,10 @@ class LogWatch:
         self._step_s = at_s
 
     def news(self, chunks: Sequence[Chunk], at_s: float, *, now: bool = False) -> list[str]:
-        """Returns new matches like look(), as sentences.
+        """Processes new output. Returns a sentence for each new match, as look() finds them.
 
-        An internal error here affects only the log matches.
+        If matching fails with an internal error, returns a sentence about it; the attempt continues without
+        matches.
         """
         if self._broken:
             return []
@@ -233,7 +236,7 @@ class LogWatch:
         return Search(sources=tuple(sources), matches=tuple(matches))
 
     def offsets(self) -> dict[str, tuple[int, ...]]:
-        """Returns the byte offsets of matched causes by log, for excerpts."""
+        """Returns for each log the byte offsets of matched causes, for excerpts."""
         names = self._watcher.sources if self._watcher else []
         found: dict[str, list[int]] = {}
         for _, match in self._seen.values():

@@ -34,7 +34,7 @@ SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
 
 
 class Rank(Struct):
-    """A rank of the attempt. `local_rank`: its number within its worker; None if unknown."""
+    """A rank of the attempt as it is sampled. `local_rank`: its number within its worker; None if unknown."""
 
     pid: int
     reader: RankReader
@@ -45,7 +45,7 @@ class Rank(Struct):
 
 
 class Watched(Protocol):
-    """The attempt, as far as sampling its ranks needs it."""
+    """Interface to an attempt, as far as sampling its ranks needs it."""
 
     folder: Path
     ranks: dict[int, Rank]
@@ -61,8 +61,9 @@ class Watched(Protocol):
 
 
 class Looks:
-    """Samples and examinations of one attempt. `note`: receives findings by kind and text. `ranks_return`: the
-    launcher restarts ranks itself.
+    """Samples of the ranks of one attempt, and examinations of its hangs and failures.
+
+    `note`: receives each finding as its kind and text. `ranks_return`: the launcher restarts ranks itself.
     """
 
     def __init__(
@@ -93,11 +94,11 @@ class Looks:
         self._failure: HangScene | None = None  # a look at why ranks have failed
 
     def samples_now(self) -> tuple[RankSample, ...] | None:
-        """Samples of all ranks, once a second; None if not due yet."""
+        """Returns samples of all ranks, once a second; None if they are not due yet."""
         return self.sampler.look(self._attempt.ranks, self._attempt.step)
 
     def poll_loops(self) -> None:
-        """Samples stacks of ranks that may be in a loop. Call it ten times a second."""
+        """Takes stack samples of ranks that may be in an endless loop. Call it ten times a second."""
         ranks, tracks = self._attempt.ranks, self.tracks
         suspects = (rank for watch in self.watches.values() for rank in hang.to_sample(watch))
         wanted = [rank for rank in (*suspects, *self.asked_to_sample) if rank in ranks]
@@ -106,11 +107,13 @@ class Looks:
 
     @property
     def trends(self) -> tuple[StackTrend, ...]:
-        """Results of repeated stack samples, by rank."""
+        """Returns, for each rank that was sampled for an endless loop, how its stacks changed."""
         return tuple(self._loops.trends.values())
 
     def follow(self, samples: tuple[RankSample, ...]) -> None:
-        """Stores samples of each rank without judging them: the controller compares all workers."""
+        """Stores the samples of each rank without judging them, because the controller compares all
+        workers.
+        """
         self.samples += samples
         tracks = {one.rank: follow(self.watch.tracks.get(one.rank), one) for one in samples}
         self.watches[MAIN] = msgspec.structs.replace(self.watch, tracks=tracks)
@@ -123,9 +126,10 @@ class Looks:
         platform_settings: platform_rule.Settings,
         log_bytes: Mapping[str, int],
     ) -> None:
-        """Findings of the detectors on new samples. `log_bytes`: size of all output so far, by file name.
+        """Runs the hang detectors on new samples, and keeps what they find. `log_bytes`: size of all output
+        so far, by file name.
 
-        Trainings side by side are judged separately, each by the output of its own ranks.
+        Trainings that run side by side are judged separately, each by the output of its own ranks.
         """
         at_s = samples[0].at_s if samples else self._clock()
         self.samples += samples
@@ -185,12 +189,12 @@ class Looks:
 
     @property
     def watch(self) -> hang.Watch:
-        """Returns the detector of the first training."""
+        """Returns the state of the hang detector of the first training."""
         return self.watches[MAIN]
 
     @property
     def tracks(self) -> dict[int, RankTrack]:
-        """Tracks of the ranks of all trainings."""
+        """Returns the recent progress of each rank of all trainings, as the hang detector follows it."""
         return {rank: track for watch in self.watches.values() for rank, track in watch.tracks.items()}
 
     def operations(self) -> int:
@@ -251,7 +255,7 @@ class Looks:
             self._failure = self.look_closer(None)
 
     def look_at_failure(self) -> Seen | None:
-        """Returns evidence on failed and other ranks; None until complete.
+        """Returns the evidence about failed ranks and the other ranks; None until it is complete.
 
         The first call starts the examination.
         """
@@ -276,7 +280,7 @@ class Looks:
         return found
 
     def goodbyes(self) -> dict[int, float]:
-        """Ranks that began an orderly exit without an error, and when by the node's clock."""
+        """Returns the ranks that began a normal exit without an error, and when, by the node's clock."""
         if self._ranks_return:  # it may be of a rank's life before
             return {}
         folder, errors = self._attempt.folder, self._attempt.errors
@@ -294,7 +298,9 @@ class Looks:
 
     @property
     def has_collectives(self) -> bool:
-        """Returns whether a rank has reported its process groups."""
+        """Returns whether a rank has reported its process groups, so that the progress of collectives is
+        known.
+        """
         return any(track.groups is not None for track in self.tracks.values())
 
     @property

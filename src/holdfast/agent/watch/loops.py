@@ -24,7 +24,7 @@ FORGET_S = 60.0  # without suspicion: the next standstill is another
 
 
 class LoopWatch:
-    """Detector of loops in running ranks. `clock`: of the job. `trends`: the last result by rank."""
+    """Detector of endless loops in running ranks. `clock`: of the job. `trends`: the last result by rank."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self.trends: dict[int, StackTrend] = {}
@@ -35,7 +35,7 @@ class LoopWatch:
         self._gap_s: dict[int, float] = {}
 
     def poll(self, suspects: Mapping[int, tuple[int, int]]) -> None:
-        """Continues the sampling.
+        """Continues to take stack samples of the suspected ranks.
 
         `suspects`: by rank the pid and the thread that runs the script (0 means the main thread), for ranks
         that run while others wait; empty if there are none.
@@ -60,7 +60,7 @@ class LoopWatch:
             self.trends[rank] = look.trend
 
     def close(self) -> None:
-        """Ends running samples."""
+        """Ends the sampling of all ranks."""
         for look in self._looks.values():
             look.close()
         self._looks.clear()

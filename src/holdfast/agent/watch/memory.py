@@ -10,19 +10,23 @@ from holdfast.parsers.kernel_lines import oom_kills, oom_words
 
 
 class MemoryWatch:
-    """Starts with the attempt, so that earlier kills are not counted."""
+    """Detector of kills by the OOM killer. It starts with the attempt, so that earlier kills are not
+    counted.
+    """
 
     def __init__(self) -> None:
         self._since = read_kernel_log().next_sequence
         self._cgroup: OomWatch | None = None
 
     def rank_found(self, pid: int) -> None:
-        """Finds the cgroup counter of a rank while it lives."""
+        """Finds the cgroup's OOM counter for a rank while the rank lives."""
         if self._cgroup is None:
             self._cgroup = OomWatch(pid)
 
     def kills(self, pids: Iterable[int]) -> tuple[str, ...]:
-        """Sentences on kills since the attempt began: of these processes, or of a process of their cgroup."""
+        """Returns sentences about kills since the attempt began: of these processes, or of any process in
+        their cgroup.
+        """
         wanted = set(pids)
         log = read_kernel_log(since_sequence=self._since)
         said = [oom_words(kill) for kill in oom_kills(log.lines) if kill.pid in wanted or kill.pid == 0]

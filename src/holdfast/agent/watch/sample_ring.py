@@ -1,14 +1,15 @@
-"""Stores the samples of one worker in two files of bounded size, which others read while they are written.
+"""Stores the samples of one worker in two files of bounded size, which others can read while they are
+written.
 
-`samples.new` grows to SEGMENT_BYTES, then replaces `samples.old`. A worker's samples take at most twice that size,
-and a reader with open files is never disturbed. A file is a sequence of records:
+`samples.new` grows to SEGMENT_BYTES, then replaces `samples.old`. A worker's samples take at most twice that
+size, and a reader with open files is never disturbed. A file is a sequence of records:
 
     length  4 bytes, little-endian, of the content
     crc     4 bytes, little-endian, CRC-32 of the content
     content one Moment as msgpack, compressed by zstd
 
-The files are written by a thread: a disk that is full or does not answer costs samples, which are counted, and
-never the agent's time.
+A thread writes the files: if the disk is full or does not respond, samples are lost and counted, but the
+agent never waits.
 """
 
 import errno
@@ -31,13 +32,16 @@ OPENED_TIMES_MAX = 8
 SEGMENT_BYTES_READ_MAX = 64 << 20  # another version may have larger ones
 RECORD_BYTES_MAX = 1 << 20  # of content, compressed and not
 HEAD = struct.Struct("<II")
-WAITING_MAX = 16  # moments, while the disk does not answer
+WAITING_MAX = 16  # moments, while the disk does not respond
 LEVEL = 1
 CLOSE_WAIT_S = 2.0
 
 
 class SampleRing:
-    """The ring of one worker's folder. `dropped`: number of lost moments; `why_not`: the reason for the last one."""
+    """The ring buffer with the samples of one worker, in the worker's folder.
+
+    `dropped`: number of lost samples; `why_not`: the reason for the last loss.
+    """
 
     def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self.dropped = 0
@@ -53,18 +57,18 @@ class SampleRing:
         self._thread.start()
 
     def add(self, moment: Moment) -> None:
-        """Adds one moment. Returns at once."""
+        """Queues the samples of one moment for writing. Returns at once."""
         try:
             self._waiting.put_nowait(moment)
         except queue.Full:
-            self._drop("the disk does not answer")
+            self._drop("the disk does not respond")
 
     def flush(self) -> None:
-        """Returns when everything added is written or dropped."""
+        """Waits until everything that was added is written or dropped."""
         self._waiting.join()
 
     def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
-        """Writes what is queued. If the disk does not answer, the thread is abandoned."""
+        """Writes what is queued. If the disk does not respond within `timeout_s`, the thread is abandoned."""
         try:
             self._waiting.put(None, timeout=timeout_s)
         except queue.Full:
@@ -148,9 +152,10 @@ def _written(fd: int, record: bytes) -> int:
 
 
 def read_samples(folder: Path, since_s: float = float("-inf")) -> Iterator[Moment]:
-    """Moments of a worker at or after `since_s` (the job's clock), oldest first.
+    """Yields the stored samples of a worker from `since_s` (the job's clock) on, the oldest first.
 
-    A missing or damaged file returns what is intact before the damage. Never raises on file content.
+    If a file is missing or damaged, yields what is intact before the damage. Never raises because of a file's
+    content.
     """
     decoder = msgspec.msgpack.Decoder(Moment)
     plain = zstandard.ZstdDecompressor()

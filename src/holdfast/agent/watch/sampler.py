@@ -1,6 +1,7 @@
 """Samples one worker once a second: its ranks, their progress in collectives, its node, its GPUs.
 
-Never waits: ranks are asked and read a tenth of a second later, drivers answer in their own threads.
+Never waits: a query to a rank is read a tenth of a second later, and drivers are queried in threads of their
+own.
 """
 
 import random
@@ -23,7 +24,7 @@ USED_S = 10.0  # the rule wants four readings in a minute
 
 
 class Sampled(Protocol):
-    """A rank of the attempt."""
+    """Interface to a rank of the attempt, as far as the sampler needs it."""
 
     pid: int
     reader: RankReader
@@ -34,7 +35,7 @@ class Sampled(Protocol):
 class Sampler:
     """Sampler of one worker.
 
-    `node_busy_s`: when the node's disks or links last carried much data; None until known.
+    `node_busy_s`: when the node's disks or network links last carried much data; None until known.
 
     `spread`: vary the sampling interval, so that samples do not fall on the same moment of each step. The
     share of samples in which a rank waits then estimates how long it waits.
@@ -54,7 +55,7 @@ class Sampler:
         self._used_told_s = float("-inf")
 
     def look(self, ranks: Mapping[int, Sampled], step: int | None) -> tuple[RankSample, ...] | None:
-        """Takes a sample. Call it ten times a second. None if not due yet."""
+        """Takes a sample of all ranks. Call it ten times a second. Returns None if no sample is due yet."""
         at_s = self._clock()
         if self._asked_s is None:
             if at_s - self._sampled_s >= self._period_s:
@@ -69,7 +70,7 @@ class Sampler:
 
     @property
     def moment(self) -> Moment | None:
-        """Returns the last second that was sampled; None if none was."""
+        """Returns the last sample with the state of the node; None if none was taken."""
         return self._before
 
     def utilisation(self) -> tuple[Utilisation, ...]:

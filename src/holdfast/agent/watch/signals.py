@@ -1,6 +1,6 @@
-"""Combines all samples beside the ranks' own once a second and stores them in the worker's ring.
+"""Combines all samples except those of ranks once a second, and stores them in the worker's ring buffer.
 
-Decides nothing, never waits and never raises on bad input.
+Never waits, and never raises on bad input.
 """
 
 import time
@@ -21,7 +21,9 @@ STUCK_TOLD_S = 10.0
 
 
 class Signals:
-    """Signals of one attempt. `folder`: the worker's. `env`: of the ranks. `clock`: in seconds, for ages."""
+    """Sampler of the node, devices and NCCL for one attempt. `folder`: the worker's folder. `env`:
+    environment of the ranks. `clock`: in seconds, to compute ages.
+    """
 
     def __init__(
         self,
@@ -42,7 +44,9 @@ class Signals:
         self._stuck_told = False
 
     def take(self, at_s: float, ranks: tuple[RankSample, ...]) -> Moment:
-        """Takes all signals once a second, together with the ranks' samples, and stores them in the ring."""
+        """Samples the node, devices and NCCL once a second, and stores the result together with the ranks'
+        samples in the ring buffer.
+        """
         if not self._has_gpus and self._taken % GPUS_EVERY == 0:
             self._has_gpus = bool(gpus_of(one.pid for one in ranks if one.state not in GONE_STATES))
         self._taken += 1
@@ -63,13 +67,13 @@ class Signals:
         return moment
 
     def step_seen(self) -> None:
-        """Marks the job's first step: NCCL may be queried from now on."""
+        """Records that the job has made its first step: from now on NCCL may be queried."""
         self._ras.allow()
 
     def suspect(self) -> bool:
-        """Starts a query of NCCL's RAS service, on a suspected hang. `ras` returns its result.
+        """Starts a query of NCCL's RAS service because a hang is suspected. `ras` returns its result.
 
-        Returns whether it was started: False if the last query is too recent, or one is still running.
+        Returns whether the query was started: False if the last query is too recent, or one is still running.
         """
         return self._ras.ask()
 
@@ -78,7 +82,7 @@ class Signals:
         return self._ras.last()
 
     def news(self) -> str:
-        """Returns a sentence, once, when a driver has stopped responding; otherwise ""."""
+        """Returns a sentence, once, if a driver has stopped responding; otherwise ""."""
         stuck_s = self._devices.stuck_s()
         if stuck_s < STUCK_TOLD_S:
             self._stuck_told = False

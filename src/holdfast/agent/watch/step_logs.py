@@ -1,6 +1,8 @@
-"""Reads steps from the logs of one attempt: selects candidate lines and batches them.
+"""Reads step records from the logs of one attempt: selects lines that may report a step, and parses them in
+batches.
 
-Many short steps are read once a second, which costs 1 µs a line instead of 20; few long ones are read at once.
+Many short steps are read once a second, which costs 1 µs a line instead of 20; few long ones are read at
+once.
 """
 
 import re
@@ -23,7 +25,8 @@ PAUSE_S = 0.5  # before lines that are read together: a pause of the first step,
 
 
 class StepForms:
-    """The step forms of this run, loaded and compiled in a thread, so that the training does not wait.
+    """The formats of step lines (step forms) of this run, loaded and compiled in a thread, so that the
+    training does not wait.
 
     `load` may raise StepFormError. `why_not`: why steps cannot be read; the run continues without.
     """
@@ -39,15 +42,15 @@ class StepForms:
 
     @property
     def is_over(self) -> bool:
-        """Returns whether loading has finished, successfully or not."""
+        """Returns whether loading the step forms has finished, successfully or not."""
         return self._ready.is_set()
 
     def wait(self, timeout_s: float) -> bool:
         return self._ready.wait(timeout_s) and not self.why_not
 
     def batch_counts(self, framework: str | None) -> str:
-        """Returns what a framework's batch size counts: samples or tokens; "" if its forms differ or it is
-        unknown.
+        """Returns what the batch size in a framework's log counts: samples or tokens; "" if its step forms
+        differ or it is unknown.
         """
         if framework not in self._counts:
             found = {form.batch_counts for form in self.forms if form.framework == framework}
@@ -55,7 +58,7 @@ class StepForms:
         return self._counts[framework]
 
     def sieve(self) -> LineSieve:
-        """Returns a new filter for the lines of one log."""
+        """Returns a new filter for the lines of one log, which selects lines that may report a step."""
         if self._sieve is None:
             self._sieve = LineSieve(words_of(self.forms), after=JOINED_LINES_MAX)
         return self._sieve.fork()
@@ -75,9 +78,9 @@ class StepForms:
 
 
 def words_of(forms: Sequence[StepForm]) -> tuple[bytes, ...]:
-    """Returns case-insensitive expressions for the words of forms.
+    """Returns case-insensitive regular expressions for the words that the step forms require in a line.
 
-    A form without required words matches any line.
+    For a step form without required words, returns an expression that matches any line.
     """
     if any(not form.literal and form.trust >= SPECIFIC for form in forms):
         return ()
@@ -87,7 +90,7 @@ def words_of(forms: Sequence[StepForm]) -> tuple[bytes, ...]:
 
 
 class StepLog:
-    """One growing log. `add` new lines, and `take` when it `is_due`."""
+    """One growing log whose step lines are read. `add` new lines, and `take` when it `is_due`."""
 
     def __init__(self, source: str, forms: StepForms) -> None:
         self.source = source
@@ -119,7 +122,7 @@ class StepLog:
         return not waits or at_s - self._first_s >= TOGETHER_S
 
     def take(self) -> list[tuple[float, StepRecord | PhaseMark]]:
-        """Returns the step records of the lines so far, each with its arrival time if known."""
+        """Returns the step records in the lines that were added, each with its arrival time if known."""
         lines, self._lines = self._lines, []
         if self._is_quick:
             items = self._reader.feed_block(b"\n".join(lines) + b"\n", self._last_s)
@@ -135,7 +138,7 @@ class StepLog:
         return came
 
     def finish(self) -> list[tuple[float, StepRecord | PhaseMark]]:
-        """Marks the end of the log."""
+        """Ends the log. Returns the step records in its last lines."""
         return [*self.take(), *((self._last_s, item) for item in self._reader.finish())]
 
     def _came(self, items: Sequence[StepRecord | PhaseMark]) -> list[tuple[float, StepRecord | PhaseMark]]:

@@ -1,8 +1,8 @@
-"""Watches the steps of one attempt during training: reads them from its output and finds slowdowns, pauses and bad
-losses.
+"""Watches the steps of one attempt during training: reads them from its output and finds slowdowns, pauses
+and bad losses.
 
-Decides nothing and delays nothing: findings are notes. A training may print the same steps into several logs (each
-rank's, or stdout beside a bar on stderr): the log with most information counts.
+It only reports findings, and delays nothing. A training may print the same steps into several logs (each
+rank's, or stdout beside a progress bar on stderr): the log with the most information counts.
 """
 
 import math
@@ -53,7 +53,9 @@ OPEN = ("slowdown", "straggler", "step-stands", "loss-nan", "loss-diverged")
 
 
 class Teller(Struct):
-    """A source of steps: a log, or a rank that prints into it. `times`, `losses`: number of records with one."""
+    """A source of steps: a log, or a rank that prints into it. `times`, `losses`: number of its step records
+    with a time or a loss.
+    """
 
     source: str
     rank: int | None
@@ -74,9 +76,11 @@ class Teller(Struct):
 
 
 class StepWatching:
-    """Steps of one attempt. `before`: speed of the attempt before. `rule`: auto, aistudio or off.
+    """Detector of slowdowns, pauses and bad losses in the steps of one attempt. `before`: speed of the
+    attempt before. `rule`: auto, aistudio or off.
 
-    `is_new`: no other process watched it before. `shares`: the controller compares ranks.
+    `is_new`: False if another process has watched this attempt before. `shares`: the controller compares the
+    ranks.
     """
 
     def __init__(
@@ -120,7 +124,9 @@ class StepWatching:
         self._slow_ranks = ""
 
     def remember(self, losses: LossMemory) -> None:
-        """Compares the first losses of this attempt with those of the attempts before, which `losses` holds."""
+        """Compares the first losses of this attempt with those of earlier attempts, which `losses`
+        contains.
+        """
         self._losses = losses
         losses.begin()
 
@@ -129,10 +135,11 @@ class StepWatching:
     def read(
         self, chunks: Sequence[Chunk], at_s: float, ranks: int | None, *, finish: bool = False
     ) -> list[StepFinding]:
-        """Processes new output and returns findings. `ranks`: of the whole training, if known.
+        """Processes new output and returns findings. `ranks`: number of ranks of the whole training, if
+        known.
 
-        Call it once a second even without output, because time matters. An internal error here costs the step watch
-        and nothing else.
+        Call it once a second even without new output, because pauses are found by the time that passes. An
+        internal error here ends only the watching of steps.
         """
         found = self._fenced("steps", lambda: self._read(chunks, at_s, ranks, finish=finish))
         return found + self._fenced("stragglers", self.stragglers.poll)
@@ -140,8 +147,8 @@ class StepWatching:
     def look(
         self, samples: Sequence[RankSample], pids: Mapping[int, int], step: int | None
     ) -> list[StepFinding]:
-        """Returns findings on ranks slower than the others. Call it once a second while all ranks train. `pids`:
-        theirs.
+        """Returns findings about ranks that are slower than the others. Call it once a second while all ranks
+        train. `pids`: process id by rank.
         """
         return self._fenced("stragglers", lambda: self._look(samples, pids, step))
 

@@ -1,8 +1,9 @@
 """Finds ranks of an attempt that are slower than the others, during training.
 
-Combines sources: ranks that others wait for, once a second; throttling by control groups; step times that ranks log;
-and, on suspicion and now and then, entry times of collectives from flight records, fetched in a thread. Concludes
-nothing itself, and waits for nothing. With several workers the controller compares the ranks of all.
+It combines four sources: which ranks the others wait for, once a second; throttling by cgroups; step times
+that ranks log; and, on suspicion and at intervals, the times at which ranks entered collectives, from flight
+records that a thread fetches. The comparison itself is in `core`. Never waits. With several workers the
+controller compares the ranks of all of them.
 """
 
 import os
@@ -35,9 +36,10 @@ LOWEST = 19
 
 
 class StragglerWatching:
-    """The ranks of one attempt on this worker. `folder`: of their sockets.
+    """Detector of slow ranks for one attempt on this worker. `folder`: of the ranks' sockets.
 
-    `shares`: the controller takes the data (`steps_told`, `held_back`, `fetch`); nothing is judged here.
+    `shares`: this worker only collects data (`steps_told`, `held_back`, `fetch`), which the controller
+    compares.
     """
 
     def __init__(self, folder: Path, *, shares: bool = False) -> None:
@@ -55,9 +57,10 @@ class StragglerWatching:
         self._arrivals: deque[Arrival] = deque()
 
     def told(self, record: StepRecord, ranks: int | None = None) -> None:
-        """Records one rank's step from its log. With short steps only some are compared, the same ones of all ranks.
+        """Adds one rank's step from its log. If steps are short, only some are compared, the same ones of all
+        ranks.
 
-        `ranks`: of the whole job, where that is known.
+        `ranks`: number of ranks of the whole job, if known.
         """
         if record.rank is None or record.step is None or record.time_s is None or record.step > STEP_MAX:
             return
@@ -80,7 +83,7 @@ class StragglerWatching:
     def poll(self) -> list[StepFinding]:
         """Processes logged and fetched data in small parts; to be called often. Draws no conclusions.
 
-        Raises any exception of an internal error while reading the records.
+        raises: any exception of an internal error while reading the flight records
         """
         if self._shares:
             return []
@@ -103,38 +106,45 @@ class StragglerWatching:
         return []
 
     def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
-        """New findings, each once. Empty while fetched data is still being processed, because half of it misleads."""
+        """Returns new findings about slow ranks, each once. Empty while fetched data is still being
+        processed, because incomplete data misleads.
+        """
         return [] if self._arrivals else self._watch.findings(step, at_s)
 
     @property
     def slower(self) -> tuple[Straggler, ...]:
-        """Those that are slower now."""
+        """Returns the ranks and nodes that are slower than the others now."""
         return tuple(self._watch.stragglers())
 
     def now(self) -> str:
-        """The ranks that are slower now, in a few words."""
+        """Returns the ranks that are slower than the others now, as a few words of text."""
         return "; ".join(map(in_few_words, self._watch.stragglers()))
 
     # Of one of several workers -----------------------------------------------------------------------------
 
     def steps_told(self) -> tuple[RankStep, ...]:
-        """Step times that ranks have logged since the last call."""
+        """Returns the step times that ranks have logged since the last call."""
         told = tuple(self._told)
         self._told.clear()
         return told
 
     def held_back(self, pids: Mapping[int, int]) -> dict[int, float]:
-        """Seconds that each rank was throttled by its CPU quota; refreshed every few seconds, else empty."""
+        """Returns the seconds that each rank was throttled by its CPU quota; refreshed every few seconds,
+        empty between.
+        """
         self._samples += 1
         return self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
 
     def fetch(self, ranks: Sequence[int], most: int) -> None:
-        """Starts to fetch entry times of the last collectives, unless a fetch runs."""
+        """Starts to fetch the times at which ranks entered their last collectives, unless a fetch is running.
+
+        `most`: number of collectives of each rank.
+        """
         if self._fetch is None:
             self._fetch = Fetch(self._folder, ranks, most)
 
     def fetched(self) -> "Fetch | None":
-        """The result of the fetch, once."""
+        """Returns the result of the fetch, once; None if there is none."""
         fetch = self._fetch
         if fetch is None or not fetch.is_done:
             return None
@@ -156,7 +166,9 @@ class StragglerWatching:
 
 
 class Fetch:
-    """Fetches flight records of ranks in a thread. `most`: collectives of each rank; None: all."""
+    """A thread that fetches flight records of ranks. `most`: number of collectives of each rank; None:
+    all.
+    """
 
     def __init__(self, folder: Path, ranks: Sequence[int], most: int | None = None) -> None:
         self.entered: list[Entered] = []

@@ -145,7 +145,7 @@ class Builder:
         return self._book.trouble if self._book is not None else ""
 
     def refresh(self, name: str) -> None:
-        """Schedules a job for the next turn, because an entry was added to its journal."""
+        """Has the next turn read a job's journal, because an entry was added to it."""
         self._watch.wake(name)
 
     def close(self) -> None:

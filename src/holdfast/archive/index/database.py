@@ -29,18 +29,18 @@ _MIGRATION_LOCK = text("SELECT pg_advisory_xact_lock(hashtext('holdfast-index-mi
 
 
 class IndexUnusable(Exception):
-    """Error: the index cannot be opened, read or written now.
+    """Raised when the index cannot be opened, read or written now.
 
     The message is one line: what failed and what to do.
     """
 
 
 class NewerIndex(IndexUnusable):
-    """Error: a later version of Holdfast created the database. It stays unchanged."""
+    """Raised when a later version of Holdfast created the database, which then stays unchanged."""
 
 
 class OlderIndex(IndexUnusable):
-    """Error: the tables have an earlier version, and this process may not change them."""
+    """Raised when the tables have an earlier version, and this process may not change them."""
 
 
 class Database:

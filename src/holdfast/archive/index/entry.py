@@ -21,12 +21,12 @@ class BadCursor(ValueError):
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """The position up to which a journal was read.
+    """How far a job's journal was read into the index.
 
-    `device`, `inode`: of the journal file. `seq`, `chain`: number and checksum of the last entry read.
-    `stamp`: sizes and times of its files just before the read. `trouble`: why it was not read to its end.
-    `kept`: state of the replay after entry `kept_seq`, from which the next read continues; if it is empty,
-    the next read starts at the first entry.
+    `device`, `inode`: of the journal file. `seq`, `chain`: number and checksum of the last entry read. `stamp`: sizes
+    and times of the journal's files just before the read. `trouble`: why the journal was not read to its end. `kept`:
+    state of the replay after entry `kept_seq`, from which the next read continues; if it is empty, the next read
+    starts at the first entry.
     """
 
     device: int = 0
@@ -41,7 +41,7 @@ class Position(Struct, frozen=True, kw_only=True):
 
 
 class JobEntry(Struct, frozen=True, kw_only=True):
-    """One job in the index. `live`: its state can change without a new entry.
+    """One job in the index. `live`: the job's state can change without a new journal entry.
 
     `nodes`: nodes of all its attempts.
     """

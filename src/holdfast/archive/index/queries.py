@@ -44,7 +44,8 @@ _INCIDENT = msgspec.json.Decoder(IncidentRow)
 class JobsWanted(Struct, frozen=True, kw_only=True):
     """Filters of a list of jobs; a job must match all of them.
 
-    `since_s`: last seen at this time or later. `grouped`: also return groups of jobs with equal causes.
+    `since_s`: only jobs with a sign of life at this time or later. `grouped`: also return groups of jobs with equal
+    causes.
     """
 
     states: tuple[str, ...] = ()

@@ -121,7 +121,7 @@ class IndexService:
         return found
 
     def refresh(self, name: str) -> None:
-        """Requests that a job is read now, because an entry was added to its journal."""
+        """Has the index read a job's journal now, because an entry was added to it."""
         self._refreshed.append(name)
         self._wake.set()
 

@@ -45,7 +45,7 @@ _KEPT = msgspec.msgpack.Decoder(KeptReplay)
 
 
 class Tracked:
-    """A job of the index with its journal.
+    """A job of the index, with its journal open for reading.
 
     `entry` uses the current files, and the journal as of the last `read`.
     """

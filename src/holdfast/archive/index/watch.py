@@ -127,7 +127,7 @@ class Watch:
         one.awake = awake
 
     def wake(self, name: str) -> None:
-        """Marks a job so that the next turn checks it."""
+        """Has the next turn check this job for changes."""
         one = self._jobs.get(name)
         if one is not None:
             one.awake, one.is_due = True, False

@@ -33,10 +33,10 @@ class TooManyFiles(ValueError):
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """The start of a page: the first of `cursor`, `offset` (in a single file) and `at_s` that is given.
+    """Where a page of output starts: the first of `cursor`, `offset` (in a single file) and `at_s` that is given.
 
-    By default, the end of the files for "before" and their beginning for "after". "around": the position is
-    in the middle.
+    By default, at the end of the files for "before" and at their beginning for "after". "around": the position is in
+    the middle of the page.
     """
 
     direction: Direction = "before"

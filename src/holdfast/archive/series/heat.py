@@ -17,7 +17,7 @@ UNITS = {"utilisation": "%", "sm": "%", "memory": "%", "power": "W", "cpu": "cor
 
 
 class NoSamples(LookupError):
-    """Error: there are no samples of this metric. The message says why."""
+    """Raised when there are no samples of this metric. The message says why."""
 
 
 class _Value(Struct, frozen=True, gc=False):

@@ -1,6 +1,6 @@
 """Declares the check of network speed between pairs of nodes.
 
-It needs several nodes, so `pair_run` carries it out.
+It needs several nodes, so `pairs` in training_python carries it out.
 """
 
 from collections.abc import Iterator

@@ -33,7 +33,7 @@ def sizes(largest: int) -> tuple[int, ...]:
 
 
 def sweep(scene: Scene) -> Iterator[Seen]:
-    """Measures all-reduce at each message size, and yields findings.
+    """Measures all-reduce at each message size, and yields findings and measurements.
 
     Options of the check: `comm-sweep.ranks` (number of ranks) and `comm-sweep.max-bytes` (largest message).
     """

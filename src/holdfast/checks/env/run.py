@@ -1,6 +1,6 @@
 """Checks the Python interpreter that the command will use, its packages, the script and the script's imports.
 
-Nothing of the script is executed.
+No code of the script is executed.
 """
 
 import os
@@ -161,7 +161,7 @@ def _has_compat(root: str, library_path: str) -> bool:
 
 
 def script(scene: Scene) -> Iterator[Seen]:
-    """Checks that the training script exists and compiles in the Python that will run it. Yields findings."""
+    """Checks that the training script exists and can be compiled by the Python that will run it. Yields findings."""
     said = _of_script(scene)
     if isinstance(said, Finding):
         yield said

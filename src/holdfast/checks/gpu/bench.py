@@ -57,7 +57,7 @@ class Target(NamedTuple):
 
 
 class Bed(NamedTuple):
-    """The GPUs to benchmark, and the Python interpreter that runs the benchmark."""
+    """The GPUs to benchmark, and the Python interpreter that runs the benchmark in one process for each GPU."""
 
     python: str
     targets: tuple[Target, ...]

@@ -72,7 +72,8 @@ def host_burn(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_cores(scene: Scene, answer: Mapping[str, Any], fastest_khz: Mapping[int, int]) -> Iterator[Seen]:
-    """Yields findings from the result of the CPU benchmark `burn.cores`: wrong products and slow cores. Pure.
+    """Evaluates the result of the CPU benchmark `burn.cores`. Yields findings about wrong products and slow cores.
+    Pure.
 
     `fastest_khz`: the highest clock rate of each core in kHz; empty if the kernel does not report it.
     """
@@ -188,7 +189,9 @@ def host_memory_bandwidth(scene: Scene) -> Iterator[Seen]:
 
 
 def judged_triad(scene: Scene, answer: Mapping[str, Any]) -> Iterator[Seen]:
-    """Yields findings from the result of the memory bandwidth benchmark `burn.triad` on host memory. Pure."""
+    """Evaluates the result of the memory bandwidth benchmark `burn.triad` on host memory. Yields findings and
+    measurements. Pure.
+    """
     if answer["wrong_elements"]:
         why = f"{answer['wrong_elements']} elements of the sum of two arrays are wrong"
         yield wrong_always("", why, others_are_right=True, category="mce_edac")
@@ -228,7 +231,10 @@ def host_training_step(scene: Scene) -> Iterator[Seen]:
 def judged_training(
     scene: Scene, answer: Mapping[str, Any], key: str, model: str, shape: str
 ) -> Iterator[Seen]:
-    """Yields findings from the result of the training benchmark `burn.train`. Pure."""
+    """Evaluates the result of the training benchmark `burn.train`. Yields findings and measurements. Pure.
+
+    `key`, `model`: which device it ran on. `shape`: size of the model in words.
+    """
     yield from no_number(answer, "")
     yield from judged(
         [
@@ -254,7 +260,9 @@ def training_words(answer: Mapping[str, Any]) -> str:
 
 
 def no_number(answer: Mapping[str, Any], where: str) -> Iterator[Finding]:
-    """Yields a finding if the loss of the training benchmark is NaN or infinite."""
+    """Yields a finding if the loss of the training benchmark is NaN or infinite. `where`: the device that computed
+    it.
+    """
     if not answer["is_finite"]:
         yield Finding(
             status=WARN,

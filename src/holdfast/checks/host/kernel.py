@@ -50,9 +50,9 @@ def kernel_version(scene: Scene) -> Iterator[Seen]:
 
 
 def memory_nodes(scene: Scene) -> Iterator[Seen]:
-    """Records the NUMA nodes and whether automatic NUMA balancing is on, which a comparison of nodes uses.
+    """Records the NUMA nodes of the node and whether automatic NUMA balancing is on, for a comparison of nodes.
 
-    Balancing is on by default and no fault, so it yields no finding by itself.
+    Balancing is on by default and is no fault, so it yields no finding by itself.
     """
     files = NodeFiles(scene)
     nodes = tuple(_memory_nodes(files))

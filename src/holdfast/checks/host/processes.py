@@ -40,8 +40,8 @@ FIRST_PID_NAMESPACE, FIRST_IPC_NAMESPACE = "pid:[4026531836]", "ipc:[4026531839]
 
 
 def look_at_processes(scene: Scene) -> Iterator[Seen]:
-    """Yields findings about zombie processes, and about blocked ones if the check has a few seconds to
-    observe them.
+    """Yields findings about zombie processes and, if the check may take a few seconds, about processes blocked in the
+    kernel.
     """
     files = NodeFiles(scene)
     found = processes(files)

@@ -51,7 +51,7 @@ def resolved(name: str) -> Resolved:
 
 
 def is_ours(address: str) -> bool:
-    """Returns True if an IP address belongs to this node, that is, if a socket can be bound to it."""
+    """Returns whether an IP address belongs to this node, that is, whether a socket can be bound to it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -64,7 +64,7 @@ def is_ours(address: str) -> bool:
 def look_at_port(scene: Scene) -> Iterator[Seen]:
     """Checks that the port in MASTER_PORT is free.
 
-    The check `env-port` tests a port that the command itself names.
+    A port that the command itself names is tested by the check `env-port` instead.
     """
     text = scene.env.get("MASTER_PORT", "")
     port = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0

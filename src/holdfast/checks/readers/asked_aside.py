@@ -21,9 +21,9 @@ ANSWER_BYTES_MAX = 1 << 20
 
 
 class Answer(Struct, frozen=True):
-    """The result of one operation in a child process.
+    """The result of one operation that ran in a child process.
 
-    `error`: an errno, 0 if there was none. `hangs`: True if it did not finish in time; `where` is then the
+    `error`: an errno, 0 if there was none. `hangs`: True if the operation did not finish in time; `where` is then the
     system call that blocks it, or empty if unknown. `seconds`: the time it took.
     """
 

@@ -25,7 +25,7 @@ FILE_BYTES_MIN = 4 * CHUNK_BYTES
 
 
 class NoRoom(OSError):
-    """Error: a test file cannot be created, for lack of space or of permission. The message says which."""
+    """Raised when a test file cannot be created, for lack of space or of permission. The message says which."""
 
 
 class DiskSpeed(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class DiskSpeed(Struct, frozen=True, kw_only=True):
 
 
 def room(folder: str, wanted_bytes: int) -> int:
-    """Returns how many bytes a test file in this folder may have. Raises NoRoom."""
+    """Returns how many bytes a test file in this folder may have, at most `wanted_bytes`. Raises NoRoom."""
     try:
         has = os.statvfs(folder)
     except OSError as error:
@@ -62,9 +62,9 @@ def room(folder: str, wanted_bytes: int) -> int:
 
 
 def measured(folder: str, file_bytes: int, seconds: float) -> DiskSpeed:
-    """Measures the file system of a folder. Each of the four measurements stops after `seconds`.
+    """Measures the speed of the file system of a folder. Each of the four measurements stops after `seconds`.
 
-    Raises NoRoom if the test file cannot be created, and OSError if the disk fails.
+    raises: NoRoom if the test file cannot be created; OSError if the disk fails
     """
     if direct := getattr(os, "O_DIRECT", 0):
         try:

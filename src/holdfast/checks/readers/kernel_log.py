@@ -135,7 +135,7 @@ def _kernel_engine() -> Engine:
 
 
 def searched(lines: Sequence[bytes]) -> Search:
-    """Searches these log lines for kernel signatures, and returns the matches."""
+    """Searches these kernel log lines for known errors (kernel signatures), and returns the matches."""
     knowledge = Knowledge(kernel_signatures())
     sweep = Sweep(NAME, knowledge, _kernel_engine(), Caps(), Allowance(MEMORY_BYTES))
     offset = 0

@@ -74,7 +74,8 @@ _CLOSED = {9: NO_DRIVER, 18: MISMATCH, 12: NO_LIBRARY, 4: NO_RIGHT, 13: BROKEN}
 class Answer(NamedTuple):
     """The result of one NVML query.
 
-    `trouble`: the kind of error, empty if `value` was read; `why`: the error in words.
+    `value`: what was queried. `trouble`: the kind of error, empty if `value` could be read. `why`: the error in
+    words.
     """
 
     value: Any = None
@@ -123,8 +124,8 @@ class Nvml:
         return self._told(call, *given)
 
     def filled(self, function: str, struct: str, *given: Any) -> Answer:
-        """Calls the NVML function `nvml{function}` with a struct as its last argument, and returns the
-        filled struct.
+        """Calls the NVML function `nvml{function}` with a struct of type `struct` as its last argument, and returns
+        the filled struct.
         """
         make = getattr(self._module, struct, None)
         if make is None:
@@ -144,7 +145,7 @@ class Nvml:
         return tuple(self._field(value) for value in told.value)
 
     def count(self) -> None:
-        """Lists the GPUs and stores them in `devices`."""
+        """Queries the list of GPUs from NVML and stores them in `devices`."""
         told = self.ask("DeviceGetCount")
         self.why_not_counted = told.why
         found = [self._device(index) for index in range(min(told.value or 0, GPUS_MAX))]
@@ -154,7 +155,7 @@ class Nvml:
         )
 
     def readable(self) -> tuple[tuple[Device, ...], list[Unread]]:
-        """Returns the GPUs that can be queried, and for each of the others the reason why not."""
+        """Returns the GPUs that NVML can query, and for each other GPU the reason why it cannot be queried."""
         able = tuple(device for device in self.devices if not device.gpu.why_not)
         unread = [Unread(gpu.where, gpu.why_not) for gpu, _ in self.devices if gpu.why_not]
         if self.why_not_counted:
@@ -248,9 +249,9 @@ _openings: list[_Opening] = []  # the one that has not come back: another would 
 
 
 def opened(patience_s: float = OPEN_S) -> Nvml | NotOpen:
-    """Opens NVML and returns it, or the reason why it cannot be used.
+    """Opens NVML and returns it, or the reason why it cannot be used. Waits at most `patience_s`.
 
-    It stays open for later checks of this process, because attaching GPUs can take seconds.
+    NVML stays open for later checks of this process, because attaching GPUs can take seconds.
     """
     stuck = [one for one in _openings if not one.is_over]
     opening = stuck[0] if stuck else _Opening()

@@ -1,4 +1,4 @@
-"""Defines what checks that use NVML share: their specification, and queries of all GPUs at once."""
+"""Defines what the checks that use NVML have in common: their specification, and queries of all GPUs at once."""
 
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def opened() -> Nvml | Finding:
 def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device, Answer]], list[Unread]]:
     """Calls an NVML function for each GPU.
 
-    Returns the results of GPUs that responded, and errors of the others.
+    Returns the results of the GPUs that responded, and the errors of the others.
     """
     devices, unread = told.readable()
     answers = [(device, told.ask(function, device.handle, *given)) for device in devices]
@@ -75,8 +75,8 @@ def read(path: Path, bytes_max: int = 1 << 16) -> str:
 
 
 def option_s(scene: Scene, name: str, none: float) -> float:
-    """Returns an option of a check in seconds (such as "gpu-clocks.between_s"), or `none` if it is missing
-    or no number.
+    """Returns an option of a check in seconds (such as "gpu-clocks.between_s"), or `none` if the option is not set or
+    no number.
     """
     try:
         return min(max(float(scene.options.get(name, none)), 0.0), OPTION_S_MAX)

@@ -55,6 +55,6 @@ def _wanted(raw: bytes) -> Iterator[tuple[str, str]]:
 
 
 def own_pids(given: tuple[int, ...]) -> set[int]:
-    """Returns the given process ids, this process and its parent, without init."""
+    """Returns the process ids that belong to this job: the given ones, this process and its parent, but not init."""
     found = {pid for pid in given if pid > 1} | {os.getpid(), os.getppid()}
     return found - {0, 1}

@@ -1,7 +1,6 @@
-"""Runs the benchmarks of `burn/` with the training's Python: one process for each device, each with a time
-limit.
+"""Runs the benchmarks of `burn/` with the training's Python: one process for each device, each with a time limit.
 
-The processes stay in the session of the check, so they end with it.
+The processes stay in the session of the check process, so they are killed with it.
 """
 
 import os

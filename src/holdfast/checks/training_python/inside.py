@@ -1,10 +1,9 @@
 """Inspects the Python environment of a training from inside: versions, the script, its imports.
 
-Runs no code of it.
-
-It is started by its path, imports nothing of Holdfast, and imports only the standard library, even if a file
-beside the script has the same name. Its first argument is a JSON object with `script`, `module`, `names` and
-`packages`; it prints one line, `MARK` and a JSON object. For Python 3.7 and newer.
+Runs no code of the training. It is started by its path, imports nothing of Holdfast, and imports only the standard
+library, even if a file beside the script has the same name as a standard module. Its first argument is a JSON object
+with `script`, `module`, `names` and `packages`; it prints one line, `MARK` and a JSON object. For Python 3.7 and
+newer.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _STANDARD = os.path.dirname(os.path.abspath(os.__file__))
 
 
 def run_path(script_folder: str) -> list[str]:
-    """Returns the `sys.path` that the script will have."""
+    """Returns the `sys.path` that a script in this folder has when it runs."""
     path = list(sys.path)
     own = os.path.dirname(os.path.abspath(__file__))
     if path and os.path.abspath(path[0]) == own:

@@ -133,7 +133,7 @@ AnyAnswer = Hello | Pong | Computed | Listening | Exchanged
 
 
 class CannotExchange(Exception):
-    """Error: the network speed between the two nodes could not be measured. The message says why."""
+    """Raised when the network speed between the two nodes could not be measured. The message says why."""
 
 
 class Link:
@@ -167,7 +167,7 @@ class Link:
         os._exit(0)
 
     def next(self, within_s: float | None = None) -> AnyAsk:
-        """Returns the next request. Raises queue.Empty after `within_s` seconds; None waits without limit."""
+        """Returns the coordinator's next request. Raises queue.Empty after `within_s` seconds; None waits without limit."""
         return self._asks.get(timeout=within_s)
 
 

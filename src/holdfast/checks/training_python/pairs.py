@@ -70,9 +70,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """Result of a pair measurement. `why_not`: reason by node whose worker never answered.
+    """Result of a pair measurement. `why_not`: for each node whose worker never answered, the reason.
 
-    `late`: time ran out.
+    `late`: the time limit ended the measurement.
     """
 
     measured: Measured
@@ -90,7 +90,7 @@ def what_of(size: int) -> str:
 
 
 class PairRun:
-    """One run of pair measurements over `nodes`. `spares`: nodes known to be good, to test suspects against.
+    """One run of pair measurements over `nodes`. `spares`: nodes known to be good, with which suspected nodes are tested.
 
     `usual`: expected values in GB/s from the baseline, by kind of node and measurement. Raises BadVia.
     """

@@ -25,11 +25,11 @@ _OF_A_RUN = (
 def asked_of_ranks(
     scene: Scene, backend: str, ranks: int, sizes: Sequence[int], *, meet_s: float, within_s: float
 ) -> tuple[dict[str, Any], Finding | None]:
-    """Returns the results of the ranks when they are done; or an empty dict and a finding that says why there
-    are none.
+    """Starts ranks on this node and returns their results; or, if there are none, an empty dict and a finding with
+    the reason.
 
-    `sizes`: sizes of all-reduce messages in bytes. `meet_s`: time limit of the rendezvous. `within_s`: time
-    limit of everything, including the import of torch.
+    `sizes`: sizes of all-reduce messages in bytes. `meet_s`: time limit of the rendezvous. `within_s`: time limit of
+    everything, including the import of torch.
     """
     run, answer = run_of(scene), answer_of(scene)
     if answer.said is None:

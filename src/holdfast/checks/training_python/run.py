@@ -1,8 +1,7 @@
-"""Finds the Python interpreter of the training, and queries it about itself, the script and the script's
-imports.
+"""Finds the Python interpreter of the training, and has it report about itself, the script and the script's imports.
 
-The interpreter is found as the training finds it: with its environment, working folder, shell and shell
-preparations. No code of the training is executed, and every wait has a deadline.
+The interpreter is found as the training finds it: with its environment, working folder, shell and shell preparations.
+No code of the training is executed, and every wait has a deadline.
 """
 
 import os
@@ -53,9 +52,10 @@ class Ran(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """The environment in which the training starts, after the shell preparations that precede it.
+    """The environment in which the training starts, after the shell commands that precede it (`conda activate`,
+    `module load`).
 
-    `results`: exit code and output of each preparation. `found`: path of each program; a program that was not
+    `results`: exit code and output of each of these commands. `found`: path of each program; a program that was not
     found is missing. `why_not`: why the environment is unknown, or empty.
     """
 
@@ -69,8 +69,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
 class Interpreter(Struct, frozen=True, kw_only=True):
     """The Python interpreter of the training.
 
-    `words`: the command that starts it. `absent`: the program that does not exist. `why_not`: why it is
-    unknown.
+    `words`: the command that starts it. `absent`: name of the program if it does not exist. `why_not`: why the
+    interpreter is unknown.
     """
 
     words: tuple[str, ...] = ()
@@ -80,10 +80,10 @@ class Interpreter(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Result of querying the training's Python about itself (`inside.py`).
+    """What the training's Python reports about itself (`inside.py`).
 
-    `said`: the output; None if there is none, for the reason in `why_not`. `broken`: the error of a Python
-    that exists and does not start.
+    `said`: the report; None if there is none, for the reason in `why_not`. `broken`: the error of a Python that
+    exists and does not start.
     """
 
     said: dict[str, Any] | None = None
@@ -193,8 +193,8 @@ def _folder(folder: str, env: Mapping[str, str], cwd: str) -> str:
 def in_shell(
     shell: Shell, env: Mapping[str, str], cwd: str, programs: Sequence[str], within_s: float
 ) -> Prepared:
-    """Starts the shell that the command uses, runs its preparations, and returns the resulting
-    environment.
+    """Starts the shell that the command uses, runs the shell commands that precede the training, and returns the
+    resulting environment.
     """
     if name_of(shell.program) not in SHELLS:
         return Prepared(why_not=f"{shell.program} is an unsupported shell")

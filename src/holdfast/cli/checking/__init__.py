@@ -1,1 +1,1 @@
-"""Runs what `holdfast check` does besides reporting: checks on nodes, stored results, pair measurements."""
+"""Implements the parts of `holdfast check`: runs checks on nodes, stores their results, measures pairs of nodes."""

@@ -29,7 +29,7 @@ _CONTEXT_OF = {"boot": BOOT, "troubleshoot": ON_FAILURE}
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """The checks to run, and the nodes. `nodes`: empty means this node.
+    """The checks to run, and the nodes to run them on. `nodes`: empty means this node.
 
     `options`: options of single checks, by name.
     """

@@ -17,9 +17,9 @@ BY_HAND = "manual"
 
 
 def note_checks(fleet: Path, nodes: Sequence[NodeChecks], at_s: float, *, whole: bool) -> None:
-    """Stores results of checks in the node book. Never raises, and creates no node book.
+    """Stores results of checks in the node book if it exists. Never raises, and creates no node book.
 
-    `whole`: True if a whole suite ran; single checks can fail a node but not clear it.
+    `whole`: True if a whole suite ran. Single checks can record that a node failed, but not that it passed.
     """
     if not (fleet / FILE).exists():
         return

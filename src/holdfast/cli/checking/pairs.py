@@ -22,7 +22,7 @@ _KEYS = ("python", "spares", "rounds", "sizes", "round-timeout")
 
 
 class BadOption(ValueError):
-    """Error: an option `comm-pairs.KEY=VALUE` is invalid. The message says which and why."""
+    """Raised when an option `comm-pairs.KEY=VALUE` is invalid. The message says which and why."""
 
 
 def wants_pairs(specs: Sequence[Spec]) -> bool:
@@ -43,9 +43,11 @@ def check_pairs(
     known: Baseline | None = None,
     told: Callable[[NodeChecks], None] | None = None,
 ) -> tuple[NodeChecks, ...]:
-    """Measures pairs of nodes, and returns the results in the order of `nodes`. Raises BadVia and BadOption.
+    """Measures compute and network speed of pairs of nodes, and returns the results in the order of `nodes`. Raises
+    BadVia and BadOption.
 
-    `options`: options of all checks, of which this one reads its own.
+    `via`: template of the command that reaches a node. `within_s`: time limit of all measurements. `options`: options
+    of all checks, of which this one reads its own. `told`: called with each result.
     """
     settings, spares = _settings(via, within_s, options)
     if len(nodes) + len(spares) > NODES_MAX:
@@ -65,7 +67,7 @@ def check_pairs(
 
 
 def answers_of(done: Done, found: Verdict, took_s: float) -> tuple[NodeChecks, ...]:
-    """Returns the results of each measured node, and of each spare that is at fault."""
+    """Returns the check results of each measured node, and of each spare that is at fault."""
     blamed = {node for blame in found.blames for node in blame.nodes}
     nodes = (*done.measured.nodes, *(node for node in done.measured.spares if node in blamed))
     measured = msgspec.structs.replace(done.measured, nodes=tuple(dict.fromkeys(nodes)))

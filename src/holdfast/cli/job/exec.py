@@ -95,7 +95,7 @@ def exec_(
 
 
 class Gathered(NamedTuple):
-    """The results of the command, and whether the user interrupted it."""
+    """The results of a command on several workers, and whether the user interrupted it."""
 
     answers: list[Answer]
     is_interrupted: bool

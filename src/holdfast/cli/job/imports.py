@@ -1,4 +1,6 @@
-"""`holdfast imports`: what the imports of a job's script cost, by package, as its last zygote measured them. Only reads."""
+"""Implements `holdfast imports`: reports how long the imports of a job's script take, by package, as its last zygote
+measured them. Only reads.
+"""
 
 import os
 from pathlib import Path
@@ -22,7 +24,9 @@ app = App()
 
 
 class PackageCost(Struct, frozen=True):
-    """`modules`: imports that took part of the time; a module that another one has imported is part of that one."""
+    """Time that the imports of one package take. `modules`: number of its imports; a module that another one imported
+    counts as part of that one.
+    """
 
     package: str
     seconds: float
@@ -42,7 +46,7 @@ def imports(
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
-    """Reports what the imports of a job's script cost, the longest first, and which are not preloaded."""
+    """Reports how long the imports of a job's script take, the longest first, and which modules are not preloaded."""
     try:
         named = named_job(job, state_dir)
         settings, cwd, _ = recorded(named)
@@ -67,7 +71,7 @@ def imports(
 
 
 def report_of(job: str, known: Known) -> ImportsReport:
-    """Sums the times of all imports by package."""
+    """Returns the measured import times of a job, summed by package."""
     by_package: dict[str, list[float]] = {}
     for name, seconds in known.cost_s.items():
         by_package.setdefault(name.partition(".")[0], []).append(seconds)
@@ -78,7 +82,7 @@ def report_of(job: str, known: Known) -> ImportsReport:
 
 
 def lines(found: ImportsReport) -> list[str]:
-    """The report as plain lines."""
+    """Returns the report on imports as lines of text."""
     text = [
         f"imports of {found.job}: {found.total_s:.2f} s, made once by its zygote, in the order of the script"
     ]

@@ -84,7 +84,7 @@ class Wanted:
         self.since_s, self._until_s, self._grep = since_s, until_s, grep
 
     def lines(self, job: JobDir, since_s: float | None = None) -> Iterator[LogLine]:
-        """Yields the selected lines. `since_s`: earlier lines may be skipped."""
+        """Yields the lines of the job's output that the filters select. `since_s`: earlier lines may be skipped."""
         return read_lines(
             list(self.folders(job)),
             since_s=since_s if since_s is not None else self.since_s,
@@ -99,8 +99,8 @@ class Wanted:
         return all(one is None for one in chosen)
 
     def why_none(self, job: JobDir) -> str:
-        """Returns why no line was found: for instance which workers and attempts exist, if others were
-        requested.
+        """Returns a sentence that says why no line was selected: for instance which workers and attempts exist, if
+        others were requested.
         """
         there = [(attempt, worker) for attempt, worker, _ in Wanted().folders(job)]
         attempts, workers = {one for one, _ in there}, {one for _, one in there}
@@ -123,7 +123,7 @@ class Wanted:
 
 
 class Seen:
-    """State of printing one file: the time of the last printed line, and the number of lines with that
+    """How far one output file has been printed: the time of the last printed line, and the number of lines with that
     time.
     """
 
@@ -133,7 +133,7 @@ class Seen:
         self._passed: dict[tuple[int, int, str], tuple[float, int]] = {}
 
     def begin(self) -> None:
-        """Begins another reading of the files from their start."""
+        """Prepares for reading the file again from its start, without printing lines twice."""
         self._passed.clear()
 
     def is_new(self, line: LogLine) -> bool:

@@ -35,14 +35,14 @@ def say_notes(record: Record) -> None:
 
 
 def unsupervised(record: Record) -> str:
-    """Returns a warning if an unfinished job has no supervisor; empty otherwise."""
+    """Returns a warning if an unfinished job has no supervisor process; empty otherwise."""
     if record.story.ended or supervisor(record.job, record.facts):
         return ""
     return f"this job has no supervisor now; reattach with: holdfast attach {record.job.name}"
 
 
 def looked_at(record: Record) -> tuple[Summary, Truth]:
-    """Returns the job's summary from its journal, and its actual state."""
+    """Returns the job's summary from its journal, and its actual state, read from its processes."""
     summary = record.story.summary()
     truth = true_state(record.job, record.facts, summary, time.time)
     return with_true_words(summary, truth.state, is_being_ended=truth.is_being_ended), truth

@@ -79,7 +79,7 @@ def shell(
 
 
 class Escape:
-    """Detector of the escape sequence `~.` at the start of a line, as in ssh: it leaves a node that does
+    """Detector of the escape sequence `~.` at the start of a line, as in ssh. It ends a session with a node that does
     not respond.
     """
 
@@ -88,9 +88,9 @@ class Escape:
         self.is_found = False
 
     def passed_on(self, data: bytes) -> bytes:
-        """Returns the part of the input to send.
+        """Returns the part of the input to send to the node.
 
-        A `~` at the start of a line waits for the next character.
+        A `~` at the start of a line is held back until the next character is typed.
         """
         out = bytearray()
         for byte in data:
@@ -126,7 +126,9 @@ class Session:
         line.say(AskCall(call=self._call, what=what, by=who(), workers=workers, nodes=nodes))
 
     def run(self) -> int:
-        """Runs the session and returns the shell's exit code. Raises CallNotMade and NoLine."""
+        """Connects the terminal to the shell until one of them ends, and returns the shell's exit code. Raises
+        CallNotMade and NoLine.
+        """
         where = f"worker {self._place.worker} on " if self._place.worker is not None else ""
         say(shown(f"{where}{self._place.node}; ~. on a new line leaves it"))
         with _raw(), _told_of_size(self._resized):

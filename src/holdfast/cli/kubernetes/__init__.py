@@ -1,1 +1,1 @@
-"""Commands for Kubernetes."""
+"""Implements the commands for Kubernetes."""

@@ -1,6 +1,6 @@
-"""`holdfast k8s`: commands for users who run training on Kubernetes.
+"""Implements `holdfast k8s`: commands for users who run training on Kubernetes.
 
-Each command loads its modules when it is used.
+Each command imports its modules only when it is used.
 """
 
 import importlib
@@ -42,7 +42,9 @@ app = App()
 
 @app.callback()
 def k8s() -> None:
-    """Wraps manifests of training jobs, checks rights and features of a cluster, prints the admission policy."""
+    """Kubernetes: wraps manifests of training jobs, checks rights and features of a cluster, prints the admission
+    policy.
+    """
 
 
 _Words = Annotated[
@@ -60,7 +62,7 @@ _AgentImage = Annotated[
     Option(
         "--agent-image",
         metavar="IMAGE",
-        help="Image with the agent's folder. Default: the training's has holdfast.",
+        help="Image that contains the agent's folder. Default: the training's image contains it.",
     ),
 ]
 _ImageVolume = Annotated[
@@ -88,7 +90,7 @@ _Secret = Annotated[
 ]
 _StateClaim = Annotated[
     str,
-    Option("--state-claim", metavar="NAME", help="PersistentVolumeClaim for the controller's record."),
+    Option("--state-claim", metavar="NAME", help="PersistentVolumeClaim for the job's journal."),
 ]
 
 
@@ -97,7 +99,7 @@ def wrap(
     words: _Words = None,
     container: _Container = "",
     spares: Annotated[
-        int, Option("--spares", min=0, help="Pods besides the job's own, to take over at once.")
+        int, Option("--spares", min=0, help="Additional pods that wait to replace a failed one at once.")
     ] = 1,
     agent_image: _AgentImage = "",
     image_volume: _ImageVolume = False,
@@ -135,11 +137,15 @@ def doctor(
     kind: Annotated[
         str, Option("--kind", help="Owner of the pods: job, jobset, trainjob, volcano or pytorchjob.")
     ] = "job",
-    namespace: Annotated[str, Option("--namespace", metavar="NAME", help="Default: the kubeconfig's.")] = "",
-    context: Annotated[str, Option("--context", metavar="NAME", help="Of the kubeconfig.")] = "",
+    namespace: Annotated[
+        str,
+        Option("--namespace", metavar="NAME", help="Namespace; default: that of the kubeconfig's context."),
+    ] = "",
+    context: Annotated[str, Option("--context", metavar="NAME", help="Context of the kubeconfig.")] = "",
     json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
 ) -> None:
-    """Says what a cluster has and what you may do there, what is lost without the rest, and prints the roles that grant it.
+    """Reports which features a cluster has, which rights you have there, what does not work without the rest, and the
+    roles that grant the rights.
 
     Changes nothing. Exits with 1 if jobs cannot run there yet.
     """

@@ -25,7 +25,7 @@ _COMPLETED_ENV = "COMP_WORDS"  # the line so far
 
 
 class Place(NamedTuple):
-    """The module of a command, and its one-line help."""
+    """The module that implements a command, and the command's one-line help."""
 
     module: str
     app: str
@@ -52,15 +52,15 @@ COMMANDS = {
     ),
     "explain": Place("holdfast.cli.explain", "app", "Explains a code or a few words of a message."),
     "steps": Place("holdfast.cli.steps", "app", "Reports step times, and since when steps are slower."),
-    "compare": Place(
-        "holdfast.cli.compare", "app", "Says where runs of one training part, and what differs."
-    ),
+    "compare": Place("holdfast.cli.compare", "app", "Says at which step runs of one training diverge."),
     "bisect": Place("holdfast.cli.bisect", "app", "Finds the commit, node or variable that makes a run bad."),
     "cost": Place("holdfast.cli.job.cost", "app", "Reports a job's time by cause, in GPU-hours and money."),
     "advise": Place(
-        "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to take out."
+        "holdfast.cli.advise", "app", "Advises a checkpoint interval, spares and nodes to isolate."
     ),
-    "imports": Place("holdfast.cli.job.imports", "app", "Reports what the imports of a job's script cost."),
+    "imports": Place(
+        "holdfast.cli.job.imports", "app", "Reports how long the imports of a job's script take."
+    ),
     "replay": Place("holdfast.cli.job.replay", "app", "Repeats the decisions of a job with other settings."),
     "check": Place("holdfast.cli.check", "app", "Checks whether nodes can be used for training."),
     "nodes": Place("holdfast.cli.nodes", "app", "Lists nodes of all jobs, isolated nodes and lemons."),
@@ -73,7 +73,7 @@ COMMANDS = {
     "signatures": Place(
         "holdfast.cli.signatures", "app", "Lists the known failures, and tests their signatures."
     ),
-    "simulate": Place("holdfast.cli.simulate", "app", "Simulates a cluster under the real decisions."),
+    "simulate": Place("holdfast.cli.simulate", "app", "Simulates a cluster with the real decision rules."),
     "k8s": Place(
         "holdfast.cli.kubernetes.group", "app", "Kubernetes: wrap manifests, check rights and features."
     ),
@@ -92,7 +92,7 @@ def exit_code_of(argv: Sequence[str]) -> int:
 
 
 def exit_code(words: list[str]) -> int:
-    """Runs a command line and returns its exit code; 2 if it cannot be parsed."""
+    """Runs the command line `words` and returns its exit code; 2 if it cannot be parsed."""
     if len(words) == 1 and words[0] in ("--install-completion", "--show-completion"):
         words = [*words, ""]  # for the user's shell
     name = words[0] if words else "--help"

@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 class UnknownShell(Exception):
-    """Error: there is no completion for this shell."""
+    """Raised when there is no completion script for this shell."""
 
 
 class _Home(NamedTuple):

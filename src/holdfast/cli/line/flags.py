@@ -118,7 +118,7 @@ class App:
         self._commands[name] = app
 
     def built(self, name: str) -> click.Command:
-        """Returns the click command."""
+        """Returns the click command for the commands of this module. `name`: its name in the command line."""
         if self._first is None:
             only = next(iter(self._commands.values()))
             return only.built(name) if isinstance(only, App) else _command(name, only)

@@ -6,12 +6,12 @@ import sys
 
 
 class NotWritten(Exception):
-    """Error: the result cannot be written, usually because a disk is full."""
+    """Raised when the result of a command cannot be written, usually because a disk is full."""
 
 
 def fill_standard_streams() -> None:
-    """Opens missing descriptors 0, 1 and 2, because the next opened file would otherwise get their
-    numbers.
+    """Opens the standard streams that are closed (descriptors 0, 1 and 2), because otherwise the next opened file
+    would get their numbers.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue

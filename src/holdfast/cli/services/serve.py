@@ -1,4 +1,4 @@
-"""Implements `holdfast serve`: runs the server of the API and the web page."""
+"""Implements `holdfast serve`: runs the server that provides the API and the web page."""
 
 import importlib
 import ipaddress
@@ -47,7 +47,10 @@ DatabaseUrl = Annotated[
 RootPath = Annotated[
     str,
     Option(
-        "--root-path", metavar="/PATH", help="Path prefix under which a proxy serves it.", show_default=False
+        "--root-path",
+        metavar="/PATH",
+        help="Path prefix under which a proxy serves the page.",
+        show_default=False,
     ),
 ]
 Certificate = Annotated[
@@ -186,7 +189,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 def server_module() -> Any:
-    """Imports the server, which needs an extra. Raises Exit after printing what to install."""
+    """Imports the server's module, which needs an optional dependency. Raises Exit after printing what to install."""
     try:
         return importlib.import_module("holdfast.web.main")
     except ModuleNotFoundError as error:

@@ -93,7 +93,7 @@ def list_(state_dir: StateFolder = None, json: Json = False) -> None:
 
 @app.command()
 def revoke(name: Name, state_dir: StateFolder = None) -> None:
-    """Revokes a token at once, also in running servers, with the sessions started with it."""
+    """Revokes a token. It ends at once, also in running servers, with the sessions that were started with it."""
     module = _module()
     try:
         module.TokenFile(_folder(state_dir)).revoke(name)

@@ -62,9 +62,9 @@ class NodeBook:
     # Writing ------------------------------------------------------------------------------------------------
 
     def note(self, lines: Sequence[tuple[str, AnyLine]], ran: Iterable[AttemptRan] = ()) -> None:
-        """Writes lines and attempts in one transaction.
+        """Writes events of nodes and the records of where attempts ran, in one transaction.
 
-        Each line has a key; a line with an existing key replaces it.
+        `lines`: pairs of key and event; an event with an existing key replaces the stored one.
 
         raises: NodeBookUnusable
         """
@@ -82,9 +82,10 @@ class NodeBook:
     ) -> IsolationAnswer:
         """Excludes a node from all jobs, unless the limit on isolations per hour is reached.
 
-        `limit`: None for an isolation by a person, which is always allowed. `nodes`: the job's number of
-        nodes, which the book may not know yet. One transaction counts and writes, so that concurrent jobs
-        share the limit.
+        `limit`: None for an isolation by a person, which is always allowed. `nodes`: number of nodes of the
+        job, which the node book may not contain yet. The limit is checked and the isolation is written in one
+        transaction, so that concurrent jobs share the limit.
+
         raises: NodeBookUnusable
         """
 
@@ -128,9 +129,13 @@ class NodeBook:
         return {one.node: one for one in self._file.ask(all_isolated)}
 
     def lines(self, node: str = "", *, since_s: float = 0.0, kinds: Sequence[str] = ()) -> list[AnyLine]:
-        """Returns lines of the book in order of time. `node`: a node or a device's serial number; empty: all.
+        """Returns the events in the node book in order of time, at `since_s` or later, of these `kinds`
+        (empty: all).
 
-        Lines that concern all nodes of an attempt have no node. raises: NodeBookUnusable
+        `node`: name of a node, or serial number of a device; empty: all. Events that concern all nodes of an
+        attempt have no node name.
+
+        raises: NodeBookUnusable
         """
         query = "SELECT body FROM lines WHERE at_s >= ?"
         values: list[object] = [since_s]
@@ -165,7 +170,8 @@ class NodeBook:
         return self._file.ask(read)
 
     def devices(self) -> dict[str, DeviceLine]:
-        """Returns the last line about each device by serial number; it names the node.
+        """Returns the last recorded event about each device, by serial number; the event names the device's
+        node.
 
         raises: NodeBookUnusable
         """
@@ -173,7 +179,7 @@ class NodeBook:
         return {line.serial: line for line in lines if isinstance(line, DeviceLine)}
 
     def nodes(self) -> dict[str, float]:
-        """Returns all known nodes with the time of their last line, in seconds since the epoch.
+        """Returns all known nodes with the time of their last recorded event, in seconds since the epoch.
 
         raises: NodeBookUnusable
         """

@@ -41,9 +41,9 @@ class NewerNodeBook(NodeBookUnusable):
 
 
 class NodeBookFile:
-    """One process's connection to the node book's file, for a single thread.
+    """One process's connection to the SQLite file of the node book, for a single thread.
 
-    Opened on first use and after errors.
+    The file is opened on first use, and again after an error.
 
     `shared`: True if other machines write the file too, even if the disk looks local. `notes`: messages for
     users, such as that a damaged file was replaced; the caller shows and clears them.
@@ -218,7 +218,7 @@ def _is_damaged(error: Exception) -> bool:
 
 def _words(error: Exception) -> str:
     if "locked" in str(error):
-        return "other processes have held the lock of the node book for too long, or the lock is stale"
+        return "other processes hold the lock of the node book for too long, or the lock is stale"
     return str(error)
 
 
@@ -243,7 +243,9 @@ def _kept(folder: Path) -> Sequence[Isolation]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file atomically: after a crash it is either complete or unchanged. raises: OSError"""
+    """Writes a file atomically: after a crash the file has either its old or its new content. raises:
+    OSError
+    """
     building = path.with_name(path.name + ".building")
     with open(building, "wb") as file:
         file.write(content)

@@ -1,8 +1,9 @@
 """Gives a run access to the node book through a background thread, with a bounded wait.
 
 A fleet folder on an unreachable file server blocks every process that accesses it, for minutes or forever. So
-the run only queues lines; if it needs an answer (which nodes are isolated) it waits `wait_s` and then uses
-the last answer it got. It reports this once, and once more when the node book answers again.
+the run only queues what is to be written. If it needs an answer (which nodes are isolated), it waits at most
+`wait_s` and then uses the last answer that it received. It reports once that the node book does not answer,
+and once that it can be used again.
 """
 
 import threading
@@ -66,9 +67,9 @@ class FleetBook:
     # Called by the run --------------------------------------------------------------------------------------
 
     def note(self, lines: Iterable[tuple[str, AnyLine]], ran: Iterable[AttemptRan] = ()) -> None:
-        """Queues lines and attempts for writing.
+        """Queues events of nodes and records of attempts, to be written to the node book.
 
-        A later line with the same key, or the same attempt, replaces an earlier one.
+        A later event with the same key, or a later record of the same attempt, replaces the earlier one.
         """
         with self._turn:
             self._lines.extend(lines)
@@ -103,9 +104,9 @@ class FleetBook:
         return answer
 
     def release(self, line: ReleaseLine) -> bool | None:
-        """Makes a node that passed a check available again.
+        """Makes an isolated node that passed a check available again. Returns whether it was isolated.
 
-        None if the book did not answer; then nothing has changed.
+        Returns None if the node book did not answer; then nothing has changed.
         """
         done = self._ask(lambda: self._book.release(line))
         if done is not None:
@@ -116,11 +117,13 @@ class FleetBook:
     def lines(
         self, node: str = "", *, since_s: float = 0.0, kinds: Sequence[str] = ()
     ) -> list[AnyLine] | None:
-        """Returns lines of the node book, as NodeBook.lines; None if it did not answer in time."""
+        """Returns the events in the node book, as NodeBook.lines does; None if it did not answer in time."""
         return self._ask(lambda: self._book.lines(node, since_s=since_s, kinds=kinds))
 
     def attempts(self, since_s: float = 0.0) -> list[AttemptRan] | None:
-        """Returns the attempts in the node book, as NodeBook.attempts; None if it did not answer in time."""
+        """Returns the attempts in the node book, as NodeBook.attempts does; None if it did not answer in
+        time.
+        """
         return self._ask(lambda: self._book.attempts(since_s))
 
     def turn(self) -> None:
@@ -130,14 +133,16 @@ class FleetBook:
         if self._trouble and not self._told:
             self._told = True
             self._tell(
-                f"{self._trouble}: the run uses the last known isolated nodes; new lines wait in memory"
+                f"{self._trouble}: the run uses the last known isolated nodes, and keeps new entries in memory"
             )
         elif self._told and not self._trouble:
             self._told = False
-            self._tell(f"the node book in {self.folder} answers again")
+            self._tell(f"the node book in {self.folder} can be used again")
 
     def close(self) -> None:
-        """Waits up to `wait_s` for the thread to write the queued lines, and reports those that are lost."""
+        """Waits up to `wait_s` for the thread to write the queued events, and reports how many were not
+        written.
+        """
         with self._turn:
             self._closing = True
             self._turn.notify()
@@ -146,7 +151,7 @@ class FleetBook:
             left = len(self._lines) + len(self._ran)
             if left:
                 self._tell(
-                    f"the node book in {self.folder} could not be written: {counted(left, 'line is', 'lines are')} lost"
+                    f"the node book in {self.folder} could not be written: {counted(left, 'entry is', 'entries are')} lost"
                 )
         self.turn()
 

@@ -1,4 +1,4 @@
-"""Reads and writes the rows of the node book. Each function runs inside its caller's transaction."""
+"""Reads and writes the rows of the node book's tables. Each function runs inside its caller's transaction."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def put_isolated(connection: sqlite3.Connection, isolation: Isolation) -> None:
-    """Writes an isolation, and a line about it."""
+    """Stores that a node is isolated, and records the isolation as an event of that node."""
     connection.execute(
         "INSERT OR REPLACE INTO isolated VALUES (?, ?, ?, ?, ?)",
         tuple(
@@ -58,7 +58,7 @@ def put_isolated(connection: sqlite3.Connection, isolation: Isolation) -> None:
 
 
 def insert(connection: sqlite3.Connection, key: str, line: AnyLine) -> None:
-    """Writes a line; it replaces an earlier line with the same key."""
+    """Writes an event of a node; it replaces an earlier event with the same key."""
     at_s = line.at_s if line.at_s == line.at_s else 0.0
     if isinstance(line, DeviceLine):
         line = _with_first(connection, key, line)
@@ -87,7 +87,7 @@ def _with_first(connection: sqlite3.Connection, key: str, line: DeviceLine) -> D
 
 
 def insert_ran(connection: sqlite3.Connection, ran: AttemptRan) -> None:
-    """Writes where an attempt ran; it replaces an earlier row of the same attempt."""
+    """Writes on which nodes an attempt ran; it replaces an earlier row of the same attempt."""
     if not ran.hours:
         _forget_old(connection, ran.started_s)  # once per attempt
     connection.execute(
@@ -113,9 +113,9 @@ def _seen(connection: sqlite3.Connection, nodes: Iterable[str], at_s: float) -> 
 
 
 def refusal(connection: sqlite3.Connection, wanted: Isolation, limit: IsolationLimit, nodes: int) -> str:
-    """Returns why the limit on isolations refuses this one; empty if it does not.
+    """Returns the reason why the limit on isolations forbids this isolation; empty if it is allowed.
 
-    Isolations made by people and isolations that were lifted count too. `nodes`: the job's number of nodes.
+    Isolations made by people and isolations that were lifted count too. `nodes`: number of nodes of the job.
     """
     recent = dict(
         connection.execute(
@@ -136,7 +136,7 @@ def all_isolated(connection: sqlite3.Connection) -> list[Isolation]:
 
 
 def line_of(body: bytes) -> AnyLine | None:
-    """Decodes a line of the node book; None if this version does not know its kind."""
+    """Decodes an event in the node book; None if this version does not know its kind."""
     try:
         return _LINE.decode(body)
     except msgspec.ValidationError:

@@ -62,7 +62,7 @@ class Acknowledge(Body, frozen=True):
 
 
 class Correct(Body, frozen=True):
-    """Correct a verdict. `category`: the correct one, as in docs/labels.md. `text`: a comment."""
+    """Request body: correct a verdict. `category`: the correct one, as in docs/labels.md. `text`: a comment."""
 
     category: Annotated[str, Meta(min_length=1, max_length=100, pattern="^[a-z0-9_-]+$")]
     text: Text = ""
@@ -75,9 +75,9 @@ class NodeReason(Body, frozen=True):
 
 
 class ExecCommand(Body, frozen=True):
-    """Run a command on workers.
+    """Request body: run a command on workers.
 
-    `workers` None: all of them. `loose`: group answers that differ only in numbers.
+    `workers`: None means all of them. `loose`: group answers that differ only in numbers.
     """
 
     command: Annotated[
@@ -123,10 +123,10 @@ class ActionResult(Struct, frozen=True, kw_only=True):
 
 
 class ExecGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Workers with the same answer to a command.
+    """A group of workers with the same answer to a command.
 
-    `outcome`: how the command ended, as in model.calls. `output`: text; invalid bytes are replaced.
-    `cut_bytes`: dropped output.
+    `outcome`: how the command ended, as in model.calls. `output`: text; invalid bytes are replaced. `cut_bytes`:
+    number of output bytes that were dropped.
     """
 
     workers: tuple[int, ...]

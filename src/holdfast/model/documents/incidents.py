@@ -47,9 +47,9 @@ class WaitEdge(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RungRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rung of the ladder, chosen or considered.
+    """One action of the recovery ladder (rung) that was chosen or considered for an incident.
 
-    `why`: why it was chosen or rejected. `says`: in English and Chinese.
+    `why`: why it was chosen or rejected. `says`: the same in English and Chinese.
     """
 
     rung: str

@@ -110,8 +110,8 @@ class WorkerRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class IncidentRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One incident in a list.
 
-    `rung`: the last one chosen (DESIGN §5). `over`: training continues, or the job has ended. `cause`: as in JobRow,
-    equal for incidents of the same cause.
+    `rung`: the recovery action that was chosen last (docs/ladder.md). `over`: training continues, or the job has
+    ended. `cause`: as in JobRow, equal for incidents of the same cause.
     """
 
     number: int

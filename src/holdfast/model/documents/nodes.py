@@ -48,7 +48,9 @@ class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node. `row`: as in the list. `jobs`: that had an attempt on it, the newest first."""
+    """One node with its history. `row`: as in the list of nodes. `jobs`: the jobs that had an attempt on it, the
+    newest first.
+    """
 
     row: NodeRow
     jobs: tuple[str, ...] = ()

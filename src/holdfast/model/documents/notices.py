@@ -104,7 +104,7 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class Joined(Struct, frozen=True, kw_only=True, tag="joined"):
-    """Row of the delivery log: a notice was merged into another notice, `into`, instead of being sent."""
+    """Row of the delivery log: a notification was not sent by itself, but merged into another one, `into`."""
 
     notice: str
     channel: str

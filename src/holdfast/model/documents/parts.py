@@ -38,7 +38,7 @@ Tone = Literal["neutral", "trouble", "lost", "recovered"]
 
 
 class Who(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A culprit: rank, worker, node or device; None if unknown.
+    """A culprit: a rank, worker, node or device; fields that are unknown are None.
 
     `device`: a PCI address, an index or a name.
     """
@@ -50,8 +50,8 @@ class Who(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Sentence(Struct, frozen=True, kw_only=True):
-    """A summary of a job or incident: "WHO did WHAT, since WHEN; DONE; COST; NEXT.", at most 160 characters
-    per language.
+    """A one-sentence summary of a job or incident: "WHO did WHAT, since WHEN; DONE; COST; NEXT.", at most 160
+    characters in each language.
 
     `tone`: selects the colour. `to_do`: a user has to act.
     """

@@ -11,7 +11,7 @@ Members = tuple[tuple[int, int, int], ...]  # runs of ranks: first, how many, st
 
 
 class Waiting(Struct, frozen=True, array_like=True):
-    """A pending collective operation: enqueued and not completed."""
+    """A collective operation that a rank has enqueued and that has not completed."""
 
     kind: str  # "all_reduce", "send", "recv"
     signature: str  # as text: "all_reduce of [4000] Float"

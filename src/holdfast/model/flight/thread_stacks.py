@@ -10,10 +10,10 @@ NATIVE = ":native "  # where a Python frame has its line: "/usr/lib/libc.so.6:na
 
 
 class ThreadStack(Struct, frozen=True, kw_only=True):
-    """The stack of one thread, innermost frame first: "path/file.py:88 function", as parsers.stacks returns
-    them.
+    """The stack of one thread, innermost frame first: "path/file.py:88 function", as parsers.stacks returns frames.
 
-    Paths are short if the dump has no others (py-spy's text). A native frame has its library and no line.
+    Paths are short if the dump contains only short ones (py-spy's text). A native frame has the name of its library
+    and no line number.
     """
 
     thread_id: int = 0  # the kernel's id, if known; else pthread's; 0: neither

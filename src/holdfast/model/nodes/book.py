@@ -11,9 +11,9 @@ Weighs = Literal["node", "shared", "program", "asked"]
 
 
 class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """One line of the node book about a node; `node` is empty if it concerns all nodes of an attempt.
+    """An event of a node in the node book; `node` is empty if the event concerns all nodes of an attempt.
 
-    `device`: its name on the node (PCI address, name); `serial`: the device's permanent identity; empty if
+    `device`: the device's name on the node (PCI address, name); `serial`: the device's permanent identity; empty if
     unknown.
     """
 
@@ -24,11 +24,11 @@ class BookLine(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field=
 
 
 class IncidentLine(BookLine, frozen=True, tag="incident"):
-    """A failed attempt, and how it counts against nodes.
+    """Event in the node book: an attempt failed. The event says how the failure counts against nodes.
 
-    `weighs`: node: the fault is attributed to `node`; shared: one of `suspects`, or of all nodes of the attempt if
-    empty, may be the cause; program: the training itself; asked: a requested end. `run` identifies the job
-    permanently: its name and submission time.
+    `weighs`: "node": the fault is attributed to `node`; "shared": one of `suspects` may be the cause, or any node of
+    the attempt if `suspects` is empty; "program": the training itself; "asked": a requested end. `run` identifies the
+    job permanently: its name and submission time.
     """
 
     run: str
@@ -43,7 +43,7 @@ class IncidentLine(BookLine, frozen=True, tag="incident"):
 
 
 class FindingLine(BookLine, frozen=True, tag="finding"):
-    """A line of the node book: a check had a finding on a node."""
+    """Event in the node book: a check had a finding on a node."""
 
     finding: str
     text: str
@@ -51,7 +51,9 @@ class FindingLine(BookLine, frozen=True, tag="finding"):
 
 
 class CheckLine(BookLine, frozen=True, tag="check"):
-    """A node's check result. `status`: pass, warn, fail or skip; `check`: the one that did not pass."""
+    """Event in the node book: the result of checks on a node. `status`: pass, warn, fail or skip; `check`: the one
+    that did not pass.
+    """
 
     status: str
     text: str
@@ -61,7 +63,9 @@ class CheckLine(BookLine, frozen=True, tag="check"):
 
 
 class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
-    """Incident `incident` of `run` was not this node's fault; without a node, not the fault of any node."""
+    """Event in the node book: incident `incident` of `run` was not the fault of this node, or, without a node, of any
+    node.
+    """
 
     run: str
     incident: int
@@ -69,9 +73,9 @@ class ExonerationLine(BookLine, frozen=True, tag="exoneration"):
 
 
 class DeviceLine(BookLine, frozen=True, tag="device"):
-    """A device in this node, last seen at `at_s`, first at `since_s`.
+    """Event in the node book: a device was in this node, last seen at `at_s`, first at `since_s`.
 
-    The newest line of a serial number gives the device's current node.
+    The newest event about a serial number gives the device's current node.
     """
 
     model: str = ""
@@ -80,14 +84,14 @@ class DeviceLine(BookLine, frozen=True, tag="device"):
 
 
 class RepairLine(BookLine, frozen=True, tag="repair"):
-    """A repair or replacement: earlier failures no longer count against the node."""
+    """Event in the node book: a repair or replacement. Earlier failures no longer count against the node."""
 
     text: str
     by: str
 
 
 class IsolationLine(BookLine, frozen=True, tag="isolation"):
-    """A line of the node book: a node was isolated."""
+    """Event in the node book: a node was isolated."""
 
     reason: str
     by: str
@@ -95,14 +99,14 @@ class IsolationLine(BookLine, frozen=True, tag="isolation"):
 
 
 class ReleaseLine(BookLine, frozen=True, tag="release"):
-    """A line of the node book: an isolated node was released."""
+    """Event in the node book: an isolated node was released."""
 
     reason: str
     by: str
 
 
 class HeldBackLine(BookLine, frozen=True, tag="held-back"):
-    """A node was not isolated because too many had been isolated within the hour."""
+    """Event in the node book: a node was not isolated, because too many nodes had been isolated within the hour."""
 
     reason: str
     by: str
@@ -110,22 +114,22 @@ class HeldBackLine(BookLine, frozen=True, tag="held-back"):
 
 
 class LostLine(BookLine, frozen=True, tag="lost"):
-    """A line of the node book: a node was lost."""
+    """Event in the node book: a node was lost."""
 
     reason: str
     run: str = ""
 
 
 class ReturnedLine(BookLine, frozen=True, tag="returned"):
-    """A line of the node book: a lost node returned."""
+    """Event in the node book: a lost node returned."""
 
     run: str = ""
 
 
 class WarningLine(BookLine, frozen=True, tag="warning"):
-    """A warning on a node that stopped nothing.
+    """Event in the node book: a warning about a node that did not stop a training.
 
-    `warning`: one of SOFT_WARNINGS; `count`: number of events.
+    `warning`: one of SOFT_WARNINGS; `count`: number of occurrences.
     """
 
     warning: str
@@ -153,9 +157,9 @@ SOFT_WARNINGS = ("ecc-corrected", "throttling", "link-flap", "slow-steps", "othe
 
 
 class AttemptRan(Struct, frozen=True, kw_only=True):
-    """The use of nodes by an attempt: each of them for `hours`, from `started_s` on.
+    """A row of the node book: which nodes an attempt used, each for `hours` from `started_s` on.
 
-    A later row replaces an earlier one.
+    A later row of the same attempt replaces it.
     """
 
     run: str

@@ -80,7 +80,9 @@ class DeviceSample(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RankRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process in NCCL's RAS report. `rank`: in the communicator; None for the process as a whole."""
+    """A process in NCCL's RAS report. `rank`: its rank in the communicator; None if the entry is about the process as
+    a whole.
+    """
 
     rank: int | None = None
     pid: int | None = None
@@ -125,7 +127,8 @@ class RasTrouble(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """NCCL's RAS report on the job. It may show a healthy job during a real hang: evidence, never a verdict.
+    """NCCL's RAS report on the job. It may show a healthy job during a real hang, so it is evidence and never a
+    verdict.
 
     `is_whole`: the report is complete; a truncated report may lack entries.
     """
@@ -138,9 +141,10 @@ class RasReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Moment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The samples of one worker's agent of one second, or the changes in them. `at_s`: on the job's clock.
+    """All samples of one worker and its node at one second, as an agent stores them; or only the values that changed.
+    `at_s`: on the job's clock.
 
-    `devices_age_s`, `ras_age_s`: age of these values; grows while a driver or NCCL does not answer.
+    `devices_age_s`, `ras_age_s`: age of these values, which grows while a driver or NCCL does not respond.
     """
 
     at_s: float

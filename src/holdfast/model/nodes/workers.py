@@ -32,10 +32,11 @@ CopiedRow: TypeAlias = tuple[float, str, bytes, bytes, str]  # the fields of a r
 class AgentHello(Struct, frozen=True, kw_only=True):
     """The first message of an agent on every connection.
 
-    `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start. `attempt`,
-    `worker`: what runs here now; 0 and None if there is nothing. `token`: contents of the token file in the job's
-    folder, by which the controller sees whether the folder is shared; empty if there is none. `free_port`: a TCP port
-    without a listener here. `copy_of`, `copy_seq`: the record of which a copy is here, and up to which row.
+    `address`: address of this node for the other nodes. `instance`: id of this agent process, generated at its start.
+    `attempt`, `worker`: what runs here now; 0 and None if nothing runs. `token`: content of the token file in the job's
+    folder, by which the controller finds out whether the folder is shared; empty if there is none. `free_port`: a TCP port
+    on which no process listens here. `copy_of`, `copy_seq`: the journal of which a copy is here, and the number of its last
+    row.
     """
 
     node: str
@@ -322,14 +323,16 @@ class FetchRecords(Command, frozen=True, tag="fetch-records"):
 
 
 class PassSignal(Command, frozen=True, tag="pass-signal"):
-    """Command: send a signal to the command of the attempt, such as SIGUSR1 for a checkpoint."""
+    """Command: send a signal to the training command of the attempt, such as SIGUSR1 for a checkpoint."""
 
     attempt: int
     number: int
 
 
 class Leave(Command, frozen=True, tag="leave"):
-    """Command: end all processes here, then the agent with this exit code: job or membership has ended."""
+    """Command: end all processes here, then the agent with this exit code, because the job or this node's part in it has
+    ended.
+    """
 
     code: int
     reason: str
@@ -395,7 +398,7 @@ class NodeDown(News, frozen=True):
 
 
 class NodeAlive(News, frozen=True):
-    """An engine's answer to a query: the scheduler or machine reports the node as up; its agent may not be."""
+    """An engine's answer to a query: the scheduler or machine reports the node as up; the agent on it may not run."""
 
     node: str
 

@@ -1,1 +1,1 @@
-"""Data types of runs beside each other, and of where the ranks of a run are placed."""
+"""Defines data types of the comparison of runs, and of where the ranks of a run are placed."""

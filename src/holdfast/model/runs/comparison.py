@@ -24,7 +24,7 @@ Cause = Literal["", "data", "learning-rate", "ranks", "backward", "start", "even
 class Fact(Struct, frozen=True, kw_only=True):
     """One start condition of a run, such as a setting or the version of a library.
 
-    `is_recorded`: from the job's journal rather than its output.
+    `is_recorded`: it is from the job's journal and not from the output.
     """
 
     kind: FactKind
@@ -48,8 +48,8 @@ class FactDifference(Struct, frozen=True, kw_only=True):
 class Parting(Struct, frozen=True, kw_only=True):
     """The first step from which on a measure of two runs differs by more than the noise between repeats.
 
-    `noise`: the largest difference between repeats up to that step; 0: any difference counts. `ranks`: whose
-    logs differ at that step.
+    `noise`: the largest difference between repeats up to that step; 0: any difference counts. `ranks`: the ranks
+    whose logs differ at that step.
     """
 
     measure: Measure
@@ -109,7 +109,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def step(self) -> int | None:
-        """The first step at which the compared runs differ."""
+        """Returns the first step at which the compared runs differ; None if they do not."""
         return self.parted[0].step if self.parted else None
 
 

@@ -1,4 +1,6 @@
-"""Data types of a job's placement: where its ranks run, which groups they form, and what is placed badly."""
+"""Defines data types of a job's placement: where its ranks run, which process groups they form, and what is placed
+badly.
+"""
 
 from typing import Literal
 
@@ -36,7 +38,9 @@ class GpuUse(Struct, frozen=True, kw_only=True):
 
 
 class RoleGroup(Struct, frozen=True, kw_only=True):
-    """A process group and what it is for. `is_guessed`: by its shape, because its name does not tell."""
+    """A process group and what it is used for (its kind of parallelism). `is_guessed`: guessed from its shape,
+    because its name does not tell.
+    """
 
     name: str
     role: Role
@@ -55,7 +59,9 @@ class PlacementFinding(Struct, frozen=True, kw_only=True):
 
 
 class Placement(Struct, frozen=True, kw_only=True):
-    """Roles and sizes of the groups, and findings. `unknown`: what could not be looked at, in words."""
+    """The result of examining a job's placement: roles and sizes of its process groups, and findings. `unknown`: what
+    could not be examined, in words.
+    """
 
     groups: tuple[RoleGroup, ...] = ()
     findings: tuple[PlacementFinding, ...] = ()

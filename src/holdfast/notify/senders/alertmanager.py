@@ -49,7 +49,7 @@ class Alertmanager(Plain):
         return Sent(reference=notice.id)
 
     def again(self) -> None:
-        """Repeats all open alerts. Raises Rejected and TryLater."""
+        """Sends all open alerts again. Raises Rejected and TryLater."""
         self._resent_s = self._clock()
         if self._open:
             self._post([self._alert(notice, began_s) for notice, began_s in self._open.values()])

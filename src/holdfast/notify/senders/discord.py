@@ -52,7 +52,7 @@ class Discord(Plain):
 
 
 def message(notice: Notice, language: Tongue) -> dict[str, Any]:
-    """Returns the message as JSON. It mentions no one, whatever the log text contains."""
+    """Returns the message of a notification as JSON. It mentions no user, whatever the log text contains."""
     one = shown(notice, language)
     embed: dict[str, Any] = {
         "title": cut(one.title, TITLE_MAX),

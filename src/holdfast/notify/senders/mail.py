@@ -31,7 +31,7 @@ DOMAIN = "holdfast.invalid"  # never resolves. source: RFC 2606
 class Server(Struct, frozen=True, kw_only=True):
     """Settings of the SMTP server. `tls`: "starttls", "tls" (from the first byte) or "none".
 
-    `user`: empty means no login.
+    `user`: user name for the login; empty means no login.
     """
 
     host: str

@@ -76,7 +76,9 @@ def _judged(answer: Answer) -> Answer:
 
 
 def message(one: Shown) -> dict[str, Any]:
-    """Returns the message as JSON. Its `text` is what a phone shows before the message is opened."""
+    """Returns the message of a notification as JSON. Its `text` is what a phone shows before the message is
+    opened.
+    """
     facts = "\n".join(f"*{escaped(name)}*{one.colon}{escaped(text)}" for name, text in one.facts)
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": cut(one.title, HEADER_MAX)}},

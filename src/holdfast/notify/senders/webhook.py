@@ -25,7 +25,7 @@ VERSION = 1
 
 
 class Webhook(Plain):
-    """Sender to a URL. Sends every version of a notification, also those that are no milestones."""
+    """Sender to a URL. Sends every version of a notification, also those that are not milestones."""
 
     can_update = True
 

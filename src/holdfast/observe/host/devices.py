@@ -39,11 +39,9 @@ class Devices:
         self._aside: Aside[tuple[DeviceSample, ...]] = Aside(reader.read, "holdfast-nvml", clock)
 
     def ask(self) -> bool:
-        """Starts a reading and returns at once.
+        """Starts to read the metrics of all GPUs and returns at once.
 
-        Returns False if the driver has not responded to the previous one.
-
-        Call it only while a GPU is in use.
+        Returns False if the driver has not responded to the previous reading. Call it only while a GPU is in use.
         """
         return self._aside.ask()
 
@@ -67,7 +65,7 @@ class Devices:
 
 
 class NoDevices(OSError):
-    """Error: NVML cannot be used. The message says why."""
+    """Raised when NVML cannot be used. The message says why."""
 
 
 def load_nvml() -> ModuleType:

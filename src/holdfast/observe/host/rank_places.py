@@ -1,4 +1,6 @@
-"""Reads where a process of this machine runs: its processors' NUMA nodes, its GPU, its network devices. Only reads files."""
+"""Reads where a process of this machine runs: the NUMA nodes of its CPUs, its GPU, its network devices. Only reads
+files.
+"""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ HCA = "NCCL_IB_HCA"
 
 
 class ProcessPlace(Struct, frozen=True, kw_only=True):
-    """`gpu`: PCI address, from the environment's device list and LOCAL_RANK; empty: not known."""
+    """Where a process runs. `gpu`: PCI address of its GPU, from the environment's device list and LOCAL_RANK; empty
+    if not known.
+    """
 
     cpu_numa: tuple[int, ...] = ()
     gpu: str = ""

@@ -29,13 +29,13 @@ READ_BYTES = 64 << 10
 
 
 class NoAnswer(OSError):
-    """Error: the RAS service returned no report. The message says why."""
+    """Raised when the RAS service returned no report. The message says why."""
 
 
 class RasWitness:
     """Client of NCCL's RAS service. `env`: environment of the ranks.
 
-    It connects only in `ask`, and only after `allow`.
+    It connects only when `ask` is called, and only after `allow` was.
     """
 
     def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,9 +49,9 @@ class RasWitness:
         self._allowed = True
 
     def ask(self) -> bool:
-        """Starts a query and returns at once.
+        """Starts a query of the RAS service and returns at once.
 
-        Returns False if queries are not allowed yet, or one is running.
+        Returns False if queries are not allowed yet, or a query is running.
         """
         return self._allowed and self.is_enabled and self._aside.ask()
 

@@ -40,7 +40,7 @@ class SpaceGuard:
         self._refused = ""  # why the last file could not be shortened
 
     def is_full(self) -> bool:
-        """Returns True if there is no room even for a traceback, now or at the last call of `look`."""
+        """Returns whether the disk is too full even for a traceback, now or at the last call of `look`."""
         with suppress(OSError):
             _size_bytes, free_bytes = self._room()
             self._was_full = self._was_full or free_bytes < FULL_BYTES

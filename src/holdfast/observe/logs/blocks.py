@@ -21,11 +21,11 @@ COLOUR = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]{0,1000}(?:\x07
 
 
 class Block:
-    """A block of whole lines of a log. Its lines are `text[:size]`; text behind belongs to later blocks.
+    """A block of whole lines of a log. Its lines are `text[:size]`; the text after that belongs to later blocks.
 
-    `raw`: the bytes as in the log, from `offset` on; valid until the next block. `width`: width of the
-    terminal that wrapped the lines; None means unknown. `unwrap`: function that unwraps JSON lines, with
-    `is_known`.
+    `raw`: the bytes as in the log, from `offset` on; valid until the next block. `width`: width of the terminal that
+    wrapped the lines; None means unknown. `unwrap`: function that unwraps JSON lines; `is_known`: whether their
+    format is known.
     """
 
     def __init__(

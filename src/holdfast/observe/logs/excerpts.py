@@ -120,7 +120,7 @@ def tail(block: Block) -> tuple[str, ...]:
 
 
 def counts_on(block: Block) -> int | None:
-    """Returns the offset of the last lines that count steps in an unknown form; None if there are none."""
+    """Returns the offset of the last lines that count steps in an unknown format; None if there are none."""
     start = max(0, block.size - COUNTING_BYTES)
     lines = bytes(block.text[start : block.size]).split(b"\n")
     begins = accumulate((len(line) + 1 for line in lines), initial=start)

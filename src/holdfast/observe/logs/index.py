@@ -56,7 +56,7 @@ class LogLine(Struct, frozen=True):
 class ClockNote(Struct, frozen=True):
     """Content of `clock.json`.
 
-    `ahead_s`: the clock that stamped the logs in this folder, minus the job's clock, in seconds.
+    `ahead_s`: the clock that timestamped the logs in this folder, minus the job's clock, in seconds.
     """
 
     ahead_s: float = 0.0
@@ -85,7 +85,9 @@ class IndexWriter:
         return self._last_size_bytes
 
     def append(self, at_s: float, size_bytes: int) -> None:
-        """Records that the log had `size_bytes` at the time `at_s`. Does nothing if the log has not grown."""
+        """Records in the index that the log had `size_bytes` bytes at the time `at_s`. Does nothing if the log has
+        not grown.
+        """
         try:
             if self._fd is None:
                 self._open()

@@ -14,7 +14,9 @@ REACHED = ("last_step_offset", "last_steps_offset", "last_three_steps_offset", "
 
 
 def as_streams(sources: Sequence[Source]) -> tuple[Source, ...]:
-    """Returns the logs with their progress; that of a rotated part includes all later parts."""
+    """Returns the logs, each with the progress of the training after its errors; for a rotated part, that includes
+    all later parts.
+    """
     places: dict[str, list[int]] = defaultdict(list)
     for at, source in enumerate(sources):
         places[source.name].append(at)

@@ -1,6 +1,6 @@
 """Stores the current step of one worker in a small file beside its output, for `holdfast status`.
 
-The journal keeps findings for good; this file has the current state, is written once a second, and may be
+The journal stores findings permanently; this file contains the current state, is written once a second, and may be
 lost.
 """
 
@@ -46,7 +46,7 @@ class StepFileWriter:
         self._written = b""
 
     def write(self, told: StepFile) -> bool:
-        """Writes the file, unless only `at_s` has changed.
+        """Writes the file, unless only `at_s` has changed since the last write.
 
         Returns False if it could not be written, as on a full disk.
         """

@@ -77,7 +77,9 @@ class FoundLogs(Struct, kw_only=True):
 
 
 class Part(Struct, frozen=True):
-    """The log that a file belongs to (`key`), its attempt, and how often the file has been rotated."""
+    """How a log file relates to others: the log that it is a part of (`key`), its attempt, and how often the file has
+    been rotated.
+    """
 
     key: str
     attempt: int = 0

@@ -20,7 +20,7 @@ ZSTD_WINDOW_BYTES = 128 << 20
 
 
 class Unreadable(OSError):
-    """Error: a file cannot be read any further. The message says why, in words for users."""
+    """Raised when a file cannot be read any further. The message says why, in words for users."""
 
 
 class Reader(Protocol):

@@ -26,7 +26,8 @@ _END = re.compile(rb"\r\n|\n|\r")
 
 
 def with_surroundings(first: FirstError, paths: Sequence[Path]) -> FirstError:
-    """Returns the first error with three lines before and after it, if the log still has it there.
+    """Returns the first error with the three lines before and after it, if the log still contains it at that
+    position.
 
     Never raises.
     """

@@ -60,8 +60,8 @@ class Untyped:
         self._pattern = pattern
 
     def known_as(self, line: str) -> Likeness | None:
-        """Returns the signature that matches the end of a line; None if none does; the heaviest if several
-        do.
+        """Returns the signature of an exception that matches the end of a line; None if none does; the one with the
+        highest weight if several do.
 
         The longest matching end counts: a file name quoted at the end of a message is not the message.
         """

@@ -117,7 +117,7 @@ class SceneReader:
             )
 
     def whole_records(self) -> tuple[FlightRecord, ...]:
-        """Returns the flight records of the last attempt that are held whole, ordered by rank."""
+        """Returns the complete flight records of the last attempt that are in memory, ordered by rank."""
         with self._lock:
             attempt = max((held.attempt for held in self._records.values()), default=-1)
             return tuple(
@@ -127,7 +127,7 @@ class SceneReader:
             )
 
     def groups(self) -> tuple[Group, ...]:
-        """All groups of all ranks' lists; one that several ranks list comes several times."""
+        """Returns all process groups in the ranks' lists; a group that several ranks list occurs several times."""
         with self._lock:
             return tuple(group for _, groups in sorted(self._groups.items()) for group in groups.values())
 

@@ -158,10 +158,10 @@ class Collection:
 
 
 class Sampling:
-    """Repeated samples of one rank's main thread over a few seconds. Used like Collection.
+    """Takes repeated stack samples of one rank's main thread over a few seconds. Used like Collection.
 
-    Uses py-spy if possible, which costs 10 ms a sample and does not disturb the rank; otherwise the signal of
-    its faulthandler, which interrupts system calls: Python restarts them, C code of others may not.
+    It uses py-spy if possible, which takes 10 ms a sample and does not disturb the rank; otherwise the signal of the rank's
+    faulthandler, which interrupts system calls: Python restarts them, C code of other libraries may not.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class ShimNote(msgspec.Struct, frozen=True):
 
 
 class Asked(NamedTuple):
-    """A rank to which the signal was sent.
+    """A rank to which the signal for a stack dump was sent.
 
     `from_bytes`: offset in its dump file at which the reply begins.
     """

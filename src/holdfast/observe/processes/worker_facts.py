@@ -16,7 +16,7 @@ CLOCK_S = 60.0  # that much the wall clock may have been set since
 
 
 class RankFact(Struct, frozen=True):
-    """The process of a rank. `code`: its exit code, if known."""
+    """The process of a rank, as its reaper recorded it. `code`: its exit code, if known."""
 
     rank: int
     pid: int

@@ -62,7 +62,7 @@ PLACES = {
 
 
 class TooLoose(ValueError):
-    """Error: a pattern has no part that every match must contain."""
+    """Raised when a pattern has no part that every match must contain."""
 
 
 class Loose(Struct, frozen=True):

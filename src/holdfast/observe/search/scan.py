@@ -47,9 +47,8 @@ def search(
 ) -> Search:
     """Returns all matches of signatures in the logs under the paths and on stdin.
 
-    `cache`: folder for compiled signatures. `beside`: receives, from several threads, files that are no logs
-    but belong to the job (flight records, stack dumps). Raises SignatureError for a signature that cannot be
-    searched for.
+    `cache`: folder for compiled signatures. `beside`: receives files that are not logs but belong to the job, from
+    several threads (flight records, stack dumps). Raises SignatureError for a signature that cannot be searched for.
     """
     skipped: list[Skipped] = []
     files = find(paths, skipped.append)

@@ -41,9 +41,9 @@ def package_texts() -> list[tuple[str, bytes]]:
 
 
 class Own(Struct, frozen=True):
-    """Signatures read from a folder, each with the name of its file.
+    """Signatures read from a site's folder, each with the name of its file.
 
-    `complaints`: sentences about invalid ones.
+    `complaints`: sentences about invalid signatures.
     """
 
     signatures: tuple[tuple[str, Signature], ...]
@@ -105,7 +105,7 @@ def all_signatures(
 
 
 def usable(folder: Path) -> Own:
-    """Reads a folder and keeps its valid signatures; of several with one id, the last."""
+    """Reads a folder and returns its valid signatures; if several have the same id, the last one."""
     own = folder_read(folder)
     kept: dict[str, tuple[str, Signature]] = {}
     wrong = list(own.complaints)

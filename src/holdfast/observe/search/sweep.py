@@ -56,7 +56,7 @@ class Caps(Struct, frozen=True, kw_only=True):
 
 
 class Allowance:
-    """Memory for matches in bytes (approximate), shared by all logs of a search.
+    """The memory that matches may still use, in bytes (approximate), shared by all logs of a search.
 
     When it is used up, only the first and the last line of each signature in each log are kept, shortened.
     """
@@ -73,7 +73,7 @@ class Allowance:
 
 
 class Entry(Struct):
-    """A match under construction. `line`: 0 if the lines before it were not counted."""
+    """A match that is being built. `line`: line number; 0 if the lines before it were not counted."""
 
     number: int
     offset: int
@@ -197,7 +197,7 @@ class Sweep:
         return [entry for entries in self._entries_on.values() for entry in entries]
 
     def look_anew(self) -> None:
-        """Resets the limit of examined lines."""
+        """Resets the number of examined lines, so that the limit applies anew."""
         for seen in self._seen.values():
             seen.looked_at = 0
 

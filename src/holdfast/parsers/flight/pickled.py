@@ -48,7 +48,7 @@ _SECOND = late(_NUMBERED + rb"\x86", re.DOTALL)
 
 
 class Refused(ValueError):
-    """Raised for a refused pickle; the message says why, for people."""
+    """Raised when a pickle is refused; the message says why, in words for users."""
 
 
 class _Plain(pickle.Unpickler):

@@ -195,12 +195,12 @@ class Page(Struct):
 
     @property
     def version(self) -> str:
-        """The resource version of the list."""
+        """Returns the resource version of the list response."""
         return self.metadata.resource_version
 
     @property
     def more(self) -> str:
-        """The continue token of the next page; empty on the last."""
+        """Returns the continue token of the next page; empty on the last page."""
         return self.metadata.continue_
 
 

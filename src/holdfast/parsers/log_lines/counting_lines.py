@@ -1,5 +1,5 @@
-"""Recognises lines that count progress in any form: repeated words with a rising number or a changing
-fraction. Pure.
+"""Recognises lines that count progress in any format: repeated words with a rising number or a changing fraction.
+Pure.
 
     it=120 cost=2.931 acc=0.151
     it=140 cost=2.930 acc=0.176
@@ -9,7 +9,7 @@ or, as Keras prints it, the number on a line of its own above:
     Epoch 3/10
     100/100 - 3s - loss: 2.2310
 
-No known form of step lines is required, so such lines prove no step, but they prove that the program
+The format need not be a known one. Such lines do not prove a training step, but they prove that the program
 continues.
 """
 
@@ -33,7 +33,7 @@ LETTER = late(r"[^\W\d_]")
 
 
 def counting_on(lines: Sequence[bytes]) -> int | None:
-    """Returns the number of the line that starts the last four counting lines; None if there are none."""
+    """Returns the index of the first of the last four lines that count progress; None if there are none."""
     rows: dict[Shape, list[Row]] = defaultdict(list)
     pairs: dict[tuple[Shape, Shape], list[Row]] = defaultdict(list)
     above: tuple[int, Shape, list[str]] | None = None

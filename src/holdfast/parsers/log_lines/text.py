@@ -27,7 +27,7 @@ class LineCutter:
 
     @property
     def held_bytes(self) -> int:
-        """The size of the unfinished line in bytes."""
+        """Returns the size of the unfinished line in bytes."""
         return len(self._held)
 
     def skip_line(self) -> None:

@@ -33,7 +33,7 @@ LABELS = (b"norm", b"lr", b"rate", b"hash", b"sample", b"batch", b"data", b"inpu
 
 
 class Details:
-    """A parser of further values of step lines, found by their labels and added to step records."""
+    """A parser of further values of step lines, which are found by their labels and added to step records."""
 
     def __init__(self) -> None:
         self._carried: dict[str, float | str] = {}

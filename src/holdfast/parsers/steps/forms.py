@@ -1,4 +1,6 @@
-"""Parses TOML files of step forms, lists their errors, and makes a form from a user's pattern. Pure."""
+"""Parses TOML files of step forms (formats of step lines), lists their errors, and makes a step form from a user's
+pattern. Pure.
+"""
 
 import math
 import re

@@ -85,14 +85,14 @@ class StepLines:
 
     @property
     def framework(self) -> str | None:
-        """The framework that prints the step lines; None until known."""
+        """Returns the name of the framework that prints the step lines; None until it is known."""
         if self._reader is not None and self._reader.form.is_bar and self._beside:
             return self._beside
         return self._reader.form.framework if self._reader else None
 
     @property
     def iteration_lines(self) -> int:
-        """The number of distinct iteration records. A step printed by several ranks counts once."""
+        """Returns the number of distinct iteration records. A step printed by several ranks counts once."""
         return self._line.iteration_lines if self._line else 0
 
     @property
@@ -108,7 +108,9 @@ class StepLines:
         return self._line.notes if self._line else ()
 
     def feed(self, lines: Sequence[bytes], at_s: float | None = None) -> list[Item]:
-        """Returns the records in whole lines. `at_s`: when they were read, for lines without a time stamp."""
+        """Returns the step records in whole lines. `at_s`: when the lines were read, for lines without a time
+        stamp.
+        """
         items: list[Item] = []
         for line in lines:
             if b"\r" in line or b"\x08" in line:
@@ -120,7 +122,7 @@ class StepLines:
         return items
 
     def feed_block(self, block: bytes, at_s: float | None = None) -> list[Item]:
-        """Returns the records in a block of bytes; an incomplete line at its end waits for the next block."""
+        """Returns the step records in a block of bytes; an incomplete line at its end waits for the next block."""
         text = self._cutter.feed(block)
         items: list[Item] = []
         if text and not self._is_settled():

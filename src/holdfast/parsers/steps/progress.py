@@ -55,9 +55,9 @@ WORD = (
 
 
 class Form(Struct, frozen=True):
-    """A form of step lines.
+    """A format of step lines.
 
-    `step` is its number, `total` the last one. A form with more `trust` replaces others.
+    `step` is the step number, `total` the last one. A format with more `trust` replaces others.
     """
 
     name: str
@@ -112,9 +112,9 @@ EPOCHS = Form("epochs", EPOCH, trust=0)  # epochs are too long to measure the sp
 
 
 class Match(Struct, frozen=True):
-    """A step in one line. Totals distinguish two bars.
+    """A step found in one line. `total` distinguishes two progress bars.
 
-    `is_drawn`: a bar without progress: it is at 0, or has no rate.
+    `is_drawn`: a progress bar without progress: it is at 0, or has no rate.
     """
 
     form: Form
@@ -140,7 +140,7 @@ class StepReader:
 
     @property
     def form(self) -> str | None:
-        """The name of the step form of this log; None before its first step."""
+        """Returns the name of the format of the step lines in this log; None before the first step."""
         return self._now.form.name if self._now else None
 
     def feed(self, line: bytes) -> int | None:

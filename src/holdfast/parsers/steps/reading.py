@@ -39,7 +39,7 @@ BLANK = late(rb"[\d\s%|:#\xe2\x80-\xbf]+")
 
 
 class Found(Struct, gc=False):
-    """The values in one line.
+    """The values that one step line contains.
 
     `time_s`: the printed time, of one step or of a window; `is_fine`: elapsed has sub-second precision.
     """
@@ -94,7 +94,7 @@ class FormReader:
         return tuple(compiled(pattern) for pattern in self.form.before)
 
     def carry(self, line: bytes) -> bool:
-        """Keeps values of a line for the next line of this form; returns whether there are any."""
+        """Keeps the values of a line for the next line of this step form. Returns whether there are any."""
         for pattern in self._before:
             if match := pattern.search(line):
                 self._carried.update(match.groupdict())

@@ -1,4 +1,4 @@
-"""Holds the lines of a candidate step form until it is known which form a log has. Pure."""
+"""Holds back the lines of a candidate step form until it is known which format a log has. Pure."""
 
 from holdfast.model.step_forms import SPECIFIC
 from holdfast.parsers.steps.reading import FormReader, Found
@@ -8,7 +8,9 @@ PREPARED_S_MAX = 10.0
 
 
 class Rival:
-    """A candidate: a form, or another bar of the same form, with the lines that are held back for it."""
+    """A candidate for the format of a log: a step form, or another progress bar of the same form, with the lines that
+    are held back for it.
+    """
 
     def __init__(self, reader: FormReader) -> None:
         self.reader = reader
@@ -25,7 +27,9 @@ class Rival:
         self._best = found.number
 
     def is_long(self) -> bool:
-        """Returns whether it is no bar, or a bar that has run longer than most bars of preparations."""
+        """Returns whether the candidate is not a progress bar, or is one that has run longer than most bars of
+        preparations (loading, tokenising).
+        """
         form = self.reader.form
         return (
             not form.is_bar

@@ -77,7 +77,7 @@ class EventCutter:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the bytes so far end within a record: the file is truncated, or still being written."""
+        """Returns whether the bytes so far end within a record: the file is truncated, or still being written."""
         return bool(self._held) or self._skip_bytes > 0
 
     def feed(self, data: bytes) -> Iterator[Event]:

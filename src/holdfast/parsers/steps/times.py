@@ -37,10 +37,9 @@ class Anchor(Struct, gc=False):
     at: float = 0.0
 
     def advance(self, step: int, at: float, *, gone_s_min: float) -> tuple[float, int] | None:
-        """Returns the mean time of the steps since the anchor, and their number; None if too little time has
-        passed.
+        """Returns the mean time of the steps since the anchor, and their number; None if too little time has passed.
 
-        `gone_s_min`: elapsed time from which the rounding error is small.
+        `gone_s_min`: elapsed seconds from which the rounding error is small.
         """
         if self.step is None or step <= self.step or at < self.at:
             if self.step is None or step != self.step:
@@ -54,7 +53,7 @@ class Anchor(Struct, gc=False):
 
 
 class Track(Struct, gc=False):
-    """The state of one writer's run. `number`: the highest in this epoch, as printed."""
+    """The state of one writer's run. `number`: the highest step number in this epoch, as printed."""
 
     run: int
     number: int | None = None
@@ -91,7 +90,7 @@ class Timeline:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Irregularities in the log's times, for users."""
+        """Returns the irregularities in the log's times, as sentences for users."""
         return tuple(self._notes)
 
     def carry_loss(self, loss: float) -> None:
@@ -101,9 +100,9 @@ class Timeline:
     def add(
         self, found: Found, at_s: float | None, rank: int | None, stamp: tuple[float, bool] | None
     ) -> StepRecord | None:
-        """Returns the record of one line; None if it repeats one.
+        """Returns the step record of one line; None if the line repeats a step.
 
-        `stamp`: the line's own, and whether it is precise.
+        `stamp`: the line's own time stamp, and whether it is precise.
         """
         printed_s = self._printed_s(found)
         if found.number is None:
@@ -141,7 +140,9 @@ class Timeline:
         return self._record(found, step, track, time_s, steps, printed_s, at_s, rank, stamp)
 
     def extend(self, read: Columns, at_s: float | None, rank: int | None) -> list[StepRecord] | None:
-        """Returns the records of many plain lines at once; None if one of them is not simply the next."""
+        """Returns the step records of many plain lines at once; None if one of them does not simply follow the one
+        before.
+        """
         form, track = self.form, self._tracks.get(rank)
         if form.time not in ("step", "mean") or form.counts != "steps" or form.per_epoch or form.is_bar:
             return None

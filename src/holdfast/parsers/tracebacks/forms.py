@@ -1,7 +1,7 @@
-"""Patterns of tracebacks as Python, IPython, rich and Ray print them. Data only.
+"""Defines patterns of tracebacks as Python, IPython, rich and Ray print them. Data only.
 
-source: CPython, Lib/traceback.py; IPython, core/ultratb.py; rich, traceback.py; Ray, exceptions.py; torch,
-_utils.py ("Original Traceback") and multiprocessing/spawn.py ("-- Process 0 terminated ...")
+source: CPython, Lib/traceback.py; IPython, core/ultratb.py; rich, traceback.py; Ray, exceptions.py; torch, _utils.py
+("Original Traceback") and multiprocessing/spawn.py ("-- Process 0 terminated ...")
 """
 
 import re

@@ -19,7 +19,9 @@ MODULE = " <module>"
 
 
 class Whose(Struct, frozen=True):
-    """The writer of a line, without times. `label`: of srun, which numbers ranks or nodes."""
+    """The writer of a line, without times. `label`: label that srun puts before the line, which numbers ranks or
+    nodes.
+    """
 
     rank: int | None = None
     local_rank: int | None = None
@@ -81,7 +83,7 @@ class Open(Struct, eq=False):
 
     @property
     def user_frame(self) -> str:
-        """The innermost user frame; of mixed frames of several ranks, the last one."""
+        """Returns the innermost frame of the user's code; if frames of several ranks are mixed, the last one."""
         return self.user_frames[-1] if self.user_frames else self.outer_frame or self.framework_frame
 
 

@@ -96,7 +96,7 @@ class Engine:
         self._attempt, self._alive = 0, False
 
     def clear_by_hand(self) -> None:
-        """Replaces broken nodes, as an operator does before the job starts again."""
+        """Replaces all broken nodes, as an operator does before the job is started again."""
         for worker, node in enumerate(self._home):
             if node in self._broken or node in self._out:
                 self._take_out(node)

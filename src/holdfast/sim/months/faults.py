@@ -1,8 +1,8 @@
-"""Draws the faults of a fleet: when (bursts), where (lemons, repeats), of which kind, and how long a repair
-takes.
+"""Generates the faults of a fleet: when (bursts), on which node (lemons, repeats), of which kind, and how long a
+repair takes.
 
-Equal seeds give equal faults: they do not depend on the policy, except through the nodes that run the job
-then.
+Equal seeds give equal faults, whatever the policy decides; only the nodes that run the job at that time depend on the
+policy.
 """
 
 from collections import deque
@@ -19,7 +19,9 @@ RECENT_MAX = 4_096
 
 
 class Drawn(Struct, frozen=True):
-    """A future fault. `dice`: random numbers in 0..1 for what depends on the state when it happens."""
+    """A future fault. `dice`: random numbers in 0..1, for what depends on the state of the fleet when the fault
+    happens.
+    """
 
     at_s: float
     kind: str
@@ -62,9 +64,9 @@ class Faults:
         return quantiles[low] * (1.0 - share) + quantiles[min(low + 1, len(quantiles) - 1)] * share
 
     def node(self, drawn: Drawn, at_work: dict[int, int]) -> int:
-        """Returns the node of the job that fails: often one that failed within a week, or a lemon.
+        """Returns the node that fails: often one that failed within a week, or a lemon.
 
-        `at_work`: node -> worker.
+        `at_work`: the worker that runs on each node.
         """
         while self._recent and self._recent[0][0] < drawn.at_s - WEEK_S:
             self._recent.popleft()

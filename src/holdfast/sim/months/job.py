@@ -6,9 +6,9 @@ STEP_S = 1.0  # of the virtual training
 
 
 class Training:
-    """The simulated training.
+    """The simulated training of one large job.
 
-    `useful_s`: time of steps that count; `saved_s`: the part from which a restart resumes.
+    `useful_s`: time spent on steps that count; `saved_s`: the part of it that the last checkpoint contains.
     """
 
     def __init__(self, contender: Contender, interval_s: float) -> None:
@@ -25,16 +25,16 @@ class Training:
         return self._first_s is not None and self._stood_s is None
 
     def begin(self, at_s: float) -> None:
-        """Begins the steps of an attempt."""
+        """Starts to count the steps of an attempt from `at_s` on."""
         self._first_s, self._stood_s, self._pause_s = at_s, None, 0.0
 
     def stand(self, at_s: float) -> None:
-        """Stops making steps."""
+        """Stops counting steps at `at_s`; the attempt still exists."""
         if self._first_s is not None and self._stood_s is None:
             self._stood_s = at_s
 
     def end(self, at_s: float) -> None:
-        """Ends the attempt: what was not saved in a checkpoint is lost."""
+        """Ends the attempt: steps that were not saved in a checkpoint are lost."""
         if self._first_s is not None:
             self.stand(at_s)
             cycles, _ = self._made(at_s)

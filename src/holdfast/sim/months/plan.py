@@ -41,11 +41,11 @@ TRACE_BYTES_MAX = 64 << 20
 
 
 class PlanRefused(ValueError):
-    """Error: the plan is invalid. The message says where, and what is valid."""
+    """Raised when the plan is invalid. The message says where, and what is valid."""
 
 
 class Contender(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A policy to compare, with the properties of the system around it, as in
+    """A recovery policy to compare, with the properties of the system around it, as in
     fleet_figures/contenders.toml.
     """
 

@@ -50,7 +50,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class NoRecord:
-    """Journal that stores nothing, because rows of months would fill the memory and nothing reads them."""
+    """A journal that stores nothing, because the rows of months would fill the memory and are not read."""
 
     def record(self, row: Row) -> None:
         pass

@@ -37,7 +37,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Reading:
-    """Reader of the values of one run, from its output as it grows."""
+    """Reads the values that --until tests (loss, step time) from the output of one run as it grows."""
 
     def __init__(self, folder: Path, forms: Sequence[StepForm]) -> None:
         self.shown = Shown()

@@ -38,11 +38,13 @@ BY = "holdfast bisect"
 
 
 class OtherPlan(Exception):
-    """Error: the job exists, but its bisection is a different one or has ended. The message says which."""
+    """Raised when the job exists, but its bisection is a different one or has ended. The message says which."""
 
 
 class Run(Struct, frozen=True):
-    """One judged run. `place`: the commit, or comma-separated nodes or variables."""
+    """One judged test run of a bisection. `place`: what was tested: the commit, or comma-separated nodes or
+    variables.
+    """
 
     place: str
     judgement: Judgement
@@ -83,7 +85,9 @@ class BisectRecord:
         return self.job.worker(self._controller.state.job.attempt, 0)
 
     def judged(self, place: str, name: str, judged: Judged, seconds: float) -> None:
-        """Records the judgement on the current run. `name`: name of the place for users."""
+        """Records the judgement on the current run. `name`: the tested commit, nodes or variables, as shown to
+        users.
+        """
         attempt = self._judged_attempt = self._controller.state.job.attempt
         self.runs.append(Run(place, judged.judgement, judged.why))
         numbers: Numbers = {
@@ -109,9 +113,7 @@ class BisectRecord:
         self._lock.release()
 
     def carry_out(self, order: AnyOrder) -> None:
-        """Confirms orders of the controller at once, because the bisection itself starts and ends the
-        runs.
-        """
+        """Confirms orders of the controller at once, because the bisection itself starts and ends the runs."""
         now, host = self._clock(), socket.gethostname()
         match order:
             case PlaceWorkers():

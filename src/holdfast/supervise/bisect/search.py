@@ -21,7 +21,9 @@ NODES_ENV, PART_ENV = "HOLDFAST_BISECT_NODES", "HOLDFAST_BISECT"
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Settings common to all runs. `repeats`: runs of each place; one bad run makes the place bad."""
+    """Settings that all test runs of a bisection have in common. `repeats`: runs of each commit or set of nodes; one
+    bad run makes it bad.
+    """
 
     condition: Condition
     command: tuple[str, ...]
@@ -45,7 +47,9 @@ class Runner:
         self.plan, self.record, self._say = plan, record, say
 
     def judged(self, place: str, name: str, cwd: str, env: Mapping[str, str], command: Sequence[str]) -> None:
-        """Runs a place until its judgement is certain. `name`: name of the place for users."""
+        """Runs the command on a commit, node set or variable set until its judgement is certain. `name`: its name for
+        users.
+        """
         for _ in range(self.plan.repeats - self._runs_of(place)):
             order = Order(
                 command=tuple(command),
@@ -63,9 +67,9 @@ class Runner:
                 return
 
     def answers(self) -> dict[str, Judgement]:
-        """Returns the judgement of each place with enough runs.
+        """Returns the judgement of each tested commit, node set or variable set that has enough runs.
 
-        Bad if one run was bad; unknown if no run was good or bad.
+        It is bad if one run was bad, and unknown if no run was good or bad.
         """
         said: dict[str, list[Judgement]] = {}
         for one in self.record.runs:
@@ -79,7 +83,7 @@ class Runner:
         return found
 
     def why(self, place: str) -> str:
-        """Returns the reason for the judgement on the last run of a place."""
+        """Returns the reason for the judgement on the last run of `place`, a commit, node set or variable set."""
         return next((one.why for one in reversed(self.record.runs) if one.place == place), "")
 
     def _runs_of(self, place: str) -> int:

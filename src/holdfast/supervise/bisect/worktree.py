@@ -11,7 +11,7 @@ GIT_TIMEOUT_S = 600.0
 
 
 class GitFailed(Exception):
-    """Error: a git command failed. The message is its last line."""
+    """Raised when a git command failed. The message is the last line that git printed."""
 
 
 class Worktree:

@@ -1,8 +1,7 @@
-"""Runs a Holdfast command in the pod of a job's controller, where the job's record is, through the API
-server.
+"""Runs a Holdfast command in the pod of a job's controller, where the job's journal is, through the API server.
 
-`holdfast status JOB` from outside the cluster thus runs `holdfast status JOB` there, with the same arguments,
-input, output, terminal and exit code. It needs the permission to get and create pods/exec.
+`holdfast status JOB` from outside the cluster thus runs `holdfast status JOB` there, with the same arguments, input,
+output, terminal and exit code. It needs the permission to get and create pods/exec.
 """
 
 import os
@@ -36,7 +35,7 @@ SIZE = (24, 80)
 
 
 class NotThere(Exception):
-    """Error: the command cannot be run in the cluster. The message says why and what to do."""
+    """Raised when the command cannot be run in the cluster. The message says why and what to do."""
 
 
 class _Place(NamedTuple):

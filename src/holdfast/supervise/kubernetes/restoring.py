@@ -1,7 +1,8 @@
-"""Restores the record of a job whose controller's pod was lost with it, from the copy of an agent.
+"""Restores the journal of a job that was lost together with its controller's pod, from the copy on an agent's node.
 
-Runs before the new controller: listens as it does, lets the agents connect, and takes the copy with the most rows. The training
-goes on meanwhile. Entries that agents have spooled are not acknowledged here: they send them to the controller again.
+It runs before the new controller: it listens at the same address, lets the agents connect, and takes the copy with
+the most rows. The training goes on meanwhile. Entries that agents have stored are not acknowledged here: the agents
+send them to the controller again.
 """
 
 import time
@@ -53,7 +54,7 @@ def restore(
     env: Mapping[str, str],
     console: Console,
 ) -> bool:
-    """Restores the record. Returns True if the job can be resumed from it, False if there is no copy."""
+    """Restores the journal. Returns True if the job can be resumed from it, False if no agent has a copy."""
     name = objects_name(identity.job)
     path = f"/apis/coordination.k8s.io/v1/namespaces/{identity.namespace}/leases/{name}"
     try:

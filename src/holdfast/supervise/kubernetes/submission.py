@@ -51,12 +51,14 @@ _PATHS = {
 
 
 class NotSubmitted(Exception):
-    """Error: the job was not started. The message says why and what to change."""
+    """Raised when the job was not started. The message says why and what to change."""
 
 
 class PodFlags(Struct, frozen=True, kw_only=True):
-    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each. `reschedule_pods`: a reschedule makes all pods anew.
-    `state_claim`: for the controller's record.
+    """Flags of `holdfast run` for pods. `env`: "NAME=VALUE" each. `reschedule_pods`: a reschedule deletes and creates
+    all pods.
+
+    `state_claim`: PersistentVolumeClaim for the job's journal.
     """
 
     image: str = ""
@@ -165,7 +167,7 @@ def wanted_of(
 
 
 def words_again(argv: Sequence[str], name: str) -> tuple[str, ...]:
-    """Returns the arguments for the controller's pod, without those meant for this machine."""
+    """Returns the arguments of `holdfast` for the controller's pod: `argv` without those meant for this machine."""
     assert argv and argv[0] == "run"
     kept: list[str] = []
     words = iter(argv[1:])
@@ -183,7 +185,7 @@ def words_again(argv: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 def keep(state_dir: str, one: Submission) -> None:
-    """Writes the note about a submitted job; if that fails, the job runs anyway, and `attach` needs its
+    """Stores where a submitted job is in the cluster. If that fails, the job runs anyway, and `attach` needs its
     namespace.
     """
     folder = Path(state_dir) / FOLDER

@@ -34,16 +34,16 @@ class NoMetrics:
     """Metrics export that does nothing, for settings that disable it."""
 
     def hear(self, event: AnyEvent, decision: Decision) -> None:
-        """Does nothing."""
+        """Does nothing, because no metrics are exported."""
 
     def channels(self) -> list[int]:
         return []
 
     def turn(self) -> None:
-        """Does nothing."""
+        """Does nothing, because no metrics are exported."""
 
     def close(self) -> None:
-        """Does nothing."""
+        """Does nothing, because no metrics are exported."""
 
 
 def is_asked(settings: RunSettings) -> bool:

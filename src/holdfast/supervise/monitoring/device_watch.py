@@ -21,7 +21,7 @@ FINDING = "device-metrics"
 
 
 class DeviceWatch:
-    """Watcher of incidents. `note`: receives findings as kind and text, from `turn`."""
+    """Queries device metrics for each incident. `note`: receives findings as kind and text, called from `turn`."""
 
     def __init__(
         self, url: str, clock: JobClock, note: Callable[[str, str], None], delay_s: float = DELAY_S

@@ -23,7 +23,7 @@ from holdfast.supervise.wheel import Wheel
 
 
 class Live:
-    """Functions that return the current state of a running job besides its decisions."""
+    """Functions that return the current state of a running job, as far as the job's events do not contain it."""
 
     def __init__(
         self,

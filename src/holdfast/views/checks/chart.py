@@ -26,11 +26,12 @@ _BYTES = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 class BenchFileUnreadable(ValueError):
-    """Error: a file is not an output of `holdfast check --json`. The message names the file."""
+    """Raised when a file is not an output of `holdfast check --json`. The message names the file."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """The value of one device in a panel. `first`: its first value in the baseline; None if unknown.
+    """The measured value of one device, as a row of a panel. `first`: its first value in the baseline; None if
+    unknown.
 
     `off`: how much worse it is than the median of its model, as a share; None if there are too few devices.
     `is_sure`: False if other processes used the device during the measurement.
@@ -52,9 +53,9 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Panel(Struct, frozen=True, kw_only=True):
-    """One measured quantity of all devices of one model, a row for each.
+    """A chart panel with one measured quantity of all devices of one model, a row for each device.
 
-    `middle`: their median, if there are three or more.
+    `middle`: the median of the devices, if there are three or more.
     """
 
     check: str
@@ -75,7 +76,7 @@ class Panel(Struct, frozen=True, kw_only=True):
 
     @property
     def lowest(self) -> str:
-        """Returns a text that lists the worst devices: `gpu-02 gpu 165…: 487 TFLOP/s; ...`"""
+        """Returns a text that names the devices with the worst values: `gpu-02 gpu 165…: 487 TFLOP/s; ...`"""
         far = sorted((row for row in self.rows if row.status != PASS), key=lambda row: -(row.off or 0.0))
         words = [f"{row.label}: {number(row.value)} {self.unit}" for row in far[:LOWEST_NAMED]]
         return "; ".join(words) + (f"; {len(far) - LOWEST_NAMED} more" if len(far) > LOWEST_NAMED else "")
@@ -86,7 +87,9 @@ class Panel(Struct, frozen=True, kw_only=True):
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """A sweep over sizes on one node or device: points (bytes, value), by ascending size."""
+    """One line of a curve chart: a sweep over sizes on one node or device. Points (bytes, value) by ascending
+    size.
+    """
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -178,9 +181,9 @@ def _swept(seen: Iterable[_Seen]) -> tuple[dict[tuple[str, str, str, str], list[
 
 
 def size_of(name: str) -> float:
-    """Returns the size in a name, in bytes: 8388608.0 for `all-reduce 8 MiB`.
+    """Returns the size that a measurement's name contains, in bytes: 8388608.0 for `all-reduce 8 MiB`.
 
-    Raises ValueError if there is none.
+    raises: ValueError if the name contains no size
     """
     found = _SIZE.search(name)
     if found is None:
@@ -294,7 +297,7 @@ def _outcomes(node: str, facts: Sequence[tuple[str, str, Fact]]) -> tuple[Outcom
 
 
 def number(value: float) -> str:
-    """Formats a value with three digits: `712`, `53.4`, `0.0421`, `213,700`."""
+    """Formats a value with three significant digits: `712`, `53.4`, `0.0421`, `213,700`."""
     if value >= 999.5:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -33,7 +33,7 @@ _CLASS = {PASS: "good", WARN: "low", FAIL: "bad"}
 
 
 def html_page(drawn: Chart, title: str, said: Sequence[str] = ()) -> str:
-    """Returns the HTML page of a chart. `said`: lines below the title."""
+    """Returns the HTML page of a chart. `said`: lines of text below the title."""
     styles = [(ASSETS / name).read_text(encoding="utf-8") for name in STYLES]
     policy = (
         f"default-src 'none'; style-src {' '.join(map(_hash, styles))}; base-uri 'none'; form-action 'none'"

@@ -14,7 +14,7 @@ PLOTS = (".html", ".png")
 
 
 class NotDrawn(Exception):
-    """Error: the chart could not be written. The message says why and what to do."""
+    """Raised when the chart could not be written. The message says why and what to do."""
 
 
 def refused_plot(name: str) -> str:

@@ -45,8 +45,9 @@ _TEXT = {
 
 
 def report(nodes: Sequence[NodeChecks], verdict: Judged, language: Language, took_s: float) -> Iterator[Line]:
-    """Yields the lines of the report: one for each check of each node, the problems with advice, and the
-    totals.
+    """Yields the lines of the report: one for each check of each node, the problems with advice, and the totals.
+
+    `took_s`: how long all checks took.
     """
     words = _TEXT[language]
     for node in nodes:

@@ -61,7 +61,9 @@ KINDS: dict[Language, dict[str, str]] = {
 
 
 def report(found: Comparison, language: Language = "en") -> list[Line]:
-    """Returns the comparison as lines for the terminal: one section for each run other than the first."""
+    """Returns the comparison as lines for the terminal: one section for each run, which is compared with the
+    first.
+    """
     lines = [line for one in found.others for line in (*_run(found.first, one, language), Line())]
     notes = dict.fromkeys((*found.notes, *(note for one in found.others for note in one.notes)))
     label = "注" if language == "zh" else "note"

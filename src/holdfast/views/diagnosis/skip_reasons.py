@@ -55,7 +55,7 @@ _KNOWN = tuple((late(pattern), text) for pattern, text in _CHINESE)
 
 
 def why_in(why: str, language: Language) -> str:
-    """Returns the reason in the given language; unchanged if no translation is known."""
+    """Translates the reason why a file was not read; returns it unchanged if no translation is known."""
     if language != "zh":
         return why
     for pattern, text in _KNOWN:

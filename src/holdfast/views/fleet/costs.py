@@ -118,7 +118,7 @@ def _lost_hours(job: JobCost) -> float:
 
 
 def gpu_hours(hours: float) -> str:
-    """Formats GPU-hours with three significant digits, and as a whole number from 100 on."""
+    """Formats a number of GPU-hours with three significant digits, or as a whole number from 100 on."""
     if hours >= 100.0:
         return f"{hours:,.0f}"
     return f"{hours:.3g}" if hours >= 0.001 or not hours else "<0.001"

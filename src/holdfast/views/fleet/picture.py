@@ -43,7 +43,9 @@ class CurvePicture(Struct, frozen=True, kw_only=True):
 
 
 class Bar(Struct, frozen=True, kw_only=True):
-    """A stacked bar. `parts`: (cause, share), adding up to 1. `note`: text behind the bar."""
+    """One bar of a stacked bar chart. `parts`: (cause, share), adding up to 1. `note`: text to the right of the
+    bar.
+    """
 
     label: str
     parts: tuple[tuple[str, float], ...]
@@ -63,22 +65,24 @@ class BarsPicture(Struct, frozen=True, kw_only=True):
 
 
 class PanelLine(Struct, frozen=True):
-    """The line of one run: (step, value), by step."""
+    """The line of one run in a panel: (step, value) pairs by ascending step."""
 
     colour: str
     points: tuple[tuple[float, float], ...]
 
 
 class Panel(Struct, frozen=True):
-    """One measure of all runs, on an axis of its own."""
+    """A chart panel with one measure of all runs, on a y axis of its own."""
 
     name: str
     lines: tuple[PanelLine, ...]
 
 
 class LinesPicture(Struct, frozen=True, kw_only=True):
-    """Panels below each other over the same steps. `names`: of the runs, in the order of each panel's lines.
-    `marks`: steps at which a vertical line stands.
+    """A chart of panels below each other over the same steps. `names`: names of the runs, in the order of each
+    panel's lines.
+
+    `marks`: steps at which a vertical line is drawn.
     """
 
     title: str

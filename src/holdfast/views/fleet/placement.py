@@ -1,4 +1,6 @@
-"""Formats the placement of a job: its groups by role, what is placed badly and what to change. Prints nothing."""
+"""Formats where the ranks of a job are placed: its groups by role, what is placed badly and what to change. Prints
+nothing.
+"""
 
 from collections import Counter
 
@@ -10,7 +12,7 @@ FINDINGS_SHOWN = 20
 
 
 def lines(placement: Placement) -> list[Line]:
-    """Returns the section of a report."""
+    """Returns the section of a report about the placement of a job's ranks."""
     found = [Line(), Line("Placement", "strong")]
     sizes = Counter((group.role, len(group.ranks), group.is_guessed) for group in placement.groups)
     for (role, size, is_guessed), count in sorted(sizes.items()):

@@ -17,7 +17,7 @@ TEXT, QUIET, GRID = "#1b1e24", "#5b6270", "#e8eaee"
 
 
 class NotDrawn(Exception):
-    """Error: the chart could not be written. The message says why and what to do."""
+    """Raised when the chart could not be written. The message says why and what to do."""
 
 
 def refused_plot(name: str) -> str:

@@ -10,7 +10,11 @@ DIGITS = 3
 
 
 def cost_of(incident: IncidentStory, devices: int) -> Cost | None:
-    """Returns the cost of one incident; None if its time is unknown. `lost_s` is the sum of `by_cause`."""
+    """Returns what one incident cost, in seconds and device-hours; None if its duration is unknown. `lost_s` is the
+    sum of `by_cause`.
+
+    `devices`: number of devices of the job.
+    """
     if not incident.spent:
         return None
     return _cost(incident.spent, devices, incident.steps_lost)
@@ -26,9 +30,7 @@ def cost_of_job(summary: Summary) -> Cost | None:
 
 
 def timeline(incident: IncidentStory) -> tuple[tuple[str, float], ...]:
-    """Returns the parts of an incident in order, as (name, seconds), until the first step after the
-    recovery.
-    """
+    """Returns the phases of an incident's recovery in order, as (name, seconds), until the first step after it."""
     return tuple((part.what, round(part.seconds, DIGITS)) for part in incident.spent if part.what != REPEATED)
 
 

@@ -33,10 +33,8 @@ PLACED = re.compile(r"attempt-(?P<attempt>\d+)/worker-(?P<worker>\d+)/(?:rank-(?
 def evidence_rows(incident: IncidentStory, findings: Sequence[LogLine] = ()) -> tuple[EvidenceRow, ...]:
     """Returns all evidence of an incident in order of time.
 
-    An item without a time follows the item that caused it.
-
-    `findings`: log lines of the job; alerts and device metrics near the time of the incident become evidence.
-    Their ids follow all others, because they may arrive later.
+    An item without a time follows the item that caused it. `findings`: log lines of the job; alerts and device
+    metrics near the time of the incident become evidence. Their ids follow all others, because they may arrive later.
     """
     rows = _distinct(_in_time([*_faults(incident), *_exits(incident), *_lines(incident)]))
     rows += [_monitored(line) for line in findings if _is_about(line, incident)][-MONITORED_MAX:]
@@ -66,8 +64,8 @@ def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:
 
 
 def place_of(file: str, line: int | None, offset: int | None = None) -> LinePlace | None:
-    """Returns the file, attempt and worker of a piece of evidence, relative to the job's folder; None
-    without a file.
+    """Returns where a piece of evidence is: file, attempt and worker, relative to the job's folder; None without a
+    file.
     """
     if not file:
         return None

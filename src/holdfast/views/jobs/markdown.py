@@ -29,7 +29,7 @@ HEADS = {
 
 
 def incident_markdown(document: IncidentDocument, language: Language = "en") -> str:
-    """Returns the Markdown.
+    """Returns the Markdown of an incident.
 
     Masks secrets, and escapes log text so that it cannot end its code span or table cell.
     """

@@ -1,4 +1,4 @@
-"""Builds the parts of a node's document from the node book. Pure."""
+"""Builds the history and the check results in a node's document from the node book. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -57,9 +57,7 @@ def device_row(serial: str, lines: Sequence[DeviceLine]) -> DeviceRow:
 
 
 def with_isolation(row: NodeRow, isolation: Isolation | None) -> NodeRow:
-    """Returns the node's row with the isolation from the node book, because the server's index can lag
-    behind.
-    """
+    """Returns the node's row with its isolation taken from the node book, because the server's index may be older."""
     return replace(
         row,
         isolated=isolation is not None,
@@ -69,7 +67,7 @@ def with_isolation(row: NodeRow, isolation: Isolation | None) -> NodeRow:
 
 
 def isolated_for(isolation: Isolation | None) -> str:
-    """Returns the reason and the user; empty if the node is not isolated."""
+    """Returns why a node is isolated and by whom, as text; empty if the node is not isolated."""
     return f"{isolation.reason} (by {isolation.by})" if isolation is not None else ""
 
 

@@ -1,5 +1,5 @@
-"""Describes what a job is doing now, in words, also if its journal has stopped and its last phase is
-outdated. Pure.
+"""Describes in words what a job is doing now. If its journal has ended with an outdated phase, describes the actual
+state instead. Pure.
 """
 
 from msgspec.structs import replace
@@ -18,9 +18,9 @@ WORDS: dict[JobState, str] = {
 
 
 def true_words(summary: Summary, state: JobState, *, is_being_ended: bool = False, since: str = "") -> str:
-    """Returns the job's phase in words, or those of the state of an unsupervised job.
+    """Returns the job's phase in words, or the state of a job that no supervisor watches.
 
-    `since`: a formatted time.
+    `since`: start of that state, as formatted time.
     """
     if state == "preempted" and not summary.outcome:
         return f"pre-empted: {summary.moved}"

@@ -1,4 +1,4 @@
-"""Builds the rows of job lists and incident lists, with their sentences. Pure."""
+"""Builds the rows of job lists and incident lists, each with its one-sentence summary. Pure."""
 
 import shlex
 from datetime import tzinfo
@@ -73,7 +73,7 @@ def job_row(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> JobRow:
 def incident_row(
     incident: IncidentStory, summary: Summary, seen: Seen, zone: tzinfo | None = None
 ) -> IncidentRow:
-    """Returns the list row of an incident."""
+    """Returns the list row of an incident, with its one-sentence summary."""
     verdict = incident.verdict
     recovered_s = incident.found_at_s + incident.took_s if incident.took_s is not None else None
     return IncidentRow(

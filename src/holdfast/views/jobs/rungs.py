@@ -1,5 +1,4 @@
-"""Lists which rungs of the recovery ladder were chosen for an incident, and why the others were rejected.
-
+"""Lists which actions of the recovery ladder (rungs) were chosen for an incident, and why the others were rejected.
 Pure.
 
 It applies the rules of docs/ladder.md and `core.job.ladder` to the faults, the policy and the counters of the
@@ -66,7 +65,7 @@ class _Case(Struct, frozen=True, kw_only=True):
 
 
 def rung_rows(incident: IncidentStory, policy: Policy) -> tuple[RungRow, ...]:
-    """Returns the chosen rungs with their times, then the rejected ones in the order of the ladder."""
+    """Returns the chosen actions with their times, then the rejected ones in the order of the ladder."""
     chosen = [
         RungRow(rung=one.rung, why=one.why, says=_said(one), at_s=one.at_s, shadow=one.shadow)
         for one in incident.rungs

@@ -1,7 +1,4 @@
-"""Defines the facts about a job that are not in its journal: folder, current state, steps, files.
-
-No behaviour.
-"""
+"""Defines the facts about a job that are not in its journal: folder, current state, steps, files. No behaviour."""
 
 from typing import Any
 
@@ -16,10 +13,10 @@ from holdfast.observe.logs.step_file import StepFile
 class Seen(Struct, frozen=True, kw_only=True):
     """Facts about a job from outside its journal.
 
-    `id`: unique on the server. `facts`: the journal's entries about the start (docs/state-folder.md).
-    `living`: ranks with running processes; None means unknown, or as in the journal. `is_being_ended`: the
-    job is unsupervised and its processes are being ended. `files`: names and sizes in bytes of the current
-    attempt's files, by worker. `warnings`: about data that is missing in the document.
+    `id`: unique on the server. `facts`: the journal's entries about the start (docs/state-folder.md). `living`: ranks
+    with running processes; None means unknown, or as in the journal. `is_being_ended`: the job has no supervisor and
+    its processes are being ended. `files`: names and sizes in bytes of the current attempt's files, by worker.
+    `warnings`: about data that is missing in the document.
     """
 
     id: str
@@ -43,7 +40,7 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(Struct, frozen=True):
-    """The current offset of a line in its file, and the lines before and after it."""
+    """The offset of a log line in its file, and the lines before and after it."""
 
     offset: int
     before: tuple[str, ...] = ()
@@ -53,7 +50,7 @@ class Surroundings(Struct, frozen=True):
 class Scene(Struct, frozen=True, kw_only=True):
     """The contents of an incident's files: stacks, waiting ranks, kernel log.
 
-    `surroundings`: by file and text of the line.
+    `surroundings`: the lines around each quoted line, by its file and text.
     """
 
     stacks: tuple[StackGroup, ...] = ()

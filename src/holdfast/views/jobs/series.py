@@ -16,7 +16,7 @@ MARKS_MAX = 500
 
 
 class Steps:
-    """Times at which steps were reached, as parallel arrays in ascending order: time, step, attempt."""
+    """The times at which a job reached its steps, as parallel arrays in ascending order: time, step, attempt."""
 
     def __init__(self) -> None:
         self.at_s: array[float] = array("d")
@@ -43,11 +43,10 @@ class _Interval(Struct, frozen=True, gc=False):
 def step_series(
     steps: Steps, *, from_s: float | None, to_s: float | None, points: int, marks: Sequence[Mark] = ()
 ) -> StepSeries:
-    """Returns step times in buckets of equal duration, without empty ones.
+    """Returns step times, averaged in buckets of equal duration, without empty buckets.
 
-    `points`: the maximum number of buckets.
-
-    A journal has at most one entry a second, so a step time is the mean over the steps of that second.
+    `points`: the maximum number of buckets. A journal has at most one entry a second, so a step time is the mean over
+    the steps of that second.
     """
     if not steps.at_s:
         return StepSeries(buckets=(), marks=tuple(marks))
@@ -65,7 +64,7 @@ def step_series(
 
 
 def marks_of(summary: Summary, findings: Sequence[LogLine]) -> tuple[Mark, ...]:
-    """Returns the marks of a chart: attempts, incidents until recovery, and findings; the newest if there
+    """Returns the events to mark in a chart: attempts, incidents until recovery, and findings; the newest if there
     are too many.
     """
     marks = [

@@ -32,7 +32,7 @@ _SOURCE_MAP = re.compile(r"^//# sourceMappingURL=.*\n?", re.MULTILINE)
 
 
 class ModuleRefused(ValueError):
-    """Error: a module uses import or export syntax that the bundle does not support."""
+    """Raised when a module uses import or export syntax that the bundle does not support."""
 
 
 class _Module(NamedTuple):

@@ -1,8 +1,7 @@
-"""Writes the HTML of the web page: the document that a server sends, and the self-contained file for a
-ticket.
+"""Writes the HTML of the web page: the document that a server sends, and the self-contained file for a ticket.
 
-Both contain the sentence, so that it is visible before any script runs. Text is escaped. The content security
-policy of a saved file allows only its own scripts and styles.
+Both contain the one-sentence summary, so that it is visible before any script runs. Text is escaped. The content
+security policy of a saved file allows only its own scripts and styles.
 """
 
 import base64
@@ -23,11 +22,11 @@ _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2
 
 
 class First(Struct, frozen=True, kw_only=True):
-    """Data that the HTML contains for the page's script.
+    """The data that the HTML contains for the page's script.
 
-    `base`: path prefix of the server. `assets`: path of the assets. `path`: API path of `document`.
-    `documents`: those of a saved page, by path. `saved_at_s`: None for a server's page. `start`: first view
-    of a saved page, such as "/jobs/7/incidents/1".
+    `base`: path prefix of the server. `assets`: path of the assets. `path`: API path of `document`. `documents`: the
+    documents of a saved page, by API path. `saved_at_s`: when the page was saved; None for a server's page. `start`:
+    first view of a saved page, such as "/jobs/7/incidents/1".
     """
 
     version: str = __version__
@@ -42,7 +41,9 @@ class First(Struct, frozen=True, kw_only=True):
 
 
 class Shell(Struct, frozen=True, kw_only=True):
-    """The static part of the HTML. `sentence`: its headline. `language`: "en" or "zh"."""
+    """The static part of the page's HTML. `sentence`: the one-sentence summary, its headline. `language`: "en" or
+    "zh".
+    """
 
     title: str
     first: First

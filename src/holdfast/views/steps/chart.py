@@ -33,9 +33,9 @@ SLOWEST = 10
 
 
 class RunSpan(Struct, frozen=True, kw_only=True):
-    """The steps of one run of the training on the x axis: x = step + offset.
+    """The steps of one run of the training on the x axis of the chart: x = step + offset.
 
-    A run that repeats steps is drawn behind the previous one.
+    A run that repeats steps of the previous run is drawn behind it.
     """
 
     run: int
@@ -53,7 +53,7 @@ class RunSpan(Struct, frozen=True, kw_only=True):
 
 
 class Placed(Struct, frozen=True, gc=False):
-    """A part of the step time curve with its position on the x axis."""
+    """A part of the step time curve with its position on the chart's x axis."""
 
     x: float
     first_step: int
@@ -66,7 +66,7 @@ class Placed(Struct, frozen=True, gc=False):
 
 
 class Band(Struct, frozen=True, kw_only=True):
-    """A slowdown with its position on the x axis. `index`: its number in the report's list of slowdowns."""
+    """A slowdown with its position on the chart's x axis. `index`: its number in the report's list of slowdowns."""
 
     first_x: float
     last_x: float
@@ -77,7 +77,7 @@ class Band(Struct, frozen=True, kw_only=True):
 
 
 class Shade(Struct, frozen=True, kw_only=True):
-    """A range of the x axis in which the steps are of a special kind, such as warm-up."""
+    """A range of the chart's x axis in which the steps are of a special kind, such as warm-up."""
 
     first_x: float
     last_x: float
@@ -85,7 +85,7 @@ class Shade(Struct, frozen=True, kw_only=True):
 
 
 class Dot(Struct, frozen=True, kw_only=True):
-    """A single long step."""
+    """A single long step in the chart."""
 
     x: float
     y: float
@@ -93,7 +93,7 @@ class Dot(Struct, frozen=True, kw_only=True):
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """An event at one step, such as a jump of the loss."""
+    """An event at one step of the chart, such as a jump of the loss."""
 
     x: float
     label: str
@@ -102,8 +102,8 @@ class Mark(Struct, frozen=True, kw_only=True):
 class Chart(Struct, frozen=True, kw_only=True):
     """A chart of step times.
 
-    `cut_s`: upper end of the scale at first, to keep outliers from flattening the curve; None if there are
-    none. `top_s`: the longest step.
+    `cut_s`: upper end of the visible scale in seconds, so that outliers do not flatten the curve; None if there are no
+    outliers. `top_s`: the longest step.
     """
 
     runs: tuple[RunSpan, ...]
@@ -122,7 +122,7 @@ class Chart(Struct, frozen=True, kw_only=True):
 
 
 class RankRatio(Struct, frozen=True, kw_only=True):
-    """The step times of one rank relative to the median of all ranks: their median and 90th percentile."""
+    """The step times of one rank relative to the median of all ranks: the median and the 90th percentile of the ratios."""
 
     rank: int
     median: float
@@ -221,7 +221,7 @@ def steps_words(first: int | None, last: int | None) -> str:
 
 
 def ratios(map_: HeatMap | None, columns_max: int = HEAT_COLUMNS_MAX) -> Heat | None:
-    """Returns the heat map as ratios; None if there is nothing to compare: fewer than two ranks, or no
+    """Returns the heat map with ratios instead of times; None if there is nothing to compare: fewer than two ranks, or no
     values.
     """
     if map_ is None or len(map_.ranks) < 2 or not map_.steps:

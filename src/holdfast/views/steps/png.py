@@ -54,7 +54,7 @@ NO_VALUE = "#b9bdc6"
 
 
 class PlotUnavailable(Exception):
-    """Error: the image cannot be drawn here. The message says what to do."""
+    """Raised when the image cannot be drawn here. The message says what to do."""
 
 
 def write_png(

@@ -129,7 +129,7 @@ def report(
 
 
 def sparkline(points: Sequence[CurvePoint], columns: int = CHART_COLUMNS) -> str:
-    """Returns a sparkline of usual step times over the run, at most `columns` wide; empty if there are
+    """Returns a sparkline of typical step times over the run, at most `columns` characters wide; empty if there are
     fewer than two.
     """
     times = [

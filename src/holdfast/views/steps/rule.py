@@ -20,7 +20,7 @@ NO_DAY, NO_YEAR = ASSUMED_DATES_S
 
 
 def rule_lines(log: LogSteps, *, is_local: bool) -> Iterator[str]:
-    """Yields the lines.
+    """Yields the log lines that the platform's rule would print for this log.
 
     `is_local`: timestamps are seconds since the epoch, shown in this machine's time zone.
     """

@@ -1,5 +1,5 @@
-"""Identifies the user of a request and checks the role: by token, cookie, proxy header, or as the same
-local user.
+"""Identifies the user of a request and checks the user's role: by token, session cookie, header of a trusted proxy,
+or as the local user who runs the server.
 """
 
 import hashlib
@@ -39,7 +39,9 @@ class Access:
         self._failures = Rates(limits.failures_per_min / 60.0, limits.failures_per_min, clock)
 
     def identity(self, scope: Mapping[str, Any], seen: Asked, headers: Mapping[str, str]) -> Identity | None:
-        """Returns the user of a request; None if unknown. Raises Refusal, also beyond the rate limit."""
+        """Returns the user of a request; None if the request names no known user. Raises Refusal, also beyond the
+        rate limit.
+        """
         found = self._found(scope, seen, headers)
         key = f"user {found.name}" if found else f"address {seen.address}"
         wait_s = self._rates.wait_s(key)
@@ -48,7 +50,7 @@ class Access:
         return found
 
     def check(self, who: Identity | None, needed: Role) -> Identity:
-        """Returns the user if the role is sufficient. Raises Refusal otherwise."""
+        """Returns the user if the user's role permits what needs the role `needed`. Raises Refusal otherwise."""
         if who is None:
             raise not_logged_in(f"authentication is required: {self._why_token()}")
         if not allows(who.role, needed):
@@ -65,19 +67,22 @@ class Access:
         check_origin(seen, headers)
         if who.csrf and not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), who.csrf.encode()):
             raise not_allowed(
-                f"the header {CSRF_HEADER} is missing or outdated: get it as `csrf` from GET /api/v1/me"
+                f"the header {CSRF_HEADER} is missing or outdated: send the value `csrf` from GET /api/v1/me"
             )
 
     def log_in(self, secret: str, seen: Asked) -> tuple[str, Session, Token]:
-        """Starts a session for the owner of a token. Returns cookie, session and token. Raises Refusal."""
+        """Starts a browser session for the owner of the token `secret`. Returns the cookie, the session and the
+        token. Raises Refusal.
+        """
         token = self._token(secret, seen)
         cookie, session = self.sessions.begin(token.name, token.hash, token.expires_at_s)
         return cookie, session, token
 
     def stands(self, who: Identity) -> bool:
-        """Returns whether a user's access is still valid; the token may have been revoked since.
+        """Returns whether a user's access is still valid: the token may have been revoked, or the session may have
+        ended.
 
-        Raises Refusal.
+        raises: Refusal
         """
         if who.expires_at_s is not None and self._clock() >= who.expires_at_s:
             return False

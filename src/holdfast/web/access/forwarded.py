@@ -17,10 +17,9 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]{1,253})(?::(?P<p
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """The origin of a request. `host`: as the browser names it, "gpu-1:8470".
+    """Where a request came from and what it addressed, also behind a trusted proxy.
 
-    `prefix`: of all paths, "/holdfast" or empty.
-
+    `host`: as the browser names it, "gpu-1:8470". `prefix`: path prefix of all URLs, "/holdfast" or empty.
     `is_direct`: no proxy header is present. `is_trusted`: the sender is a trusted proxy.
     """
 
@@ -53,7 +52,7 @@ class Proxies:
 
 
 class Hosts:
-    """The host names under which the server may be requested; another one may be a DNS rebinding attack."""
+    """The host names that a request may address. A request for another host name may be a DNS rebinding attack."""
 
     def __init__(self, settings: ServerSettings) -> None:
         own = socket.gethostname()
@@ -77,7 +76,7 @@ class Hosts:
 def asked(
     scope: Mapping[str, Any], headers: Mapping[str, str], settings: ServerSettings, proxies: Proxies
 ) -> Asked:
-    """Returns the origin of a request. Raises Refusal."""
+    """Returns where a request came from and what it addressed. Raises Refusal."""
     peer = (scope.get("client") or ("", 0))[0]
     is_trusted = proxies.has(peer)
     host, scheme, prefix, address = headers.get("host", ""), str(scope["scheme"]), settings.root_path, peer
@@ -105,7 +104,7 @@ def asked(
 
 
 def check_origin(seen: Asked, headers: Mapping[str, str]) -> None:
-    """Checks that a request comes from our own page, if it comes from a page. Raises Refusal."""
+    """Checks that a request that a web page sends comes from a page of this server. Raises Refusal."""
     origin = headers.get("origin")
     if origin is None:
         if headers.get("sec-fetch-site") in ("cross-site", "same-site"):

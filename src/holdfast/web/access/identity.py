@@ -12,7 +12,7 @@ By = Literal["token", "cookie", "proxy", "loopback"]
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """An authenticated user. `csrf`: the token that an action must carry; empty if none is needed.
+    """An authenticated user. `csrf`: the CSRF token that an action must carry; empty if none is needed.
 
     `address`: address of the browser, as far as known.
     """

@@ -31,9 +31,10 @@ def peer_uid(client: tuple[str, int], server: tuple[str, int]) -> int | None:
 
 
 def uid_in(table: str, client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Returns the user id of the socket with these two ends in a table of the kernel.
+    """Returns the user id of the socket with these two ends, from the text of /proc/net/tcp or /proc/net/tcp6; None
+    if it is not there.
 
-    12: 0100007F:DBA2 0100007F:2116 01 00000000:00000000 00:00000000 00000000  1000        0 249761 ...
+        12: 0100007F:DBA2 0100007F:2116 01 00000000:00000000 00:00000000 00000000  1000        0 249761 ...
     """
     ends = {(mine, other) for mine in _spelled(client) for other in _spelled(server)}
     for line in table.splitlines()[1:]:

@@ -13,8 +13,8 @@ class Rates:
         self._buckets: dict[str, tuple[float, float]] = {}  # what is in it, and since when
 
     def wait_s(self, key: str, cost: float = 1.0) -> float:
-        """Takes tokens from a bucket and returns 0; if there are too few, returns after how many seconds
-        there are enough.
+        """Takes `cost` tokens from the bucket of `key` and returns 0; if there are too few, takes none and returns
+        the seconds until there are enough.
         """
         left = self._left(key)
         if left < cost:
@@ -28,7 +28,7 @@ class Rates:
         return self._left(key) < 1.0
 
     def full_s(self, key: str) -> float:
-        """Returns after how many seconds the bucket has a token again."""
+        """Returns the seconds until the bucket of `key` has a token again."""
         return max(0.0, (1.0 - self._left(key)) / self._per_s)
 
     def _left(self, key: str) -> float:

@@ -1,5 +1,5 @@
-"""Stores the sessions of browsers that have logged in with a token, in memory; a restarted server has
-none.
+"""Stores in memory the sessions of browsers that have logged in with a token; they are lost when the server
+restarts.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ COOKIE = "holdfast"
 
 
 class Session(Struct, frozen=True):
-    """A browser session. `token`: name of the token used to log in; the session ends when that does."""
+    """A browser session. `token`: name of the token used to log in; the session ends when the token does."""
 
     token: str
     token_hash: str

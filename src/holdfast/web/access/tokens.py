@@ -1,6 +1,6 @@
-"""Stores access tokens: a file with their hashes, names and roles, readable by its owner only.
+"""Stores access tokens in a file with their hashes, names and roles, which only its owner can read.
 
-Shows a token once.
+The secret of a token is shown once, when it is created.
 """
 
 import fcntl
@@ -42,11 +42,11 @@ class Token(Struct, frozen=True, kw_only=True):
 
 
 class TokensUnusable(Exception):
-    """Error: the file of tokens cannot be read or written. One line: why, and what to do."""
+    """Raised when the file of tokens cannot be read or written. The message is one line: why, and what to do."""
 
 
 class TokenRefused(Exception):
-    """Error: the name of a token is invalid, exists already, or does not exist."""
+    """Raised when the name of a token is invalid, exists already, or does not exist."""
 
 
 class TokenFile:

@@ -24,7 +24,7 @@ FAILED_MAX = 5  # jobs that an error names
 
 
 class Alerts:
-    """Handler of the webhook of one server. Not thread-safe."""
+    """Records alerts that Alertmanager posts to one server. Not thread-safe."""
 
     def __init__(self, data: Data, audit: Audit) -> None:
         self._data, self._audit = data, audit

@@ -24,7 +24,7 @@ _DECODER = msgspec.json.Decoder(AuditLine)
 
 
 class AuditUnwritable(OSError):
-    """Error: the audit log cannot be written; actions that must be audited are not carried out."""
+    """Raised when the audit log cannot be written; actions that must be audited are then not carried out."""
 
 
 class Audit:

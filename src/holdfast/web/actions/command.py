@@ -1,4 +1,4 @@
-"""Runs a command on workers of a job, and groups equal results."""
+"""Runs a user's command on workers of a job, and groups equal results."""
 
 import time
 

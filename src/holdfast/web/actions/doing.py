@@ -1,4 +1,4 @@
-"""Carries out one action: audits it before and after, and converts errors of jobs into HTTP errors."""
+"""Carries out one action of a user: audits it before and after, and converts errors about jobs into HTTP errors."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,9 +22,10 @@ def by(asking: Caller) -> str:
 def doing(
     audit: Audit, asking: Caller, action: str, target: str, text: str, do: Callable[[], Answer]
 ) -> Answer:
-    """Carries out an action and returns its result; without a writable audit log it is not carried out.
+    """Carries out an action by calling `do`, and returns its result. If the audit log cannot be written, the action
+    is not carried out.
 
-    Raises Refusal.
+    raises: Refusal
     """
 
     def note(result: str, more: str = "") -> None:

@@ -41,9 +41,10 @@ Typing = bytes | tuple[int, int]  # what was typed, or a new size: columns, rows
 
 
 class Shell:
-    """A shell session. `open_line`: called in its thread.
+    """A shell session on a worker, for a browser. `open_line`: connects to the job's controller; called in the
+    shell's thread.
 
-    `send`: sends bytes to the browser and waits until it has them.
+    `send`: sends bytes to the browser and waits until it has received them.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Shell:
         return True
 
     def leave(self) -> None:
-        """Ends the session, because the browser is gone or its access has ended."""
+        """Ends the session, because the browser has disconnected or its access has ended."""
         self._is_left.set()
 
     def _run(self) -> None:
@@ -136,9 +137,9 @@ class Shell:
 
 
 def sender(loop: asyncio.AbstractEventLoop, send: Callable[[bytes], object]) -> Callable[[bytes], None]:
-    """Returns a function for the shell's thread that sends bytes through the event loop and waits.
+    """Returns a function for the shell's thread: it sends bytes through the event loop and waits until they are sent.
 
-    It raises ConnectionError.
+    The function raises ConnectionError.
     """
 
     def give(data: bytes) -> None:

@@ -18,10 +18,10 @@ FRESH_S = 5.0
 
 
 class ServerMetrics:
-    """The metrics of one server. Thread-safe.
+    """Collects the metrics of one server. Thread-safe.
 
-    `more`: samples that are cheap, taken at every scrape. `faults`: number of failed requests. `clock`:
-    monotonic.
+    `more`: returns further samples, which take little time and are taken at every scrape. `faults`: returns the
+    number of failed requests. `clock`: monotonic.
     """
 
     def __init__(

@@ -44,9 +44,10 @@ class JobsQuery(Query, frozen=True):
 
 
 class LogQuery(Query, frozen=True):
-    """Query parameters of a job's log. `after`: a sequence number, `next` of the previous page.
+    """Query parameters of a job's log. `after`: return entries after this sequence number, which the previous page
+    gave as `next`.
 
-    `kind`: only these kinds.
+    `kind`: only entries of these kinds.
     """
 
     after: Position = 0
@@ -72,11 +73,11 @@ class HeatQuery(Query, frozen=True):
 
 
 class OutputQuery(Query, frozen=True):
-    """Query parameters of output: which files, and the position in them.
+    """Query parameters of a job's output: which files, and the position in them.
 
-    The position is `cursor`, or else `line` (an offset in bytes of the single `file`), or else `at_s`, or
-    else the end. `rank` may be repeated; lines of several ranks come in order of time. `direction`: empty
-    means around a given position, otherwise before the end. `pattern`: only lines that match.
+    The position is `cursor`, or else `line` (an offset in bytes of the single `file`), or else `at_s`, or else the
+    end. `rank` may be repeated; lines of several ranks are sorted by time. `direction`: empty means around a given
+    position, or before the end if no position is given. `pattern`: only lines that match this regular expression.
     """
 
     file: Annotated[str, Meta(max_length=500)] = ""
@@ -109,8 +110,9 @@ class MarkdownQuery(Query, frozen=True):
 class EventsQuery(Query, frozen=True):
     """Query parameters of the event stream of one job or all jobs.
 
-    `job`: includes its log. `worker`, `rank`: also lines of their output, on one time axis; `output`: of all ranks.
-    `attempt`: output of this attempt only. `last_event_id`: replaces the header Last-Event-ID.
+    `job`: only this job, with its log. `worker`, `rank`: also send lines of their output, sorted by time; `output`:
+    send those of all ranks. `attempt`: output of this attempt only. `last_event_id`: replaces the header
+    Last-Event-ID.
     """
 
     job: Name = ""

@@ -1,4 +1,4 @@
-"""Handles the API routes that only read: each one requests a document from the data."""
+"""Implements the handlers of API routes that change something, and of those for logging in and out."""
 
 from collections.abc import Callable
 from typing import Any
@@ -83,8 +83,8 @@ def me(who: Identity) -> Me:
 
 
 async def health(parts: ServerParts, asking: Caller) -> Response:
-    """Returns the health of the server: for known users with details, for others, such as a load balancer,
-    only that it runs.
+    """Returns the health of the server: with details for known users; for others, such as a load balancer, only that
+    the server runs.
     """
     jobs, warnings = await parts.reads.run(parts.data.health)
     is_known = bool(asking.who.name)

@@ -18,7 +18,7 @@ _PATTERNS = {name: re.compile(part["pattern"]) for name, part in PATH_PARTS.item
 
 
 def path_parts(values: Mapping[str, str]) -> dict[str, Any]:
-    """Parses the parameters in a path. Raises Refusal if one is invalid."""
+    """Parses the parameters in a URL path. Raises Refusal if one is invalid."""
     found: dict[str, Any] = {}
     for name, text in values.items():
         if PATH_PARTS[name]["type"] == "integer":
@@ -31,7 +31,9 @@ def path_parts(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def query(kind: type[Query], request: HTTPConnection) -> Any:
-    """Parses query parameters. Raises Refusal, with the nearest valid name for an unknown one."""
+    """Parses query parameters. Raises Refusal; for an unknown parameter, its message contains the nearest valid
+    name.
+    """
     kinds = get_type_hints(kind)
     given: dict[str, Any] = {}
     pairs = request.query_params.multi_items()
@@ -54,7 +56,7 @@ def query(kind: type[Query], request: HTTPConnection) -> Any:
 def decoded(raw: bytes, kind: type[Asked], content_type: str) -> Asked:
     """Parses a JSON body. Raises Refusal.
 
-    Other content types are rejected, because forms of other sites can send them.
+    Other content types than JSON are rejected, because forms of other sites can send them.
     """
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise bad_request("the body must be JSON, with Content-Type: application/json")

@@ -21,11 +21,11 @@ Media = Literal["application/json", "text/markdown", "application/zstd", "text/e
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """One route of the API. `name`: of the operation and the handler.
+    """One route of the API. `name`: name of the operation and of its handler.
 
-    `answer`: type of the result; None if it is no JSON. `role`: role that it needs; None means it is public.
-    `is_action`: it changes something, must be confirmed, and is audited. `by_token`: for programs, which send
-    a token in the header instead of a cookie. `statuses`: error statuses besides the usual ones.
+    `answer`: type of the result; None if the result is not JSON. `role`: role that a user needs; None means that the
+    route is public. `is_action`: the route changes something, must be confirmed, and is audited. `by_token`: for
+    programs, which send a token in the header instead of a cookie. `statuses`: error statuses besides the usual ones.
     """
 
     method: str

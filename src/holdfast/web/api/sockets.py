@@ -1,4 +1,6 @@
-"""Handles the WebSockets: a shell on a worker, and the uplink of a job on another host."""
+"""Handles the WebSockets of the API: a shell on a worker, and the connection over which a job on another host streams
+its journal (uplink).
+"""
 
 import asyncio
 from functools import partial
@@ -42,7 +44,9 @@ async def shell(parts: ServerParts, socket: WebSocket) -> None:
 
 
 async def link(parts: ServerParts, socket: WebSocket) -> None:
-    """Serves the uplink of a job over a WebSocket. Raises Refusal before the connection is accepted."""
+    """Receives the journal that a job on another host streams over a WebSocket. Raises Refusal before the connection
+    is accepted.
+    """
     who = parts.access.check(socket.state.who, "reporter")
     if who.role == "viewer":
         raise not_allowed(

@@ -32,7 +32,9 @@ class _Kept(NamedTuple):
 
 
 class Viewer:
-    """One event stream. `job`: only events of this job, with its log; empty means all jobs, without logs."""
+    """The event stream of one connected client. `job`: only events of this job, with its log; empty means all jobs,
+    without logs.
+    """
 
     def __init__(self, job: str, queue_max: int) -> None:
         self.job = job
@@ -58,7 +60,7 @@ class Viewer:
         self._news.set()
 
     async def next(self, within_s: float) -> bytes:
-        """Returns all events that have arrived; empty after `within_s` seconds without any."""
+        """Waits for events and returns all that have arrived, encoded; empty after `within_s` seconds without any."""
         if not self._queue and not self.is_slow and self.ended is None:
             try:
                 async with asyncio.timeout(within_s):
@@ -72,9 +74,9 @@ class Viewer:
 
 
 class Feed:
-    """Distributor of events, for one event loop.
+    """Distributes events to the connected viewers, for one event loop.
 
-    The id of an event is "boot-number", so another server's ids do not match.
+    The id of an event is "boot-number", so ids of another server process do not match.
     """
 
     def __init__(self, viewers_max: int, queue_max: int) -> None:
@@ -110,7 +112,7 @@ class Feed:
             self.has_viewers.clear()
 
     def publish(self, changes: Iterable[Change]) -> None:
-        """Sends changes to all viewers that want them; those of one batch together."""
+        """Sends changes to all viewers that want them; changes that are published together are sent together."""
         batch: list[_Kept] = []
         for one in changes:
             self._number += 1

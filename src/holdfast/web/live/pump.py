@@ -1,6 +1,6 @@
-"""Polls for changes several times a second and publishes them.
+"""Polls the jobs for changes several times a second and publishes them to viewers.
 
-An error in one round is logged, and the next follows.
+An error in one round is logged, and the next round follows.
 """
 
 import asyncio

@@ -16,11 +16,10 @@ LIFETIME_S = 6 * 3600.0  # then the browser connects anew
 
 
 class EventStream(StreamingResponse):
-    """A streaming response.
+    """An HTTP response that streams server-sent events to one viewer.
 
-    `stands`: returns whether the viewer still has access; called with each heartbeat.
-
-    `leave`: called at the end.
+    `stands`: returns whether the viewer still has access; called with each heartbeat. `leave`: called when the stream
+    ends.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ TAILS_MAX = 100
 
 
 class TailWanted(NamedTuple):
-    """The output to follow: job, workers, ranks, attempt. Without workers and ranks: of all of them."""
+    """The output of a job to follow: job, workers, ranks, attempt. Without workers and ranks: that of all ranks."""
 
     job: str
     workers: tuple[int, ...] = ()
@@ -26,7 +26,7 @@ class TailWanted(NamedTuple):
 
 
 class Tails:
-    """All outputs that viewers follow. `read`: returns a page of output, without blocking the event loop."""
+    """All job outputs that viewers follow. `read`: returns a page of output, without blocking the event loop."""
 
     def __init__(self, read: Callable[[str, OutputQuery], Awaitable[OutputPage]]) -> None:
         self._read = read
@@ -34,7 +34,9 @@ class Tails:
         self._tasks: dict[TailWanted, asyncio.Task[None]] = {}
 
     async def join(self, wanted: TailWanted, viewer: Viewer) -> None:
-        """Adds a viewer of an output; lines from now on are sent to it. Raises Refusal."""
+        """Adds a viewer of a job's output; lines that are written from now on are sent to the viewer. Raises
+        Refusal.
+        """
         if wanted not in self._viewers and len(self._viewers) >= TAILS_MAX:
             raise unavailable(f"{TAILS_MAX} outputs are followed already: try again later", 30.0)
         self._viewers.setdefault(wanted, set()).add(viewer)

@@ -1,7 +1,7 @@
-"""Serves the page's static files, each under a URL with a hash of all files, so that browsers cache them for
-good.
+"""Serves the page's static files, each under a URL with a hash of all files, so that browsers can cache them without
+expiry.
 
-Files are read, joined and compressed once, at the start.
+Files are read, joined and compressed once, when the server starts.
 """
 
 import hashlib

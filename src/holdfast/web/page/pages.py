@@ -1,4 +1,6 @@
-"""Serves the page's own URLs: an HTML document that contains the sentence and the first document."""
+"""Serves the URLs of the page: an HTML document that contains the job's one-sentence summary and the first API
+document, so that the page shows them without a further request.
+"""
 
 import re
 from collections.abc import Callable

@@ -42,9 +42,7 @@ def cores(seconds: float, size: int) -> dict[str, Any]:
 
 
 def agreed(multiply: Any, on: list[int]) -> bytes:
-    """Returns the product on which most of three CPUs agree; the reference must not come from a broken
-    CPU.
-    """
+    """Returns the product that most of three CPUs compute, as the reference, because a single CPU may be broken."""
     votes: list[bytes] = []
     for number in range(3):
         os.sched_setaffinity(0, {on[number * len(on) // 3]})

@@ -16,7 +16,7 @@ REPEATS_MIN = 3
 
 
 class Unable(Exception):
-    """Error: the benchmark cannot run on this machine. The message says why."""
+    """Raised when the benchmark cannot run on this machine. The message says why."""
 
 
 def library(name: str) -> Any:
@@ -36,7 +36,7 @@ def rates(amount: float, times_s: list[float]) -> list[float]:
 
 
 class Laps:
-    """Stopwatch for repeated operations on a device; uses CUDA events if there are any.
+    """Stopwatch for repeated operations on a device; uses CUDA events if the device has them.
 
     `seconds()` waits for the device.
     """

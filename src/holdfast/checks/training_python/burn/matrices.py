@@ -57,7 +57,7 @@ def matrix(torch: Any, size: int, type: str, part: int) -> Any:
 
 
 def dice(size: int, part: int) -> bytearray:
-    """Returns pseudo-random bytes for one of the two matrices, the same on every machine."""
+    """Returns pseudo-random bytes for matrix number `part` of the two to multiply, the same on every machine."""
     count = size * size
     return bytearray(random.Random(SEED + part).getrandbits(8 * count).to_bytes(count, "little"))
 
@@ -69,8 +69,8 @@ def content(tensor: Any) -> memoryview:
 
 
 def repeated(torch: Any, device: str, left: Any, right: Any, first: Any, seconds: float) -> dict[str, Any]:
-    """Multiplies for `seconds`, compares each product with `first` bit by bit on the device, and returns
-    the differences.
+    """Multiplies `left` and `right` for `seconds` on the device, compares each product with `first` bit by bit, and
+    returns the differences.
     """
     out = torch.empty_like(first)
     right_bits, out_bits = bits(torch, first), bits(torch, out)
@@ -108,7 +108,10 @@ def bits(torch: Any, matrix: Any) -> Any:
 
 
 def where(torch: Any, flipped: Any) -> list[list[Any]]:
-    """Returns the first wrong elements of a product as [row, column, flipped bits in hexadecimal]."""
+    """Returns the first wrong elements of a matrix product as [row, column, flipped bits in hexadecimal].
+
+    `flipped`: integer matrix with the bits that differ.
+    """
     if not int(torch.count_nonzero(flipped)):
         return []
     digits = 2 * flipped.element_size()
