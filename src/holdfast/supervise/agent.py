@@ -27,7 +27,7 @@ from holdfast.agent.nodes.home import NodeHome
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
-from holdfast.core.kubernetes.wrapped import is_wrapped
+from holdfast.core.kubernetes.wrapped import is_wrapped, without_addresses
 from holdfast.engines.nodes import IN_USE
 from holdfast.jobs.agent_place import AgentPlace
 from holdfast.link.agent_link import AgentLink
@@ -99,7 +99,7 @@ class AgentWheel:
         self._place = place
         self._home = home
         self._copy = CopyOnDemand(home.folder)
-        self._env = env
+        self._env = without_addresses(env)
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._agent: RemoteAgent | None = None
