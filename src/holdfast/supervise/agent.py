@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.agent.calls.on_node import Calls, CallScene
-from holdfast.agent.environment import free_port
 from holdfast.agent.nodes.copy_on_demand import CopyOnDemand
 from holdfast.agent.nodes.home import NodeHome
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
@@ -226,7 +225,6 @@ class AgentWheel:
             attempt=attempt,
             worker=worker,
             token=self._place.token(),
-            free_port=free_port(address=ANY_ADDRESS),
             copy_of=copy_of,
             copy_seq=copy_seq,
         )

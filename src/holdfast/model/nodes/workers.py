@@ -34,8 +34,8 @@ class AgentHello(Struct, frozen=True, kw_only=True):
 
     `address`: of this node for the other nodes. `instance`: of this agent process, generated at its start. `attempt`,
     `worker`: what runs here now; 0 and None if there is nothing. `token`: contents of the token file in the job's
-    folder, by which the controller sees whether the folder is shared; empty if there is none. `free_port`: a TCP port
-    without a listener here. `copy_of`, `copy_seq`: the record of which a copy is here, and up to which row.
+    folder, by which the controller sees whether the folder is shared; empty if there is none. `copy_of`, `copy_seq`:
+    the record of which a copy is here, and up to which row.
     """
 
     node: str
@@ -45,7 +45,6 @@ class AgentHello(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     worker: int | None = None
     token: str = ""
-    free_port: int = 0
     copy_of: str = ""
     copy_seq: int = 0
 
