@@ -12,8 +12,6 @@ import pytest
 import holdfast
 from holdfast.late_pattern import LatePattern, late
 
-SHELL_OF_TORCH = ("holdfast.shim", "holdfast.demo")  # they are loaded by others
-
 
 def test_it_gives_what_a_compiled_one_gives():
     early, ours = re.compile(r"(?P<rank>\d+)x", re.IGNORECASE), late(r"(?P<rank>\d+)x", re.IGNORECASE)

@@ -36,7 +36,6 @@ class Allocation(Struct, frozen=True, kw_only=True):
     in_step: bool = False
     is_batch: bool = True
     name: str = ""
-    submit_dir: str = ""
     partition: str = ""
     account: str = ""
     qos: str = ""
@@ -65,7 +64,6 @@ def allocation(env: Mapping[str, str]) -> Allocation | None:
         in_step=step.isdigit() and int(step) < 0xFFFFFFF0,  # above are batch, extern and interactive
         is_batch=env.get("ENVIRONMENT", "") == "BATCH" or "SLURM_TASK_PID" in env,
         name=env.get("SLURM_JOB_NAME", ""),
-        submit_dir=env.get("SLURM_SUBMIT_DIR", ""),
         partition=env.get("SLURM_JOB_PARTITION", ""),
         account=env.get("SLURM_JOB_ACCOUNT", ""),
         qos=env.get("SLURM_JOB_QOS", ""),

@@ -7,7 +7,7 @@ import signal
 from holdfast.engines.kubernetes.kinds import OWNERS
 from holdfast.parsers.kubernetes.objects import owner_of
 from kubernetes.server import Server
-from many.whole_job import LONG_S, WholeJob, words_of
+from many.whole_job import LONG_S, WholeJob
 from run.place import wait_for
 
 NODES = 7  # four workers, a spare, the controller, and one more
@@ -55,17 +55,6 @@ class KubernetesJob(WholeJob):
     def controller(self):
         (name,) = self.pods("controller")
         return name
-
-    def controller_pid(self):
-        """The process of the controller in its pod."""
-        return next(
-            pid
-            for pid in self.left()
-            if b"kubernetes" in words_of(pid, "cmdline") and self._is_controller(pid)
-        )
-
-    def _is_controller(self, pid):
-        return b"HOLDFAST_KUBERNETES_ROLE=controller" in words_of(pid, "environ")
 
     def owner(self):
         return self.server.get(OWNERS[self.kind].path("default", "t"))

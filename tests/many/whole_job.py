@@ -19,7 +19,6 @@ class WholeJob(Place):
 
     def __init__(self, path, cache, hosts="processes"):
         super().__init__(path, cache)
-        self.hosts_kind = hosts
         # What is compiled once for all: three of these tests begin several Pythons at once on a small machine.
         self.env |= {"HOLDFAST_HOSTS": hosts, "HOLDFAST_STANDBY": "false", "HOLDFAST_GRACE": "3s"}
 

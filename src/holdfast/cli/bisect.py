@@ -15,6 +15,7 @@ from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.output import put, put_json, say
 from holdfast.cli.steps import forms_of
 from holdfast.core.bisect.condition import BadCondition, parsed
+from holdfast.core.plurals import counted
 from holdfast.journal.jobdir import BadJobName, JobExists, JobInUse, StateUnwritable
 from holdfast.journal.store import JournalUnusable
 from holdfast.parsers.env_files import BadEnvFile, env_file
@@ -154,7 +155,7 @@ def _searched(runner: Runner, asked: Asked) -> Result:
         return _commit(runner, asked.good, asked.bad)
     except KeyboardInterrupt:
         record.close()
-        say(f"interrupted after {len(record.runs)} runs; --job {record.job.name} resumes it")
+        say(f"interrupted after {counted(len(record.runs), 'run')}; --job {record.job.name} resumes it")
         raise Exit(INTERRUPTED) from None
     except GitFailed as error:
         record.close()
@@ -166,7 +167,7 @@ def _print(result: Result, record: BisectRecord, *, json: bool) -> None:
     if not json:
         for line in result.lines:
             put(line)
-        put(f"{len(record.runs)} runs; holdfast log {record.job.name} has each")
+        put(f"{counted(len(record.runs), 'run')}; holdfast log {record.job.name} has each")
         return
     put_json(
         {

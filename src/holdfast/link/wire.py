@@ -7,7 +7,6 @@ from hashlib import sha256
 
 READ_BYTES = 1 << 16
 SEND_BYTES_MAX = 1 << 18
-ERROR_MASK = select.EPOLLERR | select.EPOLLHUP
 
 
 class WireClosed(Exception):

@@ -12,7 +12,7 @@ from holdfast.model.documents.output import OutputPage
 from holdfast.model.documents.parts import Who
 from holdfast.model.verdicts import Culprit
 from holdfast.parsers.log_lines.secrets import masked
-from holdfast.settings.times import length, stamp
+from holdfast.settings.times import stamp
 
 TEXT_BYTES_MAX = 2_000
 QUOTE_CHARS_MAX = 240
@@ -124,10 +124,6 @@ def compared_text(job: JobDocument, good: JobDocument, differences: Sequence[tup
     if not differences:
         return fitted([head, "no difference in command, settings, version, nodes or speed"])
     return fitted([head, *(f"{name}: {quoted(here)} | {quoted(there)}" for name, here, there in differences)])
-
-
-def lasted(value_s: float) -> str:
-    return length(round(value_s, 1))
 
 
 def _who(who: Who) -> str:

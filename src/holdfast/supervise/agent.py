@@ -20,13 +20,12 @@ from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.agent.calls.on_node import Calls, CallScene
-from holdfast.agent.environment import free_port
 from holdfast.agent.nodes.copy_on_demand import CopyOnDemand
 from holdfast.agent.nodes.home import NodeHome
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
-from holdfast.core.kubernetes.wrapped import is_wrapped
+from holdfast.core.kubernetes.wrapped import is_wrapped, without_addresses
 from holdfast.engines.nodes import IN_USE
 from holdfast.jobs.agent_place import AgentPlace
 from holdfast.link.agent_link import AgentLink
@@ -98,7 +97,7 @@ class AgentWheel:
         self._place = place
         self._home = home
         self._copy = CopyOnDemand(home.folder)
-        self._env = env
+        self._env = without_addresses(env)
         self._clock = clock
         self._instance = uuid.uuid4().hex
         self._agent: RemoteAgent | None = None
@@ -225,7 +224,6 @@ class AgentWheel:
             attempt=attempt,
             worker=worker,
             token=self._place.token(),
-            free_port=free_port(address=ANY_ADDRESS),
             copy_of=copy_of,
             copy_seq=copy_seq,
         )

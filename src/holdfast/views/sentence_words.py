@@ -168,7 +168,3 @@ AFTER_RECOVERY: dict[str, Words] = {
     "reduce_memory": Words(en="It may happen again: use less memory", zh="可能再次发生：请降低内存占用"),
     "add_memory": Words(en="It may happen again: raise the memory limit", zh="可能再次发生：请提高内存上限"),
 }  # fmt: skip
-
-# Machine problems, named for a failed job only if they are certain.
-MACHINE_CLASSES = frozenset({"hardware", "network", "host"})
-CODE_ACTIONS = frozenset({"fix_code", "fix_data"})

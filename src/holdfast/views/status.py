@@ -51,8 +51,6 @@ STYLES = {"verdict": BAD, "finding": BAD, "rung": WARN, "recovered": GOOD, "end"
 ALARMS = {"slowdown": WARN, "straggler": WARN, "stands": BAD, "incident": WARN}
 NO_ALARM = ("none found", "none so far", "none open")
 
-Rows = Sequence[tuple[str, str]]
-
 
 class Seen(Struct, frozen=True, kw_only=True):
     """Contents of the live screen at one moment.

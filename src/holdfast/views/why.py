@@ -55,9 +55,7 @@ _FAILED = Words(en="the job failed: ", zh="作业失败：")
 # What a reader sees without being told: the fault was none of those that these rungs are for.
 _PLAIN = frozenset(words.en for words in (NO_DEVICE, NO_HANG, NO_NODE, AWAY, OWN_RUNG))
 _SHADOW = Words(en="shadow mode, nothing was done: ", zh="仅记录，未执行：")
-_DEVICES = Words(
-    en=" x {devices} devices = {hours:.2f} device-hours", zh=" x {devices} 个设备 = {hours:.2f} 卡时"
-)
+_DEVICES = Words(en=" x {devices} = {hours:.2f} device-hours", zh=" x {n} 个设备 = {hours:.2f} 卡时")
 _REPEATED = Words(en="{steps} repeated", zh="重算 {n} 步")
 _STEP = Words(en="step", zh="步")
 _PARTS = {
@@ -195,7 +193,9 @@ class _Page:
             return
         text = said(span(cost.lost_s), self._language)
         if cost.devices:
-            text += said(_DEVICES, self._language).format(devices=cost.devices, hours=cost.device_hours)
+            text += said(_DEVICES, self._language).format(
+                devices=counted(cost.devices, "device"), n=cost.devices, hours=cost.device_hours
+            )
         parts = [
             f"{said(_PARTS.get(what, Words(en=what, zh=what)), self._language)} {said(span(seconds), self._language)}"
             for what, seconds in cost.by_cause.items()

@@ -6,7 +6,7 @@ An exception in a handler ends that request with an error document, and has no o
 import asyncio
 import logging
 import urllib.parse
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.web.access.access import Access
-from holdfast.web.access.forwarded import Asked, Hosts, Proxies, asked, check_origin
+from holdfast.web.access.forwarded import Hosts, Proxies, asked, check_origin
 from holdfast.web.access.headers import HSTS, NOT_KEPT, SECURITY
 from holdfast.web.access.tokens import has_token, without_tokens
 from holdfast.web.api import answers
@@ -155,11 +155,3 @@ class _Answer:
         names = {name for name, _ in given}
         more = [*SECURITY, NOT_KEPT, *([HSTS] if self._is_tls else [])]
         return given + [one for one in more if one[0] not in names]
-
-
-def seen_of(state: MutableMapping[str, Any]) -> Asked:
-    found: Asked = state["seen"]
-    return found
-
-
-Clock = Callable[[], float]

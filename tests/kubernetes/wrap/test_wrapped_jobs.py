@@ -100,7 +100,9 @@ def job(request, tmp_path, cache_home):
 def test_a_wrapped_job_recovers_inside_its_pods_and_by_its_spare_and_ends_well(job):
     lines = apply(job.server, wrapped(job))
     assert all(line.endswith(" created") for line in lines), lines
-    job.given_to()
+    given = job.given_to()
+    master = job.pods()[job.placed()[0]]["status"]["podIP"]
+    assert {(one["MASTER_ADDR"], one["NNODES"]) for one in given} == {(master, "4")}
     job.trains()
     spare = job.spare()
     job.writes()

@@ -10,7 +10,6 @@ from holdfast.model.steps import StepReport
 from holdfast.views.steps.plot import write_png
 from views.steps.step_values import EVIL, curve, heat_map, report, two_runs
 
-SLOW_RED = (192, 32, 42)
 BLOCKED = """
 import sys
 sys.modules["matplotlib"] = None  # as Python marks what cannot be imported

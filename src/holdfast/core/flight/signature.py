@@ -17,7 +17,7 @@ UNEVEN = frozenset(
         "coalesced",
     )
 )
-SENDS, RECEIVES = ("send", "isend"), ("recv", "irecv", "recv_any_source", "recvanysource")
+SENDS = ("send", "isend")
 SIZES_SHOWN = 3
 TEXT_CHARS = 56
 

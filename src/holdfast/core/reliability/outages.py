@@ -67,11 +67,6 @@ class Summary(Struct, frozen=True, kw_only=True):
     repairs_s: tuple[float, ...]
     again_s: tuple[float, ...]
 
-    @property
-    def repair_mean_s(self) -> float:
-        """The mean duration of an outage in seconds; 0 if none has ended."""
-        return sum(self.repairs_s) / len(self.repairs_s) if self.repairs_s else 0.0
-
 
 def outages_of(
     faults: Iterable[Outage], nodes: int, since_s: float | None = None, until_s: float | None = None

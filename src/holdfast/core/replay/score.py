@@ -89,7 +89,7 @@ class _Pair:
         self.at_s: float | None = None
         self.was: Choice | None = None
         self.other: Choice | None = None
-        self.was_seen = self.other_seen = False
+        self.other_seen = False
 
 
 def typical(costs: Iterable[JobCost]) -> dict[str, dict[str, float]]:

@@ -22,7 +22,6 @@ from holdfast.parsers.kubernetes.objects import status_body
 
 REQUEST_S, CONNECT_S = 10.0, 3.0
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 AGAIN = (408, 429, 500, 502, 503, 504)  # the same request may succeed later
 
 

@@ -38,7 +38,7 @@ from holdfast.model.nodes.workers import AnyNews, EndAsked, EngineNote
 from holdfast.parsers.kubernetes.devices import claim_of, slice_of
 from holdfast.parsers.kubernetes.objects import NotRead, event_of, node_of, owner_of, pod_of
 
-FIRST_LIST_S, LEASE_S, RELEASE_S = 60.0, 40.0, 3.0
+FIRST_LIST_S, LEASE_S = 60.0, 40.0
 TAKEN_MAX = 512  # of what has arrived, in one turn
 SUPERSEDED = 91  # exit code of a controller whose Lease another holds
 ISOLATED = "isolated-nodes"  # in the job's folder

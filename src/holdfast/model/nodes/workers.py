@@ -34,9 +34,8 @@ class AgentHello(Struct, frozen=True, kw_only=True):
 
     `address`: address of this node for the other nodes. `instance`: id of this agent process, generated at its start.
     `attempt`, `worker`: what runs here now; 0 and None if nothing runs. `token`: content of the token file in the job's
-    folder, by which the controller finds out whether the folder is shared; empty if there is none. `free_port`: a TCP port
-    on which no process listens here. `copy_of`, `copy_seq`: the journal of which a copy is here, and the number of its last
-    row.
+    folder, by which the controller finds out whether the folder is shared; empty if there is none. `copy_of`,
+    `copy_seq`: the journal of which a copy is here, and the number of its last row.
     """
 
     node: str
@@ -46,7 +45,6 @@ class AgentHello(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     worker: int | None = None
     token: str = ""
-    free_port: int = 0
     copy_of: str = ""
     copy_seq: int = 0
 

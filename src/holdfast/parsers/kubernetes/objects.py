@@ -76,7 +76,6 @@ class _ContainerStatus(Struct, rename="camel"):
     name: str = ""
     restart_count: int = 0
     state: _ContainerState = msgspec.field(default_factory=_ContainerState)
-    last_state: _ContainerState | None = None
     allocated_resources_status: list[_DeviceStatus] | None = None
 
 

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from holdfast.late_pattern import late
 from holdfast.model.steps import StepRecord
 
-FIRST_BYTES = 13  # enough to know such a file: the first size, its checksum, and the start of the first event
 HEADER = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
 DOUBLE, FLOAT = struct.Struct("<d"), struct.Struct("<f")

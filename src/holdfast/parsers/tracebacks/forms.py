@@ -26,9 +26,6 @@ REMOTE = late(
 RANK_FIELD = late(r"^ *rank +: (?P<rank>\d{1,9}) \(local_rank: (?P<local>\d{1,9})\)")  # of torchrun's table
 FIELD_BEFORE = late(r" *traceback *: $")
 
-LEVELS = frozenset(
-    "DEBUG INFO WARN WARNING ERROR CRITICAL FATAL NOTE NOTICE Warning Note Error Exception Info Debug".split()
-)
 BARE = frozenset(("SyntaxError", "IndentationError", "TabError"))
 PLAIN_NAMES = frozenset(("Exception", "Error", "Warning"))
 # An exception's name, with or without its module; other words before a colon are mostly further log lines.

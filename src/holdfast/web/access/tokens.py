@@ -22,9 +22,6 @@ PREFIX = "holdfast_"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 TOKENS_MAX = 1_000
 FILE_BYTES_MAX = 1 << 20
-DAY_S = 86_400.0
-EXPIRES_S_DEFAULT = 30 * DAY_S
-EXPIRES_S_MAX = 366 * DAY_S
 _LOOKS_LIKE = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{16,}}")
 
 

@@ -13,7 +13,7 @@ from holdfast.core.plurals import counted
 from holdfast.model.checks import BASELINE, PEERS, RULE, STATED, WARN, Baseline, Fact, Finding
 from holdfast.model.signatures import Words
 
-SW_POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x4, 0x8, 0x20, 0x40, 0x80
+HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x8, 0x20, 0x40, 0x80
 LOOKS_MIN = 2
 POWER_SLACK = 0.02  # tolerance of a limit: it is set in watts and reported in milliwatts
 MARGIN_MIN_C = 3  # minimum distance to the slowdown temperature of this GPU

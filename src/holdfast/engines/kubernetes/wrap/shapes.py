@@ -13,8 +13,6 @@ from holdfast.engines.kubernetes.wrap.asked import Refused
 from holdfast.engines.kubernetes.wrap.trees import Document, items, mapping, number, text
 
 POD = "pod"
-TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-RUNTIMES = ("TrainingRuntime", "ClusterTrainingRuntime")
 TRAINER_API = "trainer.kubeflow.org/v1alpha1"
 KNOWN = "Job, JobSet, TrainJob with its runtime, Volcano Job, PyTorchJob, Pod"
 # Kinds that people try, and what to do instead.

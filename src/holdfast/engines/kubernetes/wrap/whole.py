@@ -25,7 +25,7 @@ from holdfast.engines.kubernetes.wrap.trees import (
     without,
 )
 
-FUNCTION_API, FUNCTION_KIND = "config.kubernetes.io/v1", "ResourceList"
+FUNCTION_KIND = "ResourceList"  # of config.kubernetes.io/v1
 _FUNCTION_FLAGS = (
     "container",
     "spares",

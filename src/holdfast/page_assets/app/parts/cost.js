@@ -19,7 +19,7 @@ export function costText(cost) {
   if (!cost) return "";
   if (!cost.devices) return span(cost.lost_s);
   const hours = (cost.lost_s * cost.devices) / 3600;
-  return t("{time} × {n} devices = {hours} device-hours", { time: span(cost.lost_s), n: count(cost.devices), hours: hours < 10 ? hours.toFixed(1) : count(hours) });
+  return tn(cost.devices, "{time} × {n} device = {hours} device-hours", "{time} × {n} devices = {hours} device-hours", { time: span(cost.lost_s), hours: hours < 10 ? hours.toFixed(1) : count(hours) });
 }
 
 export function CostBlock({ cost }) {

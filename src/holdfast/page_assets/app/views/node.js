@@ -1,7 +1,7 @@
 // Shows one node: whether it may be used and why, its numbers, its devices by serial number, and what happened on it.
 
 import { html } from "../ui.js";
-import { t } from "../language.js";
+import { t, tn } from "../language.js";
 import { count, percent } from "../format.js";
 import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { useDocument } from "../load.js";
@@ -13,7 +13,7 @@ import { NodeState } from "./nodes.js";
 function headline(row) {
   if (row.isolated) return t("{node} is isolated: {why}", { node: row.node, why: row.isolated_for || t("no reason was given") });
   if (row.lemon) return t("{node} is a lemon: it fails more often than its peers.", { node: row.node });
-  return row.incidents ? t("{node} is in order; {n} incidents are on record.", { node: row.node, n: count(row.incidents) }) : t("{node} is in order; nothing is on record against it.", { node: row.node });
+  return row.incidents ? tn(row.incidents, "{node} is in order; {n} incident is on record.", "{node} is in order; {n} incidents are on record.", { node: row.node }) : t("{node} is in order; nothing is on record against it.", { node: row.node });
 }
 
 function Actions({ row, after }) {

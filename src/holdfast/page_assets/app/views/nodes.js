@@ -36,7 +36,7 @@ function Row({ row }) {
     <span role="cell" class="name"><${Link} to=${nodePath(row.node)} data-row="">${row.node}<//></span>
     <span role="cell" class="condition"><${NodeState} row=${row} /></span>
     <span role="cell" class="score num">${row.lemon_score === undefined ? "" : html`<span class="word quiet">${t("lemon score")} </span>${percent(row.lemon_score, 0)}`}</span>
-    <span role="cell" class="good num">${count(row.incidents ?? 0)}<span class="word quiet"> ${t("incidents")}</span></span>
+    <span role="cell" class="good num">${count(row.incidents ?? 0)}<span class="word quiet"> ${tn(row.incidents ?? 0, "incident", "incidents")}</span></span>
     <span role="cell" class="users">${(row.jobs ?? []).slice(0, 3).map((id, i) => html`${i ? ", " : ""}<${Link} to=${jobPath(id)}>${id}<//>`)}</span>
     <span role="cell" class="sentence">${row.isolated_for ? html`${row.isolated_for} <span class="quiet num"><${Time} at=${row.isolated_at_s} /></span>` : row.last ? html`${row.last} <span class="quiet num"><${Time} at=${row.last_at_s} /></span>` : ""}
       ${row.lemon_score > 0 && row.numbers ? html` <span class="quiet">${numbersText(row.numbers)}</span>` : null}</span>
