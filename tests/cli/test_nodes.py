@@ -4,11 +4,14 @@ import json
 import re
 import time
 
+import msgspec
 import pytest
 
+from cli.journals import submitted, write_job
 from holdfast.cli.checking.notes import note_checks
 from holdfast.journal.nodes.book import NodeBook
 from holdfast.journal.nodes.file import FILE
+from holdfast.journal.store import Store
 from holdfast.model.checks import Finding, NodeChecks, Outcome
 from holdfast.model.nodes.book import (
     AttemptRan,
@@ -20,6 +23,7 @@ from holdfast.model.nodes.book import (
     RepairLine,
     WarningLine,
 )
+from holdfast.model.settings import RunSettings
 
 HOUR_S = 3600.0
 
@@ -320,3 +324,31 @@ def test_the_check_command_finds_the_book(book, holdfast):
 def test_a_check_begins_no_book(state, holdfast):
     holdfast("check", "--only", "host-clock")
     assert not (state.root / "fleet").exists()
+
+
+def _with_settings(state, **settings):
+    job = write_job(state, "llama", [submitted(1)])
+    store = Store.open(job.journal_path)
+    facts = json.loads(store.meta("job"))
+    settings = RunSettings(command=("train",), state_dir=str(state.root), **settings)
+    store.set_meta("job", json.dumps({**facts, "settings": msgspec.to_builtins(settings)}).encode())
+    store.close()
+
+
+def test_a_jobs_name_stands_for_its_node_book(state, holdfast, place):
+    _with_settings(state, fleet_dir=str(place / "shared"))
+    NodeBook(place / "shared").isolate(Isolation(node="gpu-1", since_s=time.time(), reason="fan", by="ops"))
+    for words in (("nodes", "--job", "llama"), ("nodes", "list", "--job", "llama")):
+        code, out, _ = holdfast(*words)
+        assert code == 0 and "gpu-1" in out
+    assert "gpu-1" not in holdfast("nodes", "list")[1]
+    assert holdfast("nodes", "release", "gpu-1", "--job", "llama", "--reason", "new fan")[0] == 0
+
+
+def test_a_job_without_settings_or_unknown_or_with_a_folder_is_refused_with_what_to_do(state, holdfast):
+    write_job(state, "llama", [submitted(1)])
+    assert "give --fleet-dir DIR instead" in holdfast("nodes", "list", "--job", "llama")[2]
+    code, _, said = holdfast("nodes", "list", "--job", "none")
+    assert code == 1 and "there is no job none" in said
+    assert "leave --fleet-dir out" in holdfast("nodes", "list", "--job", "llama", "--fleet-dir", "x")[2]
+    assert "holdfast nodes show --job JOB" in holdfast("nodes", "--job", "llama", "show", "x")[2]

@@ -23,7 +23,7 @@ users: [{name: test, user: {token: test}}]
 class Server:
     """`nodes`: that run pods. `folder`: of the pods' files and the kubeconfig."""
 
-    def __init__(self, folder, nodes=0, node_grace_s=50.0):
+    def __init__(self, folder, nodes=0, node_grace_s=50.0, more=()):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         source = TESTS.parent / "src"
@@ -37,6 +37,7 @@ class Server:
             str(nodes),
             "--node-grace",
             str(node_grace_s),
+            *more,
         ]
         self._errors = (self.folder / "server.err").open("wb")
         self.process = subprocess.Popen(

@@ -100,7 +100,7 @@ def test_the_state_folder_of_this_machine_is_not_passed():
     assert words_there(words) == ["exec", "t", "--", "ls", "--state-dir", "z"]
 
 
-def test_status_log_logs_and_exec_of_a_job_by_name(job):
+def test_status_log_logs_exec_and_nodes_of_a_job_by_name(job):
     run = job.submit()
     job.given_to()
     job.trains()
@@ -115,6 +115,8 @@ def test_status_log_logs_and_exec_of_a_job_by_name(job):
     assert "attempt 1 runs on" in ends("log", "t").out
     wait_for("output", lambda: "step 1" in ends("logs", "t").out, LONG_S)
     assert ends("exec", "t", "--workers", "2", "--", "sh", "-c", "echo here $RANK; exit 3", code=3).out
+    known = json.loads(ends("nodes", "list", "--all", "--job", "t", "--json").out)
+    assert {one["node"] for one in known["nodes"]} >= set(job.placed())
     (job.path / "elsewhere").mkdir()
     other = job.start("status", "t", "--state-dir", job.path / "elsewhere")  # by the kubeconfig alone
     assert other.code(LONG_S) == 0 and "phase" in other.out

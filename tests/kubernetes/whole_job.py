@@ -17,10 +17,10 @@ RESTARTS = ("--max-restarts", 100, "--unconditional-restart", "--replace-workers
 class KubernetesJob(WholeJob):
     """`server`: its own API server, with `NODES` nodes."""
 
-    def __init__(self, path, cache, nodes=NODES, node_grace_s=50.0, kind="job"):
+    def __init__(self, path, cache, nodes=NODES, node_grace_s=50.0, kind="job", more=()):
         super().__init__(path, cache)
         self.kind = kind
-        self.server = Server(path / "cluster", nodes, node_grace_s)
+        self.server = Server(path / "cluster", nodes, node_grace_s, more)
         self.env |= {"KUBECONFIG": str(self.server.kubeconfig)}
         self.image = "test-image"
 

@@ -2,7 +2,7 @@
 
     training.py RANKS
 
-Each rank notes what it was given; rank 0 prints a step every 50 ms. `$NOTES/go` ends it well. A rank that
+Each rank notes what it was given; rank 0 prints a step every 50 ms, of `$STEPS` if that is set. `$NOTES/go` ends it well. A rank that
 fails takes the others of its worker with it, as torchrun has it.
 """
 
@@ -17,6 +17,7 @@ NAMES = (
     "HOLDFAST_JOB HOLDFAST_ATTEMPT HOLDFAST_NODE MA_SCHEDULE_CNT MA_PROC_START_CNT MASTER_ADDR MASTER_PORT "
     "NNODES NODE_RANK PET_NNODES PET_NODE_RANK PET_MASTER_ADDR PET_MASTER_PORT RANK WORLD_SIZE"
 ).split()
+of_all = f"/{os.environ['STEPS']}" if "STEPS" in os.environ else ""
 notes, attempt = os.environ["NOTES"], os.environ["HOLDFAST_ATTEMPT"]
 
 
@@ -64,7 +65,7 @@ def train():
             while at(other) < step and not os.path.exists(f"{notes}/go"):
                 time.sleep(0.02)
         if rank == 0:
-            sys.stdout.write(f"step {step} loss 0.5\n")
+            sys.stdout.write(f"step {step}{of_all} loss 0.5\n")
         time.sleep(0.05)
     put(f"at-{attempt}-{rank}", 10**9)
 

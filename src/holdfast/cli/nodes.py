@@ -4,10 +4,13 @@ import os
 import pwd
 import time
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import Annotated, TypeVar
 
+import msgspec
 from msgspec.structs import asdict
 
+from holdfast.cli.job.named import opened
 from holdfast.cli.line.flags import App, Argument, BadParameter, Context, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put, put_json, say
@@ -24,7 +27,8 @@ from holdfast.model.nodes.book import (
     ReleaseLine,
     RepairLine,
 )
-from holdfast.settings.read import SettingsRefused, fleet_root
+from holdfast.model.settings import RunSettings
+from holdfast.settings.read import SettingsRefused, fleet_folder, fleet_root
 from holdfast.views.lines import Line, for_terminal
 from holdfast.views.nodes import lemon_list, node_list, node_page, node_rows
 
@@ -44,9 +48,14 @@ StateFolder = Annotated[
         "--state-dir", metavar="DIR", help="Folder of all jobs; the node book is in its subfolder `fleet`."
     ),
 ]
+OfJob = Annotated[
+    str | None,
+    Option("--job", metavar="JOB", help="The node book that this job writes, also of a job on a cluster."),
+]
 # The same before a subcommand: for `holdfast nodes` alone, which lists.
 EarlyFleetDir = Annotated[str | None, Option("--fleet-dir", metavar="DIR", hidden=True)]
 EarlyStateDir = Annotated[str | None, Option("--state-dir", metavar="DIR", hidden=True)]
+EarlyJob = Annotated[str | None, Option("--job", metavar="JOB", hidden=True)]
 Days = Annotated[
     float, Option("--days", metavar="N", min=1, max=120, help="Number of days in which failures count.")
 ]
@@ -68,16 +77,23 @@ IsolatedNode = Annotated[str, Argument("NODE", completed=_complete_isolated)]
 
 
 @app.callback(invoke_without_command=True)
-def nodes(context: Context, fleet_dir: EarlyFleetDir = None, state_dir: EarlyStateDir = None) -> None:
+def nodes(
+    context: Context,
+    fleet_dir: EarlyFleetDir = None,
+    state_dir: EarlyStateDir = None,
+    job: EarlyJob = None,
+) -> None:
     """Lists nodes over all jobs. Subcommands: list, show, isolate, release, lemons."""
     if context.invoked_subcommand is None:
-        list_(fleet_dir=fleet_dir, state_dir=state_dir)
-    elif fleet_dir is not None or state_dir is not None:
-        flag = "--fleet-dir" if fleet_dir is not None else "--state-dir"
-        command = context.invoked_subcommand
-        raise BadParameter(
-            f"give it after the subcommand: holdfast nodes {command} {flag} DIR", param_hint=flag
-        )
+        list_(fleet_dir=fleet_dir, state_dir=state_dir, job=job)
+        return
+    given = (("--fleet-dir DIR", fleet_dir), ("--state-dir DIR", state_dir), ("--job JOB", job))
+    for flag, value in given:
+        if value is not None:
+            raise BadParameter(
+                f"give it after the subcommand: holdfast nodes {context.invoked_subcommand} {flag}",
+                param_hint=flag.partition(" ")[0],
+            )
 
 
 @app.command("list")
@@ -86,12 +102,13 @@ def list_(
     days: Days = WINDOW_DAYS,
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
+    job: OfJob = None,
     lang: Lang = None,
     json: Json = False,
 ) -> None:
     """Lists all nodes: isolation, lemon score, failures, hours of use, last event."""
     language = chosen_language(lang, os.environ, json=json)
-    book, now_s = _reader(fleet_dir, state_dir), time.time()
+    book, now_s = _reader(fleet_dir, state_dir, job), time.time()
 
     def read() -> tuple[Judged, dict[str, Isolation], dict[str, float], list[AnyLine]]:
         lines = book.lines()
@@ -112,6 +129,7 @@ def show(
     days: Days = WINDOW_DAYS,
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
+    job: OfJob = None,
     lang: Lang = None,
     json: Json = False,
 ) -> None:
@@ -119,7 +137,7 @@ def show(
     history.
     """
     language = chosen_language(lang, os.environ, json=json)
-    book, now_s = _reader(fleet_dir, state_dir), time.time()
+    book, now_s = _reader(fleet_dir, state_dir, job), time.time()
 
     def read() -> tuple[Judged, dict[str, Isolation], bool, list[AnyLine], list[DeviceLine]]:
         lines = book.lines()
@@ -157,12 +175,13 @@ def lemons(
     days: Days = WINDOW_DAYS,
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
+    job: OfJob = None,
     lang: Lang = None,
     json: Json = False,
 ) -> None:
     """Lists lemons: nodes that fail many times as often as the rest of the fleet."""
     language = chosen_language(lang, os.environ, json=json)
-    book, now_s = _reader(fleet_dir, state_dir), time.time()
+    book, now_s = _reader(fleet_dir, state_dir, job), time.time()
     judged = _asked(lambda: _judged(book, book.lines(since_s=now_s - days * DAY_S), now_s, days))
     if json:
         put_json({"folder": str(book.folder), "days": days, "fleet": judged.learned, "nodes": judged.scores})
@@ -176,12 +195,13 @@ def isolate(
     reason: Annotated[str, Option("--reason", metavar="TEXT", help="Reason; it is recorded and shown.")],
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
+    job: OfJob = None,
     json: Json = False,
 ) -> None:
     """Isolates a node: no job uses it until it is released."""
     if not reason.strip():
         raise BadParameter("a reason is required; other users will see it", param_hint="--reason")
-    book = _writer(fleet_dir, state_dir)
+    book = _writer(fleet_dir, state_dir, job)
     wanted = Isolation(node=_name(node), since_s=time.time(), reason=reason.strip(), by=_who())
 
     def write() -> tuple[bool, Isolation]:
@@ -223,6 +243,7 @@ def release(
     ] = None,
     fleet_dir: FleetDir = None,
     state_dir: StateFolder = None,
+    job: OfJob = None,
     json: Json = False,
 ) -> None:
     """Releases an isolated node. Needs a reason, a repair, or a check that the node has passed since."""
@@ -230,7 +251,7 @@ def release(
         raise BadParameter(
             "--device needs --repaired TEXT: what was repaired or replaced", param_hint="--device"
         )
-    book, now_s, by = _writer(fleet_dir, state_dir), time.time(), _who()
+    book, now_s, by = _writer(fleet_dir, state_dir, job), time.time(), _who()
     isolation = _asked(book.isolated).get(node)
     if isolation is None:
         say(f"{node} is not isolated in {book.folder}: see holdfast nodes list")
@@ -293,20 +314,38 @@ def _judged(book: NodeBook, lines: list[AnyLine], now_s: float, days: float) -> 
 # The book ---------------------------------------------------------------------------------------------------
 
 
-def _reader(fleet_dir: str | None, state_dir: str | None) -> NodeBook:
-    return _book(fleet_dir, state_dir, read_only=True)
+def _reader(fleet_dir: str | None, state_dir: str | None, job: str | None) -> NodeBook:
+    return _book(fleet_dir, state_dir, job, read_only=True)
 
 
-def _writer(fleet_dir: str | None, state_dir: str | None) -> NodeBook:
-    return _book(fleet_dir, state_dir, read_only=False)
+def _writer(fleet_dir: str | None, state_dir: str | None, job: str | None) -> NodeBook:
+    return _book(fleet_dir, state_dir, job, read_only=False)
 
 
-def _book(fleet_dir: str | None, state_dir: str | None, *, read_only: bool) -> NodeBook:
+def _book(fleet_dir: str | None, state_dir: str | None, job: str | None, *, read_only: bool) -> NodeBook:
+    """Opens the node book, of one job if it is named. Raises JobElsewhere for a job that may be on a cluster."""
+    if job is not None and fleet_dir is not None:
+        raise BadParameter(
+            "--job names the node book already: leave --fleet-dir out", param_hint="--fleet-dir"
+        )
     try:
-        return NodeBook(fleet_root(fleet_dir, state_dir, os.environ), read_only=read_only)
+        folder = fleet_root(fleet_dir, state_dir, os.environ) if job is None else _fleet_of(job, state_dir)
     except SettingsRefused as error:
         say(str(error))
         raise Exit(REFUSED) from error
+    return NodeBook(folder, read_only=read_only)
+
+
+def _fleet_of(job: str, state_dir: str | None) -> Path:
+    """Returns the folder of the node book that a job writes."""
+    record = opened(job, state_dir)
+    try:
+        return fleet_folder(msgspec.convert(record.facts["settings"], RunSettings))
+    except (KeyError, msgspec.MsgspecError) as error:
+        say(f"the record of job {record.job.name} does not have its settings: give --fleet-dir DIR instead")
+        raise Exit(FAILED) from error
+    finally:
+        record.close()
 
 
 def _asked(ask: Callable[[], _Answer]) -> _Answer:

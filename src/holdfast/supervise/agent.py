@@ -180,7 +180,14 @@ class AgentWheel:
             ships=None if is_shared else lambda: self._link.connected,
         )
         self._metrics = of_agent(
-            settings, given.job, agent.worker, self._link_now, lambda: self._faults, self._clock, tell
+            settings,
+            given.job,
+            agent.worker,
+            self._link_now,
+            lambda: self._faults,
+            self._clock,
+            tell,
+            self._env,
         )
         return agent
 

@@ -320,6 +320,18 @@ def test_nvsentinels_conditions_and_taints_are_named_and_only_faults_count(book)
     assert "taint nvidia.com/gpu-nvlink-error (NVLink failures):NoSchedule:" in book.turn(3.0)[0][0].text
 
 
+def test_the_node_problem_detectors_conditions_of_services_are_no_fault_of_the_hardware(book):
+    book.listed([pod()], 0.0)
+    book.turn(0.0)
+    services = ("KubeletUnhealthy", "ContainerRuntimeUnhealthy", "FrequentContainerdRestart", "NTPProblem")
+    book.saw_node(NodeState(name="gpu-1", problems=services), 1.0)
+    (note,) = book.turn(1.0)[0]
+    assert "ContainerRuntimeUnhealthy (its container runtime does not respond)" in note.text
+    book.saw_node(NodeState(name="gpu-1", problems=("XfsShutdown",)), 2.0)
+    (sick,) = [one for one in book.turn(2.0)[0] if isinstance(one, DevicesSick)]
+    assert set(sick.devices.values()) == {"XfsShutdown"}
+
+
 def test_a_taint_of_another_program_and_a_cordon_are_told(book):
     book.listed([pod()], 0.0)
     book.turn(0.0)

@@ -58,8 +58,10 @@ class HttpServer:
         self._server = None
         self.port = 0
 
-    async def start(self, port=0):
-        self._server = await asyncio.start_server(self._connection, "127.0.0.1", port, limit=HEAD_BYTES_MAX)
+    async def start(self, port=0, tls=None):
+        self._server = await asyncio.start_server(
+            self._connection, "127.0.0.1", port, limit=HEAD_BYTES_MAX, ssl=tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     def drop_all(self, without=None):

@@ -19,13 +19,15 @@ from kubernetes.apiserver.faults import Faults
 from kubernetes.apiserver.http_server import HttpServer
 from kubernetes.apiserver.kubelet import Kubelets
 from kubernetes.apiserver.pod_exec import PodExec
+from kubernetes.apiserver.trainer_server import StatusServer
 
 
 async def serve(arguments):
     folder = Path(arguments.folder)
     faults = Faults()
     api = Api(faults)
-    controllers = Controllers(api.store, node_grace_s=arguments.node_grace)
+    trainer = StatusServer(api.store, folder)
+    controllers = Controllers(api.store, trainer, node_grace_s=arguments.node_grace)
     kubelets = Kubelets(api.store, folder, faults)
     control = Control(api, faults, kubelets, controllers)
     server = HttpServer(control.handle)
@@ -34,6 +36,8 @@ async def serve(arguments):
     api.logs = kubelets.logs
     api.exec = PodExec(kubelets)
     await server.start(arguments.port)
+    if arguments.trainer_status:
+        await trainer.start()
     kubelets.start(arguments.nodes, f"http://127.0.0.1:{server.port}")
     over = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,6 +61,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--node-grace", type=float, default=50.0)
+    parser.add_argument("--trainer-status", action="store_true", help="Trainer's feature gate TrainJobStatus")
     asyncio.run(serve(parser.parse_args()))
 
 

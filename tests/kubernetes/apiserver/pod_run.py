@@ -148,6 +148,8 @@ class PodRun:
                 folder = self._all.folder / "claims" / claim["claimName"]
             folder.mkdir(parents=True, exist_ok=True)
             found[mount["mountPath"]] = str(folder)
+            for source in (volume.get("projected") or {}).get("sources", ()):
+                self._project(source, folder)
             if "secret" in volume:
                 secret = self._find("secrets", volume["secret"]["secretName"])
                 for name, text in (secret.get("data") or {}).items():
@@ -156,6 +158,16 @@ class PodRun:
                     (folder / name).write_text(text)
         found["/dev/termination-log"] = str(self.folder / "termination-log")
         return found
+
+    def _project(self, source, folder):
+        """A token is the audience that it is for."""
+        token, given = source.get("serviceAccountToken"), source.get("configMap")
+        if token:
+            (folder / token["path"]).write_text(token["audience"])
+        if given:
+            data = self._find("configmaps", given["name"])["data"]
+            for item in given["items"]:
+                (folder / item["path"]).write_text(data[item["key"]])
 
     def _environment(self, container, address, places):
         meta = self.pod["metadata"]

@@ -1,8 +1,10 @@
 """Lists the node conditions and taints by which monitors report faults, with their meaning. Pure.
 
 source: NVSentinel: github.com/NVIDIA/NVSentinel, docs/INTEGRATIONS.md (standard condition types; default taint examples; a
-condition is True only for a fatal error). Node problem detector: github.com/kubernetes/node-problem-detector,
-config/kernel-monitor.json, config/readonly-monitor.json
+condition is True only for a fatal error). Node problem detector: github.com/kubernetes/node-problem-detector, the "conditions" of
+config/kernel-monitor.json, readonly-monitor.json, kernel-monitor-counter.json, systemd-monitor-counter.json,
+docker-monitor.json, health-checker-kubelet.json, health-checker-containerd.json, health-checker-docker.json and
+custom-plugin-monitor.json
 """
 
 # By the type of a condition that is True: its meaning. Other conditions of monitors are reported by their type alone.
@@ -24,6 +26,7 @@ CONDITIONS = {
     "NVSwitchDown": "an NVSwitch that is down",
     "KernelDeadlock": "a deadlocked kernel",
     "ReadonlyFilesystem": "a file system that became read-only",
+    "XfsShutdown": "an XFS file system that shut down",
 }
 # Conditions that prove no fault of the hardware: they are noted, and count for nothing.
 NOT_FAULTS = {
@@ -32,6 +35,15 @@ NOT_FAULTS = {
     "DCGMError": "DCGM does not work",
     "SyslogError": "the system log cannot be analysed",
     "CSPMaintenance": "maintenance planned by the cloud provider",
+    # Of services on the node: running containers continue.
+    "KubeletUnhealthy": "its kubelet does not respond",
+    "ContainerRuntimeUnhealthy": "its container runtime does not respond",
+    "FrequentKubeletRestart": "its kubelet restarts often",
+    "FrequentContainerdRestart": "containerd restarts often",
+    "FrequentDockerRestart": "Docker restarts often",
+    "FrequentUnregisterNetDevice": "the kernel waits for a network device of a container that has ended",
+    "CorruptDockerOverlay2": "damaged image storage of Docker",
+    "NTPProblem": "its clock is not synchronised",
 }
 # By the key of a taint: its meaning.
 TAINTS = {

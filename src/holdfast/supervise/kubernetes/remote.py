@@ -29,7 +29,7 @@ from holdfast.supervise.kubernetes.submission import Submission, submission
 from holdfast.views.console import Console
 
 FAILED, REFUSED = 1, 2
-THERE = ("status", "why", "log", "logs", "stacks", "exec", "shell", "steps", "cost")
+THERE = ("status", "why", "log", "logs", "stacks", "exec", "shell", "steps", "cost", "nodes")
 BLOCK_BYTES = 1 << 14
 SIZE = (24, 80)
 

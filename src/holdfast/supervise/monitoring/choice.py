@@ -4,7 +4,7 @@ Modules are imported by name, to save memory otherwise.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from holdfast.agent.worker import WorkerAgent
@@ -12,6 +12,8 @@ from holdfast.core.job.decision import Decision
 from holdfast.model.events import AnyEvent, FindingNoted
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
+
+TRAINER_ENV = "KUBEFLOW_TRAINER_SERVER_URL"  # set where Kubeflow Trainer takes the progress of a TrainJob
 
 
 class Metrics(Protocol):
@@ -108,10 +110,18 @@ def of_agent(
     faults: Callable[[], int],
     clock: JobClock,
     tell: Callable[[str], None],
+    env: Mapping[str, str],
 ) -> Metrics:
-    """Creates the metrics export of an agent. `link`: returns connected, entries, bytes, dropped, lost."""
-    if not is_asked(settings):
-        return NoMetrics()
-    module = importlib.import_module("holdfast.supervise.monitoring.node")
-    made: Metrics = module.AgentMetrics(settings, job, worker, link, faults, clock, tell)
-    return made
+    """Creates what an agent exports: metrics, and progress for Kubeflow Trainer.
+
+    `link`: returns connected, entries, bytes, dropped, lost.
+    """
+    found: list[Metrics] = []
+    if is_asked(settings):
+        module = importlib.import_module("holdfast.supervise.monitoring.node")
+        found.append(module.AgentMetrics(settings, job, worker, link, faults, clock, tell))
+    if env.get(TRAINER_ENV):
+        module = importlib.import_module("holdfast.supervise.monitoring.trainer_status")
+        if module.is_on(env):
+            found.append(module.TrainerStatus(worker, env, clock, tell))
+    return Several(*found) if found else NoMetrics()

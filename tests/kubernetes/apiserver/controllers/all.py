@@ -18,14 +18,15 @@ TROUBLES_MAX = 20
 
 
 class Controllers:
-    def __init__(self, store, node_grace_s=50.0):
+    def __init__(self, store, trainer, node_grace_s=50.0):
         self._store = store
         self.troubles = []  # faults of the emulation itself, for tests to see
         self.kueue = Kueue(store)
+        self.trainer = trainer
         self._all = [
             Collector(store),
             self.kueue,  # before the Jobs: a webhook of the real one suspends a Job at its creation
-            TrainJobs(store),
+            TrainJobs(store, trainer),
             JobSets(store),
             VolcanoJobs(store),
             PyTorchJobs(store),

@@ -27,8 +27,8 @@ RUNTIMES = {"ClusterTrainingRuntime": "clustertrainingruntimes", "TrainingRuntim
 
 
 class TrainJobs:
-    def __init__(self, store):
-        self._store = store
+    def __init__(self, store, status_server):
+        self._store, self._status_server = store, status_server
 
     def turn(self, now_s):
         for one in self._store.all(*KEY):
@@ -66,6 +66,8 @@ class TrainJobs:
         for part in template["spec"]["replicatedJobs"]:
             if (part["template"].get("metadata") or {}).get("labels", {}).get(STEP) == "trainer":
                 _fill(part["template"]["spec"], spec.get("trainer") or {})
+                if self._status_server.is_on:
+                    self._status_server.inject(one, part["template"]["spec"]["template"]["spec"])
         labels = {**((template.get("metadata") or {}).get("labels") or {}), **(meta.get("labels") or {})}
         made = {
             "metadata": {"name": meta["name"], "labels": labels, "ownerReferences": [owner(one)]},
