@@ -21,7 +21,8 @@ BAR = 2  # a progress bar, identified by its label at best
 LOOSE = 1  # a dictionary, or words that many programs use
 WORDS = 0  # a line that contains a step and nothing else
 
-# The groups of a pattern and its fields. `unit` and `rate_unit` as printed; `skip`: the line is no step.
+# The groups of a pattern and its fields. `unit` and `rate_unit` as printed; `added`: a further part of
+# the time, in the same unit; `skip`: the line is no step.
 GROUPS = frozenset(
     (
         "step",
@@ -29,6 +30,7 @@ GROUPS = frozenset(
         "epoch",
         "epochs",
         "time",
+        "added",
         "unit",
         "window",
         "rate",
@@ -128,8 +130,8 @@ class StepForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `is_beside_bar`: if the log also has a progress bar, steps are read from the bar and losses from this
         line.
     `per_epoch`: the counter restarts with each epoch, and `total` is the steps of one epoch.
-    `begins`, `ends`: a record that matches `begins` and lacks the text `ends` continues in the next
-        lines.
+    `begins`, `ends`: a record that matches `begins` and does not end with the text `ends` continues in the
+        next lines. `begins` starts with letters that every such line has, unless the form has a `separator`.
     `separator`: text between the parts of a line. If each value has a part of its own (or step and total
         share one), similar lines are parsed many at once.
     `matches`, `misses`: test lines; in a file they follow after all forms.

@@ -44,11 +44,12 @@ class RankStep(Struct, frozen=True, gc=False, array_like=True):
     data_s: float | None = None
 
 
-MarkKind = Literal["checkpoint", "evaluation", "compile", "profile", "start"]
+# schedule: the run's settings let the work of a step grow (batch, sequence, window); stage: it grows now.
+MarkKind = Literal["checkpoint", "evaluation", "compile", "profile", "start", "schedule", "stage"]
 
 
 class PhaseMark(Struct, frozen=True, gc=False):
-    """A log line that explains a pause: a checkpoint is saved, an evaluation begins, a graph is compiled."""
+    """A log line that explains longer steps: a checkpoint is saved, a graph is compiled, the batch grows."""
 
     kind: MarkKind
     at_s: float | None = None

@@ -18,6 +18,7 @@ from holdfast.core.steps.curve import Curve
 from holdfast.core.steps.loss import LossWatch
 from holdfast.core.steps.open_slowdown import OpenSlowdown
 from holdfast.core.steps.phases import PhaseModel
+from holdfast.core.steps.schedule import Plan
 from holdfast.core.steps.slowdown import Change, LevelWatch, Open
 from holdfast.core.steps.stands import StandWatch
 from holdfast.core.steps.warm_up import settle, spread
@@ -44,11 +45,6 @@ PLACES_MAX = 1000  # recorded positions of blocks of records
 BLOCK = 64  # records
 LEVEL_KNOWN = 20  # records from which on the level of a slowdown is computed from all of it
 COMPARED_AT = 20  # records of a new run before it is compared with the previous one
-SCHEDULE_RATIO = (
-    1.3  # a sharp change by more, at the first record of an epoch, is a schedule's (image size, batch)
-)
-EPOCH_RECORDS = 10  # minimum records of an epoch for a schedule
-
 STAYS_SHARE = 0.4  # if throughput falls by less than this part of the expected fall, a step has more work
 
 
@@ -72,8 +68,7 @@ class StepWatch:
             maxlen=RECENT
         )
         self._places: list[tuple[int, int, float | None]] = []  # record, step, stamp: every 64th
-        self._epoch_at = 0  # record at which the epoch began
-        self._epoch_before = 0  # and the one before
+        self._plan = Plan()
         self._told: list[OpenSlowdown] = []
         self._open: list[OpenSlowdown] = []
         self._findings = 0
@@ -92,6 +87,12 @@ class StepWatch:
         Repeated steps are ignored.
         """
         if isinstance(item, PhaseMark):
+            if item.kind == "schedule":
+                self._plan.is_announced = True
+                return []
+            if item.kind == "stage":
+                self._plan.stage(self._level.at + 1)
+                return []
             if item.kind == "checkpoint" and item.at_s is not None:
                 self._checkpoint_at_s = item.at_s
             if len(self._marks) < MARKS_MAX and item.kind not in self._marks:
@@ -108,7 +109,7 @@ class StepWatch:
         found = self._loss.feed(item.step, item.loss, item.at_s) if item.loss is not None else []
         value = self._value(item, last)
         if last is not None and item.epoch is not None and item.epoch != last.epoch:
-            self._epoch_before, self._epoch_at = self._epoch_at, self._level.at + 1
+            self._plan.epoch(self._level.at + 1)
         self._last = item
         if value is not None:
             found.extend(self._follow(item, value))
@@ -212,6 +213,8 @@ class StepWatch:
         for _, members in groupby(points, key=lambda point: (point.run, point.regime)):
             piece = list(members)
             for slow in stretches.find(piece):
+                if slow.kind == "ramp" and self._plan.is_announced:
+                    continue
                 goes_on = slow.to_end and piece[-1] is points[-1]
                 slowdown = listing.of_stretch(
                     slow, piece, ranks, goes_on=goes_on, in_seconds=not self._by_throughput
@@ -351,7 +354,7 @@ class StepWatch:
         if change.kind == "over":
             return self._over(change)
         count = min(change.at - change.since + 1, len(self._recent))
-        if self._is_more_work(change, count) or self._is_schedule(change):
+        if self._is_more_work(change, count) or self._is_planned(change):
             self._level.dismiss()
             self._regime += 1
             step, _ = self._place(change.since)
@@ -434,16 +437,15 @@ class StepWatch:
         fell = 1 - median(rate for _, rate in new) / median(rate for _, rate in old)
         return fell < STAYS_SHARE * (1 - change.before / change.after)
 
-    def _is_schedule(self, change: Change) -> bool:
-        """Returns whether the change is large and sharp at the first record of an epoch: larger images or
-        batches.
-        """
-        began, before = self._epoch_at, self._epoch_before
-        if self._last is None or self._last.epoch is None or self._last.batch is not None:
+    def _is_planned(self, change: Change) -> bool:
+        """Returns whether the log announces that steps have more work from then on."""
+        last = self._last
+        if last is None:
             return False
-        if abs(change.since - began) > 1 or began - before < EPOCH_RECORDS:
-            return False
-        return change.after > SCHEDULE_RATIO * change.before
+        values = [value for _, value, *_ in self._recent]
+        return self._plan.explains(
+            change, values, has_epoch=last.epoch is not None, has_batch=last.batch is not None
+        )
 
     def _what(self, change: Change, count: int) -> str:
         pairs = [(value, data) for _, value, _, data, _ in self._recent if data is not None]

@@ -24,6 +24,9 @@ EVIDENCE_MAX = 16
 RANKS_NAMED_MAX = 8
 FOLLOWED = "followed"  # explanation in the evidence for a failure after the first
 LAUNCHER_WORDS_MAX = 4  # in the evidence
+LOST_CONNECTION = (
+    "nccl_network_error"  # a rank that reports it is one end of a connection, and not the culprit
+)
 
 
 TEXT_MAX = 300
@@ -54,7 +57,7 @@ def of_error(
         title,
         sure,
         first_error=seen,
-        culprits=_culprits(alike),
+        culprits=() if category == LOST_CONNECTION and first.weight == 2 else _culprits(alike),
         evidence=_evidence(failure, seen, alike, others),
     )
     return replace(verdict, raised=raised(error, place)) if first.weight == 0 else verdict
@@ -66,7 +69,7 @@ def _by_error(error: ErrorRecord) -> tuple[str, float]:
         if re.search(rule.pattern, text):
             return rule.category, rule.confidence
     if is_complaint(error):
-        return "nccl_network_error", 0.5
+        return LOST_CONNECTION, 0.5
     return "python_exception", 0.9
 
 

@@ -45,7 +45,7 @@ class TextCutter:
 
 
 def lines_with_marks(text: bytes) -> set[bytes]:
-    """Returns the lines with a word of checkpoints, evaluations or compilations."""
+    """Returns the lines with a word of checkpoints, evaluations, compilations or growing work."""
     found = set()
     for word in MARK_BYTES:
         place = text.find(word)

@@ -20,7 +20,14 @@ MARK_WORDS = (
     "alidat",
     "ompil",
     "rofil",
-)  # every line that announces a pause contains one of them
+    "chedul",
+    "rampup",
+    "urricul",
+    "armup",
+    "atch size",
+    "equence len",
+    "esizing",
+)  # every line that announces a pause or more work contains one of them
 PROOFS = "\n[[proof]]"  # all forms of a file stand before it
 USER_ID = "own-pattern"
 USER_PATTERN_MAX = 2000

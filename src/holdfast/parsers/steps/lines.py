@@ -59,6 +59,7 @@ class StepLines:
             for trust in {WORDS - 1, *(reader.form.trust for reader in readers)}
         }
         self._wrapping = [reader for reader in readers if reader.begins is not None]
+        self._cut_marks = [reader.form.separator.encode() or reader.begins_with for reader in self._wrapping]
         self._marks = [
             (one.literal.encode(), re.compile(one.pattern.encode()), one)
             for form in forms
@@ -218,7 +219,7 @@ class StepLines:
             line = COLOUR.sub(b"", line)
         if self._joined and self._joins(line, at_s, items):
             return
-        if self._wrapping and b" | " in line and self._is_cut(line):
+        if any(mark in line for mark in self._cut_marks) and self._is_cut(line):
             self._joined = [line]
             return
         self._feed_whole(line, at_s, items)

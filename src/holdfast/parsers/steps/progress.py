@@ -36,7 +36,9 @@ NOT_MADE = late(
     rb"(?i)\b(?:resum(?:e|ed|es|ing)|restor(?:e|ed|ing)|(?:re)?load(?:ed|ing)?|sav(?:e|ed|ing)|skip(?:ped|ping)?"
     rb"|continu(?:e|ed|ing) (?:from|at|training)|start(?:ed|ing)? (?:from|at))\b"
 )
-LINE_PREFIX = late(rb"\s*(?:\[\w+\]:|[\w.-]{0,60}\d:)?\s*")  # of torchrun, srun and pdsh
+LINE_PREFIX = late(
+    rb"\s*(?:\[\w+\]:|\[(?:std)?(?:err|out)\]|[\w.-]{0,60}\d:)?\s*"
+)  # of torchrun, of what merges two streams, of srun and pdsh
 TRAINING_BAR = late(rb"(?i)train|epoch|step|iter")
 PREPARING_BAR = late(rb"(?i)load|tokeniz|data|shard|fetch|sav|pack|generat|file")
 EPOCH = late(rb"(?i)(?<![\w/])epochs?[\"']?\s{0,4}[:=]?\s{0,4}\[?\s{0,4}(\d{1,9})(?![\w%]|\.\d)")

@@ -28,6 +28,7 @@ WORDS = {"NUM": NUM, "INT": INT, "CLOCK": CLOCK}
 # Every line with steps contains one of these words, except in a few forms.
 STEM_WORDS = ("step", "iter", "epoch", "it/s", "s/it", "mllog", "batch")
 GROUP_NAME = late(r"\?P<\w+>")
+LITERAL_START = late(r"[A-Za-z ]*[A-Za-z]")
 INNER_GROUP = late(r"\((?:\?:)?([^()]*)\)([?*])?")
 WORD = late(rb"(?<![A-Za-z_\\])(?:NUM|INT|CLOCK)(?![A-Za-z_])")
 NEAR_BYTES = 4096  # range for common words, and maximum distance of the pattern's start before the literal
@@ -75,6 +76,7 @@ class FormReader:
         self.literal = form.literal.encode()
         self.is_usual = any(stem in _sure_text(form.pattern) for stem in STEM_WORDS)
         self.begins = compiled(form.begins) if form.begins else None
+        self.begins_with = (LITERAL_START.match(form.begins) or [""])[0].encode()
         self.ends = form.ends.encode()
         self._unit_s = SECONDS.get(form.unit.encode(), 1.0)
         self._carried: dict[str, bytes] = {}
@@ -187,6 +189,9 @@ class FormReader:
         if unit_s and (text := groups.get("time")) is not None:
             found.time_s = seconds(number(text), unit_s)
             found.ulp_s = unit_s * 0.1 ** (len(text) - 1 - text.rfind(b".") if b"." in text else 0)
+            if found.time_s is not None and (text := groups.get("added")) is not None:
+                added_s = seconds(number(text), unit_s)
+                found.time_s = None if added_s is None else found.time_s + added_s
         if unit_s and (text := groups.get("data")) is not None:
             found.data_s = seconds(number(text), unit_s)
         if (text := groups.get("window")) is not None:
