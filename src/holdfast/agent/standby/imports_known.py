@@ -28,12 +28,14 @@ class LeftOut(Struct, frozen=True):
 
 class Known(Struct, frozen=True):
     """`argv`: of a rank. `own_env`: variables that it has in addition to the launcher's. `lines`: its imports, in the
-    form of `shim/holdfast_shim_imports.py`. `cost_s`: seconds of each import, as the last zygote measured them.
+    form of `shim/holdfast_shim_imports.py`. `launcher`: what a launcher imports of them. `cost_s`: seconds of each import,
+    as the last zygote measured them.
     """
 
     argv: tuple[str, ...] = ()
     own_env: dict[str, str] = {}
     lines: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = ()
     left_out: dict[str, LeftOut] = {}
     cost_s: dict[str, float] = {}
 
@@ -79,8 +81,11 @@ def learned(folder: Path) -> tuple[str, ...]:
 
     What a launcher sets before its imports is for its ranks, which have it when they start.
     """
-    launcher = [line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:")]
-    return merged(_lines(folder / LEARNED), launcher)
+    return merged(_lines(folder / LEARNED), learned_of_launcher(folder))
+
+
+def learned_of_launcher(folder: Path) -> tuple[str, ...]:
+    return tuple(line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:"))
 
 
 def merged(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
