@@ -50,7 +50,8 @@ while not os.path.exists(f"{notes}/go"):
     print(f"step {step} of attempt {attempt} loss 0.5", flush=True)
     time.sleep(0.02)
 """
-HEAVY = "import os\nmade = os.getpid()\n"
+# It sets a variable, as torch._inductor does.
+HEAVY = "import os\nmade = os.getpid()\nos.environ.setdefault('TORCHINDUCTOR_CACHE_DIR', '/cache')\n"
 
 
 class Job:

@@ -323,6 +323,40 @@ def test_another_environment_is_refused_where_it_matters(nursery, ranks, env, wh
         assert (code, out) == (0, f"{env.get('MODE', 'a')}\n")
 
 
+SETS = "import os; os.environ.setdefault('TORCH_CACHE', '/cache')"
+PRINTS = "import os, sys; print(os.environ.get('TORCH_CACHE'), 'sets' in sys.modules)"
+STARTS = """
+import os, subprocess, sys
+sys.exit(subprocess.run([sys.executable, *sys.argv[1:]], env=os.environ | {"RANK": "0", "LOCAL_RANK": "0"}).returncode)
+"""
+
+
+@pytest.mark.parametrize(("launcher", "has"), [((), "None"), (("sets",), "/cache")])
+def test_a_launcher_has_the_variables_of_what_it_imports_itself(nursery, ranks, launcher, has):
+    """As torch._inductor sets TORCHINDUCTOR_CACHE_DIR, which a launcher would hand down to its ranks."""
+    ranks.module("sets.py", SETS)
+    other = ranks.module("torchrun", PRINTS)
+    here = nursery("", "sets", launcher=launcher)
+    assert ended(here.forked(str(other), rank=None))[:2] == (0, f"{has} True\n")
+    assert here.refusals() == []
+
+
+@pytest.mark.parametrize("launcher", [(), ("sets",)])
+def test_ranks_are_forked_with_and_without_what_the_launcher_has_set(nursery, ranks, launcher):
+    ranks.module("sets.py", SETS)
+    other = ranks.module("torchrun", STARTS)
+    here = nursery(PRINTS, "sets", launcher=launcher)
+    assert ended(here.forked(str(other), str(here.script), rank=None))[:2] == (0, "/cache True\n")
+    assert here.refusals() == []
+
+
+def test_a_value_that_an_import_would_not_give_is_refused(nursery, ranks):
+    ranks.module("sets.py", SETS)
+    here = nursery(PRINTS, "sets")
+    assert ended(here.forked(env={"TORCH_CACHE": "/other"}))[:2] == (0, "/other False\n")
+    assert here.refusals() == ["TORCH_CACHE has another value than the imports give it"]
+
+
 def test_another_python_is_refused(nursery):
     here = nursery("print('run')")
     assert ended(here.forked("-O", str(here.script)))[1] == "run\n"

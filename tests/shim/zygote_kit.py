@@ -21,10 +21,11 @@ class Nursery:
         self.channel = None
         self.server = 0
 
-    def begin(self, *lines, python=(), left_out=None, memory_kib_max=4 << 20, **env):
+    def begin(self, *lines, launcher=(), python=(), left_out=None, memory_kib_max=4 << 20, **env):
         orders = self.ranks.folder / "orders.json"
         given = {
             "lines": lines,
+            "launcher": launcher,
             "left_out": left_out or {},
             "memory_kib_max": memory_kib_max,
             "marks": {"OF": "zygote"},

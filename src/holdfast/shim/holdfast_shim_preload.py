@@ -72,13 +72,15 @@ class Imports:
         set_environ: "Callable[[dict[bytes, bytes]], None]",
     ) -> None:
         self.lines = orders["lines"]
+        self.launcher = set(orders["launcher"])
         self.set_environ = set_environ
         self.left_out = {name for name, version in orders["left_out"].items() if _version(name) == version}
         self.memory_kib_max = orders["memory_kib_max"]
         self.cost = {}  # type: dict[str, float]
         self.why = {}  # type: dict[str, Any]
         self.env = env
-        self.added = {}  # type: dict[bytes, bytes]
+        self.added = {}  # type: dict[bytes, bytes]  # variables that modules have set
+        self.added_by = {}  # type: dict[bytes, str]  # the listed module with which each came
         self.context = contextvars.copy_context()
         self.own = set()  # type: set[str]  # names of packages of the user's own
         self.changed = set()  # type: set[bytes]
@@ -168,6 +170,8 @@ class Imports:
                 raise Broken("it changes the variable %s" % os.fsdecode(key))
         had = {*self.env, os.fsencode(DEVICE_CHECK)}
         self.added = {key: value for key, value in dict.items(now) if key not in had}
+        for key in self.added:
+            self.added_by.setdefault(key, Watched.module)
         for key, module in Watched.reads.items():
             name = os.fsdecode(key)
             if module == Watched.module and (name in PLACE or name.startswith(PLACE_OF)):
@@ -194,6 +198,10 @@ class Imports:
         found = [device.decode() for device in DEVICES if device in maps]
         return {"name": "", "why": "a device is open: %s" % found[0]} if found else {}
 
+    def added_by_launcher(self) -> "dict[bytes, bytes]":
+        """Of the variables that modules have set, those of modules that the launcher imports, too."""
+        return {key: value for key, value in self.added.items() if self.added_by[key] in self.launcher}
+
     def report(self) -> "dict[str, Any]":
         cost = sorted(self.cost.items(), key=lambda one: -one[1])[:2000]
         return {
@@ -205,16 +213,24 @@ class Imports:
 
 
 def environment_why_not(
-    ours: "dict[bytes, bytes]", theirs: "dict[bytes, bytes]", reads: "dict[str, str]"
+    ours: "dict[bytes, bytes]",
+    theirs: "dict[bytes, bytes]",
+    reads: "dict[str, str]",
+    added: "dict[bytes, bytes]",
 ) -> str:
     """Whether modules that were imported with one environment may be used in another; empty: they may.
 
-    `reads`: which module has read a variable when it was imported.
+    `reads`: which module has read a variable when it was imported. `added`: what these modules have set themselves; a
+    launcher that has imported them, too, passes it on to its ranks.
     """
     for key in sorted(set(ours) | set(theirs)):
         name = os.fsdecode(key)
         if ours.get(key) == theirs.get(key) or name in PLACE or name.startswith(PLACE_OF):
             continue
+        if key in added and key in theirs:
+            if theirs[key] == added[key]:
+                continue
+            return "%s has another value than the imports give it" % name
         if name.startswith(IN_C):
             return "%s has another value" % name
         if name in reads:

@@ -148,7 +148,7 @@ class Server:
             answer = self.fork.high(connection.detach())
             life = self.fork.high(fds[1])
             self.fork.adopt(given, fds[3:], life, fds[2], self.pid)
-            self.fork.take_python(given, self.zygote.added)
+            self.fork.take_python(given, self.added(given))
             os.write(answer, b"y%d\n" % os.getpid())
             os.close(answer)
         except BaseException as error:
@@ -160,6 +160,13 @@ class Server:
         same = tuple(given["program"]) == self.zygote.program[:2]
         fork.program = None if same else (given["program"][0], given["program"][1], given["words"])
         raise fork
+
+    def added(self, given: "dict[str, Any]") -> "dict[bytes, bytes]":
+        """Variables that a fresh start would have after these imports. A launcher hands its own down to its ranks."""
+        program = tuple(given["program"])
+        is_launcher = program != self.zygote.program[:2] and program[0] != "code"
+        found = self.zygote.added_by_launcher if is_launcher else self.zygote.added
+        return dict(found)
 
     def why_not(self, given: "dict[str, Any]") -> str:
         """Why this process cannot be forked from here; empty: it can."""
@@ -176,7 +183,7 @@ class Server:
         ours = zygote.env
         if is_other:  # a launcher, which sets variables for its ranks, and computes nothing itself
             ours = {key: value for key, value in ours.items() if key in given["env"]}
-        return str(zygote.preload.environment_why_not(ours, given["env"], zygote.reads))
+        return str(zygote.preload.environment_why_not(ours, given["env"], zygote.reads, zygote.added))
 
     def stub_gone(self, fd: int) -> None:
         connection = self.stubs.pop(fd)

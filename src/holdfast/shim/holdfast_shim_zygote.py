@@ -66,6 +66,7 @@ class Zygote:
         self.ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()))
         self.env = dict(os.environ._data)  # type: ignore[attr-defined]
         self.added = {}  # type: dict[bytes, bytes]
+        self.added_by_launcher = {}  # type: dict[bytes, bytes]
         self.path = list(sys.path)
 
     def tell(self, what: "dict[str, Any]") -> None:
@@ -104,10 +105,8 @@ class Zygote:
         if why:
             self.tell(dict(why, **{"is": "broken"}))
             os._exit(0)
-        self.added, self.reads = (
-            imports.added,
-            {os.fsdecode(key): by for key, by in self.preload.Watched.reads.items()},
-        )
+        self.added, self.added_by_launcher = imports.added, imports.added_by_launcher()
+        self.reads = {os.fsdecode(key): by for key, by in self.preload.Watched.reads.items()}
         sys.path[:] = self.path
         gc.collect()
         gc.freeze()

@@ -33,13 +33,15 @@ class Known(Struct, frozen=True):
     """What is known about the imports of a job's ranks.
 
     `argv`: command line of a rank. `own_env`: variables that a rank has in addition to its launcher's.
-    `lines`: its imports, in the format of `shim/holdfast_shim_imports.py`. `cost_s`: seconds of each import,
+    `lines`: its imports, in the format of `shim/holdfast_shim_imports.py`. `launcher`: those of them that its launcher
+    imports. `cost_s`: seconds of each import,
     as the last zygote measured them.
     """
 
     argv: tuple[str, ...] = ()
     own_env: dict[str, str] = {}
     lines: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = ()
     left_out: dict[str, LeftOut] = {}
     cost_s: dict[str, float] = {}
 
@@ -90,8 +92,12 @@ def learned(folder: Path) -> tuple[str, ...]:
     Variables that a launcher sets before its imports are for its ranks, which already have them when they
     start.
     """
-    launcher = [line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:")]
-    return merged(_lines(folder / LEARNED), launcher)
+    return merged(_lines(folder / LEARNED), learned_of_launcher(folder))
+
+
+def learned_of_launcher(folder: Path) -> tuple[str, ...]:
+    """Returns what the launcher of a worker has imported so far, without the variables that it set."""
+    return tuple(line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:"))
 
 
 def merged(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ class Zygote:
         orders = folder / f".zygote-{os.getpid()}.json"
         content = {
             "lines": known.lines,
+            "launcher": known.launcher,
             "left_out": {name: one.version for name, one in known.left_out.items()},
             "memory_kib_max": MEMORY_KIB_MAX,
             "marks": {

@@ -15,7 +15,16 @@ from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.launch import LaunchSpec
-from holdfast.agent.standby.imports_known import Known, LeftOut, file_of, learned, load, merged, store
+from holdfast.agent.standby.imports_known import (
+    Known,
+    LeftOut,
+    file_of,
+    learned,
+    learned_of_launcher,
+    load,
+    merged,
+    store,
+)
 from holdfast.agent.standby.keeper import is_worth_a_zygote
 from holdfast.agent.standby.zygote import SOCKET, Report, Zygote
 from holdfast.model.events import AnyEvent, FindingNoted
@@ -100,12 +109,13 @@ class ZygoteKeeper:
         if start is None:
             return
         argv, env = start
-        lines = learned(attempt.folder)
+        lines, launcher = learned(attempt.folder), learned_of_launcher(attempt.folder)
         is_forked = (attempt.folder / SOCKET).exists()
-        lines = merged(self._known.lines, lines) if is_forked else merged(lines, ())
+        if is_forked:
+            lines, launcher = merged(self._known.lines, lines), merged(self._known.launcher, launcher)
         own = {key: value for key, value in env.items() if self._base_env.get(key) != value}
         own = {key: value for key, value in own.items() if not key.startswith("HOLDFAST_")}
-        self._known = replace(self._known, argv=argv, own_env=own, lines=lines)
+        self._known = replace(self._known, argv=argv, own_env=own, lines=lines, launcher=launcher)
         store(self._path, self._known)
         if self.zygote is not None and (self._is_stale or self._differs(argv, env)):
             self._is_stale = False
