@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 
 from holdfast.checks.parting import part_with
 
@@ -26,3 +27,16 @@ def test_one_that_goes_is_collected_at_once():
     quick.kill()
     part_with(quick, 60.0)
     assert quick.returncode == -signal.SIGKILL
+
+
+def test_one_that_goes_before_the_program_ends_is_collected_with_it():
+    script = (
+        "import os, subprocess\n"
+        "from holdfast.checks.parting import part_with\n"
+        "slow = subprocess.Popen(['sleep', '1000'])\n"
+        "part_with(slow, 0.0)\n"
+        "slow.kill()\n"
+        "os.waitid(os.P_PID, slow.pid, os.WEXITED | os.WNOWAIT)"
+    )
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")  # no "subprocess is still running"

@@ -4,6 +4,7 @@ All messages (facts) are also in `reaper.jsonl` in the worker's folder, so anoth
 attempt or read them afterwards. Never waits for a reaper.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -308,8 +309,9 @@ def launch(spec: LaunchSpec) -> Running:
     return running
 
 
+@atexit.register
 def _collect_reapers() -> None:
-    """Collects reapers, which outlive their `Running`."""
+    """Collects reapers, which outlive their `Running`: at the next start, and at the end of this program."""
     _REAPERS[:] = [process for process in _REAPERS if process.poll() is None]
 
 

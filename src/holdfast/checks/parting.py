@@ -4,6 +4,7 @@ A busy machine takes longer to end a process, and the kernel may block a process
 that has not ended in time is collected at a later call.
 """
 
+import atexit
 import signal
 import subprocess
 from contextlib import suppress
@@ -17,11 +18,17 @@ _not_gone: list[Process] = []
 
 def part_with(process: Process, wait_s: float = MOMENT_S) -> None:
     """Collects the exit status of a killed process: within `wait_s` seconds, or else at a later call of
-    this function.
+    this function or at the end of this program.
     """
     with suppress(subprocess.TimeoutExpired):
         process.wait(wait_s)
     _not_gone.append(process)
+    _collect()
+
+
+@atexit.register
+def _collect() -> None:
+    """Forgets the processes that have ended."""
     _not_gone[:] = [one for one in _not_gone if one.poll() is None]
 
 
