@@ -103,6 +103,20 @@ CASES = {
         example("jobset").replace("replicas: 1", "replicas: 2"),
         "replicas to 1 with parallelism",
     ),
+    "a container that its kubelet restarts": (
+        job(r=("- name: train\n", "- name: train\n          restartPolicy: OnFailure\n")),
+        "containers[train] has restartPolicy or restartPolicyRules: the kubelet would restart the agent",
+    ),
+    "a sidecar that restarts all containers": (
+        job(
+            s=(
+                "      volumes:",
+                "        - {name: side, image: x, restartPolicy: Never, restartPolicyRules: [{action: "
+                "RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}\n      volumes:",
+            )
+        ),
+        "containers[side] has a rule RestartAllContainers, which would end the training without grace: remove it",
+    ),
     "JobSet's restart in place": (
         example("jobset").replace("maxRestarts: 3", "maxRestarts: 3\n    restartStrategy: InPlaceRestart"),
         "remove restartStrategy and the sidecar with JobSet's agent",

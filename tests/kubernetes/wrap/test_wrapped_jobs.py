@@ -79,10 +79,10 @@ def manifests(job, labels=None):
     ]
 
 
-def wrapped(job, restarts=RESTARTS, labels=None):
-    """By the real command, as a filter."""
-    words = [sys.executable, "-m", "holdfast", "k8s", "wrap", "-", "--", *map(str, restarts)]
-    given = yaml.safe_dump_all(manifests(job, labels))
+def wrapped(job, restarts=RESTARTS, labels=None, flags=(), given=None):
+    """By the real command, as a filter. `given`: the manifests, if they are others."""
+    words = [sys.executable, "-m", "holdfast", "k8s", "wrap", "-", *flags, "--", *map(str, restarts)]
+    given = yaml.safe_dump_all(given or manifests(job, labels))
     run = subprocess.run(
         words, input=given, capture_output=True, text=True, timeout=60, env={**os.environ, **job.env}
     )

@@ -190,7 +190,7 @@ class KubernetesEngine:
 
     def remake(self, attempt: int) -> bool:
         if not self._remakes or self._remade() >= attempt:
-            return False
+            return self._book.renew(self._clock())
         if f"away-{PODS}" in self._noted:
             self._note("remake", "the API server does not respond: the job restarts in its existing pods")
             return False

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
+from holdfast.engines.kubernetes.doctor import restarts_containers
 from holdfast.engines.kubernetes.kinds import KINDS, OWNERS, OwnerKind
 from holdfast.engines.kubernetes.manifests import STATE, Document, Wanted, owner, the_rest
 from holdfast.jobs.elsewhere import SUBMITTED as FOLDER
@@ -107,6 +109,8 @@ def submit(
 ) -> Submission:
     """Creates the job's objects. `argv`: arguments of this `holdfast`, from `run` on. Raises NotSubmitted."""
     wanted = wanted_of(connection.namespace, settings, flags, argv, env)
+    with suppress(ServerAway):  # the first object says so
+        wanted = replace(wanted, restart_containers=restarts_containers(connection))
     one = Submission(name=wanted.job, namespace=wanted.namespace, context=flags.context, kind=wanted.kind)
     made = _create(connection, owner(wanted))
     try:

@@ -58,7 +58,7 @@ def pod_refusals(key: str, group: Group, container: Document, trained: Trained) 
     """Returns why Holdfast cannot supervise a group of pods; empty if it can."""
     spec, path = group.pod_spec, f"{group.path}.spec".lstrip(".")
     where = f"{path}.containers[{text(container, 'name')}]"
-    found = _restart_refusals(key, group, path)
+    found = [*_restart_refusals(key, group, path), *_rule_refusals(key, spec, path, container)]
     if not trained.command:
         found.append(
             f"{where} has no command, and the ENTRYPOINT of {trained.image or 'its image'} is not known here: write it as "
@@ -143,6 +143,30 @@ def _restart_refusals(key: str, group: Group, path: str) -> list[str]:
             "back-off of up to 5 min; set it to Never"
         ]
     return []
+
+
+def _rule_refusals(key: str, spec: Document, path: str, container: Document) -> list[str]:
+    """Returns which restarts by the kubelet of single containers would cross Holdfast's own.
+
+    source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules
+    """
+    if key == POD:
+        return []
+    found = []
+    if text(container, "restartPolicy") not in ("", "Never") or items(container, "restartPolicyRules"):
+        found.append(
+            f"{path}.containers[{text(container, 'name')}] has restartPolicy or restartPolicyRules: the kubelet would restart "
+            "the agent beside Holdfast's own restarts; remove both (--restart-containers writes Holdfast's rule)"
+        )
+    for kind in ("containers", "initContainers"):
+        for one in items(spec, kind):
+            rules = [text(rule, "action") for rule in items(one, "restartPolicyRules")]
+            if one is not container and "RestartAllContainers" in rules:
+                found.append(
+                    f"{path}.{kind}[{text(one, 'name')}] has a rule RestartAllContainers, which would end the training without "
+                    "grace: remove it (--restart-containers writes Holdfast's rule)"
+                )
+    return found
 
 
 def _why_fixed(option: str, value: str, pods: int) -> str:

@@ -34,6 +34,7 @@ _FUNCTION_FLAGS = (
     "image-volume",
     "secret",
     "state-claim",
+    "restart-containers",
     "namespace",
     "jobs",
     "run-flags",
