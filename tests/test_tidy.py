@@ -53,6 +53,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.supervise.monitoring.many_nodes": "the same",
     "holdfast.supervise.monitoring.node": "the same",
     "holdfast.supervise.monitoring.device_watch": "the same",
+    "holdfast.supervise.monitoring.trainer_status": "the same",
     "holdfast.supervise.kubernetes.remote": "cli.line.command_line, by its name: only for a job in a cluster",
     "holdfast.supervise.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
     "holdfast.supervise.engine_choice": "cli.run_command, by its name: one machine needs none of it",

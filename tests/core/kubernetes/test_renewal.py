@@ -3,7 +3,8 @@
 import pytest
 
 from core.kubernetes.test_pods import pod, turns
-from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import PodBook
 from holdfast.core.kubernetes.renewal import BACK_S
 from holdfast.model.kubernetes import RENEW, ContainerEnd, DeletePod, Evict, OwnerState
 from holdfast.model.nodes.workers import AgentLeaves, EngineNote, NodeDown, NodeReady, NotRemade

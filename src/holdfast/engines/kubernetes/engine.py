@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import PodBook
 from holdfast.engines.kubernetes import rights
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
 from holdfast.engines.kubernetes.kinds import OwnerKind
