@@ -111,6 +111,8 @@ def test_a_wrapped_job_recovers_inside_its_pods_and_by_its_spare_and_ends_well(j
     job.server.control("kill-pod", pod=pod)
     job.trains(attempt=3)
     assert spare in job.placed(3) and pod not in job.placed(3)
+    variables = [one for made in job.pods().values() for one in made["spec"]["containers"][0]["env"]]
+    assert "HOLDFAST_LIFE_PORT" in {one["name"] for one in variables}
     job.go()
     wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "succeeded", LONG_S)
     assert job.server.control("failed") == []

@@ -39,6 +39,23 @@ def examined(env: Mapping[str, str], context: str, namespace: str, kind: str) ->
         connection.close()
 
 
+def missing_rights(connection: Connection, kind: str) -> tuple[str, ...]:
+    """Returns which rights the caller lacks to submit a job, such as "create secrets"; empty if that cannot be queried.
+
+    Raises ServerAway.
+    """
+    owner = OWNERS[kind]
+    listed = tuple(
+        one for one in needs.needs(owner.group, owner.plural) if one.required and one.who == needs.YOU
+    )
+    try:
+        rights = needs.judged(listed, _allowed(connection, listed))
+    except RequestFailed:
+        return ()
+    found = [f"{', '.join(one.missing)} {one.need.resource}" for one in rights if one.missing]
+    return tuple(dict.fromkeys(found))
+
+
 def _refused(error: RequestFailed) -> str:
     if error.code == 401:
         return "the API server does not accept these credentials (401): log in again, or choose another --context"

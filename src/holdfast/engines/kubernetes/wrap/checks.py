@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from holdfast.core.kubernetes.annotations import checked, of_platform
 from holdfast.core.kubernetes.wrapped import ADDRESSES
 from holdfast.engines.kubernetes.names import LABEL_JOB
 from holdfast.engines.kubernetes.wrap.shapes import POD, Choice, Group
@@ -45,6 +46,24 @@ def name_refusals(document: Document) -> list[str]:
             "Holdfast's objects are longer"
         ]
     return []
+
+
+def annotation_refusals(document: Document) -> list[str]:
+    """Returns why annotations for fault tolerance would be refused once the job runs."""
+    found = of_platform(mapping(document, "metadata", "annotations"))
+    no_text = [key for key, value in found.items() if not isinstance(value, str)]
+    texts = {key: value for key, value in found.items() if isinstance(value, str)}
+    return [
+        *(
+            f"metadata.annotations: {key} is {found[key]!r}, and Kubernetes takes text alone: quote it"
+            for key in no_text
+        ),
+        *(f"metadata.annotations: {line}" for line in checked(texts)[0]),
+    ]
+
+
+def annotation_notes(document: Document) -> list[str]:
+    return list(checked(of_platform(mapping(document, "metadata", "annotations")))[1])
 
 
 def flag_refusals(key: str, flags: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.core.kubernetes.wrapped import PODS_ENV
 from holdfast.engines.kubernetes.manifests import SECRET, SECRET_MODE, STATE, Document, labels, restart_rules
-from holdfast.engines.kubernetes.names import PORT, ROLE_WORKER, controller_name, objects_name
+from holdfast.engines.kubernetes.names import LIFE_PORT, PORT, ROLE_WORKER, controller_name, objects_name
 from holdfast.engines.kubernetes.wrap.asked import AGENT_FOLDER, IMAGE_FOLDER, Asked
 from holdfast.engines.kubernetes.wrap.trees import mapping, own_item, own_list, own_mapping, text, without
 
@@ -52,6 +52,7 @@ def environment(job: str, pods: int) -> list[Document]:
     return [
         {"name": "HOLDFAST_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "HOLDFAST_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HOLDFAST_LIFE_PORT", "value": str(LIFE_PORT)},
         {"name": "HOLDFAST_STATE_DIR", "value": STATE},
         {"name": "HOLDFAST_JOB_FOLDER", "value": f"{STATE}/jobs/{job}"},
         {"name": "HOLDFAST_CONTROLLER", "value": f"{controller_name(job)}:{PORT}"},
