@@ -138,7 +138,8 @@ CASES = {
     "JobSet's agent as the first process": (
         example("jobset").replace(
             "resources: {limits: {nvidia.com/gpu: 8}}",
-            "env: [{name: JOBSET_NAME, value: x}, {name: WORKER_COMMAND, value: y}]",
+            "resources: {limits: {nvidia.com/gpu: 8}}\n"
+            "              env: [{name: JOBSET_NAME, value: x}, {name: WORKER_COMMAND, value: y}]",
         ),
         "write its WORKER_COMMAND as command",
     ),
