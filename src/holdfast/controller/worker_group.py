@@ -42,12 +42,14 @@ from holdfast.model.events import (
 )
 from holdfast.model.nodes.workers import (
     AgentHello,
+    AgentLeaves,
     AnyNews,
     AnyReport,
     DevicesSick,
     EndAsked,
     EngineNote,
     JobGoesOn,
+    Leave,
     Looked,
     NotRemade,
     PolicyAsked,
@@ -377,6 +379,8 @@ class WorkerGroupEngine:
                 if self._waiting is not None:
                     self._is_anew = True
                     self._place(self._waiting, at_s)
+            case AgentLeaves(node=node, code=code, reason=reason):
+                self._do([Say(node, Leave(code=code, reason=reason))])
             case PolicyAsked():
                 self.policy_asked = news
             case JobGoesOn():

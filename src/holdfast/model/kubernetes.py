@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+RENEW = 93  # exit code of an agent whose pod's containers are all to restart
 RemakeWay = Literal["suspend", "restart-job", "evict"]
 
 
@@ -21,7 +22,9 @@ class PodState(Struct, frozen=True, kw_only=True):
 
     `running`: its container runs. `ended`: of the training's container. `waiting`: why that cannot start.
     `disruption`: reason of the condition DisruptionTarget. `unscheduled`: the scheduler's message. `sick_devices`: names
-    of devices whose health is Unhealthy. `address`: of the pod; empty until it has one.
+    of devices whose health is Unhealthy. `address`: of the pod; empty until it has one. `broken`: a container beside the
+    training that has failed and that its kubelet does not restart, and how it ended. `is_renewable`: its containers all
+    restart if the agent ends with RENEW.
     """
 
     name: str
@@ -44,6 +47,8 @@ class PodState(Struct, frozen=True, kw_only=True):
     unscheduled: str = ""
     sick_devices: tuple[str, ...] = ()
     address: str = ""
+    broken: str = ""
+    is_renewable: bool = False
 
     @property
     def is_over(self) -> bool:

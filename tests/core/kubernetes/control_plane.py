@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import PodBook
 from holdfast.model.kubernetes import (
     ContainerEnd,
     DeletePod,

@@ -6,7 +6,8 @@ import pytest
 from holdfast.core.job.decide import decide
 from holdfast.core.job.policy_change import in_force, on_changed, wanted
 from holdfast.core.kubernetes.annotations import applied, asked
-from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import PodBook
 from holdfast.model.events import AnyEvent, PolicyChanged
 from holdfast.model.kubernetes import OwnerState
 from holdfast.model.policy import Policy, PolicyFields

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import PodBook
 from holdfast.model.kubernetes import Device, PodState
 from holdfast.model.nodes.workers import DevicesSick, EngineNote
 from holdfast.parsers.kubernetes.devices import claim_of, slice_of

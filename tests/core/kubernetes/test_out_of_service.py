@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import PodBook
 from holdfast.model.kubernetes import Evict, NodeState, PodState, RestoreNode, TakeOutOfService
 from holdfast.model.nodes.workers import EngineNote
 

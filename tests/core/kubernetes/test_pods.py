@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.kubernetes.pods import LANDED_MAX, PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import LANDED_MAX, PodBook
 from holdfast.model.kubernetes import (
     ClusterEvent,
     ContainerEnd,

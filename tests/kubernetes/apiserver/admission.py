@@ -56,6 +56,12 @@ def drop_disabled(kind, one, version):
     """
     if kind.key != ("", "pods") or version >= (1, 36):
         return
+    if version >= (1, 34):  # has ContainerRestartRules (KEP-5307), whose only action is Restart
+        for container in one["spec"]["containers"]:
+            for rule in container.get("restartPolicyRules", ()):
+                if rule["action"] != "Restart":
+                    text = f'Unsupported value: {rule["action"]!r}: supported values: "Restart"'
+                    raise invalid(one, f"spec.containers[0].restartPolicyRules[0].action: {text}")
     for container in one["spec"]["containers"]:
         container.pop("restartPolicyRules", None)
     for volume in one["spec"].get("volumes", ()):
@@ -122,6 +128,9 @@ def _pod(one):
     names = [container.get("name") for container in containers]
     if not all(names) or len(set(names)) < len(names):
         raise invalid(one, "spec.containers: each needs a name of its own")
+    for container in containers:
+        if container.get("restartPolicyRules") and not container.get("restartPolicy"):
+            raise invalid(one, "spec.containers[].restartPolicy: Required value: must specify restartPolicy")
     volumes = {volume["name"] for volume in spec.get("volumes", ())}
     for container in [*containers, *spec.get("initContainers", ())]:
         for mount in container.get("volumeMounts", ()):

@@ -30,6 +30,7 @@ class Control:
             "kill-pod": lambda: self._kubelets.kill(given["pod"]),
             "bad-image": lambda: self._kubelets.bad_images.add(given["image"]),
             "quota": lambda: setattr(self._controllers.kueue, "quota", given["pods"]),
+            "swaps": lambda: self._controllers.kueue.swaps,
             "trainer-refuses": lambda: setattr(self._controllers.trainer, "refuses", given["requests"]),
             "trainer-posts": lambda: self._controllers.trainer.posts,
             "failed": lambda: self._controllers.troubles,

@@ -42,6 +42,8 @@ class PodRun:
         self._waits = ""
         self._started = ""
         self._began = False
+        self._over_with = None  # exit code of the first container, if it is not restarted
+        self._beside = Companions(self)
         self.is_over = False
 
     def turn(self):
@@ -49,9 +51,15 @@ class PodRun:
             self._begin()
         elif self._process is not None and self._process.poll() is not None:
             self._container_ended(self._process.returncode)
+        elif self._beside.have_changed():
+            rule = any(map(restarts_all, *self._beside.ended_now()))
+            self._restart_all() if rule else self._say_again()
+        elif self._over_with is not None and not self._beside.run:
+            self._all_ended()
         elif (
             self._process is None
             and not self.is_over
+            and self._over_with is None
             and not is_ending(self.pod)
             and time.monotonic() >= self._again_s
         ):
@@ -64,9 +72,9 @@ class PodRun:
         """Its container."""
         return self._process is not None and self._process.poll() is None
 
-    def beside(self, words):
-        """A command for the container, with its paths and its environment."""
-        container = self.pod["spec"]["containers"][0]
+    def beside(self, words, container=None):
+        """A command for a container, with its paths and its environment."""
+        container = container or self.pod["spec"]["containers"][0]
         places = self._places(container)
         env = self._environment(container, self._all.address(self.pod), places)
         return [_placed(word, places) for word in words], env
@@ -130,6 +138,7 @@ class PodRun:
                 cwd=str(self.folder),
                 start_new_session=True,
             )
+        self._beside.start(address)
         self._started = now()
         self._say("Running", {"running": {"startedAt": self._started}}, ready=True, address=address)
 
@@ -217,7 +226,10 @@ class PodRun:
     # End --------------------------------------------------------------------------------------------------
 
     def _container_ended(self, code):
-        self.strike(signal.SIGKILL)  # a container's other processes end with its first
+        for pid in kubelet.marked(self.uid):  # a container's other processes end with its first
+            with suppress(OSError):
+                if not self._beside.has(pid):
+                    os.kill(pid, signal.SIGKILL)
         self._process = None
         code = code if code >= 0 else 128 - code
         message = ""
@@ -231,6 +243,9 @@ class PodRun:
             **({"message": message} if message else {}),
         }
         self._ended = {"terminated": ended}
+        if not is_ending(self.pod) and restarts_all(self.pod["spec"]["containers"][0], code):
+            self._restart_all()
+            return
         policy = self.pod["spec"].get("restartPolicy", "Always")
         if not is_ending(self.pod) and (policy == "Always" or (policy == "OnFailure" and code != 0)):
             wait_s = (
@@ -242,12 +257,37 @@ class PodRun:
                 "Running", {"waiting": {"reason": "CrashLoopBackOff"}} if wait_s else self._ended, ready=False
             )
             return
+        self._over_with = code
+        if self._beside.run:
+            self._say("Running", self._ended, ready=False)
+        else:
+            self._all_ended()
+
+    def _all_ended(self):
         self.is_over = True
-        self._say("Succeeded" if code == 0 else "Failed", self._ended, ready=False)
+        failed = self._over_with or any(self._beside.codes.values())
+        self._say("Failed" if failed else "Succeeded", self._ended, ready=False)
+
+    def _restart_all(self):
+        """All containers end without grace and start again; the pod keeps its address and volumes (KEP-5532)."""
+        self.strike(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+        self._process, self._over_with = None, None
+        self._beside.end()
+        wait_s = 0.0 if not self._restarts else min(RESTART_S * 2.0 ** (self._restarts - 1), RESTART_S_MAX)
+        self._restarts += 1
+        self._again_s = time.monotonic() + wait_s
+        self._say("Pending", self._ended or {"waiting": {}}, ready=False, restarting=True)
+
+    def _say_again(self):
+        state = {"running": {"startedAt": self._started}} if self.runs else self._ended
+        self._say("Running", state, ready=self.runs)
 
     def _end(self):
         meta = self.pod["metadata"]
         grace_s = meta.get("deletionGracePeriodSeconds", 30)
+        self._beside.end()
         if self._process is not None:
             if self._term_s is None:
                 self._term_s = time.monotonic()
@@ -273,7 +313,7 @@ class PodRun:
 
     # Status -----------------------------------------------------------------------------------------------
 
-    def _say(self, phase, state, *, ready, address=""):
+    def _say(self, phase, state, *, ready, address="", restarting=False):
         meta = self.pod["metadata"]
         latest = self._all.store.find("", "pods", meta["namespace"], meta["name"])
         if latest is None or latest["metadata"]["uid"] != self.uid:
@@ -288,16 +328,80 @@ class PodRun:
             "state": state,
             **({"lastState": self._ended} if self._ended and "terminated" not in state else {}),
         }
+        statuses = [container, *self._beside.statuses(self._restarts)]
         conditions = old.get("conditions", [])
         for kind in ("Initialized", "Ready", "ContainersReady"):
             conditions = with_condition(
                 conditions, condition(kind, at=now(), status="True" if ready else "False")
             )
+        if restarting or any(one["type"] == "AllContainersRestarting" for one in conditions):
+            told = condition("AllContainersRestarting", at=now(), status=str(restarting))
+            conditions = with_condition(conditions, told)
         if not has_condition(latest, "PodScheduled"):
             conditions = with_condition(conditions, condition("PodScheduled", at=now()))
         more = {"podIP": address, "hostIP": "127.0.0.1", "startTime": now()} if address else {}
-        status = {**old, **more, "phase": phase, "conditions": conditions, "containerStatuses": [container]}
+        status = {**old, **more, "phase": phase, "conditions": conditions, "containerStatuses": statuses}
         self.pod = self._all.store.change(PODS, latest, status=status) or latest
+
+
+class Companions:
+    """The containers of a pod besides the first, which are not restarted by themselves. `codes`: by name, of those that have ended."""
+
+    def __init__(self, run):
+        self._run, self._processes, self.codes = run, {}, {}
+
+    @property
+    def run(self):
+        return len(self.codes) < len(self._processes)
+
+    def start(self, address):
+        self._processes, self.codes = {}, {}
+        for container in self._run.pod["spec"]["containers"][1:]:
+            words, env = self._run.beside(container.get("command") or ["true"], container)
+            with self._run.log.open("ab") as log:
+                self._processes[container["name"]] = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True
+                )
+
+    def has(self, pid):
+        return os.getsid(pid) in [one.pid for one in self._processes.values()]
+
+    def have_changed(self):
+        return any(one.poll() is not None and name not in self.codes for name, one in self._processes.items())
+
+    def ended_now(self):
+        """(containers, exit codes) of those that have ended since the last call."""
+        ended = [
+            name for name, one in self._processes.items() if one.poll() is not None and name not in self.codes
+        ]
+        for name in ended:
+            code = self._processes[name].returncode
+            self.codes[name] = code if code >= 0 else 128 - code
+        containers = {one["name"]: one for one in self._run.pod["spec"]["containers"]}
+        return [containers[name] for name in ended], [self.codes[name] for name in ended]
+
+    def end(self):
+        for one in self._processes.values():
+            one.kill()
+            one.wait()
+        self._processes, self.codes = {}, {}
+
+    def statuses(self, restarts):
+        for container in self._run.pod["spec"]["containers"][1:]:
+            name, code = container["name"], self.codes.get(container["name"])
+            state = {"running": {}} if name in self._processes else {"waiting": {}}
+            if code is not None:
+                state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+            yield {"name": name, "image": "", "ready": code is None, "restartCount": restarts, "state": state}
+
+
+def restarts_all(container, code):
+    """Whether this end of a container restarts all of its pod."""
+    for rule in container.get("restartPolicyRules", ()):
+        given = rule["exitCodes"]
+        if (code in given["values"]) == (given["operator"] == "In"):
+            return rule["action"] == "RestartAllContainers"
+    return False
 
 
 def _expanded(text, env):

@@ -32,7 +32,12 @@ def test_every_example_is_in_the_list():
 
 
 @pytest.mark.parametrize(
-    "asked", [AGENT, Asked(), Asked(agent_image="a", image_volume=True, secret="own", spares=0)]
+    "asked",
+    [
+        AGENT,
+        Asked(restart_containers=True),
+        Asked(agent_image="a", image_volume=True, secret="own", spares=0),
+    ],
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_all_documents_have_only_the_fields_of_their_kinds(name, asked):

@@ -103,9 +103,45 @@ CASES = {
         example("jobset").replace("replicas: 1", "replicas: 2"),
         "replicas to 1 with parallelism",
     ),
+    "a container that its kubelet restarts": (
+        job(r=("- name: train\n", "- name: train\n          restartPolicy: OnFailure\n")),
+        "containers[train] has restartPolicy or restartPolicyRules: the kubelet would restart the agent",
+    ),
+    "a sidecar that restarts all containers": (
+        job(
+            s=(
+                "      volumes:",
+                "        - {name: side, image: x, restartPolicy: Never, restartPolicyRules: [{action: "
+                "RestartAllContainers, exitCodes: {operator: In, values: [1]}}]}\n      volumes:",
+            )
+        ),
+        "containers[side] has a rule RestartAllContainers, which would end the training without grace: remove it",
+    ),
+    "an annotation out of range": (
+        job(a=("labels: {app: trainer}\nspec", "annotations: {fault-tolerance/job-retry-num: '500'}\nspec")),
+        "annotation fault-tolerance/job-retry-num is refused",
+    ),
+    "an annotation that is no text": (
+        job(a=("labels: {app: trainer}\nspec", "annotations: {fault-tolerance/job-retry-num: 5}\nspec")),
+        "fault-tolerance/job-retry-num is 5, and Kubernetes takes text alone: quote it",
+    ),
     "JobSet's restart in place": (
         example("jobset").replace("maxRestarts: 3", "maxRestarts: 3\n    restartStrategy: InPlaceRestart"),
-        "remove restartStrategy and the sidecar with JobSet's agent",
+        "without the API server; remove restartStrategy",
+    ),
+    "JobSet's agent as a sidecar": (
+        example("jobset").replace(
+            "image: registry.example/log-shipper:2", "image: x/in-place-restart-agent:v1"
+        ),
+        "initContainers[logs] is JobSet's agent for restarts in place: remove it",
+    ),
+    "JobSet's agent as the first process": (
+        example("jobset").replace(
+            "resources: {limits: {nvidia.com/gpu: 8}}",
+            "resources: {limits: {nvidia.com/gpu: 8}}\n"
+            "              env: [{name: JOBSET_NAME, value: x}, {name: WORKER_COMMAND, value: y}]",
+        ),
+        "write its WORKER_COMMAND as command",
     ),
 }
 
@@ -156,6 +192,18 @@ def test_a_container_beside_the_training_is_noted():
     text = job(s=("      volumes:", "        - {name: side, image: x}\n      volumes:"))
     found = wrap([("f", text)], AGENT)
     assert "move it to initContainers with restartPolicy: Always" in found.notes[0]
+
+
+def test_an_unknown_annotation_is_noted_and_a_good_one_is_not():
+    notes = "annotations: {fault-tolerance/job-retry-num: '5', fault-tolerance/job-retries: '5'}"
+    found = wrap([("f", job(a=("labels: {app: trainer}\nspec", f"{notes}\nspec")))], AGENT)
+    assert ["is unknown and ignored" in note for note in found.notes].count(True) == 1
+
+
+def test_an_anchor_that_is_defined_twice_is_no_trouble():
+    text = example("job").replace("metadata:", "metadata: &m")
+    assert text.count("&m") > 1
+    assert wrap([("f", text)], AGENT).names == ("Job/trainer",)
 
 
 def test_an_object_that_is_annotated_stays_as_it_is():

@@ -79,10 +79,10 @@ def manifests(job, labels=None):
     ]
 
 
-def wrapped(job, restarts=RESTARTS, labels=None):
-    """By the real command, as a filter."""
-    words = [sys.executable, "-m", "holdfast", "k8s", "wrap", "-", "--", *map(str, restarts)]
-    given = yaml.safe_dump_all(manifests(job, labels))
+def wrapped(job, restarts=RESTARTS, labels=None, flags=(), given=None):
+    """By the real command, as a filter. `given`: the manifests, if they are others."""
+    words = [sys.executable, "-m", "holdfast", "k8s", "wrap", "-", *flags, "--", *map(str, restarts)]
+    given = yaml.safe_dump_all(given or manifests(job, labels))
     run = subprocess.run(
         words, input=given, capture_output=True, text=True, timeout=60, env={**os.environ, **job.env}
     )
@@ -113,6 +113,8 @@ def test_a_wrapped_job_recovers_inside_its_pods_and_by_its_spare_and_ends_well(j
     job.server.control("kill-pod", pod=pod)
     job.trains(attempt=3)
     assert spare in job.placed(3) and pod not in job.placed(3)
+    variables = [one for made in job.pods().values() for one in made["spec"]["containers"][0]["env"]]
+    assert "HOLDFAST_LIFE_PORT" in {one["name"] for one in variables}
     job.go()
     wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "succeeded", LONG_S)
     assert job.server.control("failed") == []

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from holdfast.core.kubernetes.words import end_of, fault_of, wait_of
+from holdfast.model.kubernetes import RENEW
 from holdfast.parsers.kubernetes.objects import (
     NotRead,
     event_of,
@@ -40,6 +41,44 @@ def test_a_running_pod():
     pod = pod_of(raw_pod(status, meta))
     assert (pod.name, pod.uid, pod.version, pod.node, pod.index) == ("t-2-x7k2p", "u1", "4711", "gpu-3", 2)
     assert pod.running and not pod.is_over and wait_of(pod) == ""
+
+
+RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [RENEW]}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "side", "end", "broken"),
+    [
+        ("Never", None, {"terminated": {"exitCode": 3}}, "side has ended with exit code 3"),
+        ("Never", None, {"terminated": {"exitCode": 0}}, ""),
+        ("Never", None, {"running": {}}, ""),
+        ("Never", "Always", {"terminated": {"exitCode": 3}}, ""),  # its kubelet starts it again
+        ("OnFailure", None, {"terminated": {"exitCode": 3}}, ""),
+        ("OnFailure", "Never", {"terminated": {"exitCode": 3}}, "side has ended with exit code 3"),
+    ],
+)
+def test_a_container_beside_the_training_that_has_failed_for_good(policy, side, end, broken):
+    two = [{"name": "training"}, {"name": "side", **({"restartPolicy": side} if side else {})}]
+    spec = {"restartPolicy": policy, "containers": two}
+    status = {"phase": "Running", "containerStatuses": [container({"running": {}}), container(end, "side")]}
+    pod = pod_of(raw_pod(status, spec=spec), "training")
+    assert (pod.broken, pod.is_renewable) == (broken, False)
+
+
+@pytest.mark.parametrize(
+    ("rules", "renews"),
+    [
+        ([RULE], True),
+        ([{**RULE, "action": "Restart"}], False),
+        ([{**RULE, "exitCodes": {"operator": "NotIn", "values": [RENEW]}}], False),
+        ([{"action": "RestartAllContainers"}], False),
+        ([], False),
+    ],
+)
+def test_a_pod_with_the_rule_restarts_all_its_containers(rules, renews):
+    two = [{"name": "side"}, {"name": "training", "restartPolicy": "Never", "restartPolicyRules": rules}]
+    assert pod_of(raw_pod(spec={"containers": two}), "training").is_renewable is renews
+    assert pod_of(raw_pod(spec={"containers": two}), "side").is_renewable is False
 
 
 def test_the_container_of_the_training_is_found_by_its_name():

@@ -92,6 +92,13 @@ _StateClaim = Annotated[
     str,
     Option("--state-claim", metavar="NAME", help="PersistentVolumeClaim for the job's journal."),
 ]
+_RestartContainers = Annotated[
+    bool,
+    Option(
+        "--restart-containers",
+        help="Restart all containers of a pod in place where one beside the training failed (Kubernetes 1.36).",
+    ),
+]
 
 
 @app.command(context_settings={"allow_interspersed_args": True})
@@ -106,6 +113,7 @@ def wrap(
     image: _Image = "",
     secret: _Secret = "",
     state_claim: _StateClaim = "",
+    restart_containers: _RestartContainers = False,
     namespace: Annotated[
         str,
         Option(
@@ -126,6 +134,7 @@ def wrap(
         "image_volume": image_volume,
         "secret": secret,
         "state_claim": state_claim,
+        "restart_containers": restart_containers,
         "namespace": namespace,
         "jobs": tuple(job or ()),
     }

@@ -32,6 +32,13 @@ def of_platform(annotations: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in annotations.items() if key.startswith(PREFIX)}
 
 
+def checked(annotations: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns a line for each annotation that is refused, and for each that is unknown."""
+    _, _, lines = _read(annotations)
+    refused = tuple(line for line in lines if " is refused: " in line)
+    return refused, tuple(line for line in lines if " is unknown and ignored" in line)
+
+
 def applied(annotations: Mapping[str, str], policy: Policy) -> tuple[Policy, tuple[str, ...]]:
     """Returns the policy with the annotations applied, and a line for each that was accepted or rejected."""
     values, _, lines = _read(annotations)

@@ -31,7 +31,7 @@ class Known(NamedTuple):
 
 RESTART_ALL, IMAGE_VOLUMES, POLICIES = "RestartAllContainers", "image volumes", "MutatingAdmissionPolicy"
 FEATURES = (
-    Known(RESTART_ALL, (1, 36), "a pod that needs fresh sidecars or shared memory is replaced by the spare"),
+    Known(RESTART_ALL, (1, 36), "a pod with a failed sidecar is evicted, and another pod takes its place"),
     Known(
         IMAGE_VOLUMES,
         (1, 36),

@@ -10,6 +10,8 @@ A pod is a node of the job. The rules:
   the kubelet twice, or its node not ready) the pod is deleted by force; without, it may recover
 - an agent has no contact, and its port refuses connections (`knocks.py`): NodeDown, until the port accepts one
 - its node is Ready Unknown, too: the node is taken out of service, if permitted, until it is ready again
+- the whole job restarts, and a container beside the training has failed: all containers of its pod restart, or the
+  pod is evicted (`renewal.py`)
 - a node is to be isolated: taint, if permitted; the pod is evicted later, as are up to `LANDED_MAX` later ones
 
 An API server that does not respond proves nothing.
@@ -17,17 +19,17 @@ An API server that does not respond proves nothing.
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
-from holdfast.core.kubernetes import words
+from holdfast.core.kubernetes import renewal, words
 from holdfast.core.kubernetes.annotations import asked, of_platform
 from holdfast.core.kubernetes.device_taints import DeviceTaints
 from holdfast.core.kubernetes.doubts import Doubts
 from holdfast.core.kubernetes.event_notes import EventNotes
 from holdfast.core.kubernetes.knocks import Answer, Knocks
+from holdfast.core.kubernetes.known import KnownPod, Rules
 from holdfast.core.kubernetes.out_of_service import OutOfService
 from holdfast.core.kubernetes.owner import end_of, is_older, newer
 from holdfast.model.kubernetes import (
+    RENEW,
     AnyClusterAct,
     ClusterEvent,
     DeletePod,
@@ -44,6 +46,7 @@ from holdfast.model.kubernetes import (
     TakeOutOfService,
 )
 from holdfast.model.nodes.workers import (
+    AgentLeaves,
     AnyNews,
     DevicesSick,
     EndAsked,
@@ -66,36 +69,12 @@ WAIT_NOTED_S = 5.0  # a trouble that is over sooner is not noted
 GONE_MAX = 4096  # pods that have gone are remembered, so that late events do not bring them back
 
 
-class Rules(Struct, frozen=True, kw_only=True):
-    """Permissions. `node_rights`: to taint nodes. `remakes_ended`: the owner replaces ended pods at once."""
-
-    node_rights: bool = False
-    remakes_ended: bool = True
-
-
-class _Pod(Struct):
-    """A pod. `announced`, `down`: reported to the controller as ready, as lost.
-
-    `removed`: deletion ordered.
-    """
-
-    state: PodState
-    announced: bool = False
-    down: bool = False
-    removed: bool = False
-    deleting_s: float | None = None
-    waits_s: float | None = None
-    again_s: float = 0.0  # before which a refused removal is not asked for again
-    noted: str = ""
-    sick: dict[str, str] = {}
-
-
 class PodBook:
     """All pods of one job, by name. Methods process observations; `turn` returns the consequences."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, KnownPod] = {}
         self._nodes: dict[str, NodeState] = {}
         self._owner: OwnerState | None = None
         self._isolated: dict[str, int] = {}  # nodes, and how many pods were evicted there since
@@ -103,6 +82,7 @@ class PodBook:
         self._doubts = Doubts()
         self._knocks = Knocks()
         self._out_of_service = OutOfService()
+        self._renewals = renewal.Renewals()
         self.devices = DeviceTaints()
         self._news: list[AnyNews] = []
         self._acts: list[AnyClusterAct] = []
@@ -160,13 +140,20 @@ class PodBook:
             self.pod_gone(state.name, known.state.uid, at_s)
             known = None
         if known is None:
-            known = self._pods[state.name] = _Pod(state)
+            known = self._pods[state.name] = KnownPod(state)
         elif is_older(state.version, known.state.version):
             return
+        if state.broken and not known.state.broken:
+            self._news.append(EngineNote(text=renewal.note(state)))
         known.state = state
         self._note_devices(known)
         if state.deleting and known.deleting_s is None:
             known.deleting_s = at_s
+        renewing = self._renewals.saw(state)
+        if renewing == "back":
+            known.announced = known.down = False
+        if renewing == "restarting":
+            return
         if state.is_over:
             self._lose(known, words.end_of(known.state))
         elif state.node and not (known.announced or known.down or state.deleting):
@@ -191,6 +178,7 @@ class PodBook:
         self._evict_at_s.pop(name, None)
         self._doubts.forget(name)
         self._knocks.forget(name)
+        self._renewals.gone(uid)
 
     def saw_node(self, node: NodeState, at_s: float) -> None:
         self._nodes[node.name] = node
@@ -213,7 +201,7 @@ class PodBook:
             self._acts.append(act)
             self._news.append(EngineNote(text=words.node_act(act)))
 
-    def _note_devices(self, known: _Pod) -> None:
+    def _note_devices(self, known: KnownPod) -> None:
         """Reports changes of the faulty devices; a report alone ends nothing."""
         node = self._nodes.get(known.state.node)
         sick = dict.fromkeys(known.state.sick_devices, words.UNHEALTHY) | words.hardware_problems(node)
@@ -247,8 +235,7 @@ class PodBook:
             known.announced, known.down = False, True
             self._remove(known, ANEW_GRACE_S)
         if self._pods:
-            text = "the job's record was lost with its controller's pod: it restarts from its checkpoint in new pods"
-            self._news = [EngineNote(text=text)]
+            self._news = [EngineNote(text=words.BEGUN_ANEW)]
 
     # Requests of the controller ---------------------------------------------------------------------------
 
@@ -294,7 +281,9 @@ class PodBook:
     def lost(self, name: str, reason: str, at_s: float) -> None:
         """Records that the controller counts a pod as lost, and does not use it unless it comes back."""
         known = self._pods.get(name)
-        if known is not None and not known.removed and not known.state.deleting:
+        if known is None or self._renewals.is_open(known.state.uid):
+            return
+        if not known.removed and not known.state.deleting:
             self._doubts.lost(name, at_s)
             self._out_of_service.agent_lost(known.state.node, name, at_s)
             if known.state.node in self._nodes:
@@ -336,6 +325,21 @@ class PodBook:
             if not (known.state.is_over or known.state.deleting):
                 self._remove(known, None)
 
+    def renew(self, at_s: float) -> bool:
+        """Restarts all containers of pods where one has failed, or evicts them. NotRemade follows if there are any."""
+        found = [one for one in self._pods.values() if one.state.broken and one.announced and not one.down]
+        for known in found:
+            why = renewal.why(known.state)
+            self._lose(known, why)
+            if known.state.is_renewable:
+                self._renewals.begin(known.state, at_s)
+                self._news.append(AgentLeaves(node=known.state.name, code=RENEW, reason=why))
+            else:
+                self._remove(known, None)
+        if found:
+            self._news.append(NotRemade(reason=renewal.why(found[0].state)))
+        return bool(found)
+
     def wonder(self, at_s: float) -> None:
         """Begins to check whether the cluster ends the whole job, because a part of it was told to end."""
         if self._wonders_s is None:
@@ -353,6 +357,9 @@ class PodBook:
                 self._lose(known, words.end_of(known.state))
             self._note_wait(known, at_s)
             self._clear_ended(known, at_s)
+        for name in self._renewals.overdue(at_s):
+            self._remove(self._pods[name], None)
+            self._doubts.lost(name, at_s)
         self._turn_isolated(at_s)
         self._turn_knocks(at_s)
         self._turn_doubts(at_s)
@@ -378,9 +385,10 @@ class PodBook:
         known = [one.state for one in self._pods.values() if one.announced or one.down]
         return end_of(self._owner, known, self._remaking, grace_s)
 
-    def _clear_ended(self, known: _Pod, at_s: float) -> None:
+    def _clear_ended(self, known: KnownPod, at_s: float) -> None:
         """Deletes an ended pod if its owner creates another one only then."""
         wanted = known.state.is_over and not (self.rules.remakes_ended or known.state.deleting or self._ended)
+        wanted = wanted and not self._renewals.is_open(known.state.uid)
         if wanted and not known.removed and at_s >= known.again_s:
             known.removed = True
             self._acts.append(DeletePod(pod=known.state.name, uid=known.state.uid))
@@ -401,13 +409,13 @@ class PodBook:
         if isinstance(act, Evict) and act.grace_s is None:
             self._evict_at_s[known.state.name] = known.again_s
 
-    def _lose(self, known: _Pod, reason: str) -> None:
+    def _lose(self, known: KnownPod, reason: str) -> None:
         if known.announced and not known.down:
             self._news.append(NodeDown(node=known.state.name, reason=reason, with_job=self._ended))
         known.down = True
         self._doubts.forget(known.state.name)
 
-    def _landed(self, known: _Pod, at_s: float) -> None:
+    def _landed(self, known: KnownPod, at_s: float) -> None:
         node, name = known.state.node, known.state.name
         if node not in self._isolated:
             known.announced = True
@@ -420,15 +428,10 @@ class PodBook:
             self._isolated[node] += 1
             self._evict_at_s[name] = at_s
             return
-        self._news.append(
-            EngineNote(
-                text=f"pod {name} was scheduled on the isolated node {node}, like {LANDED_MAX} pods before: it stays unused; "
-                f"an administrator can keep pods off it: kubectl cordon {node}"
-            )
-        )
+        self._news.append(EngineNote(text=words.landed_again(name, node, LANDED_MAX)))
 
-    def _note_wait(self, known: _Pod, at_s: float) -> None:
-        why = words.wait_of(known.state)
+    def _note_wait(self, known: KnownPod, at_s: float) -> None:
+        why = "" if self._renewals.is_open(known.state.uid) else words.wait_of(known.state)
         if not why:
             known.waits_s = None
             return
@@ -467,14 +470,11 @@ class PodBook:
             silent = node is not None and node.ready == "Unknown"
             if self._doubts.is_proven(name, at_s) or (silent and not known.removed):
                 self._remove(known, 0)
-                self._lose(
-                    known,
-                    f"{words.where(known.state)} does not respond, nor does its kubelet: the pod is force-deleted",
-                )
+                self._lose(known, words.not_responding(known.state))
             elif self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
 
-    def _remove(self, known: _Pod, grace_s: int | None) -> None:
+    def _remove(self, known: KnownPod, grace_s: int | None) -> None:
         if not known.removed or grace_s == 0:
             known.removed = True
             self._acts.append(Evict(pod=known.state.name, uid=known.state.uid, grace_s=grace_s))

@@ -62,8 +62,24 @@ STARTING = ("ContainerCreating", "PodInitializing", "")
 KILLED, TERMINATED = 137, 143
 
 
+BEGUN_ANEW = (
+    "the job's record was lost with its controller's pod: it restarts from its checkpoint in new pods"
+)
+
+
 def where(pod: PodState) -> str:
     return f"pod {pod.name} on {pod.node}" if pod.node else f"pod {pod.name}"
+
+
+def not_responding(pod: PodState) -> str:
+    return f"{where(pod)} does not respond, nor does its kubelet: the pod is force-deleted"
+
+
+def landed_again(name: str, node: str, before: int) -> str:
+    return (
+        f"pod {name} was scheduled on the isolated node {node}, like {before} pods before: it stays unused; "
+        f"an administrator can keep pods off it: kubectl cordon {node}"
+    )
 
 
 def end_of(pod: PodState) -> str:

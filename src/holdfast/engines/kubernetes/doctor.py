@@ -12,6 +12,7 @@ from holdfast.core.kubernetes import needs
 from holdfast.core.kubernetes.cluster_report import ClusterReport, Need
 from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
 from holdfast.engines.kubernetes.kinds import OWNERS
+from holdfast.engines.kubernetes.manifests import Document, restart_rules
 from holdfast.engines.kubernetes.rights import Right, allowed
 from holdfast.engines.kubernetes.wrap.texts import fresh
 
@@ -36,6 +37,23 @@ def examined(env: Mapping[str, str], context: str, namespace: str, kind: str) ->
         raise NoReport(_refused(error)) from error
     finally:
         connection.close()
+
+
+def missing_rights(connection: Connection, kind: str) -> tuple[str, ...]:
+    """Returns which rights the caller lacks to submit a job, such as "create secrets"; empty if that cannot be queried.
+
+    Raises ServerAway.
+    """
+    owner = OWNERS[kind]
+    listed = tuple(
+        one for one in needs.needs(owner.group, owner.plural) if one.required and one.who == needs.YOU
+    )
+    try:
+        rights = needs.judged(listed, _allowed(connection, listed))
+    except RequestFailed:
+        return ()
+    found = [f"{', '.join(one.missing)} {one.need.resource}" for one in rights if one.missing]
+    return tuple(dict.fromkeys(found))
 
 
 def _refused(error: RequestFailed) -> str:
@@ -108,38 +126,43 @@ def _user(connection: Connection) -> str:
 
 def _probed(connection: Connection) -> dict[str, bool]:
     """Features that show in what the server makes of a pod in a dry run: fields of features that are off are dropped."""
-    found = {}
+    found: dict[str, bool] = {}
     policies = _read(connection, "/apis/admissionregistration.k8s.io/v1")
     if policies is not None:
         names = {one.get("name") for one in policies.get("resources", ())}
         found[needs.POLICIES] = "mutatingadmissionpolicies" in names
-    for feature, container, volumes in _PROBES:
-        spec = {
-            "restartPolicy": "Never",
-            "containers": [{"name": "c", "image": "i", **container}],
-            "volumes": volumes,
-        }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _PROBE}, "spec": spec}
-        path = f"/api/v1/namespaces/{connection.namespace}/pods"
-        try:
-            made = connection.request("POST", path, pod, params={"dryRun": "All"}).json()["spec"]
-        except RequestFailed as error:
-            if error.code == 422:  # the server does not take the value of the field
-                found[feature] = False
-            continue
-        kept = made["containers"][0].get("restartPolicyRules") or any(
-            "image" in one for one in made.get("volumes", ())
-        )
-        found[feature] = bool(kept)
-    return found
+    tried = {feature: _tried(connection, *fields) for feature, fields in _PROBES.items()}
+    return found | {feature: has for feature, has in tried.items() if has is not None}
 
 
-_RULE = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [91]}}
-_PROBES: tuple[tuple[str, dict[str, Any], list[dict[str, Any]]], ...] = (
-    (needs.RESTART_ALL, {"restartPolicy": "Never", "restartPolicyRules": [_RULE]}, []),
-    (
-        needs.IMAGE_VOLUMES,
+def restarts_containers(connection: Connection) -> bool:
+    """Returns whether the server takes RestartAllContainers; False if it cannot be tried. Raises ServerAway."""
+    return bool(_tried(connection, *_PROBES[needs.RESTART_ALL]))
+
+
+def _tried(connection: Connection, container: Document, volumes: list[Document]) -> bool | None:
+    """Returns whether the server keeps these fields of a pod in a dry run; None if that is not permitted."""
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i", **container}],
+        "volumes": volumes,
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _PROBE}, "spec": spec}
+    path = f"/api/v1/namespaces/{connection.namespace}/pods"
+    try:
+        made = connection.request("POST", path, pod, params={"dryRun": "All"}).json()["spec"]
+    except RequestFailed as error:
+        return False if error.code == 422 else None  # 422: the server does not take the value of the field
+    return bool(
+        made["containers"][0].get("restartPolicyRules")
+        or any("image" in one for one in made.get("volumes", ()))
+    )
+
+
+_PROBES: dict[str, tuple[Document, list[Document]]] = {
+    needs.RESTART_ALL: (restart_rules(), []),
+    needs.IMAGE_VOLUMES: (
         {"volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}]},
         [{"name": "v", "image": {"reference": "i"}}],
     ),
-)
+}

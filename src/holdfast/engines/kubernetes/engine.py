@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.core.kubernetes.pods import PodBook, Rules
+from holdfast.core.kubernetes.known import Rules
+from holdfast.core.kubernetes.pods import PodBook
 from holdfast.engines.kubernetes import rights
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
 from holdfast.engines.kubernetes.kinds import OwnerKind
@@ -190,7 +191,7 @@ class KubernetesEngine:
 
     def remake(self, attempt: int) -> bool:
         if not self._remakes or self._remade() >= attempt:
-            return False
+            return self._book.renew(self._clock())
         if f"away-{PODS}" in self._noted:
             self._note("remake", "the API server does not respond: the job restarts in its existing pods")
             return False

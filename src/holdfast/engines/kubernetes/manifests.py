@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from holdfast.engines.kubernetes import names
 from holdfast.engines.kubernetes.kinds import KINDS, OWNERS
+from holdfast.model.kubernetes import RENEW
 
 Document = dict[str, Any]
 STATE, SECRET = "/holdfast/state", "/holdfast/secret"
@@ -27,7 +28,8 @@ TOLERATED_S = 30  # of a node that is not ready; by then its worker runs elsewhe
 class Wanted(Struct, frozen=True, kw_only=True):
     """What the job needs. `run`: the words of `holdfast` in the controller's pod. `gpus`: of each pod. `kind`: of KINDS.
 
-    `state_claim`: a PersistentVolumeClaim for the controller's record; empty: an emptyDir.
+    `state_claim`: a PersistentVolumeClaim for the controller's record; empty: an emptyDir. `restart_containers`: the server
+    has the action RestartAllContainers.
     """
 
     job: str
@@ -41,6 +43,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     kind: str = "job"
     env: tuple[tuple[str, str], ...] = ()
     state_claim: str = ""
+    restart_containers: bool = False
 
 
 def labels(job: str, role: str = "") -> dict[str, str]:
@@ -164,6 +167,7 @@ def worker_template(wanted: Wanted) -> Document:
             {"name": "holdfast-secret", "mountPath": SECRET, "readOnly": True},
         ],
         **resources,
+        **(restart_rules() if wanted.restart_containers else {}),
     }
     return {
         "metadata": {"labels": labels(wanted.job, names.ROLE_WORKER)},
@@ -188,6 +192,15 @@ def worker_template(wanted: Wanted) -> Document:
             "volumes": _volumes(wanted.job),
         },
     }
+
+
+def restart_rules() -> Document:
+    """Returns the fields of the agent's container by which all containers of its pod restart once it ends with RENEW.
+
+    source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-all-containers
+    """
+    rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [RENEW]}}
+    return {"restartPolicy": "Never", "restartPolicyRules": [rule]}
 
 
 def agent_environment(wanted: Wanted) -> list[Document]:

@@ -408,6 +408,14 @@ class AgentEnded(News, frozen=True):
     code: int
 
 
+class AgentLeaves(News, frozen=True):
+    """An engine's report: the node's agent is to end with this exit code, by which its scheduler starts it anew."""
+
+    node: str
+    code: int
+    reason: str
+
+
 class SetAside(News, frozen=True):
     """An engine's answer to `isolate`: no worker of this job is placed on the node, nor of others if the
     engine can exclude it.
@@ -487,6 +495,7 @@ AnyNews = (
     | EngineNote
     | DevicesSick
     | NotRemade
+    | AgentLeaves
     | PolicyAsked
     | NoMoreNodes
 )

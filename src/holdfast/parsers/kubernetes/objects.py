@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.model.kubernetes import ClusterEvent, ContainerEnd, NodeState, OwnerState, PodState
+from holdfast.model.kubernetes import RENEW, ClusterEvent, ContainerEnd, NodeState, OwnerState, PodState
 
 MESSAGE_MAX = 400
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -90,8 +90,26 @@ class _Container(Struct):
     env: list[_Variable] | None = None
 
 
+class _ExitCodes(Struct):
+    operator: str = ""
+    values: list[int] | None = None
+
+
+class _RestartRule(Struct, rename="camel"):
+    action: str = ""
+    exit_codes: _ExitCodes | None = None
+
+
+class _SpecContainer(Struct, rename="camel"):
+    name: str = ""
+    restart_policy: str | None = None
+    restart_policy_rules: list[_RestartRule] | None = None
+
+
 class _PodSpec(Struct, rename="camel"):
     node_name: str = ""
+    restart_policy: str = ""
+    containers: list[_SpecContainer] | None = None
 
 
 class _PodCommands(Struct):
@@ -290,6 +308,8 @@ def pod_of(raw: bytes, container: str = "") -> PodState:
         else "",
         sick_devices=_sick(ours),
         address=status.pod_ip,
+        broken=_broken(pod, ours),
+        is_renewable=_is_renewable(pod.spec, ours.name if ours else container),
     )
 
 
@@ -426,6 +446,34 @@ def _stuck(statuses: list[_ContainerStatus] | None) -> _Waiting | None:
 
 def _end(one: _Terminated) -> ContainerEnd:
     return ContainerEnd(code=one.exit_code, reason=one.reason, message=_short(one.message), signal=one.signal)
+
+
+def _broken(pod: _Pod, ours: _ContainerStatus | None) -> str:
+    """Returns the first container beside the training that has failed for good; empty if there is none."""
+    policies = {one.name: one.restart_policy for one in pod.spec.containers or ()}
+    for one in pod.status.container_statuses or ():
+        end = one.state.terminated
+        policy = policies.get(one.name) or pod.spec.restart_policy
+        if end is not None and end.exit_code and policy == "Never" and one is not ours:
+            return f"{one.name} has ended with exit code {end.exit_code}"
+    return ""
+
+
+def _is_renewable(spec: _PodSpec, container: str) -> bool:
+    """Returns whether all containers of a pod restart once this one ends with RENEW."""
+    rules = [
+        rule
+        for one in spec.containers or ()
+        if one.name == container
+        for rule in one.restart_policy_rules or ()
+    ]
+    return any(
+        rule.action == "RestartAllContainers"
+        and rule.exit_codes is not None
+        and rule.exit_codes.operator == "In"
+        and RENEW in (rule.exit_codes.values or ())
+        for rule in rules
+    )
 
 
 def _sick(one: _ContainerStatus | None) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
+from holdfast.engines.kubernetes.doctor import missing_rights, restarts_containers
 from holdfast.engines.kubernetes.kinds import KINDS, OWNERS, OwnerKind
 from holdfast.engines.kubernetes.manifests import STATE, Document, Wanted, owner, the_rest
 from holdfast.jobs.elsewhere import SUBMITTED as FOLDER
@@ -24,6 +26,7 @@ from holdfast.settings.table import SETTINGS
 
 NAME_MAX = 40  # of the job: names of its pods and labels are longer, and end at 63
 TRIES, AGAIN_S = 5, 1.0
+UNAUTHORIZED = 401
 _LETTERS = "bcdfghjkmnpqrstvwxz23456789"
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # of a Service: RFC 1035
 _LOCAL = (
@@ -109,6 +112,13 @@ def submit(
 ) -> Submission:
     """Creates the job's objects. `argv`: arguments of this `holdfast`, from `run` on. Raises NotSubmitted."""
     wanted = wanted_of(connection.namespace, settings, flags, argv, env)
+    with suppress(ServerAway):  # the first object says so
+        if missing := missing_rights(connection, wanted.kind):
+            raise NotSubmitted(
+                f"no permission in the namespace {wanted.namespace} to {'; '.join(missing)}: nothing was created. holdfast k8s "
+                f"doctor --kind {wanted.kind} --namespace {wanted.namespace} prints the roles that grant it; or give --namespace"
+            )
+        wanted = replace(wanted, restart_containers=restarts_containers(connection))
     one = Submission(name=wanted.job, namespace=wanted.namespace, context=flags.context, kind=wanted.kind)
     made = _create(connection, owner(wanted))
     try:
@@ -231,6 +241,8 @@ def _path_of(document: Document) -> str:
 def _refused(kind: str, name: str, error: RequestFailed) -> str:
     if error.code == 409:
         return f"{kind} {name} exists already: choose another --job, or remove it with kubectl delete {kind.lower()} {name}"
+    if error.code == UNAUTHORIZED:
+        return f"{kind} {name} was not created: the API server does not accept these credentials (401): log in again, or choose another --context"
     if error.is_forbidden:
         return (
             f"no permission to create {kind} {name}: {error}. Ask for this permission in the namespace, or "

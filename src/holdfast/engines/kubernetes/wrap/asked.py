@@ -20,7 +20,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     `container`: NAME, or GROUP/NAME, of the container that trains; empty: it is recognised. `spares`: pods besides the workers.
     `agent_image`: image with the agent's folder; empty: the training's image has `holdfast`. `image`: of the controller's pod;
     empty: the agent's image, else the training's. `image_volume`: the agent's folder is mounted from its image. `secret`: name of
-    an existing Secret; empty: a new one. `state_claim`: a PersistentVolumeClaim for the controller's record. `namespace`: of objects that name none. `jobs`: names of the objects to wrap; empty:
+    an existing Secret; empty: a new one. `restart_containers`: all containers of a pod restart in place where one beside the
+    training has failed. `state_claim`: a PersistentVolumeClaim for the controller's record. `namespace`: of objects that name none. `jobs`: names of the objects to wrap; empty:
     all. `run_flags`: further flags of `holdfast run`.
     """
 
@@ -31,6 +32,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     image_volume: bool = False
     secret: str = ""
     state_claim: str = ""
+    restart_containers: bool = False
     namespace: str = ""
     jobs: tuple[str, ...] = ()
     run_flags: tuple[str, ...] = ()

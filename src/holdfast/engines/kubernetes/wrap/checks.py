@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from holdfast.core.kubernetes.annotations import checked, of_platform
 from holdfast.core.kubernetes.wrapped import ADDRESSES
 from holdfast.engines.kubernetes.names import LABEL_JOB
 from holdfast.engines.kubernetes.wrap.shapes import POD, Choice, Group
@@ -47,6 +48,24 @@ def name_refusals(document: Document) -> list[str]:
     return []
 
 
+def annotation_refusals(document: Document) -> list[str]:
+    """Returns why annotations for fault tolerance would be refused once the job runs."""
+    found = of_platform(mapping(document, "metadata", "annotations"))
+    no_text = [key for key, value in found.items() if not isinstance(value, str)]
+    texts = {key: value for key, value in found.items() if isinstance(value, str)}
+    return [
+        *(
+            f"metadata.annotations: {key} is {found[key]!r}, and Kubernetes takes text alone: quote it"
+            for key in no_text
+        ),
+        *(f"metadata.annotations: {line}" for line in checked(texts)[0]),
+    ]
+
+
+def annotation_notes(document: Document) -> list[str]:
+    return list(checked(of_platform(mapping(document, "metadata", "annotations")))[1])
+
+
 def flag_refusals(key: str, flags: Sequence[str]) -> list[str]:
     """Returns why flags of `holdfast run` cannot hold for this kind."""
     if key == "pytorchjob" and REMAKES in flags:
@@ -58,7 +77,7 @@ def pod_refusals(key: str, group: Group, container: Document, trained: Trained) 
     """Returns why Holdfast cannot supervise a group of pods; empty if it can."""
     spec, path = group.pod_spec, f"{group.path}.spec".lstrip(".")
     where = f"{path}.containers[{text(container, 'name')}]"
-    found = _restart_refusals(key, group, path)
+    found = [*_restart_refusals(key, group, path), *_rule_refusals(key, spec, path, container)]
     if not trained.command:
         found.append(
             f"{where} has no command, and the ENTRYPOINT of {trained.image or 'its image'} is not known here: write it as "
@@ -143,6 +162,30 @@ def _restart_refusals(key: str, group: Group, path: str) -> list[str]:
             "back-off of up to 5 min; set it to Never"
         ]
     return []
+
+
+def _rule_refusals(key: str, spec: Document, path: str, container: Document) -> list[str]:
+    """Returns which restarts by the kubelet of single containers would cross Holdfast's own.
+
+    source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restart-rules
+    """
+    if key == POD:
+        return []
+    found = []
+    if text(container, "restartPolicy") not in ("", "Never") or items(container, "restartPolicyRules"):
+        found.append(
+            f"{path}.containers[{text(container, 'name')}] has restartPolicy or restartPolicyRules: the kubelet would restart "
+            "the agent beside Holdfast's own restarts; remove both (--restart-containers writes Holdfast's rule)"
+        )
+    for kind in ("containers", "initContainers"):
+        for one in items(spec, kind):
+            rules = [text(rule, "action") for rule in items(one, "restartPolicyRules")]
+            if one is not container and "RestartAllContainers" in rules:
+                found.append(
+                    f"{path}.{kind}[{text(one, 'name')}] has a rule RestartAllContainers, which would end the training without "
+                    "grace: remove it (--restart-containers writes Holdfast's rule)"
+                )
+    return found
 
 
 def _why_fixed(option: str, value: str, pods: int) -> str:

@@ -93,15 +93,37 @@ def _jobset(spec: Document, choice: Choice, spares: int, path: str) -> None:
 
 
 def _refuse_in_place(spec: Document, path: str) -> None:
-    """Raises Refused for JobSet's own restart in place: its agent holds each container back until JobSet starts the attempt.
+    """Raises Refused for JobSet's own restart in place, and for its agent, which bypasses itself without that strategy.
 
-    source: github.com/kubernetes-sigs/jobset, keps/467-InPlaceRestart
+    source: github.com/kubernetes-sigs/jobset, keps/467-InPlaceRestart, cmd/in-place-restart-agent/main.go: the agent is the
+    container's command with the training in WORKER_COMMAND, or a sidecar whose startup probe holds the training back
     """
+    found = []
     if text(mapping(spec, "failurePolicy"), "restartStrategy") == "InPlaceRestart":
-        raise Refused(
-            f"{path}.failurePolicy.restartStrategy is InPlaceRestart: Holdfast restarts the training in place itself; remove "
-            "restartStrategy and the sidecar with JobSet's agent"
+        found.append(
+            f"{path}.failurePolicy.restartStrategy is InPlaceRestart: Holdfast restarts the training in place itself, without the "
+            "API server; remove restartStrategy"
         )
+    for index, part in enumerate(items(spec, "replicatedJobs")):
+        pod = mapping(part, "template", "spec", "template", "spec")
+        where = f"{path}.replicatedJobs[{index}].template.spec.template.spec"
+        for kind in ("containers", "initContainers"):
+            found += [
+                f"{where}.{kind}[{text(one, 'name')}] {_AGENT}" for one in items(pod, kind) if _is_agent(one)
+            ]
+    if found:
+        raise Refused(*found)
+
+
+_AGENT = (
+    "is JobSet's agent for restarts in place: remove it (a sidecar), or write its WORKER_COMMAND as command and the "
+    "training's image as image"
+)
+
+
+def _is_agent(container: Document) -> bool:
+    names = {text(one, "name") for one in items(container, "env")}
+    return "in-place-restart-agent" in text(container, "image") or {"JOBSET_NAME", "WORKER_COMMAND"} <= names
 
 
 def _runtime(spec: Document, choice: Choice, spares: int) -> None:

@@ -9,8 +9,8 @@ https://kubernetes.io/docs/tasks/configure-pod-container/image-volumes/
 from typing import Any
 
 from holdfast.core.kubernetes.wrapped import PODS_ENV
-from holdfast.engines.kubernetes.manifests import SECRET, SECRET_MODE, STATE, Document, labels
-from holdfast.engines.kubernetes.names import PORT, ROLE_WORKER, controller_name, objects_name
+from holdfast.engines.kubernetes.manifests import SECRET, SECRET_MODE, STATE, Document, labels, restart_rules
+from holdfast.engines.kubernetes.names import LIFE_PORT, PORT, ROLE_WORKER, controller_name, objects_name
 from holdfast.engines.kubernetes.wrap.asked import AGENT_FOLDER, IMAGE_FOLDER, Asked
 from holdfast.engines.kubernetes.wrap.trees import mapping, own_item, own_list, own_mapping, text, without
 
@@ -39,6 +39,8 @@ def wrap_container(container: Document, job: str, pods: int, asked: Asked) -> No
     container["command"] = [program(asked), "agent"]
     without(container, "args")
     own_list(container, "env").extend(environment(job, pods))
+    if asked.restart_containers:
+        container.update(restart_rules())
     own_list(container, "volumeMounts").extend(mounts(asked))
 
 
@@ -50,6 +52,7 @@ def environment(job: str, pods: int) -> list[Document]:
     return [
         {"name": "HOLDFAST_NODE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "HOLDFAST_ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "HOLDFAST_LIFE_PORT", "value": str(LIFE_PORT)},
         {"name": "HOLDFAST_STATE_DIR", "value": STATE},
         {"name": "HOLDFAST_JOB_FOLDER", "value": f"{STATE}/jobs/{job}"},
         {"name": "HOLDFAST_CONTROLLER", "value": f"{controller_name(job)}:{PORT}"},

@@ -93,6 +93,7 @@ def _yaml(like: str) -> YAML:
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = WIDTH
+    yaml.composer.warn_double_anchors = False  # YAML allows to define an anchor again
     offset = _offset(like)
     yaml.indent(mapping=2, sequence=2 + offset, offset=offset)
     return yaml

@@ -34,6 +34,7 @@ _FUNCTION_FLAGS = (
     "image-volume",
     "secret",
     "state-claim",
+    "restart-containers",
     "namespace",
     "jobs",
     "run-flags",
@@ -177,7 +178,11 @@ def _wrap_object(document: Document, everything: list[Any], asked: Asked) -> _Ma
 
 def _wrap_owner(key: str, document: Document, everything: list[Any], asked: Asked) -> _Made:
     """Wraps an object that owns pods. Raises Refused, NotAsExpected."""
-    reasons = [*checks.name_refusals(document), *checks.flag_refusals(key, asked.run_flags)]
+    reasons = [
+        *checks.name_refusals(document),
+        *checks.annotation_refusals(document),
+        *checks.flag_refusals(key, asked.run_flags),
+    ]
     shaped = _runtime_copy(document, everything, asked) if key == "trainjob" else document
     choice = shapes.chosen(key, _counted(key, document, shapes.groups_of(key, shaped)), asked.container)
     over = mapping(document, "spec", "trainer") if key == "trainjob" else {}
@@ -205,6 +210,7 @@ def _wrap_owner(key: str, document: Document, everything: list[Any], asked: Aske
         for group in choice.groups
         for note in checks.pod_notes(group, choice.container)
     ]
+    notes += [f"{_name_of(document)}: {note}" for note in checks.annotation_notes(document)]
     if not wanted.namespace:
         notes.append(f"{_name_of(document)}: {_NO_NAMESPACE}")
     owners.wrap_owner(key, shaped, choice, asked.spares)
