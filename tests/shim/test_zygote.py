@@ -4,6 +4,8 @@ import json
 import os
 import resource
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from rank_kit import wait_for
@@ -116,6 +118,27 @@ def test_another_script_is_run_as_by_a_fresh_start(nursery, ranks):
     fresh, fork = ended(here.fresh(str(other), "x")), ended(here.forked(str(other), "x"))
     assert here.refusals() == []
     assert json.loads(fork[1]) == json.loads(fresh[1])
+
+
+BY_OTHERS = """
+import inspect, json, os, sys
+files = [os.path.basename(one.filename) for one in inspect.stack()]
+print(json.dumps([sys.argv, sys.path, __name__, __file__, sorted(k for k in vars() if k.startswith("__"))]))
+print(*[name for name in files if name != "holdfast_shim_fork.py"])
+"""
+PYTHONS = [sys.executable, *map(str, sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python3")))]
+
+
+@pytest.mark.parametrize("python", [one for one in PYTHONS if "/3.6" not in one and "/3.7" not in one])
+@pytest.mark.parametrize("own", [[], ["-m", "train"]])
+def test_another_script_has_no_frames_below_in_each_python(nursery, ranks, python, own):
+    """`inspect` goes through all modules for each frame of the start: a second of a core in torchrun."""
+    other = ranks.module("torchrun", BY_OTHERS)
+    here = nursery(BY_OTHERS, "inspect", executable=python, own=own)
+    for words in ([str(other), "x"], own or [str(here.script)]):
+        fresh, fork = (ended(start(*words, executable=python)) for start in (here.fresh, here.forked))
+        assert here.refusals() == []
+        assert fork == fresh
 
 
 def test_other_variables_descriptors_and_limits_are_the_stubs(nursery, tmp_path):

@@ -21,7 +21,17 @@ class Nursery:
         self.channel = None
         self.server = 0
 
-    def begin(self, *lines, launcher=(), python=(), left_out=None, memory_kib_max=4 << 20, **env):
+    def begin(
+        self,
+        *lines,
+        launcher=(),
+        python=(),
+        executable=sys.executable,
+        own=(),
+        left_out=None,
+        memory_kib_max=4 << 20,
+        **env,
+    ):
         orders = self.ranks.folder / "orders.json"
         given = {
             "lines": lines,
@@ -34,7 +44,7 @@ class Nursery:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.zygote = subprocess.Popen(
-                [sys.executable, *python, str(self.script)],
+                [executable, *python, *(own or [str(self.script)])],
                 env=self.environment(HOLDFAST_ZYGOTE_FD=str(theirs.fileno()), **env),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
@@ -72,7 +82,9 @@ class Nursery:
         env = self.environment(how.pop("rank", 0), **{**how.pop("env", {}), **more})
         words = words or [str(self.script)]
         process = subprocess.Popen(
-            [sys.executable, *words], env=env, **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+            [how.pop("executable", sys.executable), *words],
+            env=env,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how},
         )
         self.ranks.started.append(process)
         return process

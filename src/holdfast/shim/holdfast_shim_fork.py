@@ -23,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+KNOWN_START = 3, 13  # the last version of Python whose start has been tried
 HIGH_FD = 500
 MOVED_FD = 600
 PR_SET_PDEATHSIG, PR_SET_MM, PR_SET_MM_MAP = 1, 35, 14
@@ -187,8 +188,41 @@ def _take_seeds() -> None:
         threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
 
 
-def run(kind: str, what: str, words: "list[str]") -> "NoReturn":
-    """Runs another program than the zygote was started for, as Python's own start would, then ends this process."""
+def run_instead(kind: str, what: str, own: "tuple[str, str]", cwd: str) -> None:
+    """Has Python run another program than it was started for, and then end this process.
+
+    `own`: what it was started for, in `cwd`: see `program_of` of `holdfast_shim_stub.py`. May return: then Python's own start,
+    which goes on, runs the program, with no frame below it. torchrun walks its stack dozens of times, and `inspect` goes
+    through all modules for each frame whose file is of none: with the shim's frames below that took a second of a core.
+    """
+    path = list(sys.path)
+    if sys.version_info[:2] > KNOWN_START or own[0] == "code":
+        run(kind, what)
+    elif own[0] == "module":
+        was = runpy._run_module_as_main  # type: ignore[attr-defined]
+
+        def instead(*given: object) -> None:
+            runpy._run_module_as_main = was  # type: ignore[attr-defined]
+            sys.path[:] = path
+            run(kind, what)
+
+        runpy._run_module_as_main = instead  # type: ignore[attr-defined]
+    else:
+        script = os.path.abspath(os.path.join(cwd, own[1]))
+
+        def hook(place: str) -> object:  # asked about the script, which may be a folder or an archive
+            if os.path.abspath(os.path.join(cwd, place)) != script:
+                raise ImportError
+            sys.path_hooks.remove(hook)
+            run(kind, what)
+
+        sys.path_hooks.insert(0, hook)
+        for known in (script, own[1]):
+            sys.path_importer_cache.pop(known, None)
+
+
+def run(kind: str, what: str) -> "NoReturn":
+    """Runs a program as Python's own start would, then ends this process."""
     code = 0
     try:
         _run(kind, what)

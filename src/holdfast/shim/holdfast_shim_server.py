@@ -23,7 +23,7 @@ KEEP_S = 0.5
 class Forked(Exception):
     """This process is a fork that goes on as the script."""
 
-    program = None  # type: tuple[str, str, list[str]] | None
+    program = None  # type: tuple[str, str] | None
 
 
 class Server:
@@ -158,7 +158,7 @@ class Server:
                 os._exit(0)
         fork = Forked()
         same = tuple(given["program"]) == self.zygote.program[:2]
-        fork.program = None if same else (given["program"][0], given["program"][1], given["words"])
+        fork.program = None if same else (given["program"][0], given["program"][1])
         raise fork
 
     def added(self, given: "dict[str, Any]") -> "dict[bytes, bytes]":

@@ -31,10 +31,10 @@ COMMAND = [
 MESSAGE_BYTES = 1 << 20
 
 
-def serve(beside: "Callable[[str], ModuleType]") -> "tuple[str, str, list[str]] | None":
-    """Returns in forks only, as the process that a stub stands for: a program to run, None for the zygote's own.
+def serve(beside: "Callable[[str], ModuleType]") -> "Callable[[], None] | None":
+    """Returns in forks only, as the process that a stub stands for. `beside`: loads another file of the shim.
 
-    `beside`: loads another file of the shim.
+    What it returns has Python's start run another program than the zygote's; None: it is the zygote's own.
     """
     number = int(os.environ.pop(FD))
     control = socket.socket(fileno=number)
@@ -44,12 +44,18 @@ def serve(beside: "Callable[[str], ModuleType]") -> "tuple[str, str, list[str]] 
     try:
         zygote.run()
     except zygote.server.Forked as fork:
-        found = fork.program  # type: tuple[str, str, list[str]] | None
-        return found
+        return _instead(zygote, fork.program)
     except BaseException as error:
         if os.getpid() == zygote.pid:
             zygote.tell({"is": "lost", "why": repr(error)})
     os._exit(1)
+
+
+def _instead(zygote: "Zygote", program: "tuple[str, str] | None") -> "Callable[[], None] | None":
+    if program is None:
+        return None
+    sys.modules[zygote.fork.__name__] = zygote.fork  # `inspect` finds its frames at once
+    return lambda: zygote.fork.run_instead(*program, zygote.program[:2], zygote.cwd)
 
 
 class Zygote:
@@ -62,6 +68,7 @@ class Zygote:
         self.stub, self.fork, self.server, self.preload = stub, fork, server, preload
         words = stub.command_line()
         self.program = stub.program_of(words)
+        self.cwd = os.getcwd()
         self.interpreter, self.spaces = stub.interpreter(), stub.spaces()
         self.ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()))
         self.env = dict(os.environ._data)  # type: ignore[attr-defined]

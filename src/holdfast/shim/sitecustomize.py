@@ -489,7 +489,7 @@ def _start() -> None:
     finally:
         _attempt(_set_up)
     if other is not None:
-        _beside("holdfast_shim_fork").run(*other)
+        other()
 
 
 _start()
