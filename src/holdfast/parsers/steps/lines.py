@@ -49,6 +49,7 @@ class StepLines:
             key=lambda reader: (-reader.form.trust, -len(reader.form.literal), -len(reader.form.pattern)),
         )
         self._readers = readers
+        self._carriers = [reader for reader in readers if reader.form.before]
         self._beside_bars = [reader for reader in readers if reader.form.is_beside_bar]
         self._beside = ""  # whose lines stand beside the bar
         self._reads_all = any(not reader.literal and reader.form.trust >= SPECIFIC for reader in readers)
@@ -228,6 +229,9 @@ class StepLines:
         reader = self._reader
         is_specific = reader is not None and reader.form.trust >= SPECIFIC
         if reader is None or (self._is_watching(reader) and not (is_specific and reader.literal in line)):
+            for carrier in self._carriers:  # a candidate's first step may be in the line before its time
+                if carrier is not reader:
+                    carrier.carry(line)
             if self._may_be_step(line) and self._race(line, at_s, items):
                 return
         reader = self._reader

@@ -188,6 +188,8 @@ class FormReader:
         unit_s = self._unit_s if unit is None else SECONDS.get(unit.lower(), 0.0)
         if unit_s and (text := groups.get("time")) is not None:
             found.time_s = seconds(number(text), unit_s)
+            if found.time_s is None and (spell := duration_s(text)) is not None:
+                found.time_s = spell[0]  # such as "7m 8s"
             found.ulp_s = unit_s * 0.1 ** (len(text) - 1 - text.rfind(b".") if b"." in text else 0)
             if found.time_s is not None and (text := groups.get("added")) is not None:
                 added_s = seconds(number(text), unit_s)
