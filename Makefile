@@ -47,8 +47,12 @@ pure: $(READY)
 	$(BIN)/pytest -q -n 2 tests/core tests/parsers
 
 # The page tests need a real browser. Without one they are skipped, with a message.
+# First Chromium's headless shell: it draws the same pages without windows of its own, with a third of the CPU.
 browser:
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	@command -v chromium-headless-shell >/dev/null || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update --quiet=2 && \
+			apt-get install --quiet=2 --yes --no-install-recommends chromium-headless-shell 2>/dev/null; } || \
+		command -v chromium chromium-browser google-chrome >/dev/null || \
 		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 			apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium; } || \
 		echo 'Cannot install a browser here: the page tests are skipped' >&2

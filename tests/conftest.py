@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import importlib.util
 import signal
 import sys
 import time
@@ -88,6 +89,11 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
+    if importlib.util.find_spec("torch") is None:  # to import it would cost each worker of xdist two seconds
+        skipped = pytest.mark.skip(reason="torch is not installed (the demo extra)")
+        for item in items:
+            if item.get_closest_marker("torch"):
+                item.add_marker(skipped)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,10 +4,10 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
-import torch
 
 from bench.faults.draw import Case
 from bench.faults.kinds import BY_NAME, Kind
@@ -61,7 +61,7 @@ def machine_names(run: Path) -> dict[str, str]:
         str(Path.home()): "/home/user",
         socket.gethostname(): "host1",
     }
-    names[str(Path(torch.__file__).parents[1])] = "/venv/lib/python/site-packages"
+    names[str(Path(find_spec("torch").origin).parents[1])] = "/venv/lib/python/site-packages"
     return dict(sorted(names.items(), key=lambda pair: -len(pair[0])))
 
 

@@ -2,10 +2,11 @@
 
 from collections import Counter
 
+import pytest
+
 from bench.faults.draw import drawn
 from bench.faults.kinds import BY_NAME, CLASSES, KINDS
 from bench.faults.outside import PLACES
-from bench.faults.training import IN_RANK
 
 STEPS, RANKS = 400, 4
 
@@ -33,7 +34,9 @@ def test_the_step_leaves_time_before_and_after_and_the_rank_exists():
         assert BY_NAME[case.kind].rank in (None, case.rank)
 
 
+@pytest.mark.torch
 def test_each_kind_is_made_by_the_rank_or_from_outside():
-    made = set(IN_RANK) | set(PLACES) | {"undisturbed"}
+    in_rank = pytest.importorskip("bench.faults.training").IN_RANK  # it imports torch
+    made = set(in_rank) | set(PLACES) | {"undisturbed"}
     assert {kind.name for kind in KINDS} == made
     assert all(kind.where in PLACES for kind in KINDS if kind.where != "rank")

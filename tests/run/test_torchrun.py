@@ -26,7 +26,6 @@ LONG_S = 120  # importing torch on a busy machine
 
 @pytest.fixture
 def script(place):
-    pytest.importorskip("torch")
     (place.path / "train.py").write_text(SCRIPT)
     return "train.py"
 

@@ -4,9 +4,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
-import torch
 from msgspec import Struct
 
 from bench.job.trial import Trial
@@ -77,7 +77,7 @@ def own_environment(name: str, packages: tuple[str, ...], program: str) -> Path:
     if not path.exists():
         _tried([sys.executable, "-m", "venv", "--without-pip", str(venv)])
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        ours = Path(torch.__file__).parents[1]
+        ours = Path(find_spec("torch").origin).parents[1]
         (venv / "lib" / version / "site-packages" / "beside.pth").write_text(f"{ours}\n")
         pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"), "install", "--quiet"]
         _tried([*pip, "--no-deps", *packages])

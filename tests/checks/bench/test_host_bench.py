@@ -163,6 +163,7 @@ def test_the_model_is_that_of_the_kernel_and_the_number_used():
 # For real
 
 
+@pytest.mark.torch
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("look", "options", "fact"),
@@ -185,7 +186,6 @@ def test_the_model_is_that_of_the_kernel_and_the_number_used():
     ],
 )
 def test_it_runs_on_this_machine(look, options, fact):
-    pytest.importorskip("torch")
     seen = list(look(Scene(env=dict(os.environ), options=options)))
     assert {one.status for one in findings(seen)} <= {PASS, SKIP}, findings(seen)
     (number,) = [one for one in seen if isinstance(one, Fact) and one.unit]

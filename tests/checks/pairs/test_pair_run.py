@@ -39,10 +39,6 @@ def pids_of(mark):
 class TestWithTorch:
     pytestmark = needs_torch
 
-    @pytest.fixture(autouse=True)
-    def _torch(self):
-        pytest.importorskip("torch")
-
     def test_three_nodes_meet_exchange_and_leave_nothing_behind(self):
         names = [f"node-{os.getpid()}-{number}" for number in range(3)]
         done = PairRun(names, settings()).run()

@@ -69,7 +69,6 @@ def test_sizes_grow_by_four_up_to_the_largest():
 @pytest.mark.torch
 @pytest.mark.timeout(400)
 def test_real_ranks_sweep_and_their_sums_are_right():
-    pytest.importorskip("torch")
     scene = Scene(
         command=(sys.executable, "train.py"),
         cwd="/",

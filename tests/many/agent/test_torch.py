@@ -39,7 +39,6 @@ LONG_S = 150  # importing torch on a busy machine
 
 @pytest.fixture
 def torch_bench(bench):
-    pytest.importorskip("torch")
     bench.wait_s = LONG_S
     script = bench.path / "train.py"
     script.write_text(SCRIPT)

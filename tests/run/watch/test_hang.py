@@ -15,7 +15,6 @@ LONG_S = 120  # importing torch on a busy machine, and then the detector's patie
 @pytest.fixture
 def training(place):
     """Starts the bench's training under `holdfast run`, with one fault or one pause in rank 1 at step 40."""
-    pytest.importorskip("torch")
 
     def start(kind, *words):
         flags = ["--no-hang-restart", "--grace", "1s", "--nproc-per-node", RANKS]

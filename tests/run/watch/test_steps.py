@@ -132,7 +132,6 @@ def test_where_the_file_cannot_be_written_the_training_does_not_notice(place):
 @pytest.mark.torch
 @pytest.mark.timeout(400)
 def test_a_rank_that_is_held_back_by_its_control_group_is_named(place):
-    pytest.importorskip("torch")
     try:
         quota = cpu_quota.CpuQuota(SHARE)
     except cpu_quota.NoQuota as error:

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.model.steps import StepReport
 from holdfast.views.steps.page import html_page
-from views.steps.browser import Browser, browser_path
+from views.steps.browser import NEEDED, Browser, browser_path
 from views.steps.step_values import EVIL, curve, heat_map, report, two_runs
 
 pytestmark = [
-    pytest.mark.skipif(browser_path() is None, reason="needs Chromium: apt-get install chromium"),
+    pytest.mark.skipif(browser_path() is None, reason=NEEDED),
 ]
 # How much of a canvas is neither empty nor of one colour: the number of its colours.
 COLOURS = """(() => {

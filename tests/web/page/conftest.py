@@ -1,11 +1,11 @@
 """The page's server and a real Chromium, driven by Playwright."""
 
 import os
-import shutil
 import time
 
 import pytest
 
+from views.steps.browser import NEEDED, browser_path
 from web.page.chrome import Chrome, View
 from web.page.server import PageServer
 
@@ -25,9 +25,9 @@ def zone():
 
 @pytest.fixture(scope="module")
 def chrome():
-    path = shutil.which("chromium")
+    path = browser_path()
     if path is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
+        pytest.skip(NEEDED)
     one = Chrome(path)
     yield one
     one.close()

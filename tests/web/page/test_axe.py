@@ -8,11 +8,11 @@ from web.page.test_views import VIEWS, WIDTHS
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_axe_finds_nothing_serious(view, name):
-    """Each theme with each language, and each width."""
+    """Each theme with each language, and each width. Colours are compared once for each theme."""
     phone, tablet, desk = WIDTHS
     shown = view(VIEWS[name][0], width=phone)
     expect(shown.page.locator("main h1")).not_to_be_empty()
-    found = {"light, English, phone": shown.serious()}
+    found = {"light, English, phone": shown.serious(contrast=False)}
     shown.page.get_by_role("button", name="中文").click()
     shown.page.set_viewport_size({"width": desk, "height": 900})
     found["light, Chinese, desk"] = shown.serious()
@@ -21,7 +21,7 @@ def test_axe_finds_nothing_serious(view, name):
     found["dark, Chinese, phone"] = shown.serious()
     shown.page.get_by_role("button", name="English").click()
     shown.page.set_viewport_size({"width": tablet, "height": 900})
-    found["dark, English, tablet"] = shown.serious()
+    found["dark, English, tablet"] = shown.serious(contrast=False)
     assert {name: problems for name, problems in found.items() if problems} == {}
 
 

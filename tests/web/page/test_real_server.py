@@ -1,10 +1,9 @@
 """The page of a real `holdfast serve`, over a real state folder: first paint, all views, and what a role may."""
 
-import shutil
-
 import pytest
 from playwright.sync_api import expect
 
+from views.steps.browser import NEEDED, browser_path
 from web.page.chrome import View
 
 # These jobs have no samples of their ranks: the server says so, and the browser notes the answer.
@@ -34,7 +33,7 @@ def open_page(chrome, jobs, serve):
         one.close()
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium: apt-get install chromium")
+@pytest.mark.skipif(browser_path() is None, reason=NEEDED)
 @pytest.mark.parametrize("width", (390, 1440))
 def test_the_views_of_a_real_server(open_page, width):
     shown = open_page("/", width=width)
@@ -54,7 +53,7 @@ def test_the_views_of_a_real_server(open_page, width):
     expect(page.get_by_role("searchbox", name="Search nodes")).to_be_visible()
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium: apt-get install chromium")
+@pytest.mark.skipif(browser_path() is None, reason=NEEDED)
 def test_the_sentence_is_in_the_first_answer(open_page):
     shown = open_page("/jobs/llama")
     page = shown.page
