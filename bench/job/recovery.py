@@ -12,7 +12,6 @@ thing printed is a Markdown table.
 """
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from bench.faults.systems.base import NotHere, System
 from bench.faults.systems.registry import system
+from bench.job.rows import Row, collected
 from bench.job.trial import Moment, Trial, end_on_sigterm, training, wait_quiet
 
 RANKS, FAULTY_RANK = 4, 2
@@ -30,8 +30,6 @@ START_LIMIT_S = 120.0
 LOOK_S = 0.1
 APART_STEPS = 250  # 5 s
 PRIME_STEPS = 50
-
-Row = dict[str, object]
 
 
 def main() -> int:
@@ -43,16 +41,16 @@ def main() -> int:
             systems.append(system(name, RANKS))
         except NotHere as error:
             print(f"{name} is left out: {error}", file=sys.stderr)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for run in range(options.runs):
-        for fault in options.faults:
-            for one in systems:
-                for row in measured(one, fault, run, options):
-                    rows.append(row)
-                    with options.out.open("a") as out:
-                        out.write(json.dumps(row) + "\n")
-                    print(json.dumps(row), file=sys.stderr, flush=True)
+    rows = collected(
+        (
+            row
+            for run in range(options.runs)
+            for fault in options.faults
+            for one in systems
+            for row in measured(one, fault, run, options)
+        ),
+        options.out,
+    )
     print(table(rows))
     print(ratios(rows))
     return 0

@@ -9,16 +9,13 @@ incident, exit code 0.
 """
 
 import argparse
-import json
 import random
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from bench.job.trial import compile_holdfast, end_on_sigterm
 from bench.kubernetes.job import KubernetesJob
-from bench.many_nodes.job import FOR_EVER, RANKS
+from bench.kubernetes.one_job import many_faults
+from bench.many_nodes.job import RANKS
 from bench.many_nodes.lockstep import CHECKPOINT_EVERY
 
 START_S, AGAIN_S, END_S = 180.0, 180.0, 120.0
@@ -99,39 +96,19 @@ class ControlPlane:
 
 
 def main() -> int:
-    options = read_options()
-    compile_holdfast()
-    end_on_sigterm()
-    with tempfile.TemporaryDirectory(prefix="control-plane-", ignore_cleanup_errors=True) as folder:
-        job = KubernetesJob(Path(folder), steps=FOR_EVER, kind=options.kind)
-        try:
-            wrong = run(job, options)
-        finally:
-            job.clear()
-    print(json.dumps({"kind": options.kind, "seed": options.seed, "faults": options.faults, "wrong": wrong}))
-    return 1 if wrong else 0
-
-
-def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--faults", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", default="job", help="job, jobset, trainjob, volcano")
-    return parser.parse_args()
+    return many_faults(__doc__, 100, run)
 
 
 def run(job: KubernetesJob, options: argparse.Namespace) -> list[str]:
     plane = ControlPlane(job, random.Random(options.seed))
     try:
-        job.wait_for("steps", lambda: _step(job) >= STEPS_BETWEEN, START_S)
+        job.wait_for("steps", lambda: job.last_step() >= STEPS_BETWEEN, START_S)
         for number in range(options.faults):
             fault = plane.chance.choice(plane.doing)
-            begun_s, at = time.monotonic(), _step(job)
+            begun_s, at = time.monotonic(), job.last_step()
             fault()
             job.wait_for(
-                f"steps during {fault.__name__}", lambda at=at: _step(job) > at + STEPS_BETWEEN, AGAIN_S
+                f"steps during {fault.__name__}", lambda at=at: job.last_step() > at + STEPS_BETWEEN, AGAIN_S
             )
             plane.calm()
             took_s = time.monotonic() - begun_s
@@ -145,16 +122,12 @@ def run(job: KubernetesJob, options: argparse.Namespace) -> list[str]:
 
 
 def _ended(job: KubernetesJob) -> list[str]:
-    last = (_step(job) // CHECKPOINT_EVERY + 20) * CHECKPOINT_EVERY
+    last = (job.last_step() // CHECKPOINT_EVERY + 20) * CHECKPOINT_EVERY
     (job.folder / "last-step").write_text(str(last))
     if not job.trial.wait(END_S):
         return [f"the job did not end within {END_S:.0f} s"]
     code = job.trial.process.returncode
     return [*([f"it ended with {code}"] if code else []), *job.server.control("failed")]
-
-
-def _step(job: KubernetesJob) -> int:
-    return max((moment.step for moment in job.moments() if moment.kind == "step"), default=0)
 
 
 def _attempts(job: KubernetesJob) -> int:

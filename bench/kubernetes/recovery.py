@@ -14,7 +14,6 @@ ranks had made a step again. `writes`: requests that changed something on the cl
 """
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -25,6 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.job.rows import Row, collected
 from bench.job.trial import compile_holdfast, end_on_sigterm, wait_quiet
 from bench.kubernetes.job import KubernetesJob
 from bench.many_nodes.job import COMMANDS, FOR_EVER, RANKS
@@ -33,8 +33,6 @@ START_S, AGAIN_S = 180.0, 180.0
 STEPS_BEFORE = 300
 AWAY_BEFORE_S = 2.0
 NO_NODE_RIGHTS = [["watch", "nodes"], ["patch", "nodes"]]
-
-Row = dict[str, object]
 
 
 def kill_rank(job: KubernetesJob) -> None:
@@ -76,15 +74,10 @@ def main() -> int:
     compile_holdfast()
     end_on_sigterm()
     random.seed(options.seed)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for run in range(options.runs):
-        for fault in options.faults:
-            row = measured(fault, run, options)
-            rows.append(row)
-            with options.out.open("a") as out:
-                out.write(json.dumps(row) + "\n")
-            print(json.dumps(row), file=sys.stderr, flush=True)
+    rows = collected(
+        (measured(fault, run, options) for run in range(options.runs) for fault in options.faults),
+        options.out,
+    )
     print(table(rows))
     return 0 if all(row["wrong"] == [] for row in rows) else 1
 
@@ -122,7 +115,7 @@ def measured(fault: str, run: int, options: argparse.Namespace) -> Row:
             job.server.control("deny", denied=NO_NODE_RIGHTS)
         row: Row = {"fault": fault, "run": run, "kind": options.kind, "away_s": options.away, "wrong": []}
         try:
-            job.wait_for("steps", lambda: _most(job) >= STEPS_BEFORE, START_S)
+            job.wait_for("steps", lambda: job.last_step() >= STEPS_BEFORE, START_S)
             row |= _struck(job, strike, options.away)
         except (TimeoutError, ChildProcessError, LookupError) as error:
             row["wrong"] = [str(error)]
@@ -158,10 +151,6 @@ def _struck(job: KubernetesJob, strike: Callable[[KubernetesJob], None], away_s:
         found[name] = None if at_s is None else round(at_s - struck_s, 2)
     found["stamps"] = job.stamps(struck_s)
     return found
-
-
-def _most(job: KubernetesJob) -> int:
-    return max((moment.step for moment in job.moments() if moment.kind == "step"), default=0)
 
 
 def table(rows: list[Row]) -> str:

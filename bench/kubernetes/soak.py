@@ -13,14 +13,12 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from bench.job.trial import compile_holdfast, end_on_sigterm
 from bench.kubernetes.job import KubernetesJob
-from bench.many_nodes.job import FOR_EVER, RANKS
+from bench.kubernetes.one_job import many_faults
+from bench.many_nodes.job import RANKS
 from bench.many_nodes.lockstep import CHECKPOINT_EVERY, next_total
 from holdfast.engines.kubernetes.engine import ISOLATED
 from holdfast.engines.kubernetes.names import TAINT
@@ -121,27 +119,7 @@ NEW_ATTEMPT = ("kill_spare", "kill_controller", "lose_controller")  # all others
 
 
 def main() -> int:
-    options = read_options()
-    compile_holdfast()
-    end_on_sigterm()
-    with tempfile.TemporaryDirectory(prefix="kubernetes-soak-", ignore_cleanup_errors=True) as folder:
-        job = KubernetesJob(Path(folder), steps=FOR_EVER, kind=options.kind)
-        try:
-            wrong = run(job, options)
-        finally:
-            job.clear()
-    print(json.dumps({"kind": options.kind, "seed": options.seed, "faults": options.faults, "wrong": wrong}))
-    return 1 if wrong else 0
-
-
-def read_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--faults", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kind", default="job", help="job, jobset, trainjob, volcano")
-    return parser.parse_args()
+    return many_faults(__doc__, 30, run)
 
 
 def run(job: KubernetesJob, options: argparse.Namespace) -> list[str]:
@@ -162,7 +140,7 @@ def run(job: KubernetesJob, options: argparse.Namespace) -> list[str]:
     ]
     wrong: list[str] = []
     try:
-        job.wait_for("steps", lambda: _step(job) >= STEPS_BETWEEN, START_S)
+        job.wait_for("steps", lambda: job.last_step() >= STEPS_BETWEEN, START_S)
         for number in range(options.faults):
             fault = soak.chance.choice(doing)
             wrong += _one(job, soak, fault, number)
@@ -181,8 +159,8 @@ def _one(job: KubernetesJob, soak: Soak, fault: Callable[[], None], number: int)
     if name not in NEW_ATTEMPT:
         job.wait_for(f"steps after {name}", lambda: len(job.first_steps(struck_s)) == RANKS, AGAIN_S)
     took_s = time.time() - struck_s
-    at = _step(job)
-    job.wait_for(f"more steps after {name}", lambda: _step(job) >= at + STEPS_BETWEEN, AGAIN_S)
+    at = job.last_step()
+    job.wait_for(f"more steps after {name}", lambda: job.last_step() >= at + STEPS_BETWEEN, AGAIN_S)
     soak.calm()
     job.wait_for(f"five pods after {name}", lambda: len(job.pods()) == RANKS + 1, PODS_S)
     writes = len(job.writes()) - OWN_WRITES.get(name, 0)
@@ -192,7 +170,7 @@ def _one(job: KubernetesJob, soak: Soak, fault: Callable[[], None], number: int)
 
 def _ended(job: KubernetesJob) -> list[str]:
     wrong = []
-    last = (_step(job) // CHECKPOINT_EVERY + 20) * CHECKPOINT_EVERY
+    last = (job.last_step() // CHECKPOINT_EVERY + 20) * CHECKPOINT_EVERY
     (job.folder / "last-step").write_text(str(last))
     if not job.trial.wait(END_S):
         return [f"the job did not end within {END_S:.0f} s"]
@@ -212,10 +190,6 @@ def _ended(job: KubernetesJob) -> list[str]:
     while job.left() and time.time() < until_s:
         time.sleep(0.2)
     return [*wrong, *job.left(), *job.server.control("failed")]
-
-
-def _step(job: KubernetesJob) -> int:
-    return max((moment.step for moment in job.moments() if moment.kind == "step"), default=0)
 
 
 if __name__ == "__main__":

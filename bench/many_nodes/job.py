@@ -90,6 +90,10 @@ class ManyJob:
                     self._moments.append(msgspec.json.decode(line, type=Moment))
         return self._moments
 
+    def last_step(self) -> int:
+        """The last step that a rank has made in any attempt; 0 before the first."""
+        return max((moment.step for moment in self.moments() if moment.kind == "step"), default=0)
+
     def entries(self) -> list[Entry]:
         """The journal so far."""
         try:

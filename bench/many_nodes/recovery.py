@@ -12,18 +12,17 @@ Holdfast, in the same run: what a start cannot beat that finds nothing ready.
 """
 
 import argparse
-import json
 import os
 import random
 import shutil
 import signal
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.job.rows import Row, collected
 from bench.job.trial import compile_holdfast, end_on_sigterm, wait_quiet
 from bench.many_nodes.job import (
     COMMANDS,
@@ -49,8 +48,6 @@ TARGETS_S = {
     "link cut": 25,
     "job rescheduled": 20,
 }
-
-Row = dict[str, object]
 
 
 def kill_rank(job: ManyJob) -> None:
@@ -98,20 +95,18 @@ def main() -> int:
     refuse_without_root()
     end_on_sigterm()
     random.seed(options.seed)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.training != "torch":
         options.strike = "early"  # nothing stands by
-    rows = []
+    rows = collected(all_runs(options), options.out)
+    print(table(rows))
+    return 0 if all(row["wrong"] == [] for row in rows) else 1
+
+
+def all_runs(options: argparse.Namespace) -> Iterator[Row]:
     for run in range(options.runs):
         plain_s = plain(options) if options.training == "torch" else None
         for fault in options.faults:
-            row = measured(fault, run, options) | {"plain_s": plain_s}
-            rows.append(row)
-            with options.out.open("a") as out:
-                out.write(json.dumps(row) + "\n")
-            print(json.dumps(row), file=sys.stderr, flush=True)
-    print(table(rows))
-    return 0 if all(row["wrong"] == [] for row in rows) else 1
+            yield measured(fault, run, options) | {"plain_s": plain_s}
 
 
 def read_options() -> argparse.Namespace:

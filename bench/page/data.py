@@ -3,8 +3,10 @@
 The core decides every row, as in a real controller. Few journals are long, most are short, as in a real fleet.
 """
 
+import argparse
 import os
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.client import Client
 from holdfast.controller.loop import row_of
 from holdfast.core.job.decide import decide
 from holdfast.journal.jobdir import JobDir
@@ -28,6 +31,7 @@ BEGIN_S = 1_767_225_600.0
 RESTARTS = Policy(max_restarts=8, unconditional_restart=True, hang_restart=True)
 NO_RESTARTS = Policy()
 BATCH_ROWS = 4_000
+INDEXED_S_MAX = 1_800.0
 RANKS_PER_NODE = 8
 NAMES = ("llama", "qwen", "sft", "dpo", "eval", "vit", "moe", "whisper")
 # Category, class, title, first error; the frequent ones first.
@@ -72,6 +76,31 @@ def sizes(jobs: int, events: int) -> list[int]:
     found = [max(20, int(events * share / count)) for count, share in parts for _ in range(count)][:jobs]
     random.Random(7).shuffle(found)
     return found
+
+
+def fleet_parser(about: str | None) -> argparse.ArgumentParser:
+    """Returns a command line with the size of the fleet and the folder of its data. `about`: the text of --help."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=2_000)
+    parser.add_argument("--events", type=int, default=5_000_000)
+    parser.add_argument("--data", type=Path)
+    return parser
+
+
+def kept_fleet(root: Path, asked: argparse.Namespace) -> None:
+    """Writes the data of the fleet that the command line describes, unless the folder has data."""
+    if not (root / "jobs").is_dir():
+        written = write_fleet(root, asked.jobs, asked.nodes, asked.events, asked.processes)
+        print(f"data: {asked.jobs} jobs, {asked.nodes} nodes, {written} events")
+
+
+def wait_for_index(client: Client, jobs: int) -> None:
+    """Waits until the server has read so many jobs."""
+    began_s = time.monotonic()
+    while client.jobs(limit=1).total < jobs:
+        assert time.monotonic() - began_s < INDEXED_S_MAX, "the index is not built"
+        time.sleep(0.5)
 
 
 def write_fleet(root: Path, jobs: int, nodes: int, events: int, processes: int) -> int:

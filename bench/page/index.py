@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from bench.page.data import FAILURES, RESTARTS, begun, job_name, write_fleet
+from bench.page.data import FAILURES, RESTARTS, begun, fleet_parser, job_name, write_fleet
 from holdfast.archive.index.database import Database
 from holdfast.archive.index.node_queries import node_incidents, node_jobs, nodes_page
 from holdfast.archive.index.queries import JobsWanted, jobs_page, similar_incidents
@@ -43,14 +43,8 @@ PROBES, PROBE_S_MAX = 40, 60.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--nodes", type=int, default=2_000)
-    parser.add_argument("--events", type=int, default=5_000_000)
+    parser = fleet_parser(__doc__)
     parser.add_argument("--database", default="")
-    parser.add_argument("--data", type=Path)
     parser.add_argument("--times", type=int, default=200, help="how often each query is asked")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)  # the measured process itself
     asked = parser.parse_args()

@@ -9,26 +9,23 @@ the one in which the sentence that names the cause is in the document. Both coun
 reference is an empty page of a plain HTTP server, loaded in turns with the others.
 """
 
-import argparse
 import http.server
 import shutil
 import statistics
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from bench.page.data import write_fleet
+from bench.page.data import fleet_parser, kept_fleet, wait_for_index
 from web.page.chrome import FLAGS
 from web.servers import Server
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-INDEXED_S_MAX = 1_800.0
 SEEN_MS_MAX = 30_000
 SIZES = {"1440": (1440, 900), "390": (390, 844)}
 # Notes the first frame after the text is there. The page's policy allows no script but this, which the browser adds.
@@ -53,14 +50,8 @@ new Promise((done) => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--nodes", type=int, default=2_000)
-    parser.add_argument("--events", type=int, default=5_000_000)
+    parser = fleet_parser(__doc__)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--data", type=Path)
     parser.add_argument("--rounds", type=int, default=20)
     asked = parser.parse_args()
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -68,9 +59,7 @@ def main() -> None:
         sys.exit("no Chromium is installed: make browser")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as temporary:
         root = asked.data or Path(temporary)
-        if not (root / "jobs").is_dir():
-            written = write_fleet(root, asked.jobs, asked.nodes, asked.events, asked.processes)
-            print(f"data: {asked.jobs} jobs, {asked.nodes} nodes, {written} events")
+        kept_fleet(root, asked)
         server, reference = Server(root, "--rate", "100000"), Reference()
         try:
             measure(server, reference, browser, asked.jobs, asked.rounds)
@@ -105,10 +94,7 @@ class Reference:
 def measure(server: Server, reference: Reference, path: str, jobs: int, rounds: int) -> None:
     views = {"empty page (reference)": (reference.url, "p")}
     with server.client(timeout_s=60.0) as client:
-        began_s = time.monotonic()
-        while client.jobs(limit=1).total < jobs:
-            assert time.monotonic() - began_s < INDEXED_S_MAX, "the index is not built"
-            time.sleep(0.5)
+        wait_for_index(client, jobs)
         failed = client.jobs(state=["failed"], limit=1).jobs[0]
         number = client.job(failed.id).incidents[-1].number
     views |= {

@@ -8,7 +8,6 @@ Documents: each kind is asked many times over one connection, of random jobs. Vi
 while one job changes several times a second; an event counts from before its row is written to its arrival.
 """
 
-import argparse
 import asyncio
 import random
 import sys
@@ -22,7 +21,7 @@ import msgspec
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
-from bench.page.data import job_name, write_fleet
+from bench.page.data import fleet_parser, job_name, kept_fleet, wait_for_index
 from holdfast.client import ApiError
 from holdfast.controller.loop import row_of
 from holdfast.core.job.decide import decide
@@ -36,27 +35,18 @@ from web.servers import Server
 
 ASKED = 200
 LIVE_EVENTS, LIVE_EVERY_S = 100, 0.2
-INDEXED_S_MAX = 1_800.0
 SETTLES_S = 10.0
 LIVE_JOB = "bench-live"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--nodes", type=int, default=2_000)
-    parser.add_argument("--events", type=int, default=5_000_000)
+    parser = fleet_parser(__doc__)
     parser.add_argument("--viewers", type=int, default=500)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--data", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as temporary:
         root = asked.data or Path(temporary)
-        if not (root / "jobs").is_dir():
-            written = write_fleet(root, asked.jobs, asked.nodes, asked.events, asked.processes)
-            print(f"data: {asked.jobs} jobs, {asked.nodes} nodes, {written} events")
+        kept_fleet(root, asked)
         tokens = TokenFile(root / "server")
         if tokens.named("bench", time.time()) is not None:
             tokens.revoke("bench")
@@ -74,9 +64,7 @@ def measure(server: Server, secret: str, live: "Live", jobs: int, viewers: int) 
     process = psutil.Process(server.process.pid)
     with server.client(secret, timeout_s=60.0) as client:
         began_s = time.monotonic()
-        while client.jobs(limit=1).total <= jobs:
-            assert time.monotonic() - began_s < INDEXED_S_MAX, "the index is not built"
-            time.sleep(0.5)
+        wait_for_index(client, jobs + 1)  # and the live one
         print(f"index complete after {time.monotonic() - began_s:.0f} s")
     time.sleep(SETTLES_S)
     print(f"idle memory: {process.memory_info().rss / 2**20:.0f} MiB (with the index's helpers gone)")

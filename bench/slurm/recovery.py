@@ -11,7 +11,6 @@ run: what a job that is moved whole cannot beat.
 """
 
 import argparse
-import json
 import os
 import random
 import shlex
@@ -20,9 +19,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.job.rows import Row, collected
 from bench.job.trial import BIN, Trial, compile_holdfast, end_on_sigterm, holdfast_run, training, wait_quiet
 from bench.many_nodes.job import COMMANDS, RANKS, ManyJob
 from bench.many_nodes.recovery import FOR_EVER, READY_S, STEPS_AFTER, STEPS_BEFORE, steps
@@ -42,8 +42,6 @@ head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 exec srun --mem=0 sh -c 'exec {torchrun} --nproc-per-node 1 --nnodes 4 --node-rank "$SLURM_PROCID" \\
   --master-addr '"$head"' --master-port 29500 {training}'
 """
-
-Row = dict[str, object]
 
 
 class SlurmJob(ManyJob):
@@ -152,22 +150,21 @@ def main() -> int:
         sys.exit("this bench makes namespaces: it needs root")
     end_on_sigterm()
     random.seed(options.seed)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    rows = []
     cluster = Cluster(timeout_s=SLURMD_TIMEOUT_S)
     try:
         cluster.start()
-        for run in range(options.runs):
-            plain_s = plain(cluster, options)
-            for fault in options.faults:
-                rows.append(measured(cluster, fault, run, options) | {"plain_s": plain_s})
-                with options.out.open("a") as out:
-                    out.write(json.dumps(rows[-1]) + "\n")
-                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+        rows = collected(all_runs(cluster, options), options.out)
     finally:
         cluster.stop()
     print(table(rows))
     return 0 if all(row["wrong"] == [] for row in rows) else 1
+
+
+def all_runs(cluster: Cluster, options: argparse.Namespace) -> Iterator[Row]:
+    for run in range(options.runs):
+        plain_s = plain(cluster, options)
+        for fault in options.faults:
+            yield measured(cluster, fault, run, options) | {"plain_s": plain_s}
 
 
 def read_options() -> argparse.Namespace:

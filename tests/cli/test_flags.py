@@ -6,7 +6,8 @@ from typing import Annotated
 import click
 import pytest
 
-from holdfast.cli.line.flags import App, Argument, Context, Option
+from holdfast.cli.line.flags import App, Argument, BadParameter, Context, Option
+from holdfast.cli.line.plots import check_plot
 
 
 def given(*words):
@@ -145,3 +146,10 @@ def test_help_tells_arguments_with_words_on_them(capsys):
     assert "Arguments:\n  JOB  Its name.\n" in out
     assert "--share" in out and "[default: 0.5" in out
     assert "[default: either]" in out
+
+
+def test_a_chart_is_a_page_or_a_picture():
+    for name in (None, "a.html", "A.PNG"):
+        check_plot(name)
+    with pytest.raises(BadParameter, match=r"'a\.svg' must end in \.html or \.png"):
+        check_plot("a.svg")

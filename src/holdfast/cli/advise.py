@@ -19,6 +19,7 @@ from holdfast.archive.placement import TopologyUnreadable, read_placement
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import put_plain
 from holdfast.cli.line.output import put_json, say
+from holdfast.cli.line.plots import check_plot
 from holdfast.core.reliability.advice import Advice, NodeFaults
 from holdfast.core.reliability.advice import advise as advised
 from holdfast.jobs.record import RecordUnreadable, named_job
@@ -29,7 +30,7 @@ from holdfast.settings.times import NotATime, seconds
 from holdfast.views.fleet.advice import picture, report
 from holdfast.views.fleet.picture import Picture
 from holdfast.views.fleet.placement import lines as placement_lines
-from holdfast.views.fleet.png import NotDrawn, draw, refused_plot
+from holdfast.views.fleet.png import NotDrawn, draw
 from holdfast.views.lines import for_terminal
 
 FAILED = 1
@@ -84,8 +85,7 @@ def advise(
     """
     if rate not in rates():
         raise BadParameter(f"{rate!r} is not one of {', '.join(rates())}", param_hint="--rate")
-    if plot is not None and (why := refused_plot(plot)):
-        raise BadParameter(why, param_hint="--plot")
+    check_plot(plot)
     given = Given(
         save_s=_length(save, "--save"),
         down_s=_length(restart, "--restart"),

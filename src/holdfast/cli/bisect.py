@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.output import put, put_json, say
-from holdfast.cli.steps import forms_of
+from holdfast.cli.line.step_pattern import StepPattern, forms_of
 from holdfast.core.bisect.condition import BadCondition, parsed
 from holdfast.core.plurals import counted
 from holdfast.journal.jobdir import BadJobName, JobExists, JobInUse, StateUnwritable
@@ -37,11 +37,6 @@ REPEATS_MAX = 100
 TREE = "tree"  # folder of the worktree, in the job's folder
 
 app = App()
-_STEP_PATTERN = Option(
-    "--step-pattern",
-    metavar="REGEX|FILE.toml",
-    help="Your own pattern of step lines, as for holdfast steps.",
-)
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -91,7 +86,7 @@ def bisect(
         ),
     ] = 1,
     timeout: Annotated[str, Option("--timeout", metavar="TIME", help="Time limit of one run.")] = "30min",
-    step_pattern: Annotated[str | None, _STEP_PATTERN] = None,
+    step_pattern: StepPattern = None,
     job: Annotated[
         str | None,
         Option(

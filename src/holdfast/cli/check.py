@@ -44,6 +44,7 @@ from holdfast.cli.line.check_flags import (
 from holdfast.cli.line.flags import App, BadParameter, Exit
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put_json, say
+from holdfast.cli.line.plots import check_plot
 from holdfast.core.checks.judged import judged
 from holdfast.core.checks.learning import forgotten
 from holdfast.model.checks import CONTEXTS, FAIL, SUITES, Baseline, NodeChecks, Spec
@@ -173,8 +174,7 @@ def _refuse(suite: str, context: str | None, baseline: str | None, format_: str,
 
 def _refuse_plot(plot: str | None, drawn_from: Sequence[str] | None) -> None:
     """Raises BadParameter if no chart can be written to the given file."""
-    if plot is not None and (why := _plots().refused_plot(plot)):
-        raise BadParameter(why, param_hint="--plot")
+    check_plot(plot)
     if drawn_from and plot is None:
         raise BadParameter("--plot FILE is required with --from", param_hint="--from")
 

@@ -11,7 +11,8 @@ from holdfast.archive.compared_runs import NoSuchRun, read_compared
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put_json, say
-from holdfast.cli.steps import forms_of
+from holdfast.cli.line.plots import check_plot
+from holdfast.cli.line.step_pattern import StepPattern, forms_of
 from holdfast.core.compare.compare import compare as compared
 from holdfast.core.compare.series import RunValues
 from holdfast.jobs.record import RecordUnreadable
@@ -19,7 +20,7 @@ from holdfast.model.runs.comparison import Comparison
 from holdfast.model.step_forms import StepForm
 from holdfast.views.comparison.curves import curves
 from holdfast.views.comparison.report import document, report
-from holdfast.views.fleet.png import NotDrawn, draw, refused_plot
+from holdfast.views.fleet.png import NotDrawn, draw
 from holdfast.views.lines import for_terminal
 
 FAILED = 1
@@ -48,14 +49,7 @@ def compare(
     plot: Annotated[
         str | None, Option("--plot", metavar="FILE", help="Also draw the runs, into FILE.html or FILE.png.")
     ] = None,
-    step_pattern: Annotated[
-        str | None,
-        Option(
-            "--step-pattern",
-            metavar="REGEX|FILE.toml",
-            help="Your own pattern of step lines, as for holdfast steps.",
-        ),
-    ] = None,
+    step_pattern: StepPattern = None,
     lang: Lang = None,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
@@ -68,8 +62,7 @@ def compare(
         raise BadParameter("name at least two runs", param_hint="RUN")
     if len(words) + len(repeat or []) > RUNS_MAX:
         raise BadParameter(f"at most {RUNS_MAX} runs are compared", param_hint="RUN")
-    if plot is not None and (why := refused_plot(plot)):
-        raise BadParameter(why, param_hint="--plot")
+    check_plot(plot)
     forms = forms_of(step_pattern)
     read = [_read(word, state_dir, forms) for word in words]
     again = [_read(word, state_dir, forms) for word in repeat or []]

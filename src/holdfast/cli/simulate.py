@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import put_plain
 from holdfast.cli.line.output import put, put_json, say
+from holdfast.cli.line.plots import check_plot
 from holdfast.settings.times import length
 from holdfast.sim.months.compare import compare
 from holdfast.sim.months.plan import PlanRefused
@@ -18,7 +19,7 @@ from holdfast.sim.run import Answer, check_expect, run_file
 from holdfast.sim.scenario import ScenarioRefused, read
 from holdfast.sim.seeds import run_seed
 from holdfast.views.fleet.comparison import picture, report
-from holdfast.views.fleet.png import NotDrawn, draw, refused_plot
+from holdfast.views.fleet.png import NotDrawn, draw
 from holdfast.views.lines import for_terminal
 
 REFUSED = 2
@@ -49,8 +50,7 @@ def simulate(
     json: Annotated[bool, Option("--json", help="Print one JSON document instead.")] = False,
 ) -> None:
     """Runs a scenario, a random world or a fleet. Exits with 1 if an expectation does not hold."""
-    if plot is not None and (why := refused_plot(plot)):
-        raise BadParameter(why, param_hint="--plot")
+    check_plot(plot)
     if plot is not None and fleet is None:
         raise BadParameter("--plot needs --fleet", param_hint="--plot")
     if fleet is not None:

@@ -14,18 +14,17 @@ import msgspec
 from holdfast.cli.line.flags import App, Argument, BadParameter, Exit, Option
 from holdfast.cli.line.languages import Lang, chosen_language, put_plain
 from holdfast.cli.line.output import put, put_json, say
+from holdfast.cli.line.plots import check_plot
+from holdfast.cli.line.step_pattern import forms_of
 from holdfast.core.steps.report import LogSteps, Training, training_of, trainings
 from holdfast.core.steps.watch_settings import StepSettings
 from holdfast.jobs.record import RecordUnreadable, named_job
 from holdfast.journal.jobdir import JobDir
 from holdfast.model.matches import Skipped
-from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import StepNow, StepReport
 from holdfast.observe.logs.step_logs import ReadSettings, read_job, read_logs
 from holdfast.observe.processes.flight_files import SceneReader
-from holdfast.observe.search.step_form_store import all_forms
 from holdfast.parsers.log_lines.secrets import masked
-from holdfast.parsers.steps.forms import StepFormError, from_pattern
 from holdfast.views.lines import for_terminal
 from holdfast.views.steps.plot import PlotUnavailable, html_page, write_png
 from holdfast.views.steps.report import WIDTH_MAX, Scanned, report
@@ -39,7 +38,6 @@ RULES = ("aistudio",)
 PLOTS = (".html", ".htm", ".png")
 RANKS_MAX = 1 << 24
 PROGRESS_AFTER_S, PROGRESS_EVERY_S = 1.0, 0.2
-PATTERN_SUFFIX = ".toml"
 
 app = App()
 
@@ -144,23 +142,7 @@ def _check(rule: str | None, plot: str | None) -> None:
     """Raises BadParameter if a flag has an invalid value."""
     if rule is not None and rule not in RULES:
         raise BadParameter(f"{rule!r} is not one of {', '.join(RULES)}", param_hint="--rule")
-    if plot is not None and Path(plot).suffix.lower() not in PLOTS:
-        raise BadParameter(f"{plot!r} must end in .html or .png", param_hint="--plot")
-
-
-def forms_of(step_pattern: str | None) -> tuple[StepForm, ...]:
-    """Returns all formats of step lines (step forms), the user's own first. Raises Exit after printing what is
-    wrong.
-    """
-    try:
-        if step_pattern is None:
-            return all_forms(None)
-        if step_pattern.endswith(PATTERN_SUFFIX) or Path(step_pattern).is_dir():
-            return all_forms(Path(step_pattern))
-        return (from_pattern(step_pattern), *all_forms(None))
-    except StepFormError as error:
-        say(str(error))
-        raise Exit(REFUSED) from error
+    check_plot(plot, PLOTS)
 
 
 def _places(logs: Sequence[str], state_dir: str | None) -> tuple[list[Path], JobDir | None, BinaryIO | None]:

@@ -14,12 +14,20 @@ from holdfast.controller.loop import replay
 from holdfast.engines.local.hosts import clear
 from holdfast.engines.local.nodes import LocalNodes, clear_leftovers
 from holdfast.engines.nodes import EngineRefused, NodeEngine
-from holdfast.journal.jobdir import JobDir, JobInUse, StateUnwritable
+from holdfast.journal.jobdir import JobDir, JobInUse
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
 from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
 from holdfast.supervise.slurm.job import engine_here, follow_submitted, run_slurm, stand_by
-from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, kept_environment, recorded, taken_up
+from holdfast.supervise.start import (
+    NO_RECORD,
+    USAGE,
+    NotTakenUp,
+    kept_environment,
+    locked,
+    recorded,
+    taken_up,
+)
 from holdfast.views.console import Console
 
 
@@ -52,10 +60,8 @@ def run_elsewhere(
 def attach_elsewhere(job: JobDir, *, quiet: bool = False) -> int:
     """Reattaches to a job whose supervisor has died, from its journal. Returns the training's exit code."""
     console = Console(quiet=quiet)
-    try:
-        lock = job.lock()
-    except (JobInUse, StateUnwritable) as error:
-        console.tell(str(error))
+    lock = locked(job, console)
+    if lock is None:
         return USAGE
     with lock:
         found = taken_up(job, console, quiet=quiet)

@@ -125,6 +125,17 @@ class NotTakenUp(NamedTuple):
     has_ended: bool
 
 
+def locked(job: JobDir, console: Console) -> JobLock | None:
+    """Locks a recorded job; None if another process holds it or its folder is not writable, after printing
+    why.
+    """
+    try:
+        return job.lock()
+    except (JobInUse, StateUnwritable) as error:
+        console.tell(str(error))
+        return None
+
+
 def taken_up(job: JobDir, console: Console, *, quiet: bool | None = None) -> TakenUp | NotTakenUp:
     """Reads the journal of a locked job. `quiet`: overrides the setting of its first start."""
     try:

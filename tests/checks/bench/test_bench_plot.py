@@ -10,7 +10,7 @@ from holdfast.core.checks.judged import judged
 from holdfast.model.checks import FAIL, PASS, WARN, Baseline, Fact, Finding, NodeChecks, Outcome
 from holdfast.views.checks.chart import chart, nodes_of, number, of_bytes, round_ticks, size_of
 from holdfast.views.checks.page import html_page
-from holdfast.views.checks.plot import NotDrawn, draw, read_nodes, refused_plot
+from holdfast.views.checks.plot import NotDrawn, draw, read_nodes
 from holdfast.views.checks.report import document
 
 
@@ -154,7 +154,6 @@ def test_what_cannot_be_written_or_read_is_said(tmp_path):
         draw(tmp_path / "none" / "a.html", [eight()])
     with pytest.raises(NotDrawn, match="cannot be read"):
         read_nodes([tmp_path / "none.json"])
-    assert refused_plot("a.svg") and not refused_plot("A.PNG") and not refused_plot("a.html")
 
 
 def test_facts_of_an_older_answer_are_read_with_defaults():

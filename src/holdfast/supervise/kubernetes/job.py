@@ -19,7 +19,7 @@ from holdfast.engines.kubernetes.engine import Identity, KubernetesEngine, isola
 from holdfast.engines.kubernetes.kinds import OWNERS
 from holdfast.engines.kubernetes.remaking import Between
 from holdfast.jobs.agent_place import SECRET
-from holdfast.journal.jobdir import JobDir, JobInUse, NoSuchJob, StateDir, StateUnwritable
+from holdfast.journal.jobdir import JobDir, NoSuchJob, StateDir
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
 from holdfast.parsers.kubernetes.objects import NotRead, owner_of
@@ -27,7 +27,7 @@ from holdfast.supervise.kubernetes.follow import Follower, Outcome
 from holdfast.supervise.kubernetes.restoring import restore
 from holdfast.supervise.kubernetes.submission import NotSubmitted, PodFlags, submission, submit
 from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
-from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, recorded, taken_up
+from holdfast.supervise.start import NO_RECORD, USAGE, NotTakenUp, locked, recorded, taken_up
 from holdfast.views.console import Console
 
 DONE = 0  # of a controller's container whose job has ended: it is not started again
@@ -175,10 +175,8 @@ def _identity(settings: RunSettings, env: Mapping[str, str]) -> Identity:
 
 
 def _resume(job: JobDir, engine: _Engine, env: Mapping[str, str], console: Console) -> int:
-    try:
-        lock = job.lock()
-    except (JobInUse, StateUnwritable) as error:
-        console.tell(str(error))
+    lock = locked(job, console)
+    if lock is None:
         return USAGE
     with lock:
         found = taken_up(job, console)

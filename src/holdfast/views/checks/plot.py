@@ -10,16 +10,9 @@ from holdfast.views.checks.page import html_page
 from holdfast.views.checks.png import write_png
 from holdfast.views.steps.png import PlotUnavailable
 
-PLOTS = (".html", ".png")
-
 
 class NotDrawn(Exception):
     """Raised when the chart could not be written. The message says why and what to do."""
-
-
-def refused_plot(name: str) -> str:
-    """Returns why no chart can be written under this file name; empty if it can."""
-    return "" if Path(name).suffix.lower() in PLOTS else f"the file name {name!r} must end in .html or .png"
 
 
 def draw(path: Path, nodes: Sequence[NodeChecks], known: Baseline | None = None) -> None:

@@ -11,18 +11,12 @@ from holdfast.views.fleet.page import html_page
 from holdfast.views.fleet.picture import BarsPicture, CurvePicture, LinesPicture, Picture, colour_of
 from holdfast.views.steps.png import PlotUnavailable
 
-PLOTS = (".html", ".png")
 WIDE_IN, DPI = 11.0, 110
 TEXT, QUIET, GRID = "#1b1e24", "#5b6270", "#e8eaee"
 
 
 class NotDrawn(Exception):
     """Raised when the chart could not be written. The message says why and what to do."""
-
-
-def refused_plot(name: str) -> str:
-    """Returns why no chart can be written under this file name; empty if it can."""
-    return "" if Path(name).suffix.lower() in PLOTS else f"the file name {name!r} must end in .html or .png"
 
 
 def draw(path: Path, drawn: Picture) -> None:
