@@ -18,9 +18,9 @@ SCALES_BY_ITSELF = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 
 def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
-    """Returns a finding on frequency governors; None if they cannot be judged.
+    """Returns a finding about CPU frequency governors; None if they cannot be judged.
 
-    `governors`: number of CPUs with each.
+    `governors`: number of CPUs with each governor.
     """
     if not governors:
         return None
@@ -39,10 +39,9 @@ def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
 
 
 def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
-    """Returns the finding on CPU limits.
+    """Returns the finding about the number of CPUs that the run may use.
 
-    `allowed`: number of CPUs that the run may use, by affinity and quota; `of_what`: the name of the tighter
-    limit.
+    `allowed`: this number, by affinity and quota; `of_what`: the name of the tighter limit.
     """
     measured = f"{allowed:g} processors"
     if ranks is None or allowed >= ranks:
@@ -63,7 +62,7 @@ def judge_fewer(
 ) -> list[Finding]:
     """Returns a finding if the node has fewer CPUs or less memory than in the baseline.
 
-    `what`: "less memory" or "fewer CPUs". `share`: tolerated loss.
+    `what`: "less memory" or "fewer CPUs". `share`: the share that may be missing without a finding.
     """
     if not learned or now >= learned * (1 - share):
         return []
@@ -90,8 +89,8 @@ HUGE_SHARE = 0.5
 class Memory(Struct, frozen=True, kw_only=True):
     """The memory of a node, in bytes.
 
-    `group_left`: left in the cgroup's limit; None without a limit. `stalled`: percent of the last minute in
-    which all tasks waited for memory; None if unknown. `huge_idle`: reserved for unused huge pages.
+    `group_left`: memory left within the cgroup's limit; None without a limit. `stalled`: percent of the last minute
+    in which all tasks waited for memory; None if unknown. `huge_idle`: memory reserved for unused huge pages.
     """
 
     total: int

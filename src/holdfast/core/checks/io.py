@@ -46,7 +46,7 @@ class Mount(Struct, frozen=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a network or FUSE file system."""
+        """Returns whether this is a network or FUSE file system."""
         return self.kind in NETWORK or self.kind.startswith("fuse")
 
 
@@ -70,7 +70,9 @@ def _plain(text: str) -> str:
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """Returns the mount of a path: the longest match, and of equal ones the last, which hides the others."""
+    """Returns the mount that a path lies on: the one with the longest matching mount point, and of equal ones the
+    last, which hides the others.
+    """
     best: Mount | None = None
     for mount in mounts:
         if is_below(path, mount.path) and (best is None or len(mount.path) >= len(best.path)):
@@ -91,8 +93,8 @@ def is_local_path(path: str) -> bool:
 
 
 def mounts_to_ask(mounts: Sequence[Mount], folders: Mapping[str, str]) -> list[Mount]:
-    """Returns the mounts to test, each path once: network and FUSE mounts, and those that hold a folder of
-    the run.
+    """Returns the mounts to test, each path once: network and FUSE mounts, and those that contain a folder of the
+    run.
     """
     holding = {id(mount) for path in folders.values() if (mount := mount_of(path, mounts))}
     wanted = [one for one in mounts if one.kind not in NOT_ASKED and (one.is_remote or id(one) in holding)]
@@ -158,10 +160,10 @@ def judge_inodes(role: str, path: str, space: Space) -> Finding:
 def judge_mount(
     mount: Mount, error: int, hangs: bool, within_s: float, where: str, roles: Sequence[str]
 ) -> Finding:
-    """Returns the finding on a mount. `roles`: uses of the run's folders on it.
+    """Returns the finding about one mount: whether it responds.
 
-    A mount that the run does not need causes only a warning, and so does a time limit of one second, because
-    a busy server may need more.
+    `error`: errno of the access, 0 for none. `roles`: what the run uses the folders on it for. A mount that the run
+    does not need causes only a warning, and so does a time limit of one second, because a busy server may need more.
     """
     name = f"{mount.path} ({mount.kind})"
     if not hangs and error not in GONE:
@@ -189,8 +191,8 @@ def judge_mount(
 
 
 def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known: Baseline) -> list[Finding]:
-    """Returns findings on learned mounts under a folder of the run that are missing, so that the run would
-    fill the local disk.
+    """Returns findings about mounts in the baseline that are missing now under a folder of the run, so that the run
+    would fill the local disk.
     """
     here = {mount.path for mount in mounts}
     found = []
@@ -216,7 +218,7 @@ def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known
 class Written(Struct, frozen=True, kw_only=True):
     """The result of writing a small file.
 
-    `error`: errno; 0 for none. `hangs`: not finished in time. `same`: read back equal.
+    `error`: errno; 0 for none. `hangs`: not finished in time. `same`: the content read back was equal.
     """
 
     error: int = 0
@@ -244,7 +246,7 @@ STOPS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.
 def judge_written(
     role: str, path: str, seen: Written, within_s: float, is_local: bool, bytes_: int
 ) -> Finding:
-    """Returns the finding on whether a folder can be written.
+    """Returns the finding whether a folder can be written.
 
     A checkpoint folder that cannot be written stops the run at once; a work folder may be read-only.
     """
@@ -313,10 +315,11 @@ SHM_FREE_LEAST = 16 * MIB
 
 
 def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int | None) -> Finding:
-    """Returns the finding on shared memory. `ranks`: on this node; `loaders`: of each rank; None if unknown.
+    """Returns the finding about the size of shared memory. `ranks`: on this node; `loaders`: data loader workers of
+    each rank; None if unknown.
 
-    The requirement is a lower bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each
-    loader worker.
+    The requirement is a lower bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each loader
+    worker.
     """
     measured = f"{size(free_bytes)} free of {size(size_bytes)}"
     need = (ranks or 0) * (SHM_RANK_BYTES + (loaders or 0) * SHM_LOADER_BYTES)
@@ -356,9 +359,10 @@ THREADS_PER_RANK, THREADS_PER_LOADER = 64, 8
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The soft limits of a process; UNLIMITED for none. `may_lock`, `may_fork`: it may exceed them.
+    """The soft limits of a process; UNLIMITED for none. `may_lock`, `may_fork`: it may exceed the limits on locked
+    memory, on processes.
 
-    `pids_left`: in the cgroup; None if unlimited or unknown.
+    `pids_left`: number of processes that the cgroup still allows; None if unlimited or unknown.
     """
 
     files: int

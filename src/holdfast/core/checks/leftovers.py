@@ -64,7 +64,7 @@ def left_processes(processes: Mapping[int, Process], own: Set[int]) -> list[tupl
 
 
 def ancestors(process: Process, processes: Mapping[int, Process]) -> list[Process]:
-    """Returns the chain of parents of a process, nearest first."""
+    """Returns the parent of a process, its parent and so on, nearest first."""
     found: list[Process] = []
     while (
         len(found) < ANCESTORS_MAX and (above := processes.get(process.parent)) and above.pid != process.pid

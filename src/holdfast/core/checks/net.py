@@ -37,12 +37,14 @@ class Interface(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The interface's key in facts and in the baseline."""
+        """Returns the interface's key in facts and in the baseline."""
         return f"nic:{self.name}"
 
     @property
     def is_up(self) -> bool:
-        """Whether the link works; virtual interfaces and some drivers then report the state "unknown"."""
+        """Returns whether the link works. The state "unknown", which virtual interfaces and some drivers report,
+        counts as working.
+        """
         return (
             self.is_set_up and self.has_carrier is not False and self.state not in ("down", "lowerlayerdown")
         )
@@ -97,7 +99,7 @@ def gloo_choice(interfaces: Sequence[Interface], wanted: str) -> Choice | None:
 
 
 def judge_choice(choice: Choice, interfaces: Sequence[Interface], baseline: Baseline) -> list[Finding]:
-    """Returns findings on whether the interface that a run would use exists and is up."""
+    """Returns findings: whether the interface that a run would use exists and is up."""
     if not choice.names:
         return [_no_match(choice, interfaces)] if choice.setting else []
     by_name = {one.name: one for one in interfaces}
@@ -143,7 +145,7 @@ def _state(one: Interface) -> str:
 
 
 def judge_interface(one: Interface, baseline: Baseline) -> list[Finding]:
-    """Returns findings on a network card or bond against the baseline, and on a bond's members."""
+    """Returns findings about a network card or bond compared with the baseline, and about the members of a bond."""
     findings = _members(one, baseline)
     was_up = baseline.of(one.key, "up") is True
     if not one.is_up:
@@ -248,9 +250,9 @@ FLAPS_BOOT, FLAPS_A_DAY_BOOT = 10, 2.0
 
 
 def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> list[Finding]:
-    """Returns findings on the counters of an interface.
+    """Returns findings about the error counters of an interface.
 
-    `flaps`: carrier losses, duration in seconds, and what it starts from.
+    `flaps`: number of carrier losses, the duration in seconds, and the starting point of the count.
     """
     found = []
     packets = max(seen.packets, 1)

@@ -65,7 +65,7 @@ class Npu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The NPU's name for people: its PCI address, else its index."""
+        """Returns the NPU's name for users: its PCI address, else its index."""
         return self.address or f"NPU {self.index}"
 
 
@@ -187,9 +187,9 @@ def judge_npu_health(
     table: Mapping[str, CodeFact],
     known: KnowledgeBase,
 ) -> list[Finding]:
-    """Returns findings on the health of NPUs. `codes`: by index of the NPU.
+    """Returns findings about the health of NPUs. `codes`: error codes by index of the NPU.
 
-    The action of a known code decides; without one, the health column.
+    The action for a known code decides; without a known code, the health column decides.
     """
     found = []
     for npu in npus:

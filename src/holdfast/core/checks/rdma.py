@@ -44,7 +44,7 @@ class Gid(Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """The kind of address: IPv4, IPv6, link-local, or raw (an InfiniBand address)."""
+        """Returns the kind of address: IPv4, IPv6, link-local, or raw (an InfiniBand address)."""
         try:
             address = ipaddress.IPv6Address(self.address)
         except ValueError:
@@ -55,7 +55,7 @@ class Gid(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The GID table entry as text: its kind and address."""
+        """Returns the GID table entry as text: its kind and address."""
         try:
             mapped = ipaddress.IPv6Address(self.address).ipv4_mapped
         except ValueError:
@@ -84,12 +84,12 @@ class Port(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The port's name: device, and the number if it is not 1."""
+        """Returns the port's name: the device, and the port number if it is not 1."""
         return self.device if self.number == 1 else f"{self.device}/{self.number}"
 
     @property
     def key(self) -> str:
-        """The port's key in facts and in the baseline."""
+        """Returns the port's key in facts and in the baseline."""
         return f"nic:{self.name}"
 
     @property
@@ -104,7 +104,7 @@ def gbps_and_lanes(rate: str) -> tuple[float, int]:
 
 
 def learned_key(port: Port, baseline: Baseline) -> str:
-    """Returns the port's key in the baseline, found by GUID, because names depend on the order of probing."""
+    """Returns the port's key in the baseline, which is found by GUID, because names depend on the order of probing."""
     if port.guid:
         for key in baseline.devices("nic"):
             if baseline.of(key, "guid") == port.guid and baseline.of(key, "port") == port.number:
@@ -135,11 +135,9 @@ def _named(port: Port, name: str, exact: bool) -> bool:
 
 
 def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: int) -> list[Finding]:
-    """Returns findings on a port: state first; rate, lanes and PCIe only if it is up.
+    """Returns findings about a port: its state first; rate, lanes and PCIe only if it is up.
 
-    A port that was never up is no fault.
-
-    `nodes`: number of nodes of the run; a run on a single node does not need the port.
+    `nodes`: number of nodes of the run; a run on a single node does not need the port. A port that was never up is no fault.
     """
     key = learned_key(port, baseline)
     was_up = bool(key) and baseline.of(key, "rate") is not None
@@ -245,9 +243,9 @@ def _gts(speed: str) -> float:
 def missing_devices(
     ports: Sequence[Port], on_bus: Mapping[str, bool], baseline: Baseline, env: Mapping[str, str], nodes: int
 ) -> list[Finding]:
-    """Returns findings on learned RDMA devices that are missing.
+    """Returns findings about RDMA devices in the baseline that are missing now.
 
-    `on_bus`: by PCI address, whether it is present.
+    `on_bus`: by PCI address, whether the device is present on the bus.
     """
     here = {learned_key(port, baseline) for port in ports}
     found = []
@@ -367,7 +365,7 @@ class Direct(Struct, frozen=True, kw_only=True):
 
     @property
     def way(self) -> str:
-        """The kernel interface that GPUDirect RDMA uses: "nvidia_peermem", "dmabuf" or "none"."""
+        """Returns the kernel interface that GPUDirect RDMA uses: "nvidia_peermem", "dmabuf" or "none"."""
         if self.peermem:
             return "nvidia_peermem"
         return "dmabuf" if "Open Kernel Module" in self.driver and self.kernel >= DMABUF_KERNEL else "none"
@@ -398,7 +396,7 @@ def judge_direct(direct: Direct, learned_way: str, env: Mapping[str, str], nodes
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """A counter of a port: its increase, the duration in seconds, and the start of that time."""
+    """A counter of a port: its increase, the duration in seconds, and the starting point."""
 
     name: str
     more: int

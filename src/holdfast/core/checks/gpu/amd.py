@@ -61,7 +61,7 @@ class AmdGpu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The GPU's name for people: its PCI address, else its index."""
+        """Returns the GPU's name for users: its PCI address, else its index."""
         return self.address or f"GPU {self.index}"
 
 
@@ -174,7 +174,7 @@ def amd_facts(gpus: Sequence[AmdGpu]) -> list[Fact]:
 
 
 def judge_amd(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> list[Finding]:
-    """Returns findings on AMD GPUs.
+    """Returns findings about AMD GPUs: their number, errors, temperature and links.
 
     `on_bus`: number of GPUs on the PCI bus with AMD's driver; None if not visible.
     """

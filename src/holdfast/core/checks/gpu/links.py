@@ -41,7 +41,7 @@ _RESEAT = Words(
 class NvLinks(Struct, frozen=True, kw_only=True):
     """The NVLinks of one GPU. `states`: by link number, True if up; empty without NVLink.
 
-    `errors`: by kind, number since the driver was loaded; `new`: by kind, number during the check.
+    `errors`: by kind, the number since the driver was loaded; `new`: by kind, the number during the check.
     """
 
     gpu: Gpu
@@ -51,15 +51,15 @@ class NvLinks(Struct, frozen=True, kw_only=True):
 
     @property
     def up(self) -> int:
-        """Number of active links."""
+        """Returns the number of active links."""
         return sum(self.states)
 
 
 class PcieLink(Struct, frozen=True, kw_only=True):
     """The PCIe link of one GPU; None for unknown values.
 
-    `generation_max`: of GPU and slot. `clock`: SM clock as a share of the highest. `new_replays`: within
-    `during_s` seconds.
+    `generation_max`: the highest that both GPU and slot support. `clock`: SM clock as a share of the highest.
+    `new_replays`: number of replays within `during_s` seconds.
     """
 
     gpu: Gpu
@@ -75,7 +75,7 @@ class PcieLink(Struct, frozen=True, kw_only=True):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the link should run at full speed: performance state P0 to P2, under load, with a high
+        """Returns whether the link should run at full speed: performance state P0 to P2, under load, with a high
         clock.
         """
         return (
@@ -313,8 +313,8 @@ _CONFIGURATION = (8, 0xF)  # position and mask; 0: unknown, 1: correct
 
 
 def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Switches) -> list[Finding]:
-    """Returns findings on registration: an unregistered GPU of an NVSwitch system cannot start CUDA (error
-    802).
+    """Returns findings about the registration of GPUs with the NVLink fabric: an unregistered GPU of an NVSwitch
+    system cannot start CUDA (error 802).
     """
     part = [one for one in seen if one.state]
     troubles = [finding for one in part for finding in _fabric(one, len(part), switches)]
@@ -393,8 +393,8 @@ class Pair(Struct, frozen=True):
 def judge_peers(
     pairs: Sequence[Pair], gpus: Sequence[Gpu], unread: Sequence[Unread], baseline: Baseline
 ) -> list[Finding]:
-    """Returns findings on peer access: a GPU that reaches no other while the others do, or fewer pairs than
-    learned.
+    """Returns findings about peer access: a GPU that can access no other GPU while the others can, or fewer pairs
+    than in the baseline.
     """
     good = [pair for pair in pairs if pair.can]
     partners = {gpu.index: sum(gpu.index in (pair.one, pair.other) for pair in good) for gpu in gpus}

@@ -1,11 +1,11 @@
-"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver
-requests. Pure.
+"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver requests.
+Pure.
 
-The driver's recommendation has precedence: if it requires no action, an uncorrected error fails the check and
-does not remove the node.
+The driver's recommendation has precedence: if the driver requires no action, an uncorrected error fails the check but
+does not isolate the node.
 
-sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a
-board); NVML API reference (nvmlDeviceGetGpuRecoveryAction)
+sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a board); NVML
+API reference (nvmlDeviceGetGpuRecoveryAction)
 """
 
 from collections.abc import Sequence
@@ -205,10 +205,10 @@ _ACTIONS: dict[int, tuple[str, str, str, Words]] = {
 def judge_recovery(
     seen: Sequence[tuple[Gpu, int]], unread: Sequence[Unread], is_training: bool
 ) -> list[Finding]:
-    """Returns findings on requested recovery actions.
+    """Returns findings about recovery actions that the driver requests.
 
-    `seen`: each GPU and its action. `is_training`: work runs on it, which may finish before action "drain and
-    reset".
+    `seen`: each GPU and its requested action. `is_training`: work runs on the GPU, which may finish before the action
+    "drain and reset".
     """
     troubles: list[Finding] = []
     silent = list(unread)

@@ -31,8 +31,8 @@ REBOOT = Words(
 class Gpu(Struct, frozen=True, kw_only=True):
     """One GPU as NVML lists it.
 
-    `address`: PCI, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID without a serial number. `why_not`: why it
-    cannot be queried; empty if it can; `is_lost`: it no longer answers.
+    `address`: PCI address, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID without a serial number. `why_not`: why it
+    cannot be queried; empty if it can; `is_lost`: it no longer responds.
     """
 
     index: int
@@ -46,7 +46,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The GPU's name for people: its PCI address, else its index."""
+        """Returns the GPU's name for users: its PCI address, else its index."""
         return self.address or f"GPU {self.index}"
 
 
@@ -71,10 +71,10 @@ def answered(
     expected: str = "",
     whence: str = "",
 ) -> list[Finding]:
-    """Returns the findings of a check on many devices.
+    """Returns the findings of a check on many devices: all failures and warnings; a pass if there are none and some
+    device is good; skips, by reason, for devices without a value.
 
-    These are all failures and warnings; a pass if there are none and some device is good; skips, by reason,
-    for devices without a value. `good`: number of devices that were read and are healthy.
+    `good`: number of devices that were read and are healthy.
     """
     found = together(troubles)
     if good and not found:

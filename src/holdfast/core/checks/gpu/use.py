@@ -21,7 +21,7 @@ SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "dcgm", "Xorg", "gnome-shell", "
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process that holds memory of a GPU. `bytes`: None if unknown. `is_here`: it is visible in /proc."""
+    """A process that uses memory of a GPU. `bytes`: None if unknown. `is_here`: it is visible in /proc."""
 
     pid: int
     name: str = ""

@@ -30,8 +30,8 @@ REPORT_BYTES = 16 << 10  # between two lines of one report of the OOM killer
 
 
 def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Returns judgements on OOM kills, links, network storage, corrected errors, narrow PCIe links and
-    crashes.
+    """Returns judgements on OOM kills, links, network storage, corrected errors, narrow PCIe links and crashes of
+    hosts.
     """
     ordered = in_order(matches)
     return [

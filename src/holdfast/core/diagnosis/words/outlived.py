@@ -1,7 +1,4 @@
-"""Lists what a log contains besides the root cause: errors that the training survived, and earlier runs.
-
-Pure.
-"""
+"""Lists what a log contains besides the root cause: errors after which training continued, and earlier runs. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
