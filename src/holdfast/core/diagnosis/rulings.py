@@ -115,4 +115,4 @@ def _decided_by(judgement: Judgement) -> Words:
     by = DECIDERS.get(judgement.decided_by) or Words(en=judgement.decided_by, zh=judgement.decided_by)
     if judgement.why is None:
         return by
-    return Words(en=f"{by.en}: {judgement.why.en}", zh=f"{by.zh}:{judgement.why.zh}")
+    return Words(en=f"{by.en}: {judgement.why.en}", zh=f"{by.zh}：{judgement.why.zh}")

@@ -141,7 +141,7 @@ def _digest(group: list[Send], now_s: float) -> Send:
         en=f"{counted(len(group), 'notice')} within a minute, of {counted(len(jobs), 'job')}: "
         + ", ".join(f"{count} × {cause}" for cause, count in causes)
         + ".",
-        zh=f"一分钟内 {len(group)} 条通知,涉及 {len(jobs)} 个作业:"
+        zh=f"一分钟内 {len(group)} 条通知，涉及 {len(jobs)} 个作业："
         + "、".join(f"{count} × {cause}" for cause, count in causes)
         + "。",
     )

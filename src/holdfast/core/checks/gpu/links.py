@@ -34,7 +34,7 @@ REPLAYS_MIN = 3
 
 _RESEAT = Words(
     en="Power-cycle the node; if nothing changes, check riser, cable and seating of {gpu}, and its slot in the BIOS.",
-    zh="断电重启节点;若仍如此,检查 {gpu} 的转接卡、线缆、插接情况与 BIOS 中该插槽的设置。",
+    zh="断电重启节点；若仍如此，检查 {gpu} 的转接卡、线缆、插接情况与 BIOS 中该插槽的设置。",
 )
 
 
@@ -147,8 +147,8 @@ def _links_down(one: NvLinks, expected: int, whence: str, fault: str) -> Finding
             Words(
                 en="Look for Xid 74 or 144-150 in the kernel log and at `nvidia-smi nvlink -s -i {gpu}`; restart the"
                 " fabric manager and reset the GPUs; if a link stays down, have baseboard or bridge inspected.",
-                zh="查看内核日志中的 Xid 74 或 144-150 与 `nvidia-smi nvlink -s -i {gpu}`;重启 fabric manager 并重置 GPU;"
-                "若链路仍断开,检修底板或桥接器。",
+                zh="查看内核日志中的 Xid 74 或 144-150 与 `nvidia-smi nvlink -s -i {gpu}`；重启 fabric manager 并重置 GPU；"
+                "若链路仍断开，检修底板或桥接器。",
             ),
             one.gpu.where,
         ),
@@ -178,7 +178,7 @@ def _link_errors(one: NvLinks) -> list[Finding]:
                 Words(
                     en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes; if the count of a link keeps rising, reset"
                     " the GPUs, and check its seating, bridge or cable.",
-                    zh="间隔几分钟对比 `nvidia-smi nvlink -e -i {gpu}`;若某条链路持续增长,重置 GPU 并检查插接、桥接器或线缆。",
+                    zh="间隔几分钟对比 `nvidia-smi nvlink -e -i {gpu}`；若某条链路持续增长，重置 GPU 并检查插接、桥接器或线缆。",
                 ),
                 one.gpu.where,
             ),
@@ -373,7 +373,7 @@ def _unmanaged(where: str, measured: str, *, status: str = FAIL, fault: str = DE
         advice=Words(
             en="`systemctl restart nvidia-fabricmanager` (its version must be that of the driver), read"
             " /var/log/fabricmanager.log, and check again; reboot the node if it does not come up.",
-            zh="执行 `systemctl restart nvidia-fabricmanager`(其版本须与驱动一致),查看 /var/log/fabricmanager.log 后再检查;"
+            zh="执行 `systemctl restart nvidia-fabricmanager`（其版本须与驱动一致），查看 /var/log/fabricmanager.log 后再检查；"
             "仍失败则重启节点。",
         ),
         fault=fault,
@@ -455,7 +455,7 @@ def _p2p(where: str, measured: str, expected: str, whence: str, why: str) -> Fin
         advice=Words(
             en="Check `nvidia-smi topo -p2p r` and `nvidia-smi topo -m`; check ACS and IOMMU in the BIOS, and in a"
             " virtual machine how the GPUs are passed through.",
-            zh="查看 `nvidia-smi topo -p2p r` 与 `nvidia-smi topo -m`;检查 BIOS 中的 ACS 与 IOMMU,虚拟机需检查 GPU 直通方式。",
+            zh="查看 `nvidia-smi topo -p2p r` 与 `nvidia-smi topo -m`；检查 BIOS 中的 ACS 与 IOMMU，虚拟机需检查 GPU 直通方式。",
         ),
         category="p2p_failure",
     )

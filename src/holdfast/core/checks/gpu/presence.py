@@ -193,8 +193,8 @@ def _gone(seen: Presence, baseline: Baseline, found_missing: int) -> list[Findin
             advice=Words(
                 en="Power-cycle the node and count again (`nvidia-smi -L`, `lspci -d 10de:`); keep it out while one is"
                 " missing. If it was removed on purpose: `holdfast check --baseline reset`.",
-                zh="断电重启节点后重新核对数量(`nvidia-smi -L`、`lspci -d 10de:`),缺卡期间隔离该节点。"
-                "若为有意移除:`holdfast check --baseline reset`。",
+                zh="断电重启节点后重新核对数量（`nvidia-smi -L`、`lspci -d 10de:`），缺卡期间隔离该节点。"
+                "若为有意移除：`holdfast check --baseline reset`。",
             ),
             fault=fault,
             category="gpu_missing",
@@ -227,7 +227,7 @@ def _too_few(seen: Presence) -> list[Finding]:
             why=f"{counted(seen.ranks, 'rank')} are to run here and {counted(usable, 'GPU')} can be used",
             advice=Words(
                 en="Start as many ranks as there are GPUs, or check CUDA_VISIBLE_DEVICES and the GPUs allocated to the job.",
-                zh="每块 GPU 启动一个 rank,或检查 CUDA_VISIBLE_DEVICES 与分配到的 GPU。",
+                zh="每块 GPU 启动一个 rank，或检查 CUDA_VISIBLE_DEVICES 与分配到的 GPU。",
             ),
             category="launcher_config",
         )
@@ -278,7 +278,7 @@ def judge_away(away: Away, had_gpus: bool) -> Finding:
             advice=Words(
                 en="Load it (`modprobe nvidia`) and read the kernel log for NVRM lines; after an update of the kernel"
                 " rebuild the module (dkms), then check again.",
-                zh="加载驱动(`modprobe nvidia`)并查看内核日志中的 NVRM 行;内核升级后需重新编译模块(dkms),再检查一次。",
+                zh="加载驱动（`modprobe nvidia`）并查看内核日志中的 NVRM 行；内核升级后需重新编译模块（dkms），再检查一次。",
             ),
             fault=fault,
             category="driver_error",
@@ -294,7 +294,7 @@ def judge_away(away: Away, had_gpus: bool) -> Finding:
         advice=Words(
             en="In a container, check whether it still has access to the GPUs (a systemd reload can remove it: start"
             " it again); on the node run `nvidia-smi` and read the kernel log.",
-            zh="在容器中请确认 GPU 仍分配给该容器(systemd 重载会使其失效,重启容器即可);在节点上执行 `nvidia-smi` 并查看内核日志。",
+            zh="在容器中请确认 GPU 仍分配给该容器（systemd 重载会使其失效，重启容器即可）；在节点上执行 `nvidia-smi` 并查看内核日志。",
         ),
         category="driver_error",
     )
@@ -310,7 +310,7 @@ def _mismatch(why: str, measured: str, expected: str, fault: str, status: str) -
         advice=Words(
             en="The driver was updated and its old module is still loaded: drain the node and reboot it (or reload the"
             " nvidia modules); in a container use the host's driver libraries, not those of the image.",
-            zh="驱动已升级但仍加载旧内核模块:排空节点并重启(或重新加载 nvidia 模块);容器内应使用宿主机的驱动库而非镜像自带的。",
+            zh="驱动已升级但仍加载旧内核模块：排空节点并重启（或重新加载 nvidia 模块）；容器内应使用宿主机的驱动库而非镜像自带的。",
         ),
         fault=fault,
         category="driver_mismatch",
@@ -340,7 +340,7 @@ def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) ->
 HANGS = Words(
     en="The GPU driver does not answer: check the kernel log for Xid lines and blocked tasks, end the processes on the GPUs,"
     " and reboot the node if `nvidia-smi` hangs too. Persistence mode makes the first answer fast.",
-    zh="GPU 驱动无应答:查看内核日志中的 Xid 与阻塞任务,结束占用 GPU 的进程;若 `nvidia-smi` 同样卡住则重启节点。"
+    zh="GPU 驱动无应答：查看内核日志中的 Xid 与阻塞任务，结束占用 GPU 的进程；若 `nvidia-smi` 同样卡住则重启节点。"
     "启用 persistence mode 可加快首次应答。",
 )
 
@@ -371,7 +371,7 @@ def judge_persistence(
                 " takes seconds and resets error counts",
                 advice=Words(
                     en="Start nvidia-persistenced at boot (or `nvidia-smi -pm 1`).",
-                    zh="开机启用 nvidia-persistenced(或执行 `nvidia-smi -pm 1`)。",
+                    zh="开机启用 nvidia-persistenced（或执行 `nvidia-smi -pm 1`）。",
                 ),
             )
         ]

@@ -50,7 +50,7 @@ def came_late(matches: Sequence[Match], sources: Sequence[Source], known: Knowle
         explanation=Words(
             en=f"Rank {spans(waiting)} waited there until the watchdog gave up; rank {spans(ranks)} entered it later and "
             "found the connections closed.",
-            zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时;rank {spans(ranks)} 之后才进入,发现连接已关闭。",
+            zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时；rank {spans(ranks)} 之后才进入，发现连接已关闭。",
         ),
         advice=known.text("missing-rank-advice"),
         seen=tuple(wait.match for wait in waits),

@@ -338,7 +338,7 @@ def _flap_title(name: str, host: str, outage_s: float | None) -> Words:
     length_zh = f" {outage_s:.0f} 秒" if outage_s is not None else ""
     return Words(
         en=f"a network link was down{length_en} and came up again" + (f": {where}" if where else ""),
-        zh=f"网络链路中断{length_zh}后恢复" + (f":{where_zh}" if where_zh else ""),
+        zh=f"网络链路中断{length_zh}后恢复" + (f"：{where_zh}" if where_zh else ""),
     )
 
 

@@ -61,7 +61,7 @@ def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search)
             line = f", line {candidate.match.line}" if candidate.match.line else ""
             told[candidate.signature.id] = Words(
                 en=f"{title_en} ({search.sources[candidate.match.source].name}{line})",
-                zh=f"{title_zh}({search.sources[candidate.match.source].name})",
+                zh=f"{title_zh}（{search.sources[candidate.match.source].name}）",
             )
     return tuple(told.values())[:PLATFORM_MAX]
 
