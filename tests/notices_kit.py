@@ -45,7 +45,7 @@ def made(name="llama/incident-1", version=1, **fields):
         "severity": "warning",
         "at_s": 1_000.0,
         "job": "llama",
-        "title": Words(en="llama: incident", zh="llama:故障"),
+        "title": Words(en="llama: incident", zh="llama：故障"),
         "sentence": Sentence(text=Words(en="rank 1 was killed.", zh="rank 1 被杀死。"), tone="trouble"),
     }
     return Notice(id=name, version=version, **{**known, **fields})

@@ -1,6 +1,7 @@
 """The rules of the house that no linter knows: sizes, docstrings, dead modules, and pages that tell the truth."""
 
 import ast
+import csv
 import functools
 import os
 import re
@@ -28,6 +29,10 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
 FOLDER_FILES_MAX = 20
 BROAD_EXCEPTS_PER_1000_LINES_MAX = 0.3
+HAN = "[\u3400-\u9fff]"
+HALF_WIDTH = re.compile(rf"{HAN} ?[,;:()!?]|[,;:()!?] ?{HAN}|{HAN}\.(?:\s|$)")
+CODE = re.compile(rf"`[^`]*`|(?<=[A-Za-z0-9_.])\((?:(?!{HAN})[^()]|\(\))*\)")  # commands, calls
+FIELD = re.compile(r"\{[^{}]*\}")
 NOT_ROOMS = {"utils", "util", "common", "helpers", "helper", "base", "manager", "managers", "misc", "lib"}
 
 # Runs inside other people's Python, at its start: each import there costs every process of the job, and
@@ -281,6 +286,37 @@ def test_nothing_speaks_of_one_machine():
             text = path.read_bytes().decode("utf-8", "replace")
             found += [f"{path.relative_to(ROOT)}: {match}" for match in OF_ONE_MACHINE.findall(text)]
     assert not found, f"paths or package indexes of one machine: {found}"
+
+
+# Chinese texts
+
+
+def _chinese_texts(path: Path) -> Iterator[str]:
+    """The texts for Chinese readers in a file; what is only searched for in logs is none."""
+    if path.suffix == ".toml":
+        yield from re.findall(r'\bzh ?= ?"((?:[^"\\]|\\.)*)"', path.read_text())
+    elif path.suffix == ".csv":
+        for row in csv.DictReader(path.read_text().splitlines()):
+            yield from (text or "" for name, text in row.items() if name and name.endswith("_zh"))
+    elif path.suffix == ".py":
+        inner: set[int] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                inner |= {id(part) for part in node.values}
+                yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+                yield node.value
+
+
+def test_chinese_texts_have_full_width_punctuation():
+    files = [path for ending in ("toml", "csv", "py") for path in SRC.rglob(f"*.{ending}")]
+    wrong = {
+        f"{path.relative_to(ROOT)}: {text}"
+        for path in files
+        for text in _chinese_texts(path)
+        if "(?" not in text and HALF_WIDTH.search(FIELD.sub("x", CODE.sub("x", text)))
+    }
+    assert not wrong, "\n".join(("half-width punctuation beside Chinese:", *sorted(wrong)))
 
 
 # Pages

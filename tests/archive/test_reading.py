@@ -190,7 +190,7 @@ def test_a_journal_of_an_older_version_reads_as_before(state):
     store.close()
     reading = read(old)
     assert reading.summary.ended_by == "signal"
-    assert reading.incident(1).title.zh == "显存不足:rank 2 ran out of GPU memory"
+    assert reading.incident(1).title.zh == "显存不足：rank 2 ran out of GPU memory"
     assert reading.incident(1).also == {}
     assert reading.summary.incidents == read(new).summary.incidents
     assert read_incident(old, 7) is None

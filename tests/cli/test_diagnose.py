@@ -289,7 +289,7 @@ def test_why_a_file_was_not_read_is_said_in_chinese_too(holdfast, place):
     (place / "logs" / "core").write_bytes(b"\x7fELF" + b"\0" * 9000)
     (place / "logs" / "rank-0.log.idx").write_bytes(b"\0")
     out = holdfast("diagnose", "logs", "--lang", "zh")[1]
-    assert "未读取，为可执行程序或 core 转储: core" in out
+    assert "未读取，为可执行程序或 core 转储：core" in out
     assert "Holdfast" not in out
     assert "为 Holdfast 自身文件" in holdfast("diagnose", "logs", "--lang", "zh", "--all")[1]
 

@@ -151,7 +151,7 @@ def test_an_incident_is_a_thread_of_mails_with_text_and_html(mailbox, serve):
     assert second["References"] == second["In-Reply-To"] == first["Message-ID"]
     assert second["Message-ID"] != first["Message-ID"]
     assert first["Auto-Submitted"] == "auto-generated"
-    assert first["To"] == "a@x.org, b@x.org" and first["Subject"] == "llama: incident / llama:故障"
+    assert first["To"] == "a@x.org, b@x.org" and first["Subject"] == "llama: incident / llama：故障"
     text, html = (first.get_body((kind,)).get_content() for kind in ("plain", "html"))
     text = text.replace("\r\n", "\n")
     assert "rank 1 was killed.\nrank 1 被杀死。" in text and FULL.link in text

@@ -215,7 +215,7 @@ def test_a_feishu_card_has_both_languages_a_colour_and_a_button():
         first, second = (request.body["card"] for request in receiver.requests)
     assert first["header"]["template"] == "orange" and second["header"]["template"] == "green"
     assert first["header"]["title"]["i18n_content"] == {"en_us": FULL.title.en, "zh_cn": FULL.title.zh}
-    assert first["body"]["elements"][1]["text"]["i18n_content"]["zh_cn"] == "原因:显存不足"
+    assert first["body"]["elements"][1]["text"]["i18n_content"]["zh_cn"] == "原因：显存不足"
     assert first["body"]["elements"][-1]["behaviors"] == [{"type": "open_url", "default_url": LINK}]
     assert second["header"]["title"] == {"tag": "plain_text", "content": FULL.title.zh}
 
@@ -317,7 +317,7 @@ def test_a_webhook_gets_the_whole_notice_and_an_idempotency_key():
         one.send(order(FULL, joined=(FULL, END)))
         one.send(order(FULL, joined=(FULL, END)))
         first, second = receiver.requests
-    assert first.body["notice"]["title"] == {"en": "llama: incident", "zh": "llama:故障"}
+    assert first.body["notice"]["title"] == {"en": "llama: incident", "zh": "llama：故障"}
     assert len(first.body["joined"]) == 2
     assert first.headers["x-holdfast-delivery"] == second.headers["x-holdfast-delivery"] == f"{FULL.id}/1/c"
 

@@ -93,7 +93,7 @@ def test_an_incident_in_both_languages(job):
     notices = [one for one in watch.news() if one.incident]
     opened, known = notices[0], notices[-1]
     assert opened.id == known.id == "llama-0/incident-1" and known.version == len(notices)
-    assert opened.title.en == "llama: incident" and opened.title.zh == "llama:故障"
+    assert opened.title.en == "llama: incident" and opened.title.zh == "llama：故障"
     assert known.link == "https://hf.example.org/jobs/llama/incidents/1"
     assert known.labels == {"team": "vision"} and known.category == "python_exception"
     facts = {name.en: (text.en, text.zh) for name, text in known.facts}

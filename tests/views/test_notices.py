@@ -55,7 +55,7 @@ def made(event, *, text="", incident=None, name="llama", severity="warning", **m
 def test_every_event_has_words_in_both_languages(event, text):
     incident = 1 if event in ("incident", "hang", "verdict", "recovered", "failed") else None
     found = made(event, text=text, incident=incident)
-    assert found.title.en == f"llama: {TITLES[event].en}" and found.title.zh == f"llama:{TITLES[event].zh}"
+    assert found.title.en == f"llama: {TITLES[event].en}" and found.title.zh == f"llama：{TITLES[event].zh}"
     for words in (found.sentence.text.en, found.sentence.text.zh):
         assert words.strip() and len(words) <= 160
     assert (found.id, found.at_s, found.link) == ("llama-0/x", 12.0, "https://hf.example.org/x")

@@ -60,7 +60,7 @@ def test_a_device_is_lost_and_the_job_goes_on_elsewhere():
         "38 steps repeated. Nothing to do."
     )
     assert told.text.zh == (
-        "15:12:07 rank 5(gpu-03,GPU 5)掉卡；已隔离节点,41 秒后在 gpu-11 恢复训练；重算 38 步。无需处理。"
+        "15:12:07 rank 5（gpu-03，GPU 5）掉卡；已隔离节点，41 秒后在 gpu-11 恢复训练；重算 38 步。无需处理。"
     )
     assert (told.tone, told.to_do) == ("recovered", False)
 
@@ -84,7 +84,9 @@ def test_a_rank_that_the_others_wait_for():
     assert told.text.en == (
         "Rank 2 (gpu-07) has not entered all_reduce #8121 in data.py:88 since 15:11:37; restarting."
     )
-    assert told.text.zh == "15:11:37 起 rank 2(gpu-07)未进入 all_reduce #8121（位于 data.py:88）；正在重启。"
+    assert (
+        told.text.zh == "15:11:37 起 rank 2（gpu-07）未进入 all_reduce #8121（位于 data.py:88）；正在重启。"
+    )
     assert told.tone == "trouble"
 
 
@@ -105,7 +107,7 @@ def test_the_same_error_twice_fails_the_job():
         "Fix the code, then start again."
     )
     assert told.text.zh == (
-        "15:12:07 rank 1 抛出 ValueError（位于 data.py:41）；作业失败,同一错误两次；最后一步为 1,200。修复代码后再启动。"
+        "15:12:07 rank 1 抛出 ValueError（位于 data.py:41）；作业失败，同一错误两次；最后一步为 1,200。修复代码后再启动。"
     )
     assert (told.tone, told.to_do) == ("lost", True)
 

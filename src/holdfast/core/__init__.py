@@ -1,3 +1,3 @@
-"""All decisions of Holdfast as pure functions: exits, hangs, verdicts, diagnosis, the recovery ladder,
+"""Implements all decisions of Holdfast as pure functions: exits, hangs, verdicts, diagnosis, the recovery ladder,
 checks, metrics.
 """

@@ -40,9 +40,9 @@ class Answer(Struct, frozen=True, kw_only=True):
 
 
 class AnswerGroup(Struct, frozen=True, kw_only=True):
-    """Workers, and nodes without a worker, whose answers are equal.
+    """A group of workers, and nodes without a worker, whose answers to a command are equal.
 
-    `answers`: all of them; reports print the first.
+    `answers`: all answers of the group; reports print the first.
     """
 
     workers: tuple[int, ...]
@@ -55,7 +55,7 @@ class AnswerGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """True if the command ended by itself: no timeout, no lost connection."""
+        """Returns whether the command ended by itself: no timeout, no lost connection."""
         return self.first.outcome == "exited"
 
 
@@ -84,8 +84,8 @@ def exit_code(groups: Iterable[AnswerGroup]) -> int:
 
 
 def shell_code(answer: Answer) -> int:
-    """Returns an answer's exit code as a shell has it: 128 + N after signal N, 124 after a timeout, 1 without
-    an answer.
+    """Returns an answer's exit code as a shell reports it: 128 + N after signal N, 124 after a timeout, 1 without an
+    answer.
     """
     if answer.outcome == "timed-out":
         return 124

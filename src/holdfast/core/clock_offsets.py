@@ -57,9 +57,7 @@ def clock_offsets(seen: Mapping[str, Mapping[Hashable, float]]) -> dict[str, Off
 
 
 def are_comparable(one_s: float | None, other_s: float | None) -> bool:
-    """Returns whether the order of two time stamps can mean something: both known, and less than 30 days
-    apart.
-    """
+    """Returns whether the order of two time stamps can be compared: both are known, and less than 30 days apart."""
     return one_s is not None and other_s is not None and abs(one_s - other_s) <= COMPARABLE_S
 
 

@@ -10,7 +10,7 @@ from holdfast.model.signatures import Words
 Tongue = Literal["en", "zh", "both"]
 OPEN = Words(en="Open", zh="查看详情")
 ELLIPSIS = "…"
-COLON = {"en": ": ", "zh": ":", "both": ": "}
+COLON = {"en": ": ", "zh": "：", "both": ": "}
 
 
 class Shown(Struct, frozen=True, kw_only=True):

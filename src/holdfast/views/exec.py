@@ -31,11 +31,12 @@ _ONE_ANSWER = Words(en="one answer", zh="结果全部相同")
 _ANSWERS = Words(en="{n} answers", zh="{n} 种结果")
 _MORE_LINES = Words(en="... and {n} more lines; --json shows them", zh="…… 另有 {n} 行，见 --json")
 _WORKER = Words(en="worker {n}", zh="worker {n}")
-_WORKERS = Words(en="{n} workers ({ranges})", zh="{n} 个 worker({ranges})")
+_WORKERS = Words(en="{n} workers ({ranges})", zh="{n} 个 worker（{ranges}）")
 _NODE = Words(en="node {node}", zh="节点 {node}")
 _OTHER_NODES = Words(en="{n} other nodes", zh="另外 {n} 个节点")
 _AND = Words(en=" and ", zh="和")
 _ON = Words(en="{worker} on {node}", zh="{worker}（节点 {node}）")
+_COLON = Words(en=": ", zh="：")
 _NO_WORKER = Words(en="no worker", zh="无 worker")
 _SOME_WORKERS = Words(en="workers {ranges}", zh="worker {ranges}")
 _NODES = Words(en="nodes {nodes}", zh="节点 {nodes}")
@@ -79,7 +80,7 @@ def plan(asked: Asked, language: Language) -> Iterator[str]:
         command=shown(shlex.join(asked.command)),
     )
     for place in places:
-        why_not = f": {shown(place.why_not)}" if place.why_not else ""
+        why_not = f"{said(_COLON, language)}{shown(place.why_not)}" if place.why_not else ""
         yield f"  {_on(place.worker, place.node, language)}{why_not}"
 
 
@@ -106,7 +107,7 @@ def report(asked: Asked, groups: Sequence[AnswerGroup], language: Language) -> I
     )
     for group in groups:
         yield ""
-        yield f"{_named(group, language)}: {ending(group, language)}"
+        yield f"{_named(group, language)}{said(_COLON, language)}{ending(group, language)}"
         lines = group.first.output.decode("utf-8", "replace").splitlines()
         for line in lines[:LINES_SHOWN_MAX]:
             yield f"    {shown(line)}".rstrip()
@@ -137,7 +138,7 @@ def ending(group: AnswerGroup, language: Language) -> str:
         took=duration(max(answer.took_s for answer in group.answers)),
     )
     if first.why:
-        text += f": {shown(first.why)}"
+        text += f"{said(_COLON, language)}{shown(first.why)}"
     if first.cut_bytes:
         text += said(_CUT, language).format(n=len(first.output))
     return text

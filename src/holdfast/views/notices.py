@@ -87,7 +87,7 @@ def notice(
         sentence=_without_secrets(
             row.sentence if row is not None else _sentence(happening, summary, seen, zone)
         ),
-        title=Words(en=f"{name}: {title.en}{end.en}", zh=f"{name}:{title.zh}{end.zh}"),
+        title=Words(en=f"{name}: {title.en}{end.en}", zh=f"{name}：{title.zh}{end.zh}"),
         facts=_facts(story, summary, row.who if row is not None else ()),
         incident=happening.incident,
         category=row.category if row is not None else "",

@@ -243,14 +243,14 @@ def _who(people: Sequence[Who], act: Did, about: About) -> tuple[Words, Piece]:
         named = clean(ranges(ranks), RANKS_MAX)
         where = [clean(nodes[0], NAME_MAX)] if len(nodes) == 1 and (about.workers > 1 or devices) else []
         where += [_device(devices[0])] if len(devices) == 1 else []
-        more = Piece(40, f" ({', '.join(where)})", f"({','.join(where)})") if where else none
+        more = Piece(40, f" ({', '.join(where)})", f"（{'，'.join(where)}）") if where else none
         return Words(en=f"Rank{many} {named}", zh=f"rank {named}"), more
     if nodes:
         named = clean(nodes[0], NAME_MAX) + (f" +{len(nodes) - 1}" if len(nodes) > 1 else "")
         where = [_device(devices[0])] if len(devices) == 1 else []
         if ranks:
             where.append(f"rank {clean(ranges(ranks), RANKS_MAX)}")
-        more = Piece(40, f" ({', '.join(where)})", f"({','.join(where)})") if where else none
+        more = Piece(40, f" ({', '.join(where)})", f"（{'，'.join(where)}）") if where else none
         return Words(en=named, zh=named), more
     workers = sorted({one.worker for one in people if one.worker is not None})
     if workers and about.workers > 1:
@@ -334,7 +334,7 @@ def _recovered(incident: IncidentStory) -> list[Piece]:
     on = Piece(30, f" on {named}", "") if named else Piece(0, "", "")
     zh_on = Piece(30, "", f"在 {named} ") if named else Piece(0, "", "")
     return [
-        Piece(90, f"{joined}{word} after {took.en}", f"{',' if joined == ', ' else ';'}{took.zh}后"),
+        Piece(90, f"{joined}{word} after {took.en}", f"{'，' if joined == ', ' else '；'}{took.zh}后"),
         on,
         zh_on,
         Piece(90, "", "恢复训练"),
@@ -364,7 +364,7 @@ def _failed(incident: IncidentStory, about: About) -> list[Piece]:
     for pattern, en, zh in FAILED_AGAIN:
         if (match := pattern.search(why)) is not None:
             n = match[1] if pattern.groups else ""
-            pieces.append(Piece(52, f", {en.format(n=n)}", f",{zh.format(n=n)}"))
+            pieces.append(Piece(52, f", {en.format(n=n)}", f"，{zh.format(n=n)}"))
             break
     return pieces
 

@@ -32,6 +32,7 @@ _RANK = Words(en="rank {ranks}", zh="rank {ranks}")
 _RANKS = Words(en="ranks {ranks} ({n})", zh="rank {ranks}（{n} 个）")
 _AT = Words(en="{does} at {place}", zh="{does}，位于 {place}")
 _IN = Words(en=", in {function}", zh="，在 {function} 中")
+_COLON = Words(en=": ", zh="：")
 _MISSING = Words(en="not complete:", zh="不完整：")
 _MORE = Words(en="... and {n} more frames", zh="…… 另有 {n} 帧")
 _IMPORT = Words(en="... {n} frames of importlib", zh="…… importlib 的 {n} 帧")
@@ -114,7 +115,7 @@ def _title(group: StackGroup, language: Language) -> str:
     source = group.example.source
     by = said(_BY, language).format(source=_SOURCE.get(source, source))
     facts = ", ".join(part for part in (group.state, group.wait_channel, by) if part)
-    return f"{_named(group.ranks, language)}: {does} ({facts})"
+    return f"{_named(group.ranks, language)}{said(_COLON, language)}{does} ({facts})"
 
 
 def _named(ranks: Sequence[int], language: Language) -> str:
@@ -156,7 +157,7 @@ def _reasons(missing: Sequence[Missing], language: Language) -> Iterator[str]:
     for one in missing:
         ranks[one.why].append(one.rank)
     for why, numbers in ranks.items():
-        yield shown(f"  {_named(numbers, language)}: {why}")
+        yield shown(f"  {_named(numbers, language)}{said(_COLON, language)}{why}")
 
 
 def _group_document(group: StackGroup, *, all_threads: bool) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _step(told: StateTold, en: str, zh: str) -> Piece:
     return Piece(60, en.format(n=number(told.step)), zh.format(n=number(told.step)))
 
 
-def _reason(told: StateTold, before: str = ": ", before_zh: str = ":") -> Piece:
+def _reason(told: StateTold, before: str = ": ", before_zh: str = "：") -> Piece:
     text = clean(told.reason, TEXT_MAX)
     return (
         Piece(40, f"{before}{text}", f"{before_zh}{clean(told_zh(told.reason), TEXT_MAX)}")
@@ -119,7 +119,7 @@ def _waiting(told: StateTold, zone: tzinfo | None) -> list[Piece]:
     gone = f" ({told.isolated} isolated)" if told.isolated else ""
     gone_zh = f"（{told.isolated} 个已隔离）" if told.isolated else ""
     return [
-        Piece(ALWAYS, f"No healthy node{of}{en}", f"{zh}{',' if zh else ''}{of_zh}没有健康节点"),
+        Piece(ALWAYS, f"No healthy node{of}{en}", f"{zh}{'，' if zh else ''}{of_zh}没有健康节点"),
         Piece(70, gone, gone_zh),
         Piece(60, ". Release or add a node: holdfast nodes", "。请解除隔离或增加节点：holdfast nodes"),
     ]

@@ -128,7 +128,7 @@ def test_in_chinese(holdfast, job, python):
     job({0: python(HANGS), 1: python(HANGS)})
     out = holdfast("stacks", "--lang", "zh")[1]
     assert "2 个 rank 的调用栈全部相同" in out
-    assert "rank 0-1（2 个）: 等待，位于 <string>:4 in hang (S, " in out
+    assert "rank 0-1（2 个）：等待，位于 <string>:4 in hang (S, " in out
 
 
 @pytest.mark.parametrize("ranks", ["x", "3-1", "1,,2", "-1", "0-99999999"])

@@ -22,7 +22,7 @@ NOTHING = Search()
 
 
 def found(category, class_="communication", confidence=0.9, ranks=(), **rest):
-    words = Words(en=f"{category} in a line", zh=f"日志:{category}")
+    words = Words(en=f"{category} in a line", zh=f"日志：{category}")
     fact = Fact(file="rank-1.log", line=7, text="the line", says=words)
     return Diagnosis(
         category=category,

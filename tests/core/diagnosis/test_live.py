@@ -18,7 +18,7 @@ def first(category, class_="training", confidence=0.9, **rest):
 
 
 def found(category, class_, confidence=0.9, **rest):
-    words = Words(en=f"{category} in a line", zh=f"日志:{category}")
+    words = Words(en=f"{category} in a line", zh=f"日志：{category}")
     fact = Fact(file="rank-1.log", line=7, text="the line", says=words, signature="one")
     error = FirstError(file="rank-1.log", line=7, text="the line")
     return Diagnosis(
@@ -136,9 +136,9 @@ def test_a_line_that_blames_another_rank_is_believed():
 
 def test_as_the_record_keeps_it():
     verdict = verdict_of(joined(first("python_exception"), found("gpu_oom", "memory"), NO_SIGNATURES), "zh")
-    assert verdict.title == "日志:gpu_oom"
+    assert verdict.title == "日志：gpu_oom"
     assert verdict.first_error == Evidence(
-        text="the line", says="日志:gpu_oom", file="rank-1.log", line=7, signature="one"
+        text="the line", says="日志：gpu_oom", file="rank-1.log", line=7, signature="one"
     )
 
 

@@ -72,7 +72,7 @@ def test_every_sentence_is_known(failure):
 
 def test_a_diagnosis_of_a_live_end_has_no_english_left():
     told = told_in_chinese(joined(first_verdict(ended(-9)), diagnose(Search(), NO_SIGNATURES), NO_SIGNATURES))
-    assert told.title.zh == "rank 0 被 SIGKILL 终止;未见是谁所为"
+    assert told.title.zh == "rank 0 被 SIGKILL 终止；未见是谁所为"
     assert told.title.en == "rank 0 was killed by SIGKILL; the sender is unknown"
     assert told.advice.zh == ADVICE_ZH["process_killed"]
 
@@ -80,7 +80,7 @@ def test_a_diagnosis_of_a_live_end_has_no_english_left():
 def test_what_is_not_known_stands_behind_the_meaning_of_its_category():
     verdict = first_verdict(hang("the moon is full"))
     told = told_in_chinese(joined(verdict, diagnose(Search(), NO_SIGNATURES), NO_SIGNATURES))
-    assert told.title.zh.endswith(":the moon is full")
+    assert told.title.zh.endswith("：the moon is full")
     assert in_chinese("the moon is full") is None
 
 

@@ -374,7 +374,7 @@ def test_the_verdict_in_words():
     )
     assert (
         located.why.zh
-        == "rank 2 在等待,位于 train.py:88 in f;3 个 rank 在通信组 DP_GROUP 的 all_reduce #2 中等待它"
+        == "rank 2 在等待，位于 train.py:88 in f；3 个 rank 在通信组 DP_GROUP 的 all_reduce #2 中等待它"
     )
 
 

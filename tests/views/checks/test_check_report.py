@@ -52,7 +52,7 @@ def test_a_trouble_is_told_with_what_was_expected_and_what_to_do():
         "not fit: 1 failed (1.2 s)",
     ]
     chinese = "\n".join(shown(answers, "zh"))
-    assert "建议: 请复位。" in chinese and "不可用：1 项失败" in chinese
+    assert "建议：请复位。" in chinese and "不可用：1 项失败" in chinese
 
 
 def test_many_that_are_skipped_for_one_reason_are_told_together():

@@ -14,7 +14,7 @@ OUT_OF_MEMORY = Diagnosis(
     class_="memory",
     confidence=0.97,
     title=Words(
-        en="GPU memory exhausted: 2.00 GiB could not be allocated", zh="显存不足:无法再分配 2.00 GiB"
+        en="GPU memory exhausted: 2.00 GiB could not be allocated", zh="显存不足：无法再分配 2.00 GiB"
     ),
     explanation=Words(
         en="The GPU had less free memory than the step asked for.",
@@ -23,7 +23,7 @@ OUT_OF_MEMORY = Diagnosis(
     advice=Words(
         en="Lower the micro batch size or the sequence length, or turn on activation checkpointing. If much is "
         "reserved but not allocated, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-        zh="请减小 micro batch 或序列长度,或开启激活重计算。若已保留但未分配的显存很多,请设置 "
+        zh="请减小 micro batch 或序列长度，或开启激活重计算。若已保留但未分配的显存很多，请设置 "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True。",
     ),
     action="reduce_memory",
@@ -75,10 +75,10 @@ FALLEN_OFF = Diagnosis(
     confidence=0.74,
     title=Words(
         en="a GPU fell off the bus (Xid 79): the driver cannot reach it any more",
-        zh="GPU 掉卡(Xid 79):驱动无法再访问该设备",
+        zh="GPU 掉卡（Xid 79）：驱动无法再访问该设备",
     ),
     explanation=Words(
-        en="Its root port lost the link two lines earlier.", zh="两行之前,其根端口已断开链路。"
+        en="Its root port lost the link two lines earlier.", zh="两行之前，其根端口已断开链路。"
     ),
     advice=Words(en="Isolate the node and reboot it.", zh="请隔离该节点并重启。"),
     action="isolate_node",
@@ -99,7 +99,7 @@ FALLEN_OFF = Diagnosis(
         )
         for number in range(8)
     ),
-    decided_by=Words(en="the driver's own recovery action (Xid 154)", zh="驱动给出的恢复动作(Xid 154)"),
+    decided_by=Words(en="the driver's own recovery action (Xid 154)", zh="驱动给出的恢复动作（Xid 154）"),
     disagree=(Words(en="the table's default for Xid 79 is a reboot", zh="表中 Xid 79 的默认动作为重启"),),
     notes=(Words(en="the clock of gpu-02 is 4 s ahead", zh="gpu-02 的时钟快 4 秒"),),
     also=(Other(category="pcie_aer", confidence=0.2, title=Words(en="PCIe errors", zh="PCIe 错误")),),

@@ -1,1 +1,1 @@
-"""Finds the commit, node or setting that makes a run fail, by running the job with some of them."""
+"""Finds the commit, node or setting that makes a training fail, by choosing which test run comes next. Pure."""

@@ -1,7 +1,4 @@
-"""Chooses the next commit to test in a bisection, from git's list of candidates and the results so far.
-
-Pure.
-"""
+"""Chooses the next commit to test in a bisection, from git's list of candidates and the results so far. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,7 +26,7 @@ class FoundCommit(Struct, frozen=True):
 
 
 class RefusedEnd(Struct, frozen=True):
-    """A contradiction: the good or the bad commit was tested, and is not as the user said."""
+    """The result of a bisection that cannot continue: a test of the given good or bad commit contradicts the user."""
 
     end: str
     commit: str

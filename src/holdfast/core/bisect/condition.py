@@ -60,7 +60,7 @@ class Condition(Struct, frozen=True):
 
 
 class Shown(Struct, kw_only=True):
-    """What a run has logged so far. `values`: by name and step. `exit`: exit code; None while it runs.
+    """What a test run has logged so far. `values`: by name and step. `exit`: exit code; None while it runs.
 
     `timed_out`: the run was stopped at its time limit.
     """
@@ -74,7 +74,7 @@ class Shown(Struct, kw_only=True):
 
 
 class Judged(Struct, frozen=True):
-    """The judgement of one run by a condition. `why`: the deciding value, or what is missing."""
+    """The judgement of one test run by the bisection's condition. `why`: the deciding value, or what is missing."""
 
     judgement: Judgement
     why: str
@@ -87,7 +87,9 @@ def parsed(text: str) -> Condition:
 
 
 def judge(condition: Condition, shown: Shown) -> Judged | None:
-    """Judges a run by a condition; None while the run may still decide it."""
+    """Judges a test run by a condition: good, bad or unknown. Returns None while the run's further output may still
+    decide.
+    """
     found = [_judged(term, shown) for term in condition.terms]
     bad = next((one for one in found if one is not None and one.judgement == "bad"), None)
     if bad is not None:

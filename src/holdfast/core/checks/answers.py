@@ -62,7 +62,7 @@ def devices(node: NodeChecks) -> tuple[DeviceSeen, ...]:
 
 
 def key_of(told: CheckTold) -> str:
-    """Returns the identity of a failure or warning, equal in every report: "gpu-ecc 0000:5d:00.0"."""
+    """Returns the identity of a failed check or warning, which is equal in every report: "gpu-ecc 0000:5d:00.0"."""
     return f"{told.check} {told.device}".rstrip()
 
 
@@ -94,7 +94,7 @@ def _stop(troubles: Sequence[Told]) -> str:
 
 
 def is_of_a_device(told: CheckTold) -> bool:
-    """Returns whether this is a failed check that shows a broken device."""
+    """Returns whether this is a failed check that shows a defective device."""
     return told.status == FAIL and told.fault == DEVICE_FAULT
 
 

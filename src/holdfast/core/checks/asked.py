@@ -40,9 +40,9 @@ STATIC_PORT, C10D_PORT = 29500, 29400
 
 
 class Meeting(Struct, frozen=True, kw_only=True):
-    """The rendezvous of a training: where its workers meet.
+    """The rendezvous of a training: the address at which its workers connect.
 
-    `port` 0: any free port. `backend`: "static", "c10d", "etcd", or "env" (the script decides). `rank`: of
+    `port` 0: any free port. `backend`: "static", "c10d", "etcd", or "env" (the script decides). `rank`: node rank of
     this node; None if unknown. `usual`: no port is given, so the launcher's default applies.
     """
 

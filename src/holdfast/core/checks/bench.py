@@ -51,8 +51,8 @@ class Measure(Struct, frozen=True, kw_only=True):
 class Bench(Struct, frozen=True, kw_only=True):
     """The benchmark results of one device.
 
-    `key`: its permanent identity. `where`: its name for people; empty for the node itself. `beside`: readings
-    during the run (clock, temperature). `disturbed`: why the numbers are unusable.
+    `key`: its permanent identity. `where`: its name for users; empty for the node itself. `beside`: readings during
+    the benchmark (clock, temperature). `disturbed`: why the numbers cannot be used; empty if they can.
     """
 
     key: str
@@ -64,7 +64,9 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 class Expected(Struct, frozen=True):
-    """A number with which a result is compared. `whence`, `words`: its origin, as a code and as text."""
+    """The number with which a benchmark result is compared. `whence`, `words`: where it comes from, as a code and as
+    text.
+    """
 
     value: float
     whence: str
@@ -72,7 +74,7 @@ class Expected(Struct, frozen=True):
 
 
 def measure(name: str, rates: Sequence[float], unit: str, per: float, *, best: bool = False) -> Measure:
-    """Returns a measure from the rates of the burn: lower quartile, median, upper quartile, best.
+    """Returns a measure from the rates that a benchmark returned: lower quartile, median, upper quartile, best.
 
     `per`: rate that equals one `unit`. `best`: use the best rate instead of the median.
     """
@@ -82,14 +84,18 @@ def measure(name: str, rates: Sequence[float], unit: str, per: float, *, best: b
 
 
 def disturbed(had: float) -> str:
-    """Returns why the numbers are unusable; empty if nearly all requested CPU time was granted."""
+    """Returns why a benchmark's numbers cannot be used, by the share `had` of requested CPU time that it received;
+    empty if that was nearly all.
+    """
     if had >= HAD_MIN:
         return ""
     return f"other processes were running: only {had:.0%} of the CPUs were free for the benchmark; run it again on an idle node"
 
 
 def judged(benches: Sequence[Bench], baseline: Baseline) -> Iterator[Finding | Fact]:
-    """Yields, for each device, its benchmark results as facts, and a finding on them."""
+    """Compares each device's benchmark results with those expected. Yields them as facts, and a finding for each
+    device.
+    """
     for bench in benches:
         yield from _facts(bench)
         yield _finding(bench, benches, baseline)
@@ -203,7 +209,7 @@ def wrong_result(
     what: str,
     category: str = "",
 ) -> Finding:
-    """Returns the finding on a computation whose results differ between repeats.
+    """Returns the finding for a computation whose results differ between repeats.
 
     `places`: row, column and flipped bits of the first differences.
     """
@@ -223,9 +229,9 @@ def wrong_result(
 
 
 def wrong_always(where: str, why: str, *, others_are_right: bool, category: str = "") -> Finding:
-    """Returns the finding on a result that is equal in all repeats and not exact.
+    """Returns the finding for a result that is equal in all repeats but differs from the exact result.
 
-    If all devices agree on it, the library computes it.
+    `others_are_right`: other devices compute the exact result; if not, the library is at fault, not the device.
     """
     return Finding(
         status=FAIL if others_are_right else WARN,

@@ -23,8 +23,8 @@ ADVICE = Words(
 
 
 def clocks_compared(nodes: Sequence[NodeChecks]) -> tuple[NodeChecks, ...]:
-    """Returns the nodes with an outcome of the clock check: the offset in seconds from the others, ahead (+)
-    or behind (-).
+    """Returns the nodes, each with an outcome of the clock check: the offset in seconds from the other nodes, ahead
+    (+) or behind (-).
     """
     ahead = {node.node: node.at_s - node.heard_s for node in nodes if node.heard_s and node.outcomes}
     if len(ahead) < 2:

@@ -13,8 +13,8 @@ class Sample(Struct, frozen=True):
 
 
 def risen(value: int, before: Sample | None, *, now_s: float, uptime_s: float) -> tuple[int, float, str]:
-    """Returns the increase, its duration in seconds, and what it is relative to: the baseline, or boot after
-    a restart.
+    """Returns the increase of a counter, its duration in seconds, and its starting point: the baseline, or boot if
+    the node restarted since.
     """
     if before is not None and value >= before.value and now_s - uptime_s <= before.at_s < now_s:
         return value - before.value, now_s - before.at_s, SINCE_LEARNED

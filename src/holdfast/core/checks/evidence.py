@@ -33,9 +33,9 @@ CODE = frozenset(
 
 
 def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> Verdict:
-    """Returns the verdict with the findings of checks.
+    """Returns the verdict with the findings of checks added.
 
-    `boot`: status of the boot check; `known`: its findings, not new.
+    `boot`: status of the boot check; `known`: the findings of the boot check, which are not new.
     """
     news = [told for told in checked.troubles if told.status == FAIL or key_of(told) not in known]
     broken = [told for told in news if is_of_a_device(told)]
@@ -51,10 +51,10 @@ def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Seque
 
 
 def speaks_for_the_code(verdict: Verdict, checked: NodesChecked, boot: str, known: Sequence[str]) -> bool:
-    """Returns whether the checks suggest a fault of the training code.
+    """Returns whether the results of checks suggest that the training code is at fault.
 
-    True if the verdict has no cause or blames the code, and all checks passed before and after. Warnings that
-    existed when the run began, and did not stop it, do not count.
+    That is the case if the verdict has no cause or blames the code, and all checks passed before and after the
+    failure. Warnings that existed when the run began, and did not stop it, do not count.
     """
     is_open = verdict.category == "unknown" or verdict.category in CODE
     news = any(key_of(told) not in known for told in checked.troubles)

@@ -18,9 +18,9 @@ SCALES_BY_ITSELF = ("intel_pstate", "amd-pstate-epp", "amd_pstate_epp")
 
 
 def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
-    """Returns a finding on frequency governors; None if they cannot be judged.
+    """Returns a finding about CPU frequency governors; None if they cannot be judged.
 
-    `governors`: number of CPUs with each.
+    `governors`: number of CPUs with each governor.
     """
     if not governors:
         return None
@@ -39,10 +39,9 @@ def judge_governor(governors: Mapping[str, int], driver: str) -> Finding | None:
 
 
 def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
-    """Returns the finding on CPU limits.
+    """Returns the finding about the number of CPUs that the run may use.
 
-    `allowed`: number of CPUs that the run may use, by affinity and quota; `of_what`: the name of the tighter
-    limit.
+    `allowed`: this number, by affinity and quota; `of_what`: the name of the tighter limit.
     """
     measured = f"{allowed:g} processors"
     if ranks is None or allowed >= ranks:
@@ -53,7 +52,7 @@ def judge_cores(allowed: float, of_what: str, ranks: int | None) -> Finding:
         ASKED,
         why=f"{counted(ranks, 'rank shares', 'ranks share')} {allowed:g} processors ({of_what}); they slow each other down",
         en="Give the container or job more processors (--cpus, cpu.max, --cpus-per-task), or start fewer ranks.",
-        zh="为容器或作业分配更多 CPU(--cpus、cpu.max、--cpus-per-task),或减少 rank 数。",
+        zh="为容器或作业分配更多 CPU（--cpus、cpu.max、--cpus-per-task），或减少 rank 数。",
         category="straggler",
     )
 
@@ -63,7 +62,7 @@ def judge_fewer(
 ) -> list[Finding]:
     """Returns a finding if the node has fewer CPUs or less memory than in the baseline.
 
-    `what`: "less memory" or "fewer CPUs". `share`: tolerated loss.
+    `what`: "less memory" or "fewer CPUs". `share`: the share that may be missing without a finding.
     """
     if not learned or now >= learned * (1 - share):
         return []
@@ -74,7 +73,7 @@ def judge_fewer(
             BASELINE,
             why=f"the node has {what} than at the first good boot: {shown}, not {shown_before}",
             en="A module or processor may have failed: check `dmesg`, `ipmitool sel list` and `edac-util`.",
-            zh="可能有内存条或处理器失效:查看 `dmesg`、`ipmitool sel list` 与 `edac-util`。",
+            zh="可能有内存条或处理器失效：查看 `dmesg`、`ipmitool sel list` 与 `edac-util`。",
             category="mce_edac",
         )
     ]
@@ -90,8 +89,8 @@ HUGE_SHARE = 0.5
 class Memory(Struct, frozen=True, kw_only=True):
     """The memory of a node, in bytes.
 
-    `group_left`: left in the cgroup's limit; None without a limit. `stalled`: percent of the last minute in
-    which all tasks waited for memory; None if unknown. `huge_idle`: reserved for unused huge pages.
+    `group_left`: memory left within the cgroup's limit; None without a limit. `stalled`: percent of the last minute
+    in which all tasks waited for memory; None if unknown. `huge_idle`: memory reserved for unused huge pages.
     """
 
     total: int
@@ -114,7 +113,7 @@ def judge_memory(memory: Memory, ranks: int | None) -> list[Finding]:
                 RULE,
                 why=f"{size(memory.huge_idle)} are reserved for huge pages; the run cannot use them",
                 en="`sysctl vm.nr_hugepages=0`, or as many as are used.",
-                zh="执行 `sysctl vm.nr_hugepages=0`,或按实际使用量设置。",
+                zh="执行 `sysctl vm.nr_hugepages=0`，或按实际使用量设置。",
                 category="host_oom",
             )
         )
@@ -133,7 +132,7 @@ def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
                 ASKED,
                 why=f"only {size(memory.available)} of memory are available for {for_what}",
                 en="Find which processes hold the memory (`ps aux --sort=-rss | head`, `df -h /dev/shm`), and end leftover ones.",
-                zh="查看占用者(`ps aux --sort=-rss | head`、`df -h /dev/shm`),结束残留进程。",
+                zh="查看占用者（`ps aux --sort=-rss | head`、`df -h /dev/shm`），结束残留进程。",
                 category="host_oom",
             )
         )
@@ -146,7 +145,7 @@ def _too_little(memory: Memory, ranks: int | None) -> list[Finding]:
                 device="control group",
                 why=f"the memory limit of the container or job leaves {size(memory.group_left)} for {for_what}",
                 en="Raise the limit (resources.limits.memory, --mem, --memory), or start fewer ranks.",
-                zh="提高内存限额(resources.limits.memory、--mem、--memory),或减少 rank 数。",
+                zh="提高内存限额（resources.limits.memory、--mem、--memory），或减少 rank 数。",
                 category="cgroup_oom",
             )
         )
@@ -171,7 +170,7 @@ def _swapping(memory: Memory) -> list[Finding]:
             device="swap",
             why="the node is short of memory and swaps, which slows every rank down",
             en="End the processes that hold the memory (`ps aux --sort=-rss | head`), then `swapoff -a && swapon -a`.",
-            zh="结束占用内存的进程(`ps aux --sort=-rss | head`),然后执行 `swapoff -a && swapon -a`。",
+            zh="结束占用内存的进程（`ps aux --sort=-rss | head`），然后执行 `swapoff -a && swapon -a`。",
             category="host_oom",
         )
     ]
@@ -201,7 +200,7 @@ def judge_numa(nodes: Sequence[NumaNode]) -> list[Finding]:
             device=f"NUMA node {one.number}",
             why=f"processors {one.processors} have no local memory; all their memory is remote",
             en="Memory modules may be missing or switched off: check `dmidecode -t memory` and the firmware's log.",
-            zh="内存条可能缺失或被停用:查看 `dmidecode -t memory` 与固件日志。",
+            zh="内存条可能缺失或被停用：查看 `dmidecode -t memory` 与固件日志。",
             category="mce_edac",
         )
         for one in empty
@@ -236,7 +235,7 @@ def judge_processes(zombies: Mapping[str, int], blocked: Sequence[Blocked]) -> l
                 RULE,
                 why=f"{counted(count, 'process has', 'processes have')} ended and {parent} does not collect {'it: it uses' if count == 1 else 'them; they use'} up process ids",
                 en=f"Restart {parent}; in a container start a real init (--init).",
-                zh=f"重启 {parent};容器请使用真正的 init(--init)。",
+                zh=f"重启 {parent}；容器请使用真正的 init（--init）。",
                 category="host_limit",
             )
         )
@@ -253,7 +252,7 @@ def _blocked(one: Blocked) -> Finding:
         device=f"pid {one.pid}",
         why=f"{one.name} (pid {one.pid}) waits in the kernel{where} and cannot be interrupted",
         en="A disk, a network file system or a driver does not answer: see io-mounts and the kernel log; a reboot clears it.",
-        zh="磁盘、网络文件系统或驱动无应答:参见 io-mounts 与内核日志;重启可清除。",
+        zh="磁盘、网络文件系统或驱动无应答：参见 io-mounts 与内核日志；重启可清除。",
         category="hung_task",
     )
 
@@ -297,7 +296,7 @@ def _off(measured: str) -> Finding:
         RULE,
         why="the clock of this node is wrong, so times of different nodes cannot be compared",
         en="Check the time service (`chronyc sources`, `timedatectl`), and step the clock: `chronyc makestep`.",
-        zh="检查时间服务(`chronyc sources`、`timedatectl`),并校正时钟:`chronyc makestep`。",
+        zh="检查时间服务（`chronyc sources`、`timedatectl`），并校正时钟：`chronyc makestep`。",
     )
 
 

@@ -27,7 +27,10 @@ _REMOTE = late(r"(?:^|/)[A-Za-z][A-Za-z0-9+.-]{1,15}:/")
 
 DISK_FULL, FILESYSTEM, STALL = "disk_full", "filesystem_error", "nfs_lustre_stall"
 GONE = {
-    errno.ESTALE: ("the server no longer knows this mount (stale handle)", "服务器已不识别该挂载(句柄失效)"),
+    errno.ESTALE: (
+        "the server no longer knows this mount (stale handle)",
+        "服务器已不识别该挂载（句柄失效）",
+    ),
     errno.ENOTCONN: ("the program that serves it has died", "提供该挂载的进程已退出"),
     errno.EIO: ("it answers with an input/output error", "访问返回输入输出错误"),
     errno.EHOSTDOWN: ("its server is down", "其服务器已宕机"),
@@ -46,7 +49,7 @@ class Mount(Struct, frozen=True):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a network or FUSE file system."""
+        """Returns whether this is a network or FUSE file system."""
         return self.kind in NETWORK or self.kind.startswith("fuse")
 
 
@@ -70,7 +73,9 @@ def _plain(text: str) -> str:
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """Returns the mount of a path: the longest match, and of equal ones the last, which hides the others."""
+    """Returns the mount that a path lies on: the one with the longest matching mount point, and of equal ones the
+    last, which hides the others.
+    """
     best: Mount | None = None
     for mount in mounts:
         if is_below(path, mount.path) and (best is None or len(mount.path) >= len(best.path)):
@@ -91,8 +96,8 @@ def is_local_path(path: str) -> bool:
 
 
 def mounts_to_ask(mounts: Sequence[Mount], folders: Mapping[str, str]) -> list[Mount]:
-    """Returns the mounts to test, each path once: network and FUSE mounts, and those that hold a folder of
-    the run.
+    """Returns the mounts to test, each path once: network and FUSE mounts, and those that contain a folder of the
+    run.
     """
     holding = {id(mount) for path in folders.values() if (mount := mount_of(path, mounts))}
     wanted = [one for one in mounts if one.kind not in NOT_ASKED and (one.is_remote or id(one) in holding)]
@@ -129,7 +134,7 @@ def judge_space(role: str, path: str, space: Space) -> Finding:
         device=path,
         why=f"the disk under the {role} folder {path} is {'full' if is_full else 'nearly full'}",
         en=f"Make room under {path} (`du -xh --max-depth=2 {path}`), or give the run another {role} folder.",
-        zh=f"清理 {path}(`du -xh --max-depth=2 {path}`),或为训练指定其他目录。",
+        zh=f"清理 {path}（`du -xh --max-depth=2 {path}`），或为训练指定其他目录。",
         category=DISK_FULL,
     )
 
@@ -150,7 +155,7 @@ def judge_inodes(role: str, path: str, space: Space) -> Finding:
         why=f"the file system under the {role} folder {path} has no room for {'any' if not space.free_inodes else 'many'}"
         " more files, though there may be space",
         en=f"Delete small files under {path} (`du --inodes -x {path} | sort -n | tail`).",
-        zh=f"删除 {path} 下的小文件(`du --inodes -x {path} | sort -n | tail`)。",
+        zh=f"删除 {path} 下的小文件（`du --inodes -x {path} | sort -n | tail`）。",
         category=DISK_FULL,
     )
 
@@ -158,10 +163,10 @@ def judge_inodes(role: str, path: str, space: Space) -> Finding:
 def judge_mount(
     mount: Mount, error: int, hangs: bool, within_s: float, where: str, roles: Sequence[str]
 ) -> Finding:
-    """Returns the finding on a mount. `roles`: uses of the run's folders on it.
+    """Returns the finding about one mount: whether it responds.
 
-    A mount that the run does not need causes only a warning, and so does a time limit of one second, because
-    a busy server may need more.
+    `error`: errno of the access, 0 for none. `roles`: what the run uses the folders on it for. A mount that the run
+    does not need causes only a warning, and so does a time limit of one second, because a busy server may need more.
     """
     name = f"{mount.path} ({mount.kind})"
     if not hangs and error not in GONE:
@@ -183,14 +188,14 @@ def judge_mount(
         device=mount.path,
         why=f"the mount {name}{on_it} is dead: {en}",
         en=f"Check its server {mount.source}; then `umount -f -l {mount.path}` and mount it again.",
-        zh=f"{zh}:检查服务端 {mount.source};然后执行 `umount -f -l {mount.path}` 并重新挂载。",
+        zh=f"{zh}：检查服务端 {mount.source}；然后执行 `umount -f -l {mount.path}` 并重新挂载。",
         category=STALL,
     )
 
 
 def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known: Baseline) -> list[Finding]:
-    """Returns findings on learned mounts under a folder of the run that are missing, so that the run would
-    fill the local disk.
+    """Returns findings about mounts in the baseline that are missing now under a folder of the run, so that the run
+    would fill the local disk.
     """
     here = {mount.path for mount in mounts}
     found = []
@@ -206,7 +211,7 @@ def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known
                     device=path,
                     why=f"{path}, which holds the {' and '.join(roles)} folder, is not mounted any more",
                     en=f"Mount it (`mount {path}`); without it the run writes to the disk below, or does not find its data.",
-                    zh=f"请挂载(`mount {path}`);否则训练会写入其下的本地盘,或找不到数据。",
+                    zh=f"请挂载（`mount {path}`）；否则训练会写入其下的本地盘，或找不到数据。",
                     category=FILESYSTEM,
                 )
             )
@@ -216,7 +221,7 @@ def judge_gone_mounts(mounts: Sequence[Mount], folders: Mapping[str, str], known
 class Written(Struct, frozen=True, kw_only=True):
     """The result of writing a small file.
 
-    `error`: errno; 0 for none. `hangs`: not finished in time. `same`: read back equal.
+    `error`: errno; 0 for none. `hangs`: not finished in time. `same`: the content read back was equal.
     """
 
     error: int = 0
@@ -244,7 +249,7 @@ STOPS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.
 def judge_written(
     role: str, path: str, seen: Written, within_s: float, is_local: bool, bytes_: int
 ) -> Finding:
-    """Returns the finding on whether a folder can be written.
+    """Returns the finding whether a folder can be written.
 
     A checkpoint folder that cannot be written stops the run at once; a work folder may be read-only.
     """
@@ -257,7 +262,7 @@ def judge_written(
             device=path,
             why=f"writing to the {role} folder {path} does not finish",
             en="Check the server or disk behind it (`dmesg`, `iostat -x 1`) and whether the file system is frozen (fsfreeze).",
-            zh="检查其后端服务器或磁盘(`dmesg`、`iostat -x 1`),以及文件系统是否被冻结(fsfreeze)。",
+            zh="检查其后端服务器或磁盘（`dmesg`、`iostat -x 1`），以及文件系统是否被冻结（fsfreeze）。",
             category=STALL,
         )
     if seen.error:
@@ -270,7 +275,7 @@ def judge_written(
             device=path,
             why=f"a file written to {path} was read back with different bytes",
             en="Stop writing there: checkpoints would be damaged. Check the disk, its cable and the memory.",
-            zh="请停止写入:检查点会损坏。检查磁盘、线缆与内存。",
+            zh="请停止写入：检查点会损坏。检查磁盘、线缆与内存。",
             category="storage_io",
             fault=DEVICE_FAULT if is_local else NO_FAULT,
         )
@@ -284,7 +289,7 @@ def judge_written(
         device=path,
         why=f"writing a small file to the {role} folder {path} takes {seen.seconds:.1f} s",
         en="Find what keeps the disk or its server busy (`iostat -x 1`, `nfsiostat 1`).",
-        zh="查看磁盘或服务器繁忙原因(`iostat -x 1`、`nfsiostat 1`)。",
+        zh="查看磁盘或服务器繁忙原因（`iostat -x 1`、`nfsiostat 1`）。",
         category="straggler",
     )
 
@@ -302,7 +307,7 @@ def _refused(role: str, path: str, error: int) -> Finding:
         device=path,
         why=f"nothing can be written to the {role} folder {path}: {en}",
         en=f"Make {path} writable with room to spare, or give the run another {role} folder.",
-        zh=f"{zh}。请使 {path} 可写且空间充足,或为训练指定其他目录。",
+        zh=f"{zh}。请使 {path} 可写且空间充足，或为训练指定其他目录。",
         category=category,
         fault=ENVIRONMENT_FAULT if stops else NO_FAULT,
     )
@@ -313,10 +318,11 @@ SHM_FREE_LEAST = 16 * MIB
 
 
 def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int | None) -> Finding:
-    """Returns the finding on shared memory. `ranks`: on this node; `loaders`: of each rank; None if unknown.
+    """Returns the finding about the size of shared memory. `ranks`: on this node; `loaders`: data loader workers of
+    each rank; None if unknown.
 
-    The requirement is a lower bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each
-    loader worker.
+    The requirement is a lower bound: 32 MiB for NCCL's buffers in each rank, 64 MiB for the batches of each loader
+    worker.
     """
     measured = f"{size(free_bytes)} free of {size(size_bytes)}"
     need = (ranks or 0) * (SHM_RANK_BYTES + (loaders or 0) * SHM_LOADER_BYTES)
@@ -331,7 +337,7 @@ def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int 
             device="/dev/shm",
             why=f"/dev/shm of {size(size_bytes)} is small for {what_for}; they end with a bus error when it is full",
             en="Start the container with --ipc=host or --shm-size, or mount a larger emptyDir (medium: Memory).",
-            zh="启动容器时使用 --ipc=host 或 --shm-size,或挂载更大的 emptyDir(medium: Memory)。",
+            zh="启动容器时使用 --ipc=host 或 --shm-size，或挂载更大的 emptyDir（medium: Memory）。",
             category="shm_oom",
         )
     if free_bytes < min(max(need, SHM_FREE_LEAST), size_bytes / 4):
@@ -342,7 +348,7 @@ def judge_shm(size_bytes: int, free_bytes: int, ranks: int | None, loaders: int 
             device="/dev/shm",
             why="/dev/shm is filled by files that other processes left or still hold",
             en="Find which processes hold it (`ls -lS /dev/shm`, `fuser -v /dev/shm/*`), and delete the files that no process holds.",
-            zh="查看占用者(`ls -lS /dev/shm`、`fuser -v /dev/shm/*`),删除无人使用的文件。",
+            zh="查看占用者（`ls -lS /dev/shm`、`fuser -v /dev/shm/*`），删除无人使用的文件。",
             category="shm_oom",
         )
     return passed(measured, "/dev/shm", expected=f"about {size(need)} for {what_for}" if need else "")
@@ -356,9 +362,10 @@ THREADS_PER_RANK, THREADS_PER_LOADER = 64, 8
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The soft limits of a process; UNLIMITED for none. `may_lock`, `may_fork`: it may exceed them.
+    """The soft limits of a process; UNLIMITED for none. `may_lock`, `may_fork`: it may exceed the limits on locked
+    memory, on processes.
 
-    `pids_left`: in the cgroup; None if unlimited or unknown.
+    `pids_left`: number of processes that the cgroup still allows; None if unlimited or unknown.
     """
 
     files: int
@@ -381,7 +388,7 @@ def judge_limits(limits: Limits, ranks: int | None, loaders: int | None, has_rdm
                 device="memlock",
                 why="RDMA needs locked memory, and this user's limit is too low: NCCL cannot register its buffers",
                 en="Set `* - memlock unlimited` in /etc/security/limits.d, or --ulimit memlock=-1 for a container.",
-                zh="在 /etc/security/limits.d 中设置 `* - memlock unlimited`,容器则使用 --ulimit memlock=-1。",
+                zh="在 /etc/security/limits.d 中设置 `* - memlock unlimited`，容器则使用 --ulimit memlock=-1。",
                 category="host_limit",
             )
         )
@@ -404,7 +411,7 @@ def _files(limits: Limits, loaders: int | None) -> list[Finding]:
             device="nofile",
             why=f"the limit of open files per process is {limits.files}; the loader workers and sockets of a training need more",
             en="Raise it: `ulimit -n 65536` before the run, or `* - nofile 65536` in /etc/security/limits.d.",
-            zh="提高上限:启动前执行 `ulimit -n 65536`,或在 /etc/security/limits.d 中设置 `* - nofile 65536`。",
+            zh="提高上限：启动前执行 `ulimit -n 65536`，或在 /etc/security/limits.d 中设置 `* - nofile 65536`。",
             category="host_limit",
         )
     ]
@@ -430,7 +437,7 @@ def _processes(limits: Limits, ranks: int, loaders: int) -> list[Finding]:
             else "Raise it: `ulimit -u unlimited`, or `* - nproc unlimited` in /etc/security/limits.d.",
             zh="提高容器的 pids.max(--pids-limit、podPidsLimit)。"
             if of_group
-            else "提高上限:`ulimit -u unlimited`,或在 /etc/security/limits.d 中设置 `* - nproc unlimited`。",
+            else "提高上限：`ulimit -u unlimited`，或在 /etc/security/limits.d 中设置 `* - nproc unlimited`。",
             category="host_limit",
         )
     ]

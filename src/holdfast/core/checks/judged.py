@@ -85,7 +85,7 @@ def worst(outcome: Outcome) -> Finding:
 
 
 def sentence(one: Told) -> str:
-    """Returns a finding as text: "gpu-ecc: 0000:5d:00.0: 3 uncorrected errors (expected: 0)"."""
+    """Returns a finding as one line of text: "gpu-ecc: 0000:5d:00.0: 3 uncorrected errors (expected: 0)"."""
     finding = one.finding
     what = finding.why or finding.measured
     beside = f" (expected: {finding.expected})" if finding.expected and not finding.why else ""

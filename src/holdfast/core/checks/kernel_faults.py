@@ -29,7 +29,7 @@ KILLS_NEWS_S = 3600.0
 
 
 class Incident(Struct, frozen=True, kw_only=True):
-    """Lines of the kernel log about one fault.
+    """Lines of the kernel log about one fault of the node.
 
     `times`: number of its lines. `last_s`: time of the last one in seconds since the epoch; None if unknown.
     """
@@ -97,9 +97,10 @@ def _words(words: Words, one: Match) -> Words:
 def judge_incidents(
     found: Sequence[Incident], now_s: float, good_s: float, *, without_xids: bool
 ) -> list[Finding]:
-    """Returns findings on faults in the kernel log.
+    """Returns findings about faults in the kernel log.
 
-    `without_xids`: another check reports Xids. Only codes in the tables isolate the node.
+    `good_s`: when a run last made progress on the node. `without_xids`: another check reports Xids. Only error codes
+    that the tables contain isolate the node.
     """
     since = "since the last good run" if good_s else "since boot"
     return [

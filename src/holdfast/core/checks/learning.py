@@ -1,4 +1,4 @@
-"""Learns the baseline of a node and its devices, by serial number, from the checks of a good boot. Pure."""
+"""Adds values to the baseline of a node and its devices, by serial number, from a boot check that passed. Pure."""
 
 from collections.abc import Iterable
 
@@ -10,9 +10,8 @@ SAMPLES_MAX = 1 << 16  # facts per node
 def learned(before: Baseline, outcomes: Iterable[Outcome], at_s: float) -> Baseline:
     """Returns the baseline with new facts added.
 
-    Learned facts stay until `reset`, so that a lost part is noticed.
-
-    A failed check adds no facts; the others do, because each reads something different.
+    Facts in the baseline stay until `reset`, so that a lost part is noticed. A failed check adds no facts; the other
+    checks of the same suite do, because each reads something different.
     """
     facts = {device: dict(values) for device, values in before.facts.items()}
     since = dict(before.at_s)

@@ -64,7 +64,7 @@ def left_processes(processes: Mapping[int, Process], own: Set[int]) -> list[tupl
 
 
 def ancestors(process: Process, processes: Mapping[int, Process]) -> list[Process]:
-    """Returns the chain of parents of a process, nearest first."""
+    """Returns the parent of a process, its parent and so on, nearest first."""
     found: list[Process] = []
     while (
         len(found) < ANCESTORS_MAX and (above := processes.get(process.parent)) and above.pid != process.pid
@@ -106,7 +106,7 @@ def judge_left_processes(found: Sequence[tuple[Process, str]]) -> list[Finding]:
             if job
             else f"pid {process.pid} ({process.name}) is a rank of a training whose launcher has ended",
             en=f"End it: `kill {process.pid}`, after some seconds `kill -9 {process.pid}`; it may hold GPU memory.",
-            zh=f"结束该进程:`kill {process.pid}`,数秒后 `kill -9 {process.pid}`;它可能占用显存。",
+            zh=f"结束该进程：`kill {process.pid}`，数秒后 `kill -9 {process.pid}`；它可能占用显存。",
             category="gpu_busy",
         )
         for process, job in found[:NAMED_MAX]
@@ -146,7 +146,7 @@ def judge_left_segments(found: Sequence[Segment]) -> list[Finding]:
             device="/dev/shm",
             why=f"{size(total)} of shared memory are left over from processes that have ended",
             en="Delete them: `rm /dev/shm/NAME` for each, or all torch_*, nccl-* and sem.* while no training runs.",
-            zh="删除这些文件:`rm /dev/shm/文件名`;无训练运行时可清除全部 torch_*、nccl-*、sem.*。",
+            zh="删除这些文件：`rm /dev/shm/文件名`；无训练运行时可清除全部 torch_*、nccl-*、sem.*。",
             category="shm_oom",
         )
     ]

@@ -37,12 +37,14 @@ class Interface(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The interface's key in facts and in the baseline."""
+        """Returns the interface's key in facts and in the baseline."""
         return f"nic:{self.name}"
 
     @property
     def is_up(self) -> bool:
-        """Whether the link works; virtual interfaces and some drivers then report the state "unknown"."""
+        """Returns whether the link works. The state "unknown", which virtual interfaces and some drivers report,
+        counts as working.
+        """
         return (
             self.is_set_up and self.has_carrier is not False and self.state not in ("down", "lowerlayerdown")
         )
@@ -97,7 +99,7 @@ def gloo_choice(interfaces: Sequence[Interface], wanted: str) -> Choice | None:
 
 
 def judge_choice(choice: Choice, interfaces: Sequence[Interface], baseline: Baseline) -> list[Finding]:
-    """Returns findings on whether the interface that a run would use exists and is up."""
+    """Returns findings: whether the interface that a run would use exists and is up."""
     if not choice.names:
         return [_no_match(choice, interfaces)] if choice.setting else []
     by_name = {one.name: one for one in interfaces}
@@ -116,7 +118,7 @@ def _no_match(choice: Choice, interfaces: Sequence[Interface]) -> Finding:
         ASKED,
         why=f"{choice.setting}={choice.wanted} names no interface of this node",
         en=f"Set {choice.setting} to an interface that every node has, or unset it.",
-        zh=f"将 {choice.setting} 设为所有节点都有的网口,或取消该变量。",
+        zh=f"将 {choice.setting} 设为所有节点都有的网口，或取消该变量。",
         category=CATEGORY_WRONG,
     )
 
@@ -130,7 +132,7 @@ def _chosen_is_down(one: Interface, choice: Choice, baseline: Baseline) -> Findi
         device=one.name,
         why=f"{choice.setting} names {one.name}, which is down",
         en=f"Bring {one.name} up (`ip link set {one.name} up`), check its cable, or choose another interface.",
-        zh=f"启用 {one.name}(`ip link set {one.name} up`)、检查线缆,或改用其他网口。",
+        zh=f"启用 {one.name}（`ip link set {one.name} up`）、检查线缆，或改用其他网口。",
         category=CATEGORY_DOWN,
         fault=DEVICE_FAULT if broken else "",
     )
@@ -143,7 +145,7 @@ def _state(one: Interface) -> str:
 
 
 def judge_interface(one: Interface, baseline: Baseline) -> list[Finding]:
-    """Returns findings on a network card or bond against the baseline, and on a bond's members."""
+    """Returns findings about a network card or bond compared with the baseline, and about the members of a bond."""
     findings = _members(one, baseline)
     was_up = baseline.of(one.key, "up") is True
     if not one.is_up:
@@ -175,7 +177,7 @@ def _members(one: Interface, baseline: Baseline) -> list[Finding]:
             device=one.name,
             why=f"of the bond {one.name} {names} {'is' if len(down + lost) == 1 else 'are'} down or missing",
             en=f"Check cable and switch port of {names}; until then, the bond is slower and not redundant.",
-            zh=f"检查 {names} 的线缆与交换机端口;恢复前绑定口带宽降低且无冗余。",
+            zh=f"检查 {names} 的线缆与交换机端口；恢复前绑定口带宽降低且无冗余。",
             category=CATEGORY_DOWN,
         )
     ]
@@ -189,7 +191,7 @@ def _went_down(one: Interface) -> Finding:
         device=one.name,
         why=f"{one.name} was up and is down now",
         en=f"Check cable and switch port of {one.name} (`ip link show {one.name}`, `ethtool {one.name}`).",
-        zh=f"检查 {one.name} 的线缆与交换机端口(`ip link show {one.name}`、`ethtool {one.name}`)。",
+        zh=f"检查 {one.name} 的线缆与交换机端口（`ip link show {one.name}`、`ethtool {one.name}`）。",
         category=CATEGORY_DOWN,
     )
 
@@ -202,7 +204,7 @@ def _slower(one: Interface, before: int) -> Finding:
         device=one.name,
         why=f"{one.name} runs at {one.speed_mbps / before:.0%} of the learned speed",
         en=f"Reseat or replace cable and transceiver of {one.name}; check the speed that the switch port allows.",
-        zh=f"重新插拔或更换 {one.name} 的线缆与光模块;检查交换机端口允许的速率。",
+        zh=f"重新插拔或更换 {one.name} 的线缆与光模块；检查交换机端口允许的速率。",
         category="straggler",
     )
 
@@ -215,7 +217,7 @@ def _half(one: Interface) -> Finding:
         device=one.name,
         why=f"{one.name} cannot send and receive at the same time",
         en=f"Let both ends negotiate: `ethtool -s {one.name} autoneg on`; replace the cable if it stays.",
-        zh=f"让两端自动协商:`ethtool -s {one.name} autoneg on`;若无效请更换线缆。",
+        zh=f"让两端自动协商：`ethtool -s {one.name} autoneg on`；若无效请更换线缆。",
         category="straggler",
     )
 
@@ -228,7 +230,7 @@ def _other_mtu(one: Interface, before: int) -> Finding:
         device=one.name,
         why=f"the MTU of {one.name} differs from the learned value; where MTUs of peers differ, large messages hang",
         en=f"`ip link set {one.name} mtu {before}`, and in the configuration that is used at boot.",
-        zh=f"执行 `ip link set {one.name} mtu {before}`,并修改开机配置。",
+        zh=f"执行 `ip link set {one.name} mtu {before}`，并修改开机配置。",
         category="nccl_network_error",
     )
 
@@ -248,9 +250,9 @@ FLAPS_BOOT, FLAPS_A_DAY_BOOT = 10, 2.0
 
 
 def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> list[Finding]:
-    """Returns findings on the counters of an interface.
+    """Returns findings about the error counters of an interface.
 
-    `flaps`: carrier losses, duration in seconds, and what it starts from.
+    `flaps`: number of carrier losses, the duration in seconds, and the starting point of the count.
     """
     found = []
     packets = max(seen.packets, 1)
@@ -263,7 +265,7 @@ def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> li
                 device=name,
                 why=f"{name} corrupts packets: {seen.errors / packets:.2g} of them are corrupt",
                 en=f"Replace cable and transceiver of {name}; check the counters of the switch port.",
-                zh=f"更换 {name} 的线缆与光模块;查看交换机端口计数。",
+                zh=f"更换 {name} 的线缆与光模块；查看交换机端口计数。",
                 category="nccl_network_error",
             )
         )
@@ -276,7 +278,7 @@ def judge_traffic(name: str, seen: Traffic, flaps: tuple[int, float, str]) -> li
                 device=name,
                 why=f"{name} drops packets because its queues are full",
                 en=f"Enlarge its ring buffers (`ethtool -G {name} rx 4096`); check which core handles its interrupts.",
-                zh=f"增大网卡环形缓冲(`ethtool -G {name} rx 4096`),并检查处理其中断的 CPU 核。",
+                zh=f"增大网卡环形缓冲（`ethtool -G {name} rx 4096`），并检查处理其中断的 CPU 核。",
                 category="nccl_network_error",
             )
         )
@@ -302,7 +304,7 @@ def _flapped(name: str, flaps: tuple[int, float, str]) -> Finding:
         device=name,
         why=f"the link of {name} goes down and comes back",
         en=f"Reseat or replace cable and transceiver of {name}; check the log of the switch port.",
-        zh=f"重新插拔或更换 {name} 的线缆与光模块;查看交换机端口日志。",
+        zh=f"重新插拔或更换 {name} 的线缆与光模块；查看交换机端口日志。",
         category="nic_link_flap",
     )
 
@@ -321,7 +323,7 @@ def judge_retransmitted(sent: int, again: int) -> list[Finding]:
             RULE,
             why=f"the network loses packets: {again / sent:.1%} of what TCP sent had to be sent again",
             en="Compare with the other nodes; if only this one, check its cable, switch port and MTU.",
-            zh="与其他节点对比;若仅此节点如此,请检查其线缆、交换机端口与 MTU。",
+            zh="与其他节点对比；若仅此节点如此，请检查其线缆、交换机端口与 MTU。",
             category="nccl_network_error",
         )
     ]
@@ -364,7 +366,7 @@ def judge_hostname(host: Resolved, nodes: int, env: Mapping[str, str]) -> Findin
             ASKED,
             why=f"{host.name} resolves to a loopback address, which gloo would send to the other nodes",
             en="Put the real address into /etc/hosts instead of 127.0.1.1, or set GLOO_SOCKET_IFNAME.",
-            zh="将 /etc/hosts 中的 127.0.1.1 改为真实地址,或设置 GLOO_SOCKET_IFNAME。",
+            zh="将 /etc/hosts 中的 127.0.1.1 改为真实地址，或设置 GLOO_SOCKET_IFNAME。",
             category="rendezvous_timeout",
         )
     if not host.ours:
@@ -390,7 +392,7 @@ def judge_meeting_host(host: Resolved) -> Finding:
             device=host.name,
             why=f"the address of the first node, {host.name}, cannot be resolved here",
             en="Correct MASTER_ADDR or the endpoint of the command, or add the name to DNS or /etc/hosts.",
-            zh="更正 MASTER_ADDR 或命令中的地址,或在 DNS、/etc/hosts 中添加该名称。",
+            zh="更正 MASTER_ADDR 或命令中的地址，或在 DNS、/etc/hosts 中添加该名称。",
             category="rendezvous_timeout",
         )
     return passed(f"{host.name} is {', '.join(host.addresses[:4])}", host.name)

@@ -65,7 +65,7 @@ class Npu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The NPU's name for people: its PCI address, else its index."""
+        """Returns the NPU's name for users: its PCI address, else its index."""
         return self.address or f"NPU {self.index}"
 
 
@@ -172,7 +172,7 @@ def judge_npu_count(npus: Sequence[Npu], on_bus: int | None, baseline: Baseline)
             advice=Words(
                 en="Check `npu-smi info -m` and `lspci -d 19e5:`, reboot the node (power off and on where a card is off"
                 " the bus). If it was removed on purpose: `holdfast check --baseline reset`.",
-                zh="查看 `npu-smi info -m` 与 `lspci -d 19e5:`,重启节点(掉卡时需断电重启)。若为有意移除:"
+                zh="查看 `npu-smi info -m` 与 `lspci -d 19e5:`，重启节点（掉卡时需断电重启）。若为有意移除："
                 "`holdfast check --baseline reset`。",
             ),
             fault=DEVICE_FAULT if has_left else NO_FAULT,
@@ -187,9 +187,9 @@ def judge_npu_health(
     table: Mapping[str, CodeFact],
     known: KnowledgeBase,
 ) -> list[Finding]:
-    """Returns findings on the health of NPUs. `codes`: by index of the NPU.
+    """Returns findings about the health of NPUs. `codes`: error codes by index of the NPU.
 
-    The action of a known code decides; without one, the health column.
+    The action for a known code decides; without a known code, the health column decides.
     """
     found = []
     for npu in npus:
@@ -233,8 +233,8 @@ def _unwell(npu: Npu, codes: Sequence[CodeFact | str], known: KnowledgeBase) -> 
             en=f"Check `npu-smi info -t health -i {npu.index}` and the device log; reset the NPU"
             f" (`npu-smi set -t reset -i {npu.index} -c {npu.chip}`) with no process on it, and keep the node out if it"
             " comes back.",
-            zh=f"查看 `npu-smi info -t health -i {npu.index}` 与设备日志;无进程占用时复位 NPU"
-            f"(`npu-smi set -t reset -i {npu.index} -c {npu.chip}`),若复现则隔离节点。",
+            zh=f"查看 `npu-smi info -t health -i {npu.index}` 与设备日志；无进程占用时复位 NPU"
+            f"（`npu-smi set -t reset -i {npu.index} -c {npu.chip}`），若复现则隔离节点。",
         ),
         fault=DEVICE_FAULT if is_grave else NO_FAULT,
         category="npu_fault",
@@ -275,7 +275,7 @@ def _npu_memory(npu: Npu, status: str, measured: str, expected: str, whence: str
         advice=Words(
             en=f"End what uses the NPU and reset it (`npu-smi set -t reset -i {npu.index} -c {npu.chip}`); if it counts"
             " again, keep the node out and have the card replaced.",
-            zh=f"结束占用进程并复位 NPU(`npu-smi set -t reset -i {npu.index} -c {npu.chip}`);若计数再次增长,隔离节点并更换。",
+            zh=f"结束占用进程并复位 NPU（`npu-smi set -t reset -i {npu.index} -c {npu.chip}`）；若计数再次增长，隔离节点并更换。",
         ),
         fault=DEVICE_FAULT if status == FAIL else NO_FAULT,
         category="ecc_uncorrectable",
@@ -302,7 +302,7 @@ def judge_npu_use(table: NpuTable, own: Collection[int]) -> list[Finding]:
                 advice=Words(
                     en="Find their owner (`npu-smi info`, `ps -p PID`), end processes left by an earlier job, or use a free"
                     " node.",
-                    zh="确认占用者(`npu-smi info`、`ps -p PID`),结束先前作业的残留进程,或改用空闲节点。",
+                    zh="确认占用者（`npu-smi info`、`ps -p PID`），结束先前作业的残留进程，或改用空闲节点。",
                 ),
                 category="gpu_busy",
             )

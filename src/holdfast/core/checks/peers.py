@@ -24,7 +24,7 @@ CHECK = "peers"
 
 
 class Seen(Struct, frozen=True):
-    """A fact that a check reported, with its node and check."""
+    """A fact that a check reported, with the check and the node."""
 
     node: str
     check: str

@@ -34,7 +34,7 @@ _OF_CATEGORY = {
 
 
 def areas_for(category: str, class_: str) -> tuple[str, ...]:
-    """Returns the check areas that can explain a verdict, most likely first; empty if unknown."""
+    """Returns the check areas (gpu, rdma, ...) that can explain a verdict, most likely first; empty if unknown."""
     return _OF_CATEGORY.get(category) or _OF_CLASS.get(class_, ())
 
 

@@ -44,7 +44,7 @@ class Gid(Struct, frozen=True):
 
     @property
     def family(self) -> str:
-        """The kind of address: IPv4, IPv6, link-local, or raw (an InfiniBand address)."""
+        """Returns the kind of address: IPv4, IPv6, link-local, or raw (an InfiniBand address)."""
         try:
             address = ipaddress.IPv6Address(self.address)
         except ValueError:
@@ -55,7 +55,7 @@ class Gid(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The GID table entry as text: its kind and address."""
+        """Returns the GID table entry as text: its kind and address."""
         try:
             mapped = ipaddress.IPv6Address(self.address).ipv4_mapped
         except ValueError:
@@ -84,12 +84,12 @@ class Port(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The port's name: device, and the number if it is not 1."""
+        """Returns the port's name: the device, and the port number if it is not 1."""
         return self.device if self.number == 1 else f"{self.device}/{self.number}"
 
     @property
     def key(self) -> str:
-        """The port's key in facts and in the baseline."""
+        """Returns the port's key in facts and in the baseline."""
         return f"nic:{self.name}"
 
     @property
@@ -104,7 +104,7 @@ def gbps_and_lanes(rate: str) -> tuple[float, int]:
 
 
 def learned_key(port: Port, baseline: Baseline) -> str:
-    """Returns the port's key in the baseline, found by GUID, because names depend on the order of probing."""
+    """Returns the port's key in the baseline, which is found by GUID, because names depend on the order of probing."""
     if port.guid:
         for key in baseline.devices("nic"):
             if baseline.of(key, "guid") == port.guid and baseline.of(key, "port") == port.number:
@@ -135,11 +135,9 @@ def _named(port: Port, name: str, exact: bool) -> bool:
 
 
 def judge_port(port: Port, baseline: Baseline, env: Mapping[str, str], nodes: int) -> list[Finding]:
-    """Returns findings on a port: state first; rate, lanes and PCIe only if it is up.
+    """Returns findings about a port: its state first; rate, lanes and PCIe only if it is up.
 
-    A port that was never up is no fault.
-
-    `nodes`: number of nodes of the run; a run on a single node does not need the port.
+    `nodes`: number of nodes of the run; a run on a single node does not need the port. A port that was never up is no fault.
     """
     key = learned_key(port, baseline)
     was_up = bool(key) and baseline.of(key, "rate") is not None
@@ -161,7 +159,7 @@ def _not_active(port: Port, was_up: bool, wanted: bool, nodes: int) -> Finding:
             device=port.name,
             why="the port waits for the subnet manager of the fabric",
             en="Check whether a subnet manager runs on the fabric (`sminfo`) and whether it knows this port.",
-            zh="检查网络中是否有子网管理器在运行(`sminfo`),以及它是否识别该端口。",
+            zh="检查网络中是否有子网管理器在运行（`sminfo`），以及它是否识别该端口。",
             category="nic_down",
         )
     # "Disabled" means switched off for InfiniBand; for Ethernet also a cable without light.
@@ -176,7 +174,7 @@ def _not_active(port: Port, was_up: bool, wanted: bool, nodes: int) -> Finding:
         advice=Words(
             en=f"Check cable, transceiver and switch port of {port.name} (`ibstat`, `mlxlink -d {port.device}`); "
             "keep the node out until it is up.",
-            zh=f"检查 {port.name} 的线缆、光模块与交换机端口(`ibstat`、`mlxlink -d {port.device}`);恢复前请隔离该节点。",
+            zh=f"检查 {port.name} 的线缆、光模块与交换机端口（`ibstat`、`mlxlink -d {port.device}`）；恢复前请隔离该节点。",
         ),
         fault=DEVICE_FAULT if wanted and nodes > 1 and not is_off else NO_FAULT,
         category="nic_down",
@@ -196,7 +194,7 @@ def _slower(port: Port, key: str, baseline: Baseline) -> list[Finding]:
                 device=port.name,
                 why=f"the port {port.name} runs at {gbps:g} Gb/s, {gbps / max(gbps_before, gbps, 1.0):.0%} of what was learned",
                 en=f"Reseat or replace the cable of {port.name}, and check the error counters of the port at both ends.",
-                zh=f"重新插拔或更换 {port.name} 的线缆,并检查两端端口的错误计数。",
+                zh=f"重新插拔或更换 {port.name} 的线缆，并检查两端端口的错误计数。",
                 category="straggler",
             )
         )
@@ -210,7 +208,7 @@ def _slower(port: Port, key: str, baseline: Baseline) -> list[Finding]:
                 device=port.name,
                 why=f"the link layer of {port.name} has changed",
                 en="Set the port type back (`mlxconfig`), or learn a new baseline with `holdfast check --baseline reset`.",
-                zh="用 `mlxconfig` 恢复端口类型,或用 `holdfast check --baseline reset` 重新学习。",
+                zh="用 `mlxconfig` 恢复端口类型，或用 `holdfast check --baseline reset` 重新学习。",
                 category="nccl_network_error",
             )
         )
@@ -230,7 +228,7 @@ def _narrower_slot(port: Port, key: str, baseline: Baseline) -> list[Finding]:
             device=port.name,
             why=f"the PCIe link of {port.device} is narrower or slower than at the first good boot",
             en="Reboot; if nothing changes, reseat the card or riser and inspect the slot.",
-            zh="重启节点;若仍如此,请重新插拔网卡或转接卡并检查插槽。",
+            zh="重启节点；若仍如此，请重新插拔网卡或转接卡并检查插槽。",
             category="pcie_link_downgrade",
         )
     ]
@@ -245,9 +243,9 @@ def _gts(speed: str) -> float:
 def missing_devices(
     ports: Sequence[Port], on_bus: Mapping[str, bool], baseline: Baseline, env: Mapping[str, str], nodes: int
 ) -> list[Finding]:
-    """Returns findings on learned RDMA devices that are missing.
+    """Returns findings about RDMA devices in the baseline that are missing now.
 
-    `on_bus`: by PCI address, whether it is present.
+    `on_bus`: by PCI address, whether the device is present on the bus.
     """
     here = {learned_key(port, baseline) for port in ports}
     found = []
@@ -269,7 +267,7 @@ def _lost(name: str, address: str, nodes: int) -> Finding:
         device=name,
         why=f"the network card {name} is no longer on the PCIe bus",
         en="Power-cycle the node; if the card is still missing, reseat or replace it.",
-        zh="对节点断电重启;若网卡仍不出现,请重新插拔或更换。",
+        zh="对节点断电重启；若网卡仍不出现，请重新插拔或更换。",
         fault=DEVICE_FAULT if nodes > 1 else NO_FAULT,
         category="nic_down",
     )
@@ -283,7 +281,7 @@ def _unseen(name: str) -> Finding:
         device=name,
         why=f"the RDMA device {name} was present at the first good boot and is missing now",
         en="Check whether its driver is loaded (`lsmod`, `rdma link`) and whether it was assigned to a container.",
-        zh="检查其驱动是否已加载(`lsmod`、`rdma link`),以及是否已分配给其他容器。",
+        zh="检查其驱动是否已加载（`lsmod`、`rdma link`），以及是否已分配给其他容器。",
         category="nic_down",
     )
 
@@ -305,7 +303,7 @@ def judge_gids(port: Port, env: Mapping[str, str], nodes: int) -> Finding:
             device=port.name,
             why=f"{port.name} has no RoCE v2 address, so NCCL cannot use it to reach other nodes across a router",
             en="Give its network interface an IP address, and check it with `show_gids` or in /sys/class/infiniband.",
-            zh="为对应网口配置 IP 地址,并用 `show_gids` 或 /sys/class/infiniband 核对。",
+            zh="为对应网口配置 IP 地址，并用 `show_gids` 或 /sys/class/infiniband 核对。",
             category="nccl_config_error",
         )
     best = chosen_gid(usable)
@@ -329,7 +327,7 @@ def _infiniband_address(port: Port) -> Finding:
             device=port.name,
             why=f"the subnet manager gave {port.name} no address",
             en="Check the subnet manager and its log; restart it if other ports lack a LID too.",
-            zh="检查子网管理器及其日志;若其他端口也没有 LID,请重启它。",
+            zh="检查子网管理器及其日志；若其他端口也没有 LID，请重启它。",
             category="nccl_network_error",
         )
     return passed(f"LID {port.lid}" if port.lid is not None else "InfiniBand", port.name)
@@ -349,7 +347,7 @@ def _at_index(port: Port, usable: Sequence[Gid], index: int, nodes: int) -> Find
         device=port.name,
         why=f"NCCL_IB_GID_INDEX={index} names {'an address of RoCE v1' if found else 'an empty entry'} of {port.name}",
         en=f"Unset NCCL_IB_GID_INDEX, or set {advice}.",
-        zh=f"取消 NCCL_IB_GID_INDEX,或设置为 {advice}。",
+        zh=f"取消 NCCL_IB_GID_INDEX，或设置为 {advice}。",
         category="nccl_config_error",
     )
 
@@ -367,7 +365,7 @@ class Direct(Struct, frozen=True, kw_only=True):
 
     @property
     def way(self) -> str:
-        """The kernel interface that GPUDirect RDMA uses: "nvidia_peermem", "dmabuf" or "none"."""
+        """Returns the kernel interface that GPUDirect RDMA uses: "nvidia_peermem", "dmabuf" or "none"."""
         if self.peermem:
             return "nvidia_peermem"
         return "dmabuf" if "Open Kernel Module" in self.driver and self.kernel >= DMABUF_KERNEL else "none"
@@ -392,13 +390,13 @@ def judge_direct(direct: Direct, learned_way: str, env: Mapping[str, str], nodes
         BASELINE if learned_way not in ("", "none") else RULE,
         why="without GPUDirect RDMA, all data between nodes is copied through host memory",
         en="Load the module: `modprobe nvidia_peermem`, and keep it loaded over boots (/etc/modules-load.d).",
-        zh="加载模块:`modprobe nvidia_peermem`,并写入 /etc/modules-load.d 以便开机加载。",
+        zh="加载模块：`modprobe nvidia_peermem`，并写入 /etc/modules-load.d 以便开机加载。",
         category="nvidia_peermem",
     )
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """A counter of a port: its increase, the duration in seconds, and the start of that time."""
+    """A counter of a port: its increase, the duration in seconds, and the starting point."""
 
     name: str
     more: int
@@ -465,6 +463,6 @@ def _risen(port: str, one: Counted, limit: Limit) -> Finding:
         device=port,
         why=f"the link of {port} {what}: {one.name} rose by {one.more} since {one.since}",
         en=f"Clean or replace cable and transceiver of {port}; compare with the counters of the switch port.",
-        zh=f"清洁或更换 {port} 的线缆与光模块;并与交换机端口的计数对比。",
+        zh=f"清洁或更换 {port} 的线缆与光模块；并与交换机端口的计数对比。",
         category="nic_link_flap" if limit.is_flap else "nccl_network_error",
     )

@@ -48,9 +48,7 @@ def differences(first: Sequence[Fact], other: Sequence[Fact]) -> tuple[FactDiffe
 
 
 def is_of_one_start(name: str) -> bool:
-    """Returns whether the value of this name differs between two starts of the same training,
-    such as a port.
-    """
+    """Returns whether the value of this name differs at each start of the same training, such as a port."""
     return OF_ONE_START.search(name) is not None or OF_THIS_START.search(name) is not None
 
 

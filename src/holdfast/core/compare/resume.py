@@ -1,8 +1,8 @@
-"""Compares the losses of the steps repeated after a restart with their losses before the fault. Pure.
+"""Compares the losses of the steps that a restarted training repeats with their losses before the fault. Pure.
 
-Three results. Exact: all printed digits are equal. Noise: the differences are small relative to the scatter
-of the loss between steps. Different: otherwise; a shift to one side suggests older weights, differences to
-both sides suggest other data or another random state.
+There are three results. Exact: all printed digits are equal. Noise: the differences are small relative to the scatter
+of the loss between steps. Different: otherwise; a shift to one side suggests older weights, differences to both sides
+suggest other data or another random state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -93,9 +93,9 @@ class LossMemory:
 
 
 def checked(pairs: Sequence[tuple[int, float, float]], before: Mapping[int, float]) -> Numbers:
-    """Judges the losses of repeated steps, and returns the evidence with its `verdict`.
+    """Judges the losses of repeated steps, and returns the numbers it rests on, with the result as `verdict`.
 
-    `pairs`: (step, loss before the fault, loss after it).
+    `pairs`: (step, loss before the fault, loss after it). `before`: loss by step before the fault.
     """
     steps = [step for step, _, _ in pairs]
     apart = [after - earlier for _, earlier, after in pairs if isfinite(earlier) and isfinite(after)]

@@ -20,7 +20,7 @@ Value = float | str
 
 
 class Cell(Struct, gc=False):
-    """The values of one measure at one step, sorted. `run`: the number of restarts before it."""
+    """The values of one measure at one step, sorted. `run`: the number of restarts before this step."""
 
     run: int
     values: tuple[Value, ...]
@@ -140,7 +140,7 @@ class RunValues:
 
 
 def same(one: Value, other: Value) -> bool:
-    """Returns whether two printed values are equal. NaN equals NaN."""
+    """Returns whether two printed values are equal. NaN counts as equal to NaN."""
     return one == other or (one != one and other != other)
 
 

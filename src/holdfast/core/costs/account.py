@@ -72,7 +72,7 @@ class JobCost(Struct, frozen=True, kw_only=True):
 
     @property
     def gpu_hours(self) -> float:
-        """The GPU-hours of the whole job."""
+        """Returns the GPU-hours of the whole job."""
         return self.wall_s * self.gpus / 3600.0
 
     def hours_of(self, name: str) -> float:
@@ -208,10 +208,10 @@ def _known(what: str) -> str:
 
 
 def with_steps(cost: JobCost, report: StepReport | None) -> JobCost:
-    """Returns the cost with its computing time divided further: checkpoints, evaluation, slow steps,
-    stragglers.
+    """Returns the cost with its computing time divided further: checkpoints, evaluation, slow steps, stragglers.
 
-    Step times cover all attempts and include repeated steps, so the shares are those of all recorded steps.
+    The step times of the report cover all attempts and include repeated steps, so the shares are those of all
+    recorded steps.
     """
     computing_s = cost.by_class.get(COMPUTING, 0.0)
     if report is None or not report.iteration_lines or computing_s <= 0.0:

@@ -13,9 +13,9 @@ OTHER = "other"  # a class in a journal of a newer version
 
 
 class CostClass(Struct, frozen=True):
-    """A class of time in the cost report. `is_lost`: the time produced no result that counts.
+    """A class of time in the cost report. `is_lost`: the time did not contribute to the training's result.
 
-    Checkpoints and evaluation are not lost.
+    Checkpoints and evaluation do not count as lost.
     """
 
     name: str

@@ -35,7 +35,7 @@ class SettingCost(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_gpu_hours(self) -> float:
-        """GPU-hours that the other value would have saved; 0 if unknown."""
+        """Returns the GPU-hours that the other value would have saved; 0 if unknown."""
         return 0.0 if self.other_gpu_hours is None else self.gpu_hours - self.other_gpu_hours
 
 

@@ -101,8 +101,8 @@ def with_rank(
 ) -> Culprit:
     """Returns the culprit with the rank that used the failed device.
 
-    That is the only rank of the device's node that failed on its GPU afterwards; otherwise the rank stays
-    empty.
+    This is the only rank on the device's node whose GPU failed afterwards; if there is not exactly one, the rank
+    stays empty.
     """
     if blamed.rank is not None or not blamed.device:
         return blamed
@@ -359,7 +359,7 @@ def _only_host(candidates: Sequence[Candidate], search: Search) -> str | None:
 
 
 def hosts_of(candidates: Sequence[Candidate]) -> set[str]:
-    """Returns all hosts that appear in lines, as the line's writer or as its subject."""
+    """Returns all hosts that lines name, as the writer of the line or as its subject."""
     named = {candidate.writer.host for candidate in candidates} | {
         candidate.match.captures.get("host") for candidate in candidates
     }

@@ -40,12 +40,12 @@ CLOCK_SKEW_S = 30.0  # between nodes without good time synchronisation
 
 
 class Ruling(Struct, frozen=True, kw_only=True):
-    """Result of a rule that compares several lines; it replaces the signature's values for one match.
+    """The result of a rule that compares several lines. It replaces the values of one match's signature.
 
-    `culprits`: None means those that the line names. `decided_by`: the information that determined the
-    action; `disagree`: information that would lead to another action. `title`, `explanation`, `advice`: None
-    means the signature's. `of_end`: it is about the last lines of the log, so training did not continue after
-    it, even if a step is logged below the first of these lines.
+    `culprits`: None means those that the line names. `decided_by`: the information that determined the action;
+    `disagree`: information that would lead to another action. `title`, `explanation`, `advice`: None means the
+    signature's. `of_end`: the result is about the last lines of the log, so training did not continue after them,
+    even if a step is logged below the first of these lines.
     """
 
     category: str
@@ -65,9 +65,9 @@ class Ruling(Struct, frozen=True, kw_only=True):
 class Candidate(Struct, frozen=True, eq=False):
     """One matched log line as a possible root cause.
 
-    `at_s`: Unix time in seconds, with the clocks of the logs aligned. `uptime_s`: seconds since boot.
-    `survived`: training continued after it in the same log. `outlived`: training continued for more than a
-    few steps. `order`: position by log and offset, which makes the choice reproducible.
+    `at_s`: Unix time in seconds, with the clocks of the logs aligned. `uptime_s`: seconds since boot. `survived`:
+    training continued after the line in the same log. `outlived`: training continued for more than a few steps.
+    `order`: position by log and offset, which makes the choice reproducible.
     """
 
     match: Match
@@ -98,7 +98,7 @@ class Candidate(Struct, frozen=True, eq=False):
         return self.known.is_of(tag, self.signature.id, self.category)
 
     def says(self, wording: str) -> bool:
-        """Returns whether the candidate's line contains a wording."""
+        """Returns whether the candidate's line contains a wording (a named pattern of signatures/rules)."""
         return self.known.says(wording, self.match.text)
 
 
@@ -142,7 +142,7 @@ def class_of(category: str) -> str:
 
 
 def kind_of(category: str) -> tuple[str, str]:
-    """Returns the class and the default action of a category. `xid_79` counts as `xid_N`."""
+    """Returns the class and the default action of a failure category. `xid_79` counts as `xid_N`."""
     return KINDS.get(category) or KINDS["xid_N" if category.startswith("xid_") else "unknown"]
 
 

@@ -17,8 +17,8 @@ TIME = late(r"\d\d:\d\d:\d\d|^\[ *\d+\.\d{3,}\]")
 
 
 def is_pasted(sources: Sequence[Source]) -> bool:
-    """Returns whether all logs together have so few lines that even a warning among them is the user's
-    question.
+    """Returns whether all logs together have so few lines that a user has pasted them, and even a warning among them
+    is what the user asks about.
     """
     return is_excerpt(sources) and sum(len(source.tail) for source in sources) <= PASTED_LINES
 

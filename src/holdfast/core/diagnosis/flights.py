@@ -110,7 +110,7 @@ def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
 
 
 def outranks(located: Located, found: Diagnosis, known: KnowledgeBase) -> bool:
-    """Returns whether the missing rank explains what the logs report, and not the reverse."""
+    """Returns whether the rank that others wait for explains what the logs report, and not the reverse."""
     if not located.culprits and found.category not in ("none", "unknown"):
         return False
     if known.is_of("explained-by-absent-rank", found.category):

@@ -1,8 +1,8 @@
-"""Holds everything that a diagnosis needs to know: signatures, and the tags, wordings, tables and texts of
-rules. Pure.
+"""Holds everything that a diagnosis needs to know: signatures, and the tags, wordings, tables and texts of rules.
+Pure.
 
-Code refers to an entry by its id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Program
-names, phrases and signature ids are in files of the folder `signatures`; an undefined id raises KeyError.
+Code refers to an entry by its id: `known.has("shell-complaint", ...)`, `known.says("retries", text)`. Program names,
+phrases and signature ids are in files of the folder `signatures`; an undefined id raises KeyError.
 """
 
 import re
@@ -63,18 +63,20 @@ class KnowledgeBase(Mapping[str, Signature]):
         return self._tags[tag]
 
     def says(self, wording: str, text: str) -> bool:
-        """Returns whether a text contains a wording. Raises KeyError for an undefined wording."""
+        """Returns whether a text contains a wording (a named pattern). Raises KeyError for an undefined wording."""
         return any(pattern.search(text) for pattern in self._wordings[wording])
 
     def found(self, wording: str, text: str) -> re.Match[str] | None:
-        """Returns the first occurrence of a wording in a text, or None.
+        """Returns the first occurrence of a wording (a named pattern) in a text, or None.
 
         Raises KeyError for an undefined wording.
         """
         return next((hit for one in self._wordings[wording] if (hit := one.search(text))), None)
 
     def is_whole(self, wording: str, text: str) -> bool:
-        """Returns whether a wording matches the whole text. Raises KeyError for an undefined wording."""
+        """Returns whether a wording (a named pattern) matches the whole text. Raises KeyError for an undefined
+        wording.
+        """
         return any(pattern.fullmatch(text) for pattern in self._wordings[wording])
 
     def read(self, table: str, text: str) -> Reading | None:

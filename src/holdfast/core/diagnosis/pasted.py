@@ -1,4 +1,4 @@
-"""Diagnoses a few pasted lines. They are matched loosely, because a person asks what they mean. Pure."""
+"""Diagnoses a few pasted lines by approximate matching, because a user asks what they mean. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,7 +40,7 @@ NEAR_EXPLANATION = Words(
 
 
 def is_open(answer: Diagnosis) -> bool:
-    """Returns whether the ordinary diagnosis of a few lines does not determine what they mean."""
+    """Returns whether the diagnosis by the rules for whole logs does not determine what a few pasted lines mean."""
     if answer.category in ("none", "unknown"):
         return True
     return answer.category == "python_exception" and answer.first_error is not None
@@ -120,9 +120,9 @@ def _least(
 
 
 def explained(one: Found, file: str, signatures: KnowledgeBase, tables: CodeTables) -> Diagnosis:
-    """Returns one meaning as a diagnosis, as if its line were in a log.
+    """Returns the diagnosis that one possible meaning of a pasted line gives, as if the line were in a log.
 
-    Device codes are judged by their tables.
+    Device error codes are judged by their tables.
     """
     known, captures = signatures[one.near.signature], dict(one.near.captures)
     first = FirstError(file=file, line=one.line, text=one.text)
@@ -235,7 +235,7 @@ def _not_known(
 
 
 def is_calm_line(signature: Signature) -> bool:
-    """Returns whether a signature describes a line that is no problem by itself."""
+    """Returns whether a signature describes a line that is not a problem by itself."""
     return signature.category == "none" or signature.role in ("harmless", "end-ok")
 
 

@@ -62,11 +62,11 @@ def nodes_of(host: str) -> tuple[str, ...]:
 
 
 def nodes_of_others(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
-    """Returns a ruling "context" for rows of a cluster's node table about nodes of other jobs, by id() of the
-    match.
+    """Returns a ruling "context" for each row of a cluster's node table that is about a node of another job. Keys:
+    id() of the match.
 
-    A node belongs to another job if the job's own logs name other nodes only. If the logs name a single node
-    and report a fault, the node in the table may be another node of the job, so it keeps its role.
+    A node belongs to another job if the job's own logs name other nodes only. If the logs name a single node and
+    report a fault, the node in the table may be another node of the job, so the row keeps its role.
     """
     rows = [one for one in search.matches if known.has("row-of-cluster", one)]
     if not rows:

@@ -1,4 +1,6 @@
-"""Collects the rulings of all rules that compare several lines, by match. Pure."""
+"""Collects the rulings (results of rules that compare several lines), by the match whose signature they replace.
+Pure.
+"""
 
 from collections.abc import Iterable
 
@@ -34,7 +36,7 @@ DECIDERS = {
 
 
 def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dict[int, Ruling]:
-    """Returns what replaces the signature's values, by id() of the match.
+    """Returns the rulings that replace the values of signatures. Keys: id() of the match.
 
     If several rules apply to a match, the rule that compares more lines wins.
     """
@@ -113,4 +115,4 @@ def _decided_by(judgement: Judgement) -> Words:
     by = DECIDERS.get(judgement.decided_by) or Words(en=judgement.decided_by, zh=judgement.decided_by)
     if judgement.why is None:
         return by
-    return Words(en=f"{by.en}: {judgement.why.en}", zh=f"{by.zh}:{judgement.why.zh}")
+    return Words(en=f"{by.en}: {judgement.why.en}", zh=f"{by.zh}：{judgement.why.zh}")

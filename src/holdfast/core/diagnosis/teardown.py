@@ -26,8 +26,8 @@ EXPLANATION = Words(
 
 
 def teardown_hangs(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
-    """Returns a ruling for each time limit or cancellation that ended a finished job, by id() of the
-    match.
+    """Returns a ruling for each time limit or cancellation that ended a job whose work was finished. Keys: id() of
+    the match.
     """
     found: dict[int, Ruling] = {}
     done: dict[int, Match] = {}

@@ -78,8 +78,8 @@ def rulings(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]
 
 
 def of_shared_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Returns a ruling if space is missing for a lock or segment of shared memory: in /dev/shm, not on a
-    disk.
+    """Returns a ruling if an error means that /dev/shm, and not a disk, has no space for a lock or segment of shared
+    memory; otherwise None.
     """
     if not (known.has("no-space-left", match) and known.says("keeps-shared-memory", match.innermost)):
         return None
@@ -87,7 +87,9 @@ def of_shared_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Returns a ruling if a file to delete or move is missing: no data is lost, another rank was faster."""
+    """Returns a ruling if an error is about a missing file that was to be deleted or moved: no data is lost, because
+    another rank did it first; otherwise None.
+    """
     if not known.has("file-missing-exception", match) or match.error_type != "FileNotFoundError":
         return None
     function = _function(match.innermost)
@@ -115,7 +117,9 @@ def of_deletion(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_program(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Returns a ruling if Python could not start a program: it is not installed, and no data is missing."""
+    """Returns a ruling if an error means that Python could not start a program because it is not installed, so that
+    no data is missing; otherwise None.
+    """
     found = known.found("program-missing", match.text)
     if not known.has("file-missing-exception", match) or found is None:
         return None
@@ -165,7 +169,7 @@ def memory_report(text: str, known: KnowledgeBase) -> MemoryReport | None:
 def of_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
     """Returns a ruling if other processes filled the GPU, or free memory was fragmented.
 
-    None means that this process needs too much memory.
+    None means that this process itself needs too much memory.
     """
     report = memory_report(match.text, known)
     if report is None:
@@ -180,7 +184,9 @@ def of_memory(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_place(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Returns a ruling for a vague exception, by the user's function that raised it."""
+    """Returns a ruling for an exception whose message says little, by the user's function that raised it; None if
+    that says nothing either.
+    """
     function = _function(match.frame)
     is_of_none = known.has("none-in-place-of-value", match) and known.says("names-none", match.text)
     if is_of_none and known.says("reads-data", function):
@@ -194,7 +200,9 @@ def of_place(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_file(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Returns a ruling for a vague exception, by the user's file that raised it."""
+    """Returns a ruling for an exception whose message says little, by the user's file that raised it; None if that
+    says nothing either.
+    """
     place, _, function = match.frame.rpartition(" ")
     if not known.has("exception-judged-by-place", match) or not known.says("raised-for-input", _kind(match)):
         return None

@@ -15,7 +15,9 @@ UNKNOWN = -1  # progress in a group that is missing in the rank's record
 
 
 class Team:
-    """One process group, with the digests of its ranks. Ranks are global, in the order within the group."""
+    """One process group, with the flight-record digests of its ranks. Ranks are global, in the order within the
+    group.
+    """
 
     __slots__ = ("about", "backend", "has_p2p", "members", "members_known", "name", "told")
 
@@ -37,9 +39,9 @@ class Team:
 
 
 class Scene:
-    """The aligned digests of all ranks.
+    """The aligned flight-record digests of all ranks.
 
-    `teams_of[rank][slot]`: index of the team for this slot of the rank's digest.
+    `teams_of[rank][slot]`: index of the process group (team) for this slot of the rank's digest.
     """
 
     __slots__ = ("absent", "looked_twice", "moved", "ranks", "teams", "teams_of", "world_size")
@@ -54,8 +56,8 @@ class Scene:
         self.absent: frozenset[int] = frozenset()
 
     def enqueued(self, team: Team, rank: int) -> int:
-        """Returns the number of the last collective of the team that the rank enqueued; UNKNOWN if its record
-        lacks it.
+        """Returns the number of the last collective of the process group that the rank enqueued; UNKNOWN if its
+        record lacks it.
         """
         group = team.told.get(rank)
         if group is None:

@@ -40,10 +40,10 @@ def odd_one(
     usual_bytes: Collection[int] = (),
     world_size: int | None = None,
 ) -> int | None:
-    """Returns the rank at fault; None if undecidable.
+    """Returns the rank at fault; None if this cannot be decided.
 
-    `aborted`: the global rank that aborted; `said`: its error message. `usual_bytes`: sizes of this job's
-    collectives while it was healthy, used if no record is left.
+    `aborted`: the global rank that aborted; `said`: its error message. `usual_bytes`: sizes of this job's collectives
+    while it was healthy, used if no record is left.
     """
     told = TOLD.search(said)
     if told is None:

@@ -30,7 +30,7 @@ PEER_FAILED = (
 
 
 class Awaited:
-    """An operation in which ranks wait.
+    """A collective, send or receive in which ranks wait.
 
     For a send or receive, `sequence` is 0 and `pair` is (sender, receiver).
     """
@@ -49,17 +49,17 @@ class Awaited:
 
     @property
     def next_ranks(self) -> Sequence[int]:
-        """The ranks for which a pending operation waits directly."""
+        """Returns the ranks for which a pending operation waits directly."""
         if self.mismatch:
             return ()
         return self.lacking or self.behind
 
 
 class Waits:
-    """The wait-for graph.
+    """The wait-for graph of a hang.
 
-    `awaited`: all operations in which ranks wait. `by_rank`: index of the operation in which each waiting
-    rank waits. `first`: that operation in the rank's own record.
+    `awaited`: all operations in which ranks wait. `by_rank`: index of the operation in which each waiting rank waits.
+    `first`: that operation in the rank's own record.
     """
 
     __slots__ = ("awaited", "by_rank", "failed", "first")
@@ -72,7 +72,7 @@ class Waits:
 
 
 def is_victim(life: RankLife | None) -> bool:
-    """Returns whether the rank's error was caused by another rank's failure."""
+    """Returns whether the error of a rank was caused by another rank's failure."""
     error = life.error.lower() if life else ""
     return bool(error) and any(words in error for words in PEER_FAILED)
 

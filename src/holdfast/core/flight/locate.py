@@ -413,19 +413,19 @@ def _with_words(
         case "mismatch":
             lead = Words(
                 en=f"{named} ran {located.got}, the others {located.expected}, as {what}",
-                zh=f"{named_zh} 在{what_zh}执行了 {located.got},其他 rank 执行的是 {located.expected}",
+                zh=f"{named_zh} 在{what_zh}执行了 {located.got}，其他 rank 执行的是 {located.expected}",
             )
             parts = (lead, who if any(rank in lives for rank in culprits) else Words(en="", zh=""), wait)
         case "order" | "uneven" if located.got:
             lead = Words(
                 en=f"{named} went on to {located.got} where others wait in {located.expected}",
-                zh=f"{named_zh} 已转到 {located.got},而其他 rank 在等待 {located.expected}",
+                zh=f"{named_zh} 已转到 {located.got}，而其他 rank 在等待 {located.expected}",
             )
             parts = (lead, who if any(rank in lives for rank in culprits) else Words(en="", zh=""), wait)
         case "lag":
             lead = Words(
                 en=f"{named} enqueued {what} like the others, which completed it: its device hangs",
-                zh=f"{named_zh} 与其他 rank 一样提交了{what_zh},其他 rank 已完成而它没有:设备停滞",
+                zh=f"{named_zh} 与其他 rank 一样提交了{what_zh}，其他 rank 已完成而它没有：设备停滞",
             )
             parts = (lead, Words(en="", zh=""), wait)
         case "network_or_device":
@@ -433,7 +433,7 @@ def _with_words(
             parts = (
                 Words(
                     en=f"all {many} ranks arrived in {what}, which does not end: network or device fault",
-                    zh=f"全部 {many} 个 rank 都已进入{what_zh},但它没有结束:网络或设备问题",
+                    zh=f"全部 {many} 个 rank 都已进入{what_zh}，但它没有结束：网络或设备问题",
                 ),
             )
         case "records_missing":
@@ -441,7 +441,7 @@ def _with_words(
             parts = (
                 Words(
                     en=f"records of {lost} ranks are missing, among them those that {len(waiting)} ranks wait for",
-                    zh=f"缺少 {lost} 个 rank 的记录,其中包括 {len(waiting)} 个 rank 所等待的",
+                    zh=f"缺少 {lost} 个 rank 的记录，其中包括 {len(waiting)} 个 rank 所等待的",
                 ),
                 wait,
             )

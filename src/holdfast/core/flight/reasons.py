@@ -40,7 +40,7 @@ class Reason(Struct, frozen=True):
 
 
 def reason(life: RankLife | None, *, is_absent: bool) -> Reason:
-    """Returns why a rank that others wait for has not enqueued their operation."""
+    """Returns why a rank has not enqueued the operation in which others wait for it."""
     if life is None or (life.rank_class == "unknown" and not life.frames and life.exit_code is None):
         if is_absent:
             return Reason("killed", "process_killed", 0.7)
@@ -82,9 +82,9 @@ def loads_data(life: RankLife | None) -> bool:
 
 
 def is_gone(life: RankLife | None) -> bool:
-    """Returns whether the rank is stopped, blocked in the kernel, or ended by its own fault.
+    """Returns whether the rank is stopped, blocked in the kernel, or ended by a fault of its own.
 
-    Such a rank is at fault even if it has enqueued everything.
+    Such a rank is at fault even if it has enqueued all operations.
     """
     if life is None:
         return False

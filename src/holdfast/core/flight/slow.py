@@ -17,7 +17,9 @@ AGE_MS_MIN = 1000
 
 
 def is_slow(culprits: Sequence[int], awaited: Awaited, stalled_s: float | None) -> bool:
-    """Returns whether each culprit is one collective behind and was clearly late at earlier ones too."""
+    """Returns whether each culprit is one collective behind the others and was clearly late at earlier collectives
+    too.
+    """
     team = awaited.team
     if awaited.pair is not None or team.has_p2p or not culprits:
         return False
@@ -64,9 +66,7 @@ def arrivals(group: GroupDigest) -> dict[int, int]:
 
 
 def is_young(ranks: Sequence[int], found: Waits, scene: Scene) -> bool:
-    """Returns whether these ranks, by their own clocks, have not waited longer than this job occasionally
-    does.
-    """
+    """Returns whether these ranks, by their own clocks, have waited no longer than ranks of this job sometimes do."""
     ages = [
         scene.ranks[rank].taken_ms - found.first[rank].since_ms
         for rank in ranks

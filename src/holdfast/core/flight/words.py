@@ -85,7 +85,7 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
     at = place(life.frames)
     channel = f" ({life.wait_channel})" if life.wait_channel not in ("", "0") else ""
     error = f": {life.error.strip()[:ERROR_CHARS]}" if life.error and kind not in ("stopped",) else ""
-    at_zh = "" if not at else f" {at}" if zh == DOES["unknown"][1] else f",位于 {at}"
+    at_zh = "" if not at else f" {at}" if zh == DOES["unknown"][1] else f"，位于 {at}"
     return Words(
         en=f"rank {rank} {en}" + (f" at {at}" if at else "") + channel + error,
         zh=f"rank {rank} {zh}{at_zh}{channel}{error}",
@@ -95,7 +95,7 @@ def does(rank: int, life: RankLife | None, kind: LocatedKind, *, is_absent: bool
 def _ended(code: int) -> tuple[str, str]:
     if code < 0:
         return f"was killed by signal {-code}", f"被信号 {-code} 杀死"
-    return f"has ended with exit code {code}", f"已退出,退出码 {code}"
+    return f"has ended with exit code {code}", f"已退出，退出码 {code}"
 
 
 def described(
@@ -112,7 +112,7 @@ def described(
     shown = list(alike.items())[:CULPRITS_DESCRIBED]
     en = [first[shape].en.replace(f"rank {ranks[0]}", ranks_named(ranks), 1) for shape, ranks in shown]
     zh = [first[shape].zh.replace(f"rank {ranks[0]}", ranks_zh(ranks), 1) for shape, ranks in shown]
-    return Words(en="; ".join(en), zh=";".join(zh))
+    return Words(en="; ".join(en), zh="；".join(zh))
 
 
 def wait(waiting: Sequence[int], culprits: Sequence[int], what: str, what_zh: str) -> Words:
@@ -130,7 +130,7 @@ def wait(waiting: Sequence[int], culprits: Sequence[int], what: str, what_zh: st
 def joined(*parts: Words) -> Words:
     """Joins descriptions in both languages with semicolons, without empty ones."""
     return Words(
-        en="; ".join(part.en for part in parts if part.en), zh=";".join(part.zh for part in parts if part.zh)
+        en="; ".join(part.en for part in parts if part.en), zh="；".join(part.zh for part in parts if part.zh)
     )
 
 

@@ -39,10 +39,10 @@ LIBRARIES = late(r"/(site|dist)-packages/|/holdfast/shim/|/lib(64)?/python\d|^<|
 
 
 def minority(seen: Iterable[RankSample]) -> tuple[int, ...]:
-    """Returns the ranks that clearly differ from the majority by state and wait channel; empty if unclear.
+    """Returns the ranks whose process state and kernel wait channel clearly differ from the majority's; empty if
+    unclear.
 
-    The majority must wait as ranks wait for each other: a majority that sleeps, runs or has ended proves
-    nothing.
+    The majority must wait as ranks wait for each other: a majority that sleeps, runs or has ended proves nothing.
     """
     ways = {sample.rank: (sample.state, sample.wait_channel) for sample in seen if sample.state not in "ZX?"}
     odd = _odd_ones(ways)
@@ -100,9 +100,9 @@ def _odd_ones(ways: Mapping[int, Hashable]) -> tuple[int, ...]:
 
 
 def waits_for_others(frames: Sequence[str]) -> bool:
-    """Returns whether the innermost frames wait for other ranks.
+    """Returns whether the innermost frames of a stack wait for other ranks.
 
-    Backward counts, because its hooks run the collectives.
+    The backward pass counts, because its hooks run the collectives.
     """
     module = next((frame for frame in frames if frame.endswith(" <module>")), "")
     if IMPORTED.search(module):
@@ -154,7 +154,7 @@ def place_of(frame: str) -> str:
 
 
 def does(sample: RankSample) -> str:
-    """Returns what a rank is doing, with its wait channel: "rank 2 sleeps (hrtimer_nanosleep)"."""
+    """Returns in words what a rank is doing, with its kernel wait channel: "rank 2 sleeps (hrtimer_nanosleep)"."""
     channel = f" ({sample.wait_channel})" if sample.wait_channel else ""
     return f"rank {sample.rank} {verb(sample)}{channel}"
 

@@ -59,8 +59,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Learned(Struct, frozen=True, kw_only=True):
-    """The usual durations in this job, carried over between attempts: the longest healthy standstill of each
-    kind.
+    """The usual durations in this job, which are carried over between attempts: the longest healthy standstill of
+    each kind.
     """
 
     marks: int = 0  # steps; without steps in the log, calls in which the log or collectives progressed
@@ -91,7 +91,7 @@ def has_begun(learned: Learned, settings: Settings, stretch: Stretch = "waiting"
 
 
 def trains(learned: Learned, settings: Settings) -> bool:
-    """Returns whether the job makes steps: its log contains steps, or start-up is certainly over."""
+    """Returns whether the job makes training steps: its log contains steps, or start-up is certainly over."""
     named = learned.has_steps and learned.calls >= settings.calls_min
     return named or has_begun(learned, settings, "running")
 
@@ -152,10 +152,10 @@ def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, aw
 
 
 def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
-    """Returns the learned durations with this sample's progress added to `marks` and `calls`.
+    """Returns the learned durations with the progress of this sample added to `marks` and `calls`.
 
-    `steps`: number of new steps; `grew`: the log grew; `moved`: collectives progressed. The first step resets
-    what was learned, because start-up says nothing about training.
+    `steps`: number of new steps; `grew`: the log grew; `moved`: collectives progressed. The first step resets the
+    learned durations, because start-up says nothing about training.
     """
     if steps and not knows.has_steps:
         return Learned(has_steps=True, has_collectives=knows.has_collectives or moved, marks=steps, calls=1)

@@ -31,7 +31,7 @@ REMOTE_CHANNELS = ("rpc_", "nfs", "fuse_", "request_wait", "cl_", "osc_", "ptlrp
 
 
 class View(Struct, frozen=True):
-    """The state of a job at one moment: the kind of its standstill and its duration."""
+    """The standstill of a job at one moment: its kind and its duration."""
 
     stretch: Stretch
     quiet_s: float  # duration, as measured for this kind of standstill

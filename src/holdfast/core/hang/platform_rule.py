@@ -28,9 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """A hang according to the rule that training platforms document: I/O and device utilisation have not
-    changed.
-    """
+    """A hang according to the rule that training platforms document: I/O and device utilisation have not changed."""
 
     since_s: float  # time of the last change of a counter
     says: str

@@ -53,7 +53,7 @@ class StackGroup(Struct, frozen=True, kw_only=True):
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """The frames of the main thread, innermost first; kernel frames if there are no others."""
+        """Returns the frames of the main thread, innermost first; kernel frames if there are no others."""
         threads = self.example.threads
         return threads[0].frames if threads else self.example.kernel_frames
 

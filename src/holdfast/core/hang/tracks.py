@@ -42,22 +42,20 @@ class RankTrack(Struct, frozen=True, gc=False):
 
     @property
     def is_heard(self) -> bool:
-        """Whether the rank answers queries about its progress."""
+        """Returns whether the rank answers queries about its progress in collectives."""
         return self.heard_s is not None and self.last.at_s - self.heard_s <= UNHEARD_S
 
     @property
     def worked_s(self) -> float:
-        """The CPU time of the main thread since its collectives last progressed, in seconds; 0 if
-        unknown.
-        """
+        """Returns the CPU time of the main thread since its collectives last progressed, in seconds; 0 if unknown."""
         return 0.0 if self.groups_from is None else _grew(self.groups_from.main_cpu_s, self.last.main_cpu_s)
 
     @property
     def is_pending(self) -> bool:
-        """Whether the rank has enqueued a collective that is not complete, so that it waits for
-        others, or will.
+        """Returns whether the rank has enqueued a collective that is not complete, so that it waits for others, or
+        will wait.
 
-        A rank that waits for others answers queries; one that does not (stopped, in the kernel, holding the
+        A rank that waits for others answers queries; a rank that does not answer (stopped, in the kernel, holding the
         GIL) does something else, whatever it last reported.
         """
         heard_s = self.heard_s  # not by `is_heard`: asked of sixteen thousand ranks each second
@@ -83,10 +81,10 @@ class News(Struct):
 def follow_all(
     known: Mapping[int, RankTrack], samples: Iterable[RankSample], news: News
 ) -> dict[int, RankTrack]:
-    """Returns the tracks extended by these samples; adds the progress of ranks that are still the same
-    process to `news`.
+    """Returns the tracks extended by these samples. Adds the progress of ranks whose process is still the same to
+    `news`.
 
-    A rank's first answer about its collectives is no progress.
+    A rank's first answer about its collectives does not count as progress.
     """
     tracks: dict[int, RankTrack] = {}
     for now in samples:

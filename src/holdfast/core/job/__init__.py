@@ -1,3 +1,3 @@
-"""Decides what happens to a job: the decision function, ladder, recovery, progress, policies of other
-systems, the story. Pure.
+"""Decides what happens to a job: the decision function, recovery ladder, progress, policies of other systems, the
+fault-tolerance log. Pure.
 """

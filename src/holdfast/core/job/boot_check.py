@@ -32,9 +32,10 @@ NAMES_MAX = 4
 
 
 def on_checked(state: State, event: NodesChecked, policy: Policy) -> Decision:
-    """Returns the decision on the result of a check of nodes.
+    """Decides what follows from the result of a check of nodes.
 
-    A boot check is considered until its attempt starts, and checks after a failure until the diagnosis ends.
+    The result of a boot check is used until its attempt starts, that of checks after a failure until the diagnosis
+    ends.
     """
     job, phase = state.job, state.phase
     match phase:
@@ -81,7 +82,7 @@ def _found_late(
 
 
 def on_tick(state: State, phase: Checking, at_s: float, policy: Policy) -> Decision:
-    """Starts the attempt without the boot check's result if it exceeded its time limit."""
+    """Starts the attempt without the result of the boot check, if the check has exceeded its time limit."""
     job = state.job
     is_full = any(worker.to_check == "full" for worker in job.workers)
     wait_s = policy.full_check_wait_s if is_full else policy.boot_check_wait_s

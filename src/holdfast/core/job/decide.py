@@ -1,7 +1,7 @@
 """Decides what happens to a job: one pure function from state and event to the next state and orders.
 
-Time comes with each event. `ladder` chooses rungs, `recovery` turns them into orders, `hardware` handles
-device and node faults.
+The time is part of each event. `ladder` chooses recovery actions (rungs), `recovery` turns them into orders, `hardware`
+handles device and node faults.
 """
 
 from typing import assert_never

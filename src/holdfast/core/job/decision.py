@@ -7,9 +7,9 @@ from holdfast.model.state import Choice, State
 
 
 class Decision(Struct, frozen=True):
-    """The result of `decide`: the next state, the orders to execute, and the reason.
+    """The result of `decide`: the next state, the orders to carry out, and the reason.
 
-    `why`: a log message for people; empty if there is none. `choice`: the rung, if one was chosen.
+    `why`: a log message for users; empty if there is none. `choice`: the recovery action, if one was chosen.
     """
 
     state: State

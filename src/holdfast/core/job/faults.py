@@ -39,7 +39,7 @@ def with_fault(job: Job, fault: AnyFault) -> Job:
 
 
 def open_incident(job: Job, phase: Running, fault: AnyFault, at_s: float) -> Decision:
-    """Opens an incident and orders its diagnosis; an open incident of the same attempt is reopened."""
+    """Opens an incident and orders its diagnosis. If an incident of the same attempt is open, it is reopened."""
     why = words(fault)
     if job.incident is not None and job.incident.attempt == job.attempt:
         job = with_fault(

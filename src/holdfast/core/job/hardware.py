@@ -124,6 +124,6 @@ def _forgetting(job: Job, fault: AnyFault) -> Job:
 
 
 def did_not_heal(job: Job, phase: Healing, device: Device, at_s: float, policy: Policy) -> Decision:
-    """Returns the decision on a device that did not heal in time: the fault steps up to the next rung."""
+    """Decides what follows if a device did not recover in time: the next action of the recovery ladder."""
     caused = device.code in policy.user_caused_codes
     return _worse(job, phase, DeviceFault(device=device, steps_up=True, user_caused=caused), at_s, policy)

@@ -1,7 +1,7 @@
-"""Chooses the rung of the recovery ladder for an incident, and charges it to the budgets.
+"""Chooses the action (rung) of the recovery ladder for an incident, and counts it against the limits.
 
-docs/ladder.md describes the rules. A choice's `why` reads "ACTION, because CAUSE"; for the rung `fail` it is
-the cause alone. Pure: depends on the job and the policy only.
+docs/ladder.md describes the rules. A choice's `why` reads "ACTION, because CAUSE"; for the action `fail` it is the
+cause alone. Pure: depends on the job and the policy only.
 """
 
 from msgspec import Struct
@@ -31,17 +31,17 @@ FAULTS_MAX = 256  # per incident; further faults would not change the choice
 
 
 class Chosen(Struct, frozen=True):
-    """The chosen rung, and the job with its budgets charged and its needs (isolate, place, heal) set."""
+    """The chosen recovery action, and the job with the action counted and its needs (isolate, place, heal) set."""
 
     choice: Choice
     job: Job
 
 
 def choose(job: Job, policy: Policy) -> Chosen:
-    """Returns the rung for the job's open incident, from all its faults and its verdict.
+    """Returns the recovery action for the job's open incident, from all its faults and its verdict.
 
-    Called again for a fault that arrives during a recovery; an incident is charged once, and its rung never
-    goes down. In shadow mode the workers stay where they are.
+    It is called again for a fault that arrives during a recovery; an incident is counted once, and its action never
+    becomes a smaller one. In shadow mode the workers stay where they are.
     """
     chosen = _choose(job, policy)
     if not policy.shadow:
@@ -65,8 +65,8 @@ def _choose(job: Job, policy: Policy) -> Chosen:
 
 
 def reschedule_instead(job: Job, policy: Policy, reason: str) -> Chosen:
-    """Returns the rung for a worker that cannot be replaced: reschedule the job, or wait for a node if no
-    restart is left.
+    """Returns the action if a worker cannot be replaced: reschedule the job, or wait for a node if no restart is
+    left.
     """
     if _why_no_restart(job, policy):
         return wait_for_node(
@@ -76,14 +76,14 @@ def reschedule_instead(job: Job, policy: Policy, reason: str) -> Chosen:
 
 
 def wait_for_node(job: Job, reason: str) -> Chosen:
-    """Returns the rung that waits for a healthy node."""
+    """Returns the action that waits for a healthy node."""
     return _chosen(job, "wait-for-node", f"wait for a node, because there is no healthy node: {reason}")
 
 
 def note_device(job: Job, device: Device, at_s: float, policy: Policy) -> tuple[Job, DeviceFault]:
     """Returns the job with the device fault recorded, and the fault.
 
-    The fault steps up to the next rung if the device failed too often within the policy's time window.
+    The next action of the ladder applies if the device failed too often within the policy's time window.
     """
     since_s = at_s - policy.device_repeat_window_s
     seen = (*(old for old in job.devices_seen if old.at_s > since_s), DeviceSeen(device=device, at_s=at_s))
@@ -114,7 +114,7 @@ def _chosen(job: Job, rung: str, why: str, *, isolate: tuple[str, ...] = (), cou
 
 
 def fail(job: Job, why: str) -> Chosen:
-    """Returns the rung that ends the job as failed."""
+    """Returns the action that ends the job as failed."""
     return _chosen(replace(job, to_heal=(), to_isolate=()), "fail", why)
 
 

@@ -1,8 +1,8 @@
-"""Turns a chosen rung into orders: the first unmet need of the job determines the phase.
+"""Turns a chosen recovery action into orders: the first unmet need of the job determines the phase.
 
-The needs, in order: isolate nodes, end the processes of the attempt, place workers, heal devices, check
-nodes, start. Each is a field of `Job`, so an event during a recovery (a second lost node, a failed placement)
-needs no special case: the phase is computed again. Pure.
+The needs, in order: isolate nodes, end the processes of the attempt, place workers, heal devices, check nodes, start.
+Each is a field of `Job`, so an event during a recovery (a second lost node, a failed placement) needs no special
+case: the phase is computed again. Pure.
 """
 
 from typing import assert_never
@@ -50,7 +50,7 @@ from holdfast.model.state import (
 
 
 def act(chosen: Chosen, phase: AnyPhase, at_s: float, policy: Policy) -> Decision:
-    """Returns the phase and the orders for a chosen rung. In shadow mode the choice is only recorded."""
+    """Returns the phase and the orders for a chosen recovery action. In shadow mode the choice is only recorded."""
     job, choice = chosen.job, chosen.choice
     if policy.shadow:
         return _only_record(chosen, phase, at_s)
@@ -146,7 +146,7 @@ def orders_again(state: State) -> tuple[AnyOrder, ...]:
 
 
 def place_order(job: Job) -> PlaceWorkers:
-    """Returns the order to place all workers that have no node."""
+    """Returns the order to place all workers that have no node now."""
     missing = tuple(index for index, worker in enumerate(job.workers) if worker.node is None)
     keep = tuple(worker.node for worker in job.workers if worker.node is not None)
     without = tuple(dict.fromkeys((*job.isolated, *job.to_isolate, *job.lost)))

@@ -18,9 +18,8 @@ SURE = 0.8  # that the training code is at fault
 
 
 def problem_key(verdict: Verdict) -> str:
-    """Returns a key that is equal for the same problem in different attempts: category and first error.
-
-    Numbers, places and ranks are removed from the error.
+    """Returns a key that is equal for the same problem in different attempts: category and first error, without
+    numbers, places and ranks.
     """
     text = verdict.first_error.text if verdict.first_error else ""
     return f"{verdict.category}:{_without_numbers(text)}"[:KEY_MAX]
@@ -60,11 +59,11 @@ def is_user_code(verdict: Verdict) -> bool:
 
 
 def would_come_back(verdict: Verdict) -> bool:
-    """Returns whether the failure is an exception of the run's own code, data or settings, which the same
-    input raises again.
+    """Returns whether the failure is an exception of the run's own code, data or settings, which the same input
+    raises again.
 
-    Category and advised action (a change of the run) decide. An exception about a remote service that did not
-    answer never counts.
+    The category and the advised action (a change of the run) decide. An exception about a remote service that did not
+    respond never counts.
     """
     if not verdict.raised or verdict.category not in USER_CODE or is_environment(verdict):
         return False

@@ -35,7 +35,7 @@ NUMBER = late(
 
 
 class Repeats:
-    """The warnings given so far, each with the first attempt that gave it."""
+    """The warnings that a job has logged so far, each with the first attempt that logged it."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[str, str], int] = {}

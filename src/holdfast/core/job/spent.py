@@ -33,7 +33,7 @@ UNSUPERVISED = "unsupervised"  # no controller ran; the job had failed when one 
 
 
 class Part(Struct, frozen=True):
-    """Time that an incident cost, of one kind. `what`: the kind, such as "detection" or "placing"."""
+    """Time that an incident cost, in seconds, of one kind. `what`: the kind, such as "detection" or "placing"."""
 
     what: str
     seconds: float
@@ -131,7 +131,7 @@ class Spending:
 
     @property
     def spent(self) -> Spent:
-        """The accounted seconds of the job so far, without those of incidents."""
+        """Returns how the job spent its time so far, in seconds, apart from incidents."""
         return Spent(
             useful_s=self._useful_s + self._since_step_s + self._alone_s,
             started_s=self._started_s,
@@ -140,13 +140,13 @@ class Spending:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every second so far has its final cause."""
+        """Returns whether it is already final what every second so far was spent on."""
         return not self._since_step_s and not self._alone_s
 
     @property
     def incidents(self) -> tuple[int, ...]:
-        """The numbers of incidents that cost time. 0: a restart that a user requested before the
-        first incident.
+        """Returns the numbers of incidents that cost time. 0: a restart that a user requested before the first
+        incident.
         """
         return tuple(self._parts)
 

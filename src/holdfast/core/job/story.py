@@ -1,6 +1,6 @@
 """Builds the fault-tolerance log and the summary of a job from its events and decisions. Pure.
 
-The result depends only on the journal: equal events produce an equal story. Times come from the events.
+The result depends only on the journal: equal events produce equal logs and summaries. Times come from the events.
 """
 
 from collections.abc import Sequence
@@ -86,13 +86,13 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IncidentStory(Struct, frozen=True, kw_only=True):
-    """The history of one incident: its faults, verdict, rungs, and how it ended.
+    """The history of one incident: its faults, verdict, recovery actions (rungs), and how it ended.
 
-    `took_s`: seconds from detection until training resumes; None while it is open or if the job ended in it.
-    `step_before`: the best step of the failed attempt; `step_resumed`: the first one after the recovery.
-    `steps_lost`: steps to repeat; None if unknown. `corrections`: users' corrections of the verdict. `nodes`,
-    `nodes_after`: node by worker, of the failed and of the resumed attempt. `troubles`: failed checks.
-    `ended`: the job ended in it. `resume`: how the losses of repeated steps compare (core/compare/resume.py).
+    `took_s`: seconds from detection until training resumes; None while it is open or if the job ended in it. `step_before`:
+    the best step of the failed attempt; `step_resumed`: the first one after the recovery. `steps_lost`: steps to repeat;
+    None if unknown. `corrections`: users' corrections of the verdict. `nodes`, `nodes_after`: node by worker, of the failed
+    and of the resumed attempt. `troubles`: failed checks. `ended`: the job ended in it. `resume`: how the losses of repeated
+    steps compare (core/compare/resume.py).
     """
 
     number: int
@@ -169,7 +169,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class KeptStory(Struct, frozen=True, kw_only=True):
-    """The stored state of a Story, from which another Story continues."""
+    """The stored state of a Story (a job's log and summary), from which another Story continues."""
 
     state: State
     submitted_at_s: float | None
@@ -185,7 +185,7 @@ class KeptStory(Struct, frozen=True, kw_only=True):
 
 
 class Story:
-    """Follows a job's events and decisions, in order, and returns the log lines for each."""
+    """Builds the log and the summary of a job from its events and decisions, in order."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -226,10 +226,9 @@ class Story:
         return lines
 
     def hear_steps(self, steps: Sequence[StepReached], state: State) -> None:
-        """Processes a run of steps at once, which makes replay fast.
+        """Processes several step events at once, which makes replay fast.
 
-        Allowed only if the steps change nothing but the job's step, and no incident awaits a step
-        (`awaits_step`).
+        Allowed only if the steps change nothing but the job's step number, and no incident waits for a step (`awaits_step`).
         """
         self.state = state
         self._last_at_s = steps[-1].at_s
@@ -239,13 +238,13 @@ class Story:
 
     @property
     def awaits_step(self) -> bool:
-        """Whether an incident is open whose recovery ends with the next training step."""
+        """Returns whether an incident is open whose recovery ends with the next training step."""
         last = next(reversed(self._incidents.values()), None)
         return last is not None and last.step_resumed is None
 
     @property
     def ended(self) -> bool:
-        """Whether the job has ended."""
+        """Returns whether the job has ended."""
         return isinstance(self.state.phase, Ended)
 
     def summary(self) -> Summary:

@@ -1,10 +1,12 @@
-"""Data types of parts of a job's story: chosen rungs, ends of processes, ranks. No behaviour."""
+"""Data types of a job's log and summary: chosen recovery actions, ends of processes, ranks. No behaviour."""
 
 from msgspec import Struct
 
 
 class RungTaken(Struct, frozen=True, kw_only=True):
-    """A rung of the ladder that was chosen in an incident. `shadow`: it was recorded but not executed."""
+    """An action of the recovery ladder (rung) that was chosen in an incident. `shadow`: it was recorded but not
+    carried out.
+    """
 
     at_s: float
     rung: str

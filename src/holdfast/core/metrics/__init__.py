@@ -1,3 +1,3 @@
-"""Computes the metrics that Prometheus scrapes from Holdfast, and interprets series and alerts of a
-Prometheus. Pure.
+"""Computes the metrics that Prometheus scrapes from Holdfast, and evaluates series and alerts of a Prometheus server
+as evidence. Pure.
 """

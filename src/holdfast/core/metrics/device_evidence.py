@@ -45,7 +45,7 @@ MEASURES = {
 class Reading(Struct, frozen=True, kw_only=True):
     """The time series of one quantity of one device. `device`: GPU number, or name of an RDMA device.
 
-    `values`: (seconds since the epoch, value), ascending.
+    `values`: (seconds since the epoch, value) pairs, ascending.
     """
 
     quantity: str
@@ -66,7 +66,7 @@ ByPlace = Mapping[Place, tuple[tuple[float, float], ...]]
 
 
 def facts(readings: Sequence[Reading], at_s: float) -> list[Fact]:
-    """Returns evidence on the incident that was found at `at_s`, the most significant first."""
+    """Returns evidence about the incident that was found at `at_s`, the most significant first."""
     series = _by_quantity(readings)
     found = [
         *_xids(series, at_s),

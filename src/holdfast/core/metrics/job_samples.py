@@ -25,11 +25,11 @@ class Rates(Struct, frozen=True):
 
 
 class JobFacts(Struct, frozen=True, kw_only=True):
-    """Values of a job's metrics that the journal does not contain.
+    """Values for a job's metrics that its journal does not contain.
 
-    `steps`, `rates`: None and empty if no log contains steps. `findings`: kinds of current findings.
-    `last_output_s`: on the job's clock; None without output so far. `agents`: number of connected agents;
-    None if agent and controller are one process.
+    `steps`, `rates`: None and empty if no log contains steps. `findings`: kinds of current findings. `last_output_s`:
+    time of the last output on the job's clock; None without output so far. `agents`: number of connected agents; None
+    if agent and controller are one process.
     """
 
     engine: str

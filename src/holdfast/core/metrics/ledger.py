@@ -50,10 +50,10 @@ class Recoveries(Struct, frozen=True):
 
 
 class Accounts(Struct, frozen=True, kw_only=True):
-    """The totals of a ledger at one moment: productive and lost time, incidents, recoveries.
+    """The totals of a job's time ledger at one moment: productive and lost time, incidents, recoveries.
 
-    `lost_s`: by category and stage. `incidents`: by category and rung. `goodput`: productive time divided by
-    all accounted time; None before any time is accounted.
+    `lost_s`: seconds by category and stage. `incidents`: number by category and recovery action. `goodput`:
+    productive time divided by all accounted time; None before any time is accounted.
     """
 
     productive_s: float
@@ -114,7 +114,7 @@ class Ledger:
         self._note_incident(event, before, decision)
 
     def now(self, at_s: float) -> Accounts:
-        """Returns the totals.
+        """Returns the totals at `at_s`.
 
         Counters contain only time whose cause is final; `goodput` includes all time.
         """

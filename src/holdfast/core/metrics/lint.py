@@ -38,13 +38,12 @@ _HALF = {
 
 
 class Has(Struct, frozen=True, kw_only=True):
-    """The series of a Prometheus, as far as alert rules need them.
+    """The series that a Prometheus server has, as far as alert rules need them.
 
-    `names`: seen within the last day. `with_numbers`: names with a current number, neither NaN nor DCGM's
-    blank value. `labelled`: by label, the names with at least one series that has it. `samples`: by name and
-    range ("10m"), the most samples of one series. `meets`: whether node names of agents equal Hostname labels
-    of GPUs; None if one of them is missing. `loaded`: loaded alert rules, with the error of their last
-    evaluation.
+    `names`: seen within the last day. `with_numbers`: names with a current number, neither NaN nor DCGM's blank
+    value. `labelled`: by label, the names with at least one series that has it. `samples`: by name and range ("10m"),
+    the most samples of one series. `meets`: whether node names of agents equal Hostname labels of GPUs; None if one
+    of them is missing. `loaded`: loaded alert rules, with the error of their last evaluation.
     """
 
     names: frozenset[str]

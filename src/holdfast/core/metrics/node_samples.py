@@ -23,7 +23,7 @@ class Spooled(Struct, frozen=True, kw_only=True):
 
 
 class NodeFacts(Struct, frozen=True, kw_only=True):
-    """Values of the metrics of one node of a job. `link`: None if agent and controller are one process."""
+    """Values for the metrics of one node of a job. `link`: None if agent and controller are one process."""
 
     job: str
     node: str
@@ -39,7 +39,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
 
 
 class OwnFacts(Struct, frozen=True, kw_only=True):
-    """Values of the metrics of a Holdfast process. `part`: controller, agent or server.
+    """Values for the metrics of a Holdfast process. `part`: controller, agent or server.
 
     `journal`: whether the process can write its journal; None if it has none.
     """

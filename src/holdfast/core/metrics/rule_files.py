@@ -25,7 +25,7 @@ def every_rule(book: RuleBook) -> list[AlertRule]:
 
 
 def rule_file(group: RuleGroup, book: RuleBook) -> Document:
-    """Returns one group of alert rules in the format of a Prometheus rule file."""
+    """Returns one group of alert rules as the document of a Prometheus rule file."""
     return {"groups": [_group(group, book)]}
 
 

@@ -19,11 +19,11 @@ _HOUR_S = 3600.0
 
 
 def observed(lines: Sequence[AnyLine], attempts: Iterable[AttemptRan], *, since_s: float) -> Observed:
-    """Returns the fleet's failures, working hours and warnings since `since_s`; for a repaired node, since
-    its last repair.
+    """Returns the fleet's failures, working hours and warnings since `since_s`; for a repaired node, since its last
+    repair.
 
-    Excludes requested ends, failures of the training itself, and exonerated failures. An exoneration that
-    names a node clears only that node.
+    Leaves out ends that users requested, failures of the training itself, and exonerated failures. An exoneration
+    that names a node clears only that node.
     """
     begun = _begun(lines, since_s)
     hours, job_hours, worker_groups = _exposure(attempts, begun, since_s)

@@ -1,6 +1,6 @@
-"""Converts a job's events and decisions into lines for the node book. Pure.
+"""Converts a job's events and decisions into entries for the node book. Pure.
 
-A replay gives the same lines with the same keys, so a resumed controller writes nothing twice.
+A replay gives the same entries with the same keys, so a resumed controller writes none twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -66,9 +66,10 @@ WARNINGS = (
 
 
 class Noted(Struct, frozen=True):
-    """Lines for the node book, each with the key under which it replaces an earlier one.
+    """What one event of a job adds to the node book: events of nodes, each with the key under which it replaces an
+    earlier one.
 
-    `ran`: where attempts ran.
+    `ran`: records of where attempts ran.
     """
 
     lines: tuple[tuple[str, AnyLine], ...] = ()
@@ -76,7 +77,7 @@ class Noted(Struct, frozen=True):
 
 
 class NodeNotes:
-    """Follows one job's events and decisions from the first on, and returns lines for the node book."""
+    """Converts one job's events and decisions, from the first on, into entries for the node book."""
 
     def __init__(self) -> None:
         self.run = ""
@@ -95,7 +96,7 @@ class NodeNotes:
         return self._accused.get(node, "")
 
     def hear(self, event: AnyEvent, decision: Decision) -> Noted:
-        """Processes one event with its decision, and returns the node book's lines for it."""
+        """Processes one event with its decision, and returns its entries for the node book."""
         before, self._job = self._job, decision.state.job
         if isinstance(event, JobSubmitted) and not self.run:
             self.run = f"{event.job}@{event.at_s:.0f}"
@@ -245,11 +246,11 @@ _NOTHING = Noted()
 
 
 def incident_line(incident: Incident, homes: Mapping[int, str], run: str) -> IncidentLine:
-    """Returns the line for an incident, with the nodes that it is attributed to. `homes`: node by worker.
+    """Returns the entry for an incident, with the nodes that it is attributed to. `homes`: node by worker.
 
-    A node or device fault counts against that node. Otherwise the verdict decides: hardware, host, network
-    and scheduler categories count against the culprit's node; a fault of the training against none; an
-    unexplained failure against all nodes of its culprits, or all nodes of the job.
+    A node or device fault counts against that node. Otherwise the verdict decides: hardware, host, network and
+    scheduler categories count against the culprit's node; a fault of the training against none; an unexplained
+    failure against all nodes of its culprits, or all nodes of the job.
     """
     verdict = incident.verdict
     weighs, node, device, suspects = _weighed(incident, homes)

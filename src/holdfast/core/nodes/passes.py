@@ -90,7 +90,9 @@ def after_a_verdict(job: Job) -> Job:
 
 
 def still_good(job: Job, at_s: float, policy: Policy) -> frozenset[str]:
-    """Returns the nodes whose pass is valid and that need no check before they are used."""
+    """Returns the nodes whose pass of the boot check is still valid, so that they need no check before they are
+    used.
+    """
     return frozenset(one.node for one in job.passed if 0 <= at_s - one.at_s < policy.boot_check_again_s)
 
 

@@ -39,9 +39,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Contact(Struct, frozen=True, kw_only=True):
-    """The state of the contact to one agent. `silent_since_s`: None while messages arrive.
+    """The contact to one node's agent. `silent_since_s`: None while messages arrive.
 
-    `allowed_s`: limit of the silence in seconds; None for the default.
+    `allowed_s`: how long the agent may be silent, in seconds; None for the default.
     """
 
     silent_since_s: float | None = None
@@ -57,21 +57,23 @@ class Contact(Struct, frozen=True, kw_only=True):
 
 
 class Note(Struct, frozen=True):
-    """An order to write a line to the log."""
+    """A step to take about a silent node: write a line to the log."""
 
     text: str
 
 
 class Ask(Struct, frozen=True):
-    """An order to query the engine about the node."""
+    """A step to take about a silent node: query the engine about it."""
 
 
 class AgentAgain(Struct, frozen=True):
-    """Order to have the engine start a new agent on the node, because the earlier one has ended."""
+    """A step to take about a silent node: have the engine start a new agent on it, because the earlier one has
+    ended.
+    """
 
 
 class Lost(Struct, frozen=True):
-    """The conclusion that the node is lost."""
+    """A conclusion about a silent node: it is lost."""
 
     reason: str
 
@@ -82,17 +84,17 @@ IN_CONTACT = Contact()
 
 
 def heard(contact: Contact) -> Contact:
-    """Returns the contact after a message from the agent.
+    """Returns the contact to a node after a message from its agent.
 
-    The count of failed agent starts is kept for a while, because a new agent may end at once too.
+    The count of failed agent starts is kept for some time, because a new agent may end at once too.
     """
     return Contact(agents=contact.agents, agent_asked_s=contact.agent_asked_s)
 
 
 def silent(contact: Contact, since_s: float, *, closed: bool = False) -> Contact:
-    """Returns the contact of an agent that has sent nothing since `since_s`; the first call counts.
+    """Returns the contact to a node whose agent has sent nothing since `since_s`; the first call counts.
 
-    `closed`: so is the link.
+    `closed`: the connection was closed.
     """
     if contact.silent_since_s is None:
         agents, asked_s = contact.agents, contact.agent_asked_s
@@ -110,8 +112,8 @@ def silent(contact: Contact, since_s: float, *, closed: bool = False) -> Contact
 
 
 def held_up(contact: Contact, for_s: float) -> Contact:
-    """Returns the contact after the controller itself was stopped for `for_s` seconds, which do not count as
-    silence.
+    """Returns the contact to a node after the controller itself was stopped for `for_s` seconds, which do not count
+    as silence.
     """
     if contact.silent_since_s is None:
         return contact
@@ -119,17 +121,17 @@ def held_up(contact: Contact, for_s: float) -> Contact:
 
 
 def alive(contact: Contact, at_s: float) -> Contact:
-    """Returns the node's contact state after the engine reported the node as up."""
+    """Returns the contact to a node after the engine reported the node as up."""
     return replace(contact, alive_s=at_s)
 
 
 def agent_ended(contact: Contact, at_s: float) -> Contact:
-    """Returns the contact after the engine reported that the agent's process has ended."""
+    """Returns the contact to a node after the engine reported that the agent's process has ended."""
     return replace(silent(contact, at_s, closed=True), agent_ended_s=at_s)
 
 
 def look(node: str, contact: Contact, at_s: float, settings: Settings) -> tuple[Contact, tuple[Step, ...]]:
-    """Returns the contact and what to do now about a node that the engine did not report as down.
+    """Returns the contact to a node that the engine did not report as down, and what to do now about its silence.
 
     After a loss the caller must not call this again for the node.
     """

@@ -1,6 +1,6 @@
-"""Finds in each event and decision of a job what people may want to be notified of. Pure.
+"""Finds in each event and decision of a job what users may want to be notified of. Pure.
 
-Each happening names the notice that it belongs to; all happenings of one incident update one notice.
+Each happening names the notification that it belongs to; all happenings of one incident update one notification.
 """
 
 from msgspec import Struct
@@ -36,11 +36,11 @@ BUDGET_LEFT = 1  # restarts: people are notified when no more than this are left
 
 
 class Happening(Struct, frozen=True, kw_only=True):
-    """Something in a job that people may be notified of: an incident opened, a slowdown, the end of the job.
+    """Something in a job that users may be notified of: an incident opened, a slowdown, the end of the job.
 
-    `key`: identifies the notice within the job ("incident-3", "slowdown-1", "job"). `text`: the text of the
-    finding. `is_milestone`: channels that cannot update a message send a new one for it. `is_over`: no update
-    of this notice follows.
+    `key`: identifies the notification within the job ("incident-3", "slowdown-1", "job"). `text`: the text of the
+    finding. `is_milestone`: channels that cannot update a message send a new one for it. `is_over`: no update of this
+    notification follows.
     """
 
     key: str

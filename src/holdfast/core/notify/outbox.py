@@ -29,11 +29,11 @@ class Channel(Struct, frozen=True, kw_only=True):
 
 
 class Send(Struct, frozen=True, kw_only=True):
-    """An order to send one version of a notice to one channel.
+    """A delivery to make: one version of a notification to one channel.
 
-    `reference`: the receiver's id of the earlier message on this notice; empty for the first. `key`: the
-    idempotency key. `is_update`: change the earlier message instead of sending a new one. `count`: number of
-    this attempt, from 1. `joined`: all the notices of a message about several.
+    `reference`: the receiver's id of the earlier message about this notification; empty for the first. `key`: the
+    idempotency key. `is_update`: change the earlier message instead of sending a new one. `count`: number of this
+    try, from 1. `joined`: all notifications, if the message is about several.
     """
 
     channel: str
@@ -186,7 +186,7 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no delivery is in progress and none is waiting.
+        """Returns whether no delivery is in progress and none is waiting.
 
         Valid only after a call of `due`.
         """

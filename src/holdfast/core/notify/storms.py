@@ -40,9 +40,9 @@ class Storms:
         self._causes: dict[tuple[str, str], tuple[float, str]] = {}  # when, and of which job
 
     def joined(self, due: list[Send], now_s: float) -> list[Send]:
-        """Returns what may be sent now of the due messages.
+        """Returns what may be sent now of the deliveries that are due.
 
-        Updates are not limited; new messages may be joined or held back.
+        Updates are not limited; new messages may be merged into one or held back.
         """
         self._forget(now_s)
         sends: list[Send] = []
@@ -141,7 +141,7 @@ def _digest(group: list[Send], now_s: float) -> Send:
         en=f"{counted(len(group), 'notice')} within a minute, of {counted(len(jobs), 'job')}: "
         + ", ".join(f"{count} × {cause}" for cause, count in causes)
         + ".",
-        zh=f"一分钟内 {len(group)} 条通知,涉及 {len(jobs)} 个作业:"
+        zh=f"一分钟内 {len(group)} 条通知，涉及 {len(jobs)} 个作业："
         + "、".join(f"{count} × {cause}" for cause, count in causes)
         + "。",
     )

@@ -29,9 +29,10 @@ def made(
     forms: Sequence[CodeForm],
     concepts: Sequence[Concept],
 ) -> PhraseIndex:
-    """Builds the n-gram index from the phrases of signatures, the entries of codes, and the concepts.
+    """Builds the n-gram index of known phrases, from the phrases of signatures, the entries of codes, and the
+    concepts.
 
-    `own`: signatures that only the index has, by id. `forms`: how codes are written.
+    `own`: signatures that exist only for the index, by id. `forms`: how codes are written.
     """
     having: dict[str, array[int]] = defaultdict(lambda: array("H"))
     cut = [grams(phrase.text) for phrase in phrases]

@@ -1,1 +1,3 @@
-"""Judges where the ranks of a job run: groups by role, nodes, switches, NUMA nodes, network devices, GPUs."""
+"""Judges where the ranks of a job are placed: process groups by role, nodes, switches, NUMA nodes, network devices,
+GPUs. Pure.
+"""

@@ -1,4 +1,6 @@
-"""Names what is placed badly: groups over nodes and switches, ranks on a wrong NUMA node or network device, shared GPUs. Pure."""
+"""Finds what is placed badly: process groups over several nodes or switches, ranks on a wrong NUMA node or network
+device, shared GPUs. Pure.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +21,9 @@ def judged(
     uses: Sequence[GpuUse] = (),
     unknown: Sequence[str] = (),
 ) -> Placement:
-    """Returns the placement with its findings. `switches`: of each node; empty: not known."""
+    """Returns the roles of the process groups and the findings about where ranks are placed. `switches`: switch of
+    each node; empty: not known.
+    """
     nodes = {place.rank: place.node for place in places}
     by_node = Counter(nodes.values())
     findings = [

@@ -1,6 +1,8 @@
-"""Recognises what the process groups of a training are for, by their names, else by their operations and shape. Pure.
+"""Recognises what the process groups of a training are used for, by their names, else by their operations and shape.
+Pure.
 
-Names: Megatron-Core (TENSOR_MODEL_PARALLEL_GROUP), DeviceMesh of PyTorch (mesh_tp, mesh_dp_shard), DeepSpeed, Nanotron.
+Names: Megatron-Core (TENSOR_MODEL_PARALLEL_GROUP), DeviceMesh of PyTorch (mesh_tp, mesh_dp_shard), DeepSpeed,
+Nanotron.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,7 @@ COMBINED = late(r"(?i)(?:tensor|expert|context|data|pipeline)\w*_and_|(?:^|\s)mo
 
 
 def role_groups(groups: Mapping[str, Group], records: Sequence[FlightRecord] = ()) -> tuple[RoleGroup, ...]:
-    """Returns each group of two or more ranks with its role, those of one role beside each other."""
+    """Returns each process group of two or more ranks with its role; groups with the same role follow each other."""
     size = 1 + max((rank for group in groups.values() for rank in group.ranks), default=0)
     operations = _operations(records)
     found = [
@@ -45,7 +47,7 @@ def _role_group(group: Group, size: int, operations: frozenset[str]) -> RoleGrou
 
 
 def role_of_name(name: str) -> Role | None:
-    """Returns the role that a name tells; None if it tells none, or several at once."""
+    """Returns the role that a group's name contains; None if it contains none, or several."""
     if COMBINED.search(name):
         return None
     for role, pattern in ORDER:

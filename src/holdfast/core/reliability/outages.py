@@ -44,7 +44,7 @@ class Outages(Struct, frozen=True, kw_only=True):
 
     @property
     def days(self) -> float:
-        """The length of the observed period in days."""
+        """Returns the length of the observed period in days."""
         return (self.until_s - self.since_s) / DAY_S
 
 

@@ -34,7 +34,7 @@ class Weibull(Struct, frozen=True):
 
     @property
     def scale(self) -> float:
-        """The scale parameter, in the unit of `mean`."""
+        """Returns the scale parameter, in the unit of `mean`."""
         return self.mean / gamma(1.0 + 1.0 / self.shape)
 
     def survival(self, time: float) -> float:
@@ -57,7 +57,7 @@ class Gaps(Struct, frozen=True, kw_only=True):
 
     @property
     def exposure(self) -> float:
-        """The sum of all observed times between failures, including unfinished ones."""
+        """Returns the sum of all observed times between failures, including unfinished ones."""
         return sum(self.failed) + sum(self.censored)
 
 
@@ -88,17 +88,17 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def mean(self) -> Range:
-        """The mean time between failures, with its credible interval."""
+        """Returns the mean time between failures, with its credible interval."""
         return _range([(point.fit.mean, point.weight) for point in self.points])
 
     @cached_property
     def shape(self) -> Range:
-        """The shape parameter, with its credible interval."""
+        """Returns the shape parameter, with its credible interval."""
         return _range([(point.fit.shape, point.weight) for point in self.points])
 
     @property
     def best(self) -> Weibull:
-        """The distribution with the median shape and the median mean of the posterior."""
+        """Returns the distribution with the median shape and the median mean of the posterior."""
         return Weibull(self.shape.middle, self.mean.middle)
 
     def scaled(self, factor: float) -> "Fit":
@@ -110,12 +110,12 @@ class Fit(Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def few(self) -> tuple[Point, ...]:
-        """At most 25 points that represent the posterior, for expensive computations."""
+        """Returns at most 25 points that represent the posterior, for expensive computations."""
         return _thinned(self.points)
 
     @property
     def known(self) -> str:
-        """How certain the estimated failure rate is, in words."""
+        """Returns in words how certain the estimated failure rate is."""
         if not self.failures:
             return (
                 "no failure was seen: the rate is that of published fleets, bounded by the time without one"

@@ -1,8 +1,8 @@
-"""Decides each event of a journal with another policy, beside the recorded decision. Pure.
+"""Repeats each decision of a journal with another policy, beside the recorded decision. Pure.
 
-The events are those of the recorded run, so the other policy decides each incident in the recorded situation;
-only its own counters (restarts, equal failures, faults of devices) are kept between incidents. Once the other
-policy ends the job, it decides nothing more.
+The events are those of the recorded run, so the other policy decides each incident in the recorded situation; only
+its own counters (restarts, equal failures, faults of devices) are kept between incidents. Once the other policy ends
+the job, it makes no more decisions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -57,7 +57,8 @@ class UnknownSetting(ValueError):
 class Both(Struct, frozen=True, kw_only=True):
     """One event with the decisions of both policies.
 
-    `was` None: a tick that only the other policy has. `other` None: the job has ended under the other policy.
+    `was`: the recorded decision; None for a tick that only the other policy has. `other`: the decision of the other
+    policy; None if it has ended the job.
     """
 
     event: AnyEvent
@@ -103,7 +104,7 @@ def decided_twice(events: Iterable[AnyEvent], own: Policy, other: Policy) -> Ite
 def first_choices(
     events: Iterable[AnyEvent], own: Policy, other: Policy
 ) -> dict[int, tuple[Choice | None, Choice | None]]:
-    """Returns the first rung that each policy chose, by incident."""
+    """Returns the first recovery action that each policy chose, by incident."""
     found: dict[int, tuple[Choice | None, Choice | None]] = {}
     for both in decided_twice(events, own, other):
         for place, decision in enumerate((both.was, both.other)):

@@ -64,7 +64,7 @@ class Score(Struct, frozen=True, kw_only=True):
 
     @property
     def saved_gpu_hours(self) -> float:
-        """The GPU-hours that the other policy would have saved."""
+        """Returns the GPU-hours that the other policy would have saved."""
         return sum(self.saved_s.values()) * self.gpus / 3600.0
 
 
@@ -93,9 +93,9 @@ class _Pair:
 
 
 def typical(costs: Iterable[JobCost]) -> dict[str, dict[str, float]]:
-    """Returns how long a recovery takes: by rung and cost class, the median in seconds.
+    """Returns how long a recovery takes: for each action and cost class, the median in seconds.
 
-    Detection is left out, because the rung does not affect it.
+    Detection is left out, because the action does not affect it.
     """
     found: dict[str, list[Mapping[str, float]]] = {}
     for cost in costs:

@@ -31,7 +31,7 @@ class _Heard(NamedTuple):
 class Awaited(NamedTuple):
     """The ranks for which others wait in one sample.
 
-    `position`: the collective, so that one long wait counts once.
+    `position`: the collective, so that one long wait is counted once.
     """
 
     ranks: frozenset[int]
@@ -65,13 +65,13 @@ class Looks:
         self._count(seen, (sample.rank for sample in living), living[0].at_s)
 
     def suspects(self) -> tuple[int, ...]:
-        """Returns the ranks that may be slower than their peers."""
+        """Returns the ranks that may be slower than their peers, by the samples so far."""
         return tuple(rank for rank, sum_ in self.sums.items() if sum_ >= SUSPECT)
 
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
         """Returns the ranks that samples alone prove to be slow.
 
-        Ranks in `halved`, with other evidence, need half as much.
+        For ranks in `halved`, for which there is other evidence, half as many samples suffice.
         """
         looks = 3600 * self._settings.awaited_hours
         limit = log(self._of * looks / self._settings.false_flags)
@@ -85,7 +85,7 @@ class Looks:
         return self._shares.get(rank, 0.0)
 
     def is_waiting(self, rank: int) -> bool:
-        """Returns whether other ranks are often awaited in collectives, but this rank hardly ever."""
+        """Returns whether collectives often wait for other ranks, but hardly ever for this rank."""
         return self.counted >= 5 and self.share(rank) < 0.5 / self._of and max(self._shares.values()) > 0.5
 
     def _count(self, seen: Awaited, ranks: Iterable[int], at_s: float) -> None:

@@ -43,7 +43,7 @@ SCALE = 1.4826  # from a median deviation to a standard deviation
 
 
 class Flag(Struct):
-    """A rank that is slower than its peers. Shares are of the peers' time."""
+    """A rank that is slower than its peers (ranks with the same work). Shares are of the peers' time."""
 
     place: int
     excess: float

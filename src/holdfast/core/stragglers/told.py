@@ -40,7 +40,7 @@ class Slow(Struct, frozen=True, kw_only=True):
 
 
 class Together(Struct, frozen=True):
-    """Slow ranks that are reported as one: a single rank, or most ranks of a node."""
+    """Slow ranks that are reported together: a single rank, or most ranks of a node."""
 
     ranks: tuple[Slow, ...]
     node: str = ""

@@ -96,9 +96,8 @@ class Waits:
     def sure(self, halved: Iterable[int] = ()) -> tuple[int, ...]:
         """Returns the ranks that samples alone prove to be slow.
 
-        Ranks in `halved`, with other evidence, need half as much.
-
-        Empty if they are more than half of all ranks: then the others deviate.
+        For ranks in `halved`, for which there is other evidence, half as many samples suffice. Empty if the slow
+        ranks are more than half of all: then it is the others that deviate.
         """
         limit = self._limit
         easy = set(halved)

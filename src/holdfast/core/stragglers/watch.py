@@ -144,9 +144,9 @@ class StragglerWatch:
     look = whole(looking)
 
     def wants_records(self, at_s: float) -> bool:
-        """Returns whether flight records are worth their cost now.
+        """Returns whether fetching flight records is worth its cost now.
 
-        True counts as a fetch: call it only if they can be fetched.
+        A result of True counts as a fetch, so call it only if the records can be fetched.
         """
         if self._fetched_s is None:
             self._fetched_s = at_s
@@ -216,18 +216,18 @@ class StragglerWatch:
         return said
 
     def stragglers(self) -> tuple[Straggler, ...]:
-        """Returns the stragglers: ranks that are slower than their peers now."""
+        """Returns the ranks and nodes that are slower than their peers now."""
         self._conclude()
         return tuple(one.found for one in self._open.values())
 
     @property
     def told(self) -> tuple[Straggler, ...]:
-        """The stragglers at the last call of `findings`."""
+        """Returns the stragglers that were reported by the last call of `findings`."""
         return tuple(one.found for one in self._open.values())
 
     def heat(self) -> HeatMap | None:
-        """Returns a heat map of own times as logged, else of own times by arrivals, else of whole steps; None
-        without data.
+        """Returns a heat map of the ranks' own times as they logged them, else of own times computed from arrivals at
+        collectives, else of whole steps; None without data.
         """
         always = {rank for one in self._open.values() for rank in one.found.ranks}
         found = (self._heats[name].map(always) for name in ("own", "arrivals", "steps"))

@@ -21,11 +21,10 @@ WHO = ("rank", "local_rank", "task", "pid")
 
 
 class Known(Struct, frozen=True, kw_only=True):
-    """The known mapping from local ranks and process ids to ranks.
+    """The known assignment of local ranks and process ids to ranks.
 
-    `of_local`, `of_pid`: return None for an unknown one.
-
-    `by_rank`: some ranks are known from their environment; then one Slurm task may run many ranks.
+    `of_local`, `of_pid`: return the rank of a local rank, of a process id; None if unknown. `by_rank`: some ranks are
+    known from their environment; then one Slurm task may run many ranks.
     """
 
     worker: int = 0

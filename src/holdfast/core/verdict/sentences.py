@@ -38,9 +38,9 @@ UNSAID_FULL = 0.7  # confidence in a full disk as the cause, if nothing else exp
 def of_error(
     failure: Failure, first: Trouble, alike: Sequence[Trouble], others: Sequence[Trouble]
 ) -> Verdict:
-    """Returns the verdict on ranks that failed with the same exception.
+    """Returns the verdict for ranks that failed with the same exception.
 
-    `alike`: these ranks; `others`: later failures.
+    `first`: the failure of the first rank. `alike`: the ranks with the same exception; `others`: later failures.
     """
     error = first.error
     assert error is not None
@@ -74,9 +74,9 @@ def _by_error(error: ErrorRecord) -> tuple[str, float]:
 
 
 def of_exit(failure: Failure, first: Trouble, alike: Sequence[Trouble], others: Sequence[Trouble]) -> Verdict:
-    """Returns the verdict on ranks that ended without an exception.
+    """Returns the verdict for ranks that ended without an exception.
 
-    `alike`: these ranks; `others`: later failures.
+    `first`: the failure of the first rank. `alike`: the ranks that ended in the same way; `others`: later failures.
     """
     assert first.exit is not None
     code = as_signal(first.exit.code)

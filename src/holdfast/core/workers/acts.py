@@ -1,4 +1,4 @@
-"""Defines the acts that the worker group asks its caller to carry out. Data types only."""
+"""Defines what the worker group (the controller's model of a job's nodes) asks its caller to do. Data types only."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from holdfast.model.nodes.workers import AnyCommand
 
 
 class Send(Struct, frozen=True):
-    """Act: send a command to an agent, and keep it until the agent reports it done.
+    """Request of the worker group: send a command to an agent, and keep it until the agent reports it done.
 
     A repeated `order_id` is ignored.
     """
@@ -18,47 +18,49 @@ class Send(Struct, frozen=True):
 
 
 class Say(Struct, frozen=True):
-    """Act: send a message to a connected agent once, without keeping it for a later connection."""
+    """Request of the worker group: send a message to a connected agent once, without storing it for a later
+    connection.
+    """
 
     node: str
     command: AnyCommand
 
 
 class Forget(Struct, frozen=True):
-    """Act: cancel the orders for this node's agent whose ids begin with `prefix`."""
+    """Request of the worker group: cancel the commands for this node's agent whose ids begin with `prefix`."""
 
     node: str
     prefix: str = ""
 
 
 class Drop(Struct, frozen=True):
-    """Act: close the connection of this agent."""
+    """Request of the worker group: close the connection of this agent."""
 
     node: str
     why: str
 
 
 class AskEngine(Struct, frozen=True):
-    """Act: query the engine about this node."""
+    """Request of the worker group: query the engine about this node."""
 
     node: str
 
 
 class StartAgent(Struct, frozen=True):
-    """Act: have the engine start an agent on this node."""
+    """Request of the worker group: have the engine start an agent on this node."""
 
     node: str
 
 
 class SetNodeAside(Struct, frozen=True):
-    """Act: have the engine exclude this node from further use."""
+    """Request of the worker group: have the engine exclude this node from further use."""
 
     node: str
     reason: str
 
 
 class MoreNodes(Struct, frozen=True):
-    """Act: ask the engine for more nodes.
+    """Request of the worker group: ask the engine for more nodes.
 
     `workers`: number of workers of the job; `without`: nodes that must not be used.
     """
@@ -68,7 +70,7 @@ class MoreNodes(Struct, frozen=True):
 
 
 class Tell(Struct, frozen=True):
-    """Act: report an event to the job's core."""
+    """Request of the worker group: report an event to the job's decision rules (core/job)."""
 
     event: AnyEvent
 

@@ -49,7 +49,7 @@ class SickDevices:
         return self._faults(attempt, sorted(used), at_s)
 
     def was_reported(self, node: str, device: str) -> bool:
-        """Returns True if a report on this device has become a fault."""
+        """Returns whether a report about this device has become a fault of the job."""
         return any((one, name) == (node, device) for _, one, name in self._told)
 
     def is_sick(self, node: str, device: str) -> bool:

@@ -1,8 +1,7 @@
-"""Translates between the core, which decides for the whole job, and the agents of its many nodes. Pure.
+"""Translates between the decision rules, which decide for the whole job, and the agents of its many nodes. Pure.
 
-The core orders actions for the whole job: start, stop, check. Each agent starts, stops and checks one worker.
-This module translates the core's orders into commands to agents, and agents' reports into events for the
-core. It guarantees:
+Orders of core/job are about the whole job: start, stop, check. Each agent starts, stops and checks one worker. This module
+translates the orders into commands to agents, and agents' reports into events of the job. It guarantees:
 
 - No worker of attempt N+1 starts before every reachable node has reported that no process of N runs there. A
   lost node counts as stopped: the next attempt uses another port and name, which fences it off (see
@@ -10,9 +9,8 @@ core. It guarantees:
 - Two workers never share a node, and none is placed on a node that is lost, isolated, excluded or not yet checked.
 - Every order gets an answer, whatever fails meanwhile: in the end a silent node counts as lost.
 
-An order in progress holds the set of nodes it waits for. Reports, losses and ticks remove nodes from it; if
-the core repeats the order, only the remaining nodes get it again. Order ids are stable, so a repeated order
-is executed once.
+An order in progress holds the set of nodes it waits for. Reports, losses and ticks remove nodes from it; if an order is
+repeated, only the remaining nodes get it again. Order ids are stable, so a repeated order is carried out once.
 """
 
 from collections.abc import Iterable
@@ -83,8 +81,8 @@ GroupNews = NodeReady | NodeDown | NodeAlive | AgentEnded | SetAside | NoMoreNod
 class WorkerGroup:
     """The nodes of a job, their agents and workers, as the controller sees them.
 
-    `nodes`: those of the engine, most preferred first. `token`: unique to this job. Each method returns the
-    acts to carry out, in order. `at_s`: on the job's clock.
+    `nodes`: those of the engine, most preferred first. `token`: unique to this job. Each method returns what the caller has
+    to do (core/workers/acts.py), in order. `at_s`: on the job's clock.
     """
 
     def __init__(
@@ -145,7 +143,7 @@ class WorkerGroup:
     # Orders -----------------------------------------------------------------------------------------------
 
     def order(self, order: GroupOrder, at_s: float) -> list[Act]:
-        """Starts to carry out an order of the job's core."""
+        """Starts to carry out an order of core/job for the whole job."""
         match order:
             case PlaceWorkers():
                 return self._placement.begin(order, self.shunned, at_s)
@@ -188,14 +186,14 @@ class WorkerGroup:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the scheduler has ended all processes of the job and started it again since the last
-        controller ran.
+        """Returns whether the scheduler has ended all processes of the job and started it again since the last controller
+        ran.
         """
         return self._memory.moved
 
     @property
     def is_gone(self) -> bool:
-        """Whether the last agent has disconnected."""
+        """Returns whether the last agent has disconnected."""
         return not any(node.joined for node in self.roster.nodes.values())
 
     def workers(self, attempt: int) -> dict[int, str]:
@@ -232,13 +230,13 @@ class WorkerGroup:
         return self.roster.news(news, at_s) + self._go_on(at_s, look=not is_more)
 
     def sick(self, news: DevicesSick, at_s: float) -> list[Act]:
-        """The cluster reports the devices of a node as faulty, or as healthy again."""
+        """Processes a report of the cluster that devices of a node are faulty, or healthy again."""
         team = self.roster.team
         faults = self.devices.hear(news, () if team.over else team.nodes.values(), team.attempt, at_s)
         return [Tell(fault) for fault in faults]
 
     def after(self, event: AnyEvent, at_s: float) -> list[DeviceFaulted]:
-        """Faults of devices that the cluster has reported, and that this failure of the attempt confirms."""
+        """Returns the faults of devices that the cluster has reported and that this failure of the attempt confirms."""
         team = self.roster.team
         return self.devices.after(event, () if team.over else team.nodes.values(), team.attempt, at_s)
 

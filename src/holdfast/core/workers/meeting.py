@@ -1,7 +1,8 @@
-"""Keeps the rendezvous of an attempt, from its start until the next attempt. Pure.
+"""Stores the rendezvous (address, port and name at which ranks connect) of an attempt, from its start until the next
+attempt. Pure.
 
-The launcher of the first worker holds the store through which all launchers exchange their data. Standby
-ranks are held before they connect to it, so the port is free until the start.
+The launcher of the first worker runs the store through which all launchers exchange their data. Standby ranks are
+held before they connect to it, so the port is free until the start.
 """
 
 from holdfast.core.workers.memory import Memory, Rendezvous
@@ -18,7 +19,7 @@ class MeetingPlace:
 
     @property
     def port(self) -> int:
-        """The port of the rendezvous; 0 if none was chosen yet."""
+        """Returns the port of the rendezvous; 0 if none was chosen yet."""
         return 0 if self._meets is None else self._meets.port
 
     def take(self, meets: Rendezvous) -> Rendezvous:

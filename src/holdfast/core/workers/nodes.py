@@ -42,12 +42,12 @@ class Node(Struct):
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the node's agent is connected and not silent."""
+        """Returns whether the node's agent is connected and not silent."""
         return self.joined and self.contact.silent_since_s is None
 
     @property
     def is_usable(self) -> bool:
-        """Whether a worker may be placed on the node."""
+        """Returns whether a worker may be placed on the node."""
         return (
             self.known
             and self.is_reachable
@@ -56,7 +56,7 @@ class Node(Struct):
 
     @property
     def may_become_usable(self) -> bool:
-        """Whether the node may become usable soon: it is expected, or its agent is silent for the
+        """Returns whether the node may become usable soon: it is expected to connect, or its agent is silent for the
         moment.
         """
         return self.known and not (self.lost or self.isolated or self.down)

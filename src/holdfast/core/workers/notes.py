@@ -24,7 +24,7 @@ class _Note:
 
 
 class SameNotes:
-    """The notes that the nodes of one attempt reported, merged if equal."""
+    """The notes that the nodes of one attempt reported; equal notes are merged."""
 
     def __init__(self) -> None:
         self._attempt: int | None = None

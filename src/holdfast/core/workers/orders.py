@@ -15,10 +15,10 @@ TROUBLES_MAX = 256  # reported for one check of all nodes
 
 
 class Placing(Struct):
-    """An order in progress to place workers.
+    """The state of an order to place workers that is in progress.
 
-    `more_asked`: the engine was asked for other nodes. `failed`: the core was informed that there are too
-    few. `missing`: how many more nodes must become free before all workers can be placed.
+    `more_asked`: the engine was asked for other nodes. `failed`: it was reported that there are too few nodes.
+    `missing`: how many more nodes must become free before all workers can be placed.
     """
 
     order: PlaceWorkers
@@ -38,10 +38,9 @@ class Checking(Struct):
 
 
 class Starting(Struct):
-    """An order in progress to start an attempt.
+    """The state of an order to start an attempt that is in progress.
 
-    `old`: nodes on which processes of an older attempt still have to end. `begun`: the workers were ordered
-    to start.
+    `old`: nodes on which processes of an older attempt still have to end. `begun`: the workers were ordered to start.
     """
 
     order: StartAttempt
@@ -54,9 +53,9 @@ class Starting(Struct):
 
 
 class Stopping(Struct):
-    """An order in progress to stop an attempt.
+    """The state of an order to stop an attempt that is in progress.
 
-    `left`: processes that cannot be ended, by node. `told`: those last reported to the core.
+    `left`: processes that cannot be ended, by node. `told`: those that were last reported.
     """
 
     order: StopAttempt
@@ -66,7 +65,7 @@ class Stopping(Struct):
 
     @property
     def processes_left(self) -> tuple[int, ...]:
-        """The ids of all processes that cannot be ended."""
+        """Returns the ids of all processes that cannot be ended."""
         return tuple(pid for node in sorted(self.left) for pid in self.left[node])
 
 

@@ -16,9 +16,9 @@ from holdfast.model.orders import PlaceWorkers
 
 
 class Placement:
-    """The order in progress to place workers, if any.
+    """The order to place workers that is in progress, if any.
 
-    `gather_s`: how long it waits for nodes that may still join.
+    `gather_s`: seconds to wait for nodes that may still connect.
     """
 
     def __init__(self, roster: Roster, standbys: Standbys, gather_s: float) -> None:
@@ -37,15 +37,15 @@ class Placement:
         self._placing = None
 
     def no_more_nodes(self, reason: str) -> None:
-        """Handles the engine's answer that it cannot provide more nodes."""
+        """Processes the engine's answer that it cannot provide more nodes."""
         if self._placing is not None:
             self._placing.no_more = reason
             self._roster.changed = True
 
     def turn(self, shunned: Iterable[str], at_s: float, *, always: bool) -> list[Act]:
-        """Tries again to place the workers after a change of the nodes.
+        """Tries again to place the workers, after the state of nodes has changed.
 
-        `always`: even if more nodes are missing than can have become free since the last try.
+        `always`: try even if more nodes are missing than can have become free since the last try.
         """
         placing = self._placing
         if placing is None or not self._roster.changed:

@@ -64,7 +64,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Team(Struct):
-    """The workers of the present attempt.
+    """The workers of the current attempt.
 
     `nodes`: node by worker. `stop_asked`: its end was ordered. `over`: it has ended.
     """
@@ -285,8 +285,9 @@ class Roster:
         return [Tell(NodeReturned(at_s=at_s, node=node.name))]
 
     def stopped(self, name: str, attempt: int, at_s: float, *, all_gone: bool) -> list[Act]:
-        """Processes an agent's report that nothing of this attempt or an earlier one is left there, or that
-        something is.
+        """Processes an agent's report whether processes of this attempt or an earlier one are left on its node.
+
+        `all_gone`: none is left.
         """
         node = self[name]
         if not all_gone or attempt < node.attempt:
@@ -319,7 +320,9 @@ class Roster:
         return acts
 
     def set_aside(self, name: str) -> bool:
-        """Isolates the node for the core. Returns False if it is lost, which already keeps it out of use."""
+        """Marks a node as isolated by decision of core/job. Returns False if it is lost, which already keeps it out
+        of use.
+        """
         node = self[name]
         node.aside, self.changed = node.lost, True
         node.isolated = not node.lost
@@ -437,6 +440,6 @@ class Roster:
         self.changed = True
 
     def held_up(self, for_s: float) -> None:
-        """Excludes `for_s` seconds, in which the controller itself was stopped, from the silence of nodes."""
+        """Does not count `for_s` seconds, in which the controller itself was stopped, as silence of nodes."""
         for node in self.nodes.values():
             node.contact = node_watch.held_up(node.contact, for_s)

@@ -20,7 +20,7 @@ ANSWER_S = 120.0  # a later answer belongs to another order
 
 
 class SpareChecks:
-    """The checks of spare nodes.
+    """Schedules the checks of spare nodes.
 
     `suite`: empty for no checks. `again_s`: how long a pass is valid, in seconds.
     """

@@ -15,9 +15,9 @@ NOT_STARTED = 125  # exit code reported for a worker that was never started
 
 
 class AttemptStart:
-    """The order in progress to start an attempt, if any.
+    """The order to start an attempt that is in progress, if any.
 
-    `name`: of the rendezvous, a format string with a field for the attempt's number. `wait_s`: time limit in
+    `name`: name of the rendezvous, a format string with a field for the attempt's number. `wait_s`: time limit in
     seconds for the agents to start their workers.
     """
 
@@ -31,7 +31,7 @@ class AttemptStart:
 
     @property
     def missing(self) -> frozenset[int]:
-        """The workers that have not reported their start."""
+        """Returns the workers that have not reported their start."""
         return frozenset(self._starting.waits_for) if self._starting is not None else frozenset()
 
     def begin(self, order: StartAttempt, at_s: float) -> list[Act]:
@@ -66,7 +66,7 @@ class AttemptStart:
             self._starting.is_over = True
 
     def nothing_old_on(self, node: str) -> None:
-        """Records that no process of an older attempt is left on this node, or that it is lost."""
+        """Records that no process of an older attempt is left on this node, or that the node is lost."""
         if self._starting is not None:
             self._starting.old.discard(node)
 
@@ -88,8 +88,8 @@ class AttemptStart:
         return [Tell(meets.noted(at_s))]
 
     def turn(self, at_s: float) -> list[Act]:
-        """Returns the acts of the next step: all old processes ended, then a port, then the workers, then all
-        of them run.
+        """Returns what to do next (core/workers/acts.py): end all old processes, then find a port, then start the
+        workers, then wait until all of them run.
         """
         starting = self._starting
         if starting is None or starting.is_over:

@@ -144,7 +144,7 @@ def card(notice: Notice, language: Tongue) -> dict[str, Any]:
     It has both languages, of which the client shows the user's own.
     """
     elements = [_line(notice.sentence.text, language)]
-    colon = Words(en=": ", zh=":")
+    colon = Words(en=": ", zh="：")
     elements += [
         _line(Words(en=name.en + colon.en + text.en, zh=name.zh + colon.zh + text.zh), language)
         for name, text in notice.facts

@@ -26,6 +26,7 @@ _TEXT = {
         "expected": "expected",
         "advice": "what to do",
         "no answer": "no answer",
+        ":": ": ",
         "nothing": "this node has no baseline yet; the next passed check creates one",
     },
     "zh": {
@@ -39,6 +40,7 @@ _TEXT = {
         "expected": "应为",
         "advice": "建议",
         "no answer": "无应答",
+        ":": "：",
         "nothing": "尚未学习到该节点的信息；检查通过后会记录",
     },
 }
@@ -54,7 +56,7 @@ def report(nodes: Sequence[NodeChecks], verdict: Judged, language: Language, too
         if len(nodes) > 1 or node.why_not:
             yield Line(node.node, "strong")
         if node.why_not:
-            yield Line(f"  {words['no answer']}: {node.why_not}", "error")
+            yield Line(f"  {words['no answer']}{words[':']}{node.why_not}", "error")
         width = max((len(outcome.check) for outcome in node.outcomes), default=0)
         for outcome in node.outcomes:
             if outcome.status != SKIP:
@@ -115,9 +117,9 @@ def _outcome(outcome: Outcome, width: int, language: Language) -> Iterator[Line]
         if finding.expected:
             whence = f" ({finding.whence})" if finding.whence else ""
             seen = f"{finding.measured}; " if finding.why and finding.measured else ""
-            yield Line(f"{indent}{seen}{words['expected']}: {finding.expected}{whence}")
+            yield Line(f"{indent}{seen}{words['expected']}{words[':']}{finding.expected}{whence}")
         if advice := said(finding.advice, language):
-            yield Line(f"{indent}{words['advice']}: {advice}")
+            yield Line(f"{indent}{words['advice']}{words[':']}{advice}")
     if len(shown) > NAMES_MAX:
         yield Line(f"{' ' * (width + 9)}… +{len(shown) - NAMES_MAX}", "quiet")
 

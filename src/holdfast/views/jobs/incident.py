@@ -82,7 +82,9 @@ def kept_evidence(rows: tuple[EvidenceRow, ...], at_most: int = EVIDENCE_MAX) ->
 def title_words(verdict: Verdict | None, incident: IncidentStory) -> Words:
     if verdict is None:
         return Words(en=incident.found, zh=told_zh(incident.found))
-    zh = verdict.title_zh or in_chinese(verdict.title) or f"{meaning_of(verdict.category).zh}:{verdict.title}"
+    zh = (
+        verdict.title_zh or in_chinese(verdict.title) or f"{meaning_of(verdict.category).zh}：{verdict.title}"
+    )
     return Words(en=verdict.title, zh=zh)
 
 

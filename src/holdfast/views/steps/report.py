@@ -84,7 +84,7 @@ _NAN = Words(en="no finite number at step {step}", zh="第 {step} 步起不是�
 _JUMP = Words(en="from {before} to {loss} at step {step}", zh="第 {step} 步由 {before} 升至 {loss}")
 _DIVERGED = Words(en="grows since step {step}", zh="自第 {step} 步起持续上升")
 _RANK, _RANKS_OF = Words(en="rank {ranks}", zh=" rank {ranks}"), Words(en="ranks {ranks}", zh=" rank {ranks}")
-_NODE = Words(en="node {node} ({ranks})", zh="节点 {node}({ranks})")
+_NODE = Words(en="node {node} ({ranks})", zh="节点 {node}（{ranks}）")
 _MORE = Words(en="and {n} more: --json lists all", zh="另有 {n} 条，--json 列出全部")
 _READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files}，{size}，用时 {seconds} 秒")
 _FILES, _FILE = Words(en="{n} files", zh="{n} 个文件"), Words(en="1 file", zh="1 个文件")

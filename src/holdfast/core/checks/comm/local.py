@@ -34,10 +34,10 @@ def bus_bandwidth(size_bytes: int, seconds: float, ranks: int) -> float:
 def trouble(
     said: Sequence[Mapping[str, Any]], backend: str, ended: bool, within_s: float, errors: str
 ) -> Finding | None:
-    """Returns a finding on why the ranks failed; None if they succeeded.
+    """Returns a finding with the reason why the ranks failed; None if they succeeded.
 
-    `said`: the JSON lines of their output, in order. `ended`: the process ended before its time limit
-    `within_s`.
+    `said`: the JSON lines of their output, in order. `ended`: the process ended before its time limit `within_s`.
+    `errors`: what it printed to stderr.
     """
     stages = {str(one.get("stage")): one for one in said}
     if "import" in stages:
@@ -113,7 +113,7 @@ def _advice(backend: str) -> Words:
 
 
 def of_meeting(done: Mapping[str, Any], backend: str) -> Finding:
-    """Returns the finding on the connection of the ranks, with the time that it took."""
+    """Returns the finding that the ranks connected to each other, with the time that it took."""
     met_s = max(float(one["met_s"]) for one in done["ranks"])
     return Finding(
         status=PASS,
@@ -124,7 +124,7 @@ def of_meeting(done: Mapping[str, Any], backend: str) -> Finding:
 
 
 def of_sums(done: Mapping[str, Any], backend: str, model: str) -> Iterator[Finding | Fact]:
-    """Yields the findings on the sums, which must be exact, and the bus bandwidth of the largest one."""
+    """Yields findings: whether the all-reduce sums are exact, and the bus bandwidth of the largest message."""
     ranks = done["ranks"]
     wrong = [(one["rank"], one_sum) for one in ranks for one_sum in one["sums"] if one_sum["wrong"]]
     if wrong:

@@ -89,7 +89,7 @@ def _time(microseconds: float) -> str:
 
 
 def of_sweep(swept: Sequence[Row], ranks: int, backend: str, model: str) -> Iterator[Finding | Fact]:
-    """Yields the finding with the table, a fact for each size that measures bandwidth, and whether every sum
+    """Yields a finding with the table, a fact for each message size that measures bandwidth, and whether every sum
     was correct.
     """
     wrong = [row for row in swept if row.wrong]

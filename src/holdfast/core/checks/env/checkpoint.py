@@ -47,9 +47,8 @@ class Entry(Struct, frozen=True):
 class Newest(Struct, frozen=True, kw_only=True):
     """The checkpoint from which a run would resume.
 
-    `name`: relative to the folder; empty if there is none, because of `wrong`.
-
-    `follows`: the tracker file that names it and that the framework reads.
+    `name`: path relative to the checkpoint folder; empty if there is none, because of `wrong`. `follows`: the tracker
+    file that names this checkpoint and that the framework reads.
     """
 
     layout: str
@@ -100,7 +99,9 @@ def _of_megatron(text: str, folders: set[str]) -> Newest:
 
 
 def state_of_file(name: str, size: int, head: bytes, tail: bytes) -> str:
-    """Returns the defect of a file; empty if none is visible. `head`, `tail`: its first and last bytes."""
+    """Returns what is wrong with a checkpoint file; empty if no defect is visible. `head`, `tail`: its first and last
+    bytes.
+    """
     if size == 0:
         return "it is empty"
     if not any(head):
@@ -135,7 +136,7 @@ def _of_safetensors_length(head: bytes, size: int) -> str:
 
 
 def state_of_safetensors(header: bytes, size: int) -> str:
-    """Returns the defect of a safetensors file; empty if there is none.
+    """Returns what is wrong with a safetensors file; empty if nothing is.
 
     `header`: the JSON text after the first 8 bytes.
     """
@@ -191,7 +192,7 @@ def _lost_parts(text: bytes, here: set[str]) -> str:
 
 
 def of_newest(folder: str, newest: Newest | None, wrong: str, *, is_loaded: bool) -> Finding:
-    """Returns the finding on the newest checkpoint.
+    """Returns the finding about the newest checkpoint.
 
     `wrong`: its defect. `is_loaded`: the run resumes from this folder.
     """
@@ -239,7 +240,7 @@ def _advice(newest: Newest, follows: bool) -> Words:
 
 
 def of_unwritable(folder: str, error: str, category: str, *, is_sure: bool) -> Finding:
-    """Returns the finding on a checkpoint folder to which nothing can be written."""
+    """Returns the finding for a checkpoint folder to which no file can be written."""
     return Finding(
         status=FAIL,
         device=folder,

@@ -98,7 +98,7 @@ _OWN_FOLDER_FULL = late(
 def launch_of(
     command: Sequence[str], env: Mapping[str, str], texts: Mapping[str, str] | None = None
 ) -> Launch:
-    """Returns the launch in a command; any words have a result.
+    """Returns what a command launches; any words give a result.
 
     `texts`: by name, the contents of shell scripts that `Launch.reads` of an earlier result named.
     """

@@ -83,10 +83,10 @@ class Shell(Struct, frozen=True, kw_only=True):
 class Launch(Struct, frozen=True, kw_only=True):
     """The programs that a command starts, as far as it can be parsed.
 
-    `program`: the program that finally starts. `options`: the launcher's; `arguments`: the script's.
-    `wrappers`: programs before it; `prefix`: those that select the Python (conda run). `env`, `folder`:
-    changes by the command. `reads`: a file whose content is needed for more. `unclear`: why the Python is
-    unknown.
+    `program`: the program that finally starts. `options`: options of the launcher; `arguments`: those of the script.
+    `wrappers`: programs before it; `prefix`: those of them that select the Python (conda run). `env`, `folder`:
+    changes that the command makes. `reads`: a file whose content is needed to parse more. `unclear`: why the Python
+    is unknown.
     """
 
     launcher: str = ""

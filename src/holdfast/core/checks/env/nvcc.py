@@ -25,10 +25,10 @@ def nvcc_version(text: str) -> str:
 def of_tools(
     nvcc: str, version: str, torch_cuda: str, tools: Mapping[str, bool], says: str
 ) -> Iterator[Finding]:
-    """Yields findings on compilers.
+    """Yields findings about the compilers that a run needs.
 
-    `nvcc`: path of nvcc; empty if it was not found. `says`: why the version of nvcc is unknown. `tools`:
-    whether each other tool was found.
+    `nvcc`: path of nvcc; empty if it was not found. `says`: why the version of nvcc is unknown. `tools`: whether each
+    other tool was found.
     """
     if not nvcc:
         yield _warned(

@@ -24,9 +24,9 @@ class Holder(Struct, frozen=True, kw_only=True):
 
 
 def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
-    """Returns why this node does not listen on a fixed port; empty if it does.
+    """Returns why this node does not listen on a fixed rendezvous port; empty if it does.
 
-    `is_host`: this node is the host; None: unknown.
+    `is_host`: this node is the host of the rendezvous; None: unknown.
     """
     if meeting is None:
         return "the command names no rendezvous address"
@@ -46,7 +46,7 @@ def not_here(meeting: Meeting | None, nodes: int, is_host: bool | None) -> str:
 
 
 def of_port(meeting: Meeting, nodes: int, error: str, holders: Sequence[Holder]) -> Finding:
-    """Returns the finding on the port of the rendezvous. `error`: why it cannot be bound; empty if it can."""
+    """Returns the finding about the rendezvous port. `error`: why the port cannot be bound; empty if it can."""
     place = f"port {meeting.port}"
     if not error:
         return Finding(status=PASS, measured=f"{place} is free", expected=f"{place} is free", whence=ASKED)

@@ -39,7 +39,7 @@ _KNOWN_SOURCE = late(
 
 
 class Preparation(Struct, frozen=True, kw_only=True):
-    """A shell command that prepares the environment. `must`: later commands run only if it succeeds."""
+    """A shell command that prepares the environment. `must`: later commands run only if this one succeeds."""
 
     raw: str
     kind: str  # "conda", "module", "source", "eval", "set"; "unknown": unknown effects, so it is not run
@@ -47,9 +47,9 @@ class Preparation(Struct, frozen=True, kw_only=True):
 
 
 def of_assignment(command: SimpleCommand) -> list[Preparation]:
-    """Returns a variable assignment that later preparations may use.
+    """Returns a variable assignment as a preparation, because later preparations may use it.
 
-    Empty for a value that requires running a program, except conda's.
+    Empty if a program must run to get the value, except for conda's.
     """
     runs = _CONDA_BASE.sub("", command.raw)
     if not command.is_sure:
@@ -58,9 +58,7 @@ def of_assignment(command: SimpleCommand) -> list[Preparation]:
 
 
 def of_command(command: SimpleCommand, strict: bool) -> list[Preparation]:
-    """Returns the preparations in a command that can be run again safely, because it only changes the
-    environment.
-    """
+    """Returns the preparations in a command that a check may run too, because they only change the environment."""
     words, first = command.words, command.words[0]
     must = strict or command.then == "&&"
     found = _changing(command, words, first, must)

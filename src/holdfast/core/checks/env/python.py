@@ -104,7 +104,7 @@ def python_facts(said: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def of_environment(said: Mapping[str, Any], env: Mapping[str, str], program: str) -> Finding:
-    """Returns the finding on whether the run uses the Python of the active virtual environment."""
+    """Returns the finding whether the run uses the Python of the active virtual environment."""
     python = said["python"]
     prefix, executable = str(python["prefix"]), str(python["executable"])
     measured = f"Python {python['version']}, {executable}"
@@ -134,7 +134,9 @@ def _is_alias(prefix: str, active: set[str]) -> bool:
 
 
 def version_facts(torch: Mapping[str, Any], driver: str) -> Iterator[Fact]:
-    """Yields facts on the known versions; an unknown version is no difference between nodes."""
+    """Yields facts about the known versions of torch, CUDA, NCCL and the driver; an unknown version is not compared
+    between nodes.
+    """
     for name, value in (
         ("torch", torch.get("version", "")),
         ("torch-cuda", torch.get("cuda", "")),
@@ -160,10 +162,10 @@ def of_versions(
     has_compat: bool,
     is_run: bool,
 ) -> Iterator[Finding]:
-    """Yields findings on versions that do not fit together.
+    """Yields findings about versions that are incompatible.
 
-    `driver`: NVIDIA's; empty if not loaded. `has_compat`: forward compatibility libraries exist. `is_run`: a
-    run was given.
+    `driver`: version of NVIDIA's driver; empty if not loaded. `has_compat`: forward compatibility libraries exist.
+    `is_run`: a run was given.
     """
     if not torch.get("found"):
         why = "torch is not installed in the Python of the run"

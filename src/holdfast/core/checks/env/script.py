@@ -108,10 +108,9 @@ SHADOWING_PACKAGES = (
 
 
 def of_script(script: Mapping[str, Any], name: str, folder: str) -> Finding:
-    """Returns the finding on the run's script.
+    """Returns the finding about the run's script: whether it exists and compiles.
 
-    `script`: result of checks/training_python/inside.py. `name`: as in the command; `folder`: its working
-    directory.
+    `script`: result of checks/training_python/inside.py. `name`: as in the command; `folder`: its working directory.
     """
     problem = script.get("problem", "")
     if not problem:
@@ -192,9 +191,10 @@ def _failed(measured: str, expected: str, why: str, advice: Words, category: str
 def of_imports(
     missing: Sequence[Mapping[str, Any]], doubts: Sequence[str], files: int, imported: Sequence[str]
 ) -> Finding:
-    """Returns the finding on the script's imports.
+    """Returns the finding about the script's imports.
 
-    `missing`: unguarded top-level imports that fail. `doubts`: files that change the module search path.
+    `missing`: unguarded top-level imports that fail. `doubts`: files that change the module search path, so that the
+    result is uncertain.
     """
     if not files:
         return Finding(status=SKIP, why="the script could not be read for its imports")
@@ -228,7 +228,7 @@ def of_imports(
 
 
 def of_shadows(shadows: Sequence[Mapping[str, str]], uses_torch: bool) -> Iterator[Finding]:
-    """Yields findings on files that are imported instead of a module with the same name."""
+    """Yields findings about files that are imported instead of a standard or installed module with the same name."""
     if not uses_torch:
         return
     for one in shadows[:NAMED_MAX]:

@@ -19,10 +19,10 @@ _NO_CONDA = (
 def of_preparations(
     shell: Shell, results: Sequence[tuple[Preparation, int, str]], other: str
 ) -> Iterator[Finding]:
-    """Yields findings on commands that prepare the environment.
+    """Yields findings about shell commands that prepare the environment.
 
-    `results`: each command with its exit code and their common stderr. `other`: a different way to start the
-    shell, in which they succeed.
+    `results`: each command with its exit code and their common stderr. `other`: a different way to start the shell,
+    in which they succeed.
     """
     kind = f"{name_of(shell.program)}{' -l' if shell.login else ''}{' -i' if shell.interactive else ''}"
     done = [one for one, code, _ in results if one.kind != "set" and not code]

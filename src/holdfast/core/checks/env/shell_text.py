@@ -187,7 +187,7 @@ def _joined(value: Value) -> str:
 
 
 def expanded(raw: str, values: Mapping[str, Value]) -> list[str]:
-    """Returns the words of a raw word after quote removal, substitution and splitting."""
+    """Returns the words that a word of a shell script expands to, after substitution, splitting and quote removal."""
     words: list[str] = []
     current: str | None = None
     for piece in re.finditer(_PIECE, raw):
@@ -255,7 +255,7 @@ def _item(value: Value | None, index: str) -> str | None:
 
 
 def is_known(text: str) -> bool:
-    """Returns whether a shell word needs no run to be known: it has no variable and no command
-    substitution.
+    """Returns whether the value of a shell word is known without running the script: it has no variable and no
+    command substitution.
     """
     return "$" not in text and "`" not in text

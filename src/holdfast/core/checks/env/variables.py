@@ -35,11 +35,11 @@ _SECRET_NAME = late(r"(?i)token|secret|passw|credential|api_?key|access_?key")
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """The devices, interfaces and cores of a node, against which variables are judged.
+    """The devices, network interfaces and CPU cores of a node, against which environment variables are judged.
 
-    `interfaces`, `rdma`: names; None if unknown. `rdma_up`: an RDMA port is active. `cores`: available to the
-    run; 0 if unknown. `absent`: files and folders named in variables that do not exist. `stubs`: folders of
-    LD_LIBRARY_PATH whose libcuda.so.1 would be loaded and is a stub.
+    `interfaces`, `rdma`: names; None if unknown. `rdma_up`: an RDMA port is active. `cores`: available to the run; 0
+    if unknown. `absent`: files and folders named in variables that do not exist. `stubs`: folders of LD_LIBRARY_PATH
+    whose libcuda.so.1 would be loaded and is a stub.
     """
 
     gpus: int = 0
@@ -62,7 +62,9 @@ def facts(env: Mapping[str, str]) -> Iterator[Fact]:
 
 
 def of_variables(env: Mapping[str, str], asked: Asked, place: Place) -> list[Finding]:
-    """Returns the findings on harmful variables; if there are none, one pass that lists what is set."""
+    """Returns the findings about harmful variables; if there are none, one finding with status pass that lists what
+    is set.
+    """
     found = [
         *_by_table(env, asked, place),
         *_of_devices(env, asked, place),

@@ -61,7 +61,7 @@ class AmdGpu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The GPU's name for people: its PCI address, else its index."""
+        """Returns the GPU's name for users: its PCI address, else its index."""
         return self.address or f"GPU {self.index}"
 
 
@@ -174,7 +174,7 @@ def amd_facts(gpus: Sequence[AmdGpu]) -> list[Fact]:
 
 
 def judge_amd(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> list[Finding]:
-    """Returns findings on AMD GPUs.
+    """Returns findings about AMD GPUs: their number, errors, temperature and links.
 
     `on_bus`: number of GPUs on the PCI bus with AMD's driver; None if not visible.
     """
@@ -207,7 +207,7 @@ def _missing(gpus: Sequence[AmdGpu], on_bus: int | None, baseline: Baseline) -> 
         advice=Words(
             en="Check `amd-smi list`, `lspci -d 1002:` and the kernel log for amdgpu lines; power-cycle the node. If"
             " it was removed on purpose: `holdfast check --baseline reset`.",
-            zh="查看 `amd-smi list`、`lspci -d 1002:` 与内核日志中的 amdgpu 行;断电重启节点。若为有意移除:"
+            zh="查看 `amd-smi list`、`lspci -d 1002:` 与内核日志中的 amdgpu 行；断电重启节点。若为有意移除："
             "`holdfast check --baseline reset`。",
         ),
         fault=DEVICE_FAULT if has_left else NO_FAULT,
@@ -227,8 +227,8 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             advice=Words(
                 en=f"Look at `amd-smi bad-pages -g {gpu.index}`, end what uses the GPU and reset it (`amd-smi reset -g"
                 f" {gpu.index} --gpureset`); if the error count rises again, keep the node out and have the GPU replaced.",
-                zh=f"查看 `amd-smi bad-pages -g {gpu.index}`,结束占用进程并重置(`amd-smi reset -g {gpu.index} --gpureset`);"
-                "若再次出现,隔离节点并更换。",
+                zh=f"查看 `amd-smi bad-pages -g {gpu.index}`，结束占用进程并重置（`amd-smi reset -g {gpu.index} --gpureset`）；"
+                "若再次出现，隔离节点并更换。",
             ),
             fault=DEVICE_FAULT,
             category="ecc_uncorrectable",
@@ -251,7 +251,7 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             why="its PCIe link is narrower than possible",
             advice=Words(
                 en=f"Power-cycle the node; if nothing changes, check its riser and seating ({gpu.where}).",
-                zh=f"断电重启节点;若仍如此,检查 {gpu.where} 的转接卡与插接。",
+                zh=f"断电重启节点；若仍如此，检查 {gpu.where} 的转接卡与插接。",
             ),
             category="pcie_link_downgrade",
         )

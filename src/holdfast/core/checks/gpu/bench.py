@@ -1,5 +1,4 @@
-"""Judges burn results of GPUs: wrong results, errors, and a GPU that differs from the others of its node.
-
+"""Judges the benchmark results of GPUs: wrong results, errors, and a GPU that differs from the others of its node.
 Pure.
 """
 
@@ -61,9 +60,9 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """A burn of one GPU and its result.
+    """A benchmark of one GPU and its result.
 
-    `answer`: the burn's output; empty if there is none. `unable`: why it could not start; `error`: why it
+    `answer`: the benchmark's output; empty if there is none. `unable`: why it could not start; `error`: why it
     failed.
     """
 
@@ -78,7 +77,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether the GPU burn-in ran to its end."""
+        """Returns whether the benchmark of the GPU ran to its end."""
         return not (self.unable or self.error)
 
 
@@ -101,7 +100,9 @@ def beside(seen: Sequence[Loaded]) -> str:
 
 
 def failed(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Yields findings on GPUs without a result; the status depends on whether the other GPUs have one."""
+    """Yields findings for GPUs without a benchmark result. Their status depends on whether the other GPUs have
+    one.
+    """
     others_work = any(run.is_done for run in runs)
     for run in runs:
         if run.unable:
@@ -154,7 +155,7 @@ def _error(run: Ran, others_work: bool) -> Finding:
 
 
 def wrong_products(runs: Sequence[Ran]) -> Iterator[Finding | Fact]:
-    """Yields findings on products whose bits differ between repeats, from the exact result, or from other
+    """Yields findings about matrix products whose bits differ between repeats, from the exact result, or from other
     GPUs.
     """
     done = [run for run in runs if run.is_done]
@@ -198,7 +199,7 @@ def _most(values: Sequence[str]) -> str:
 
 
 def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Yields findings on bytes that differ after a copy to the device and back."""
+    """Yields findings about bytes that differ after a copy to the device and back."""
     for run in runs:
         if run.is_done and run.answer["wrong_bytes"]:
             why = f"{run.where}: {counted(run.answer['wrong_bytes'], 'byte')} were corrupted by a copy to it and back"
@@ -206,7 +207,7 @@ def wrong_copies(runs: Sequence[Ran]) -> Iterator[Finding]:
 
 
 def wrong_sums(runs: Sequence[Ran]) -> Iterator[Finding]:
-    """Yields findings on devices whose sum of constant elements is wrong."""
+    """Yields findings about devices on which a sum of constant elements is wrong."""
     for run in runs:
         if run.is_done and run.answer["wrong_elements"]:
             why = f"{run.where}: {run.answer['wrong_elements']} elements of the sum of two arrays are wrong"

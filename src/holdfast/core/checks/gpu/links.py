@@ -34,14 +34,14 @@ REPLAYS_MIN = 3
 
 _RESEAT = Words(
     en="Power-cycle the node; if nothing changes, check riser, cable and seating of {gpu}, and its slot in the BIOS.",
-    zh="断电重启节点;若仍如此,检查 {gpu} 的转接卡、线缆、插接情况与 BIOS 中该插槽的设置。",
+    zh="断电重启节点；若仍如此，检查 {gpu} 的转接卡、线缆、插接情况与 BIOS 中该插槽的设置。",
 )
 
 
 class NvLinks(Struct, frozen=True, kw_only=True):
     """The NVLinks of one GPU. `states`: by link number, True if up; empty without NVLink.
 
-    `errors`: by kind, number since the driver was loaded; `new`: by kind, number during the check.
+    `errors`: by kind, the number since the driver was loaded; `new`: by kind, the number during the check.
     """
 
     gpu: Gpu
@@ -51,15 +51,15 @@ class NvLinks(Struct, frozen=True, kw_only=True):
 
     @property
     def up(self) -> int:
-        """Number of active links."""
+        """Returns the number of active links."""
         return sum(self.states)
 
 
 class PcieLink(Struct, frozen=True, kw_only=True):
     """The PCIe link of one GPU; None for unknown values.
 
-    `generation_max`: of GPU and slot. `clock`: SM clock as a share of the highest. `new_replays`: within
-    `during_s` seconds.
+    `generation_max`: the highest that both GPU and slot support. `clock`: SM clock as a share of the highest.
+    `new_replays`: number of replays within `during_s` seconds.
     """
 
     gpu: Gpu
@@ -75,7 +75,7 @@ class PcieLink(Struct, frozen=True, kw_only=True):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the link should run at full speed: performance state P0 to P2, under load, with a high
+        """Returns whether the link should run at full speed: performance state P0 to P2, under load, with a high
         clock.
         """
         return (
@@ -147,8 +147,8 @@ def _links_down(one: NvLinks, expected: int, whence: str, fault: str) -> Finding
             Words(
                 en="Look for Xid 74 or 144-150 in the kernel log and at `nvidia-smi nvlink -s -i {gpu}`; restart the"
                 " fabric manager and reset the GPUs; if a link stays down, have baseboard or bridge inspected.",
-                zh="查看内核日志中的 Xid 74 或 144-150 与 `nvidia-smi nvlink -s -i {gpu}`;重启 fabric manager 并重置 GPU;"
-                "若链路仍断开,检修底板或桥接器。",
+                zh="查看内核日志中的 Xid 74 或 144-150 与 `nvidia-smi nvlink -s -i {gpu}`；重启 fabric manager 并重置 GPU；"
+                "若链路仍断开，检修底板或桥接器。",
             ),
             one.gpu.where,
         ),
@@ -178,7 +178,7 @@ def _link_errors(one: NvLinks) -> list[Finding]:
                 Words(
                     en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes; if the count of a link keeps rising, reset"
                     " the GPUs, and check its seating, bridge or cable.",
-                    zh="间隔几分钟对比 `nvidia-smi nvlink -e -i {gpu}`;若某条链路持续增长,重置 GPU 并检查插接、桥接器或线缆。",
+                    zh="间隔几分钟对比 `nvidia-smi nvlink -e -i {gpu}`；若某条链路持续增长，重置 GPU 并检查插接、桥接器或线缆。",
                 ),
                 one.gpu.where,
             ),
@@ -313,8 +313,8 @@ _CONFIGURATION = (8, 0xF)  # position and mask; 0: unknown, 1: correct
 
 
 def judge_fabric(seen: Sequence[Fabric], unread: Sequence[Unread], switches: Switches) -> list[Finding]:
-    """Returns findings on registration: an unregistered GPU of an NVSwitch system cannot start CUDA (error
-    802).
+    """Returns findings about the registration of GPUs with the NVLink fabric: an unregistered GPU of an NVSwitch
+    system cannot start CUDA (error 802).
     """
     part = [one for one in seen if one.state]
     troubles = [finding for one in part for finding in _fabric(one, len(part), switches)]
@@ -373,7 +373,7 @@ def _unmanaged(where: str, measured: str, *, status: str = FAIL, fault: str = DE
         advice=Words(
             en="`systemctl restart nvidia-fabricmanager` (its version must be that of the driver), read"
             " /var/log/fabricmanager.log, and check again; reboot the node if it does not come up.",
-            zh="执行 `systemctl restart nvidia-fabricmanager`(其版本须与驱动一致),查看 /var/log/fabricmanager.log 后再检查;"
+            zh="执行 `systemctl restart nvidia-fabricmanager`（其版本须与驱动一致），查看 /var/log/fabricmanager.log 后再检查；"
             "仍失败则重启节点。",
         ),
         fault=fault,
@@ -393,8 +393,8 @@ class Pair(Struct, frozen=True):
 def judge_peers(
     pairs: Sequence[Pair], gpus: Sequence[Gpu], unread: Sequence[Unread], baseline: Baseline
 ) -> list[Finding]:
-    """Returns findings on peer access: a GPU that reaches no other while the others do, or fewer pairs than
-    learned.
+    """Returns findings about peer access: a GPU that can access no other GPU while the others can, or fewer pairs
+    than in the baseline.
     """
     good = [pair for pair in pairs if pair.can]
     partners = {gpu.index: sum(gpu.index in (pair.one, pair.other) for pair in good) for gpu in gpus}
@@ -455,7 +455,7 @@ def _p2p(where: str, measured: str, expected: str, whence: str, why: str) -> Fin
         advice=Words(
             en="Check `nvidia-smi topo -p2p r` and `nvidia-smi topo -m`; check ACS and IOMMU in the BIOS, and in a"
             " virtual machine how the GPUs are passed through.",
-            zh="查看 `nvidia-smi topo -p2p r` 与 `nvidia-smi topo -m`;检查 BIOS 中的 ACS 与 IOMMU,虚拟机需检查 GPU 直通方式。",
+            zh="查看 `nvidia-smi topo -p2p r` 与 `nvidia-smi topo -m`；检查 BIOS 中的 ACS 与 IOMMU，虚拟机需检查 GPU 直通方式。",
         ),
         category="p2p_failure",
     )

@@ -1,11 +1,11 @@
-"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver
-requests. Pure.
+"""Judges the memory of GPUs: errors, pending or failed repairs, and the recovery action that the driver requests.
+Pure.
 
-The driver's recommendation has precedence: if it requires no action, an uncorrected error fails the check and
-does not remove the node.
+The driver's recommendation has precedence: if the driver requires no action, an uncorrected error fails the check but
+does not isolate the node.
 
-sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a
-board); NVML API reference (nvmlDeviceGetGpuRecoveryAction)
+sources: NVIDIA, "GPU Memory Error Management" (row remapping, dynamic page retirement, when to return a board); NVML
+API reference (nvmlDeviceGetGpuRecoveryAction)
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ def _errors(errors: Errors, baseline: Baseline) -> list[Finding]:
         words = Words(
             en="Enable ECC (`nvidia-smi -i {gpu} -e 1`) and reset the GPU: without ECC, memory errors corrupt the"
             " training unnoticed.",
-            zh="启用 ECC(`nvidia-smi -i {gpu} -e 1`)并重置该 GPU:关闭时内存错误会悄然混入训练。",
+            zh="启用 ECC（`nvidia-smi -i {gpu} -e 1`）并重置该 GPU：关闭时内存错误会悄然混入训练。",
         )
         return [_warning(where, "off", "on", BASELINE, "ECC was on here and is off", advice(words, where))]
     return []
@@ -124,7 +124,7 @@ def _uncorrected(errors: Errors, count: int, why: str) -> Finding:
         words = Words(
             en="The driver asks for no action, so the GPU can be used; reset {gpu} at the next pause, and have it"
             " inspected if the error recurs.",
-            zh="驱动未要求任何动作:该 GPU 可继续使用;下次空闲时重置 {gpu},若再次出现请检修。",
+            zh="驱动未要求任何动作：该 GPU 可继续使用；下次空闲时重置 {gpu}，若再次出现请检修。",
         )
         return _fault(where, f"{count} uncorrected", "0", why, advice(words, where), fault=NO_FAULT)
     return _fault(where, f"{count} uncorrected", "0", why, advice(RESET, where))
@@ -181,11 +181,11 @@ def _repairs(repairs: Repairs) -> list[Finding]:
 _DRAIN_P2P = Words(
     en="End the processes that use {gpu} with its peers, on all GPUs of the node; then check again: usually nothing more is"
     " needed.",
-    zh="结束该节点上所有与 {gpu} 进行 P2P 通信的进程后再查询,通常无需其他操作。",
+    zh="结束该节点上所有与 {gpu} 进行 P2P 通信的进程后再查询，通常无需其他操作。",
 )
 _DRAIN_RESET = Words(
     en="{gpu} runs with reduced capability: let running work end, then reset it (`nvidia-smi --gpu-reset -i {gpu}`).",
-    zh="{gpu} 正以降级能力运行:待现有任务结束后重置(`nvidia-smi --gpu-reset -i {gpu}`)。",
+    zh="{gpu} 正以降级能力运行：待现有任务结束后重置（`nvidia-smi --gpu-reset -i {gpu}`）。",
 )
 _IMEX = Words(
     en="Restart nvidia-imex on the nodes of the NVLink domain and compare their node lists.",
@@ -205,10 +205,10 @@ _ACTIONS: dict[int, tuple[str, str, str, Words]] = {
 def judge_recovery(
     seen: Sequence[tuple[Gpu, int]], unread: Sequence[Unread], is_training: bool
 ) -> list[Finding]:
-    """Returns findings on requested recovery actions.
+    """Returns findings about recovery actions that the driver requests.
 
-    `seen`: each GPU and its action. `is_training`: work runs on it, which may finish before action "drain and
-    reset".
+    `seen`: each GPU and its requested action. `is_training`: work runs on the GPU, which may finish before the action
+    "drain and reset".
     """
     troubles: list[Finding] = []
     silent = list(unread)

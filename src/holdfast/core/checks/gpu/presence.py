@@ -1,7 +1,7 @@
-"""Judges whether all GPUs are present, the driver answers, and the driver stays loaded. Pure.
+"""Judges whether all GPUs are present, the driver responds, and the driver stays loaded. Pure.
 
-A container, a Slurm job with constrained devices or a VM may show fewer GPUs than the node has: a GPU counts
-as missing only if it should be visible here, or has left the PCI bus.
+A container, a Slurm job with constrained devices or a VM may show fewer GPUs than the node has: a GPU counts as
+missing only if it should be visible here, or has left the PCI bus.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,9 +48,9 @@ class PciGpu(Struct, frozen=True, kw_only=True):
 
 
 class Presence(Struct, frozen=True, kw_only=True):
-    """The GPUs found on a node. `pci`: None if the PCI bus cannot be read.
+    """The GPUs found on a node. `pci`: those on the PCI bus; None if the bus cannot be read.
 
-    `memory`: bytes, by key. `visible`: CUDA_VISIBLE_DEVICES of the run; None if not set.
+    `memory`: bytes, by the GPU's permanent identity. `visible`: CUDA_VISIBLE_DEVICES of the run; None if not set.
     """
 
     gpus: tuple[Gpu, ...]
@@ -69,11 +69,10 @@ class Versions(Struct, frozen=True, kw_only=True):
 
 
 class Away(Struct, frozen=True, kw_only=True):
-    """An NVML that cannot be opened.
+    """The reason why NVML cannot be opened.
 
-    `kind`: as in checks/readers/nvml.py. `is_loaded`: the kernel module is loaded.
-
-    `on_bus`: number of NVIDIA GPUs on the PCI bus that NVIDIA's driver could bind.
+    `kind`: as in checks/readers/nvml.py. `is_loaded`: the kernel module is loaded. `on_bus`: number of NVIDIA GPUs on
+    the PCI bus that NVIDIA's driver could bind.
     """
 
     kind: str
@@ -83,7 +82,7 @@ class Away(Struct, frozen=True, kw_only=True):
 
 
 def presence_facts(seen: Presence) -> list[Fact]:
-    """Returns the facts that a good boot adds to the baseline, for each GPU and the node."""
+    """Returns facts for the baseline of each GPU and of the node, from a boot check that passed."""
     facts = [Fact(name=COUNT, value=len(seen.gpus), learn=bool(seen.gpus))]
     if seen.pci:
         facts.append(Fact(name=PCI_COUNT, value=len(seen.pci), learn=True))
@@ -105,9 +104,7 @@ def presence_facts(seen: Presence) -> list[Fact]:
 
 
 def judge_count(seen: Presence, baseline: Baseline) -> list[Finding]:
-    """Returns findings on GPUs that do not answer, have no driver, or are missing compared with
-    the baseline.
-    """
+    """Returns findings about GPUs that do not respond, have no driver, or are missing compared with the baseline."""
     troubles = [_lost(gpu) for gpu in seen.gpus if gpu.is_lost]
     troubles += _not_taken(seen)
     troubles += _gone(seen, baseline, found_missing=len(troubles))
@@ -196,8 +193,8 @@ def _gone(seen: Presence, baseline: Baseline, found_missing: int) -> list[Findin
             advice=Words(
                 en="Power-cycle the node and count again (`nvidia-smi -L`, `lspci -d 10de:`); keep it out while one is"
                 " missing. If it was removed on purpose: `holdfast check --baseline reset`.",
-                zh="断电重启节点后重新核对数量(`nvidia-smi -L`、`lspci -d 10de:`),缺卡期间隔离该节点。"
-                "若为有意移除:`holdfast check --baseline reset`。",
+                zh="断电重启节点后重新核对数量（`nvidia-smi -L`、`lspci -d 10de:`），缺卡期间隔离该节点。"
+                "若为有意移除：`holdfast check --baseline reset`。",
             ),
             fault=fault,
             category="gpu_missing",
@@ -230,7 +227,7 @@ def _too_few(seen: Presence) -> list[Finding]:
             why=f"{counted(seen.ranks, 'rank')} are to run here and {counted(usable, 'GPU')} can be used",
             advice=Words(
                 en="Start as many ranks as there are GPUs, or check CUDA_VISIBLE_DEVICES and the GPUs allocated to the job.",
-                zh="每块 GPU 启动一个 rank,或检查 CUDA_VISIBLE_DEVICES 与分配到的 GPU。",
+                zh="每块 GPU 启动一个 rank，或检查 CUDA_VISIBLE_DEVICES 与分配到的 GPU。",
             ),
             category="launcher_config",
         )
@@ -260,11 +257,9 @@ def judge_versions(seen: Versions) -> tuple[list[Finding], list[Fact]]:
 
 
 def judge_away(away: Away, had_gpus: bool) -> Finding:
-    """Returns the finding on an NVML that cannot be opened.
+    """Returns the finding that NVML cannot be opened.
 
-    `had_gpus`: the baseline has GPUs, so this is new.
-
-    A machine or container without GPUs is no fault.
+    `had_gpus`: the baseline contains GPUs, so this is new. A machine or container without GPUs is no fault.
     """
     fault = DEVICE_FAULT if had_gpus else NO_FAULT
     if away.kind == "mismatch":
@@ -283,7 +278,7 @@ def judge_away(away: Away, had_gpus: bool) -> Finding:
             advice=Words(
                 en="Load it (`modprobe nvidia`) and read the kernel log for NVRM lines; after an update of the kernel"
                 " rebuild the module (dkms), then check again.",
-                zh="加载驱动(`modprobe nvidia`)并查看内核日志中的 NVRM 行;内核升级后需重新编译模块(dkms),再检查一次。",
+                zh="加载驱动（`modprobe nvidia`）并查看内核日志中的 NVRM 行；内核升级后需重新编译模块（dkms），再检查一次。",
             ),
             fault=fault,
             category="driver_error",
@@ -299,7 +294,7 @@ def judge_away(away: Away, had_gpus: bool) -> Finding:
         advice=Words(
             en="In a container, check whether it still has access to the GPUs (a systemd reload can remove it: start"
             " it again); on the node run `nvidia-smi` and read the kernel log.",
-            zh="在容器中请确认 GPU 仍分配给该容器(systemd 重载会使其失效,重启容器即可);在节点上执行 `nvidia-smi` 并查看内核日志。",
+            zh="在容器中请确认 GPU 仍分配给该容器（systemd 重载会使其失效，重启容器即可）；在节点上执行 `nvidia-smi` 并查看内核日志。",
         ),
         category="driver_error",
     )
@@ -315,7 +310,7 @@ def _mismatch(why: str, measured: str, expected: str, fault: str, status: str) -
         advice=Words(
             en="The driver was updated and its old module is still loaded: drain the node and reboot it (or reload the"
             " nvidia modules); in a container use the host's driver libraries, not those of the image.",
-            zh="驱动已升级但仍加载旧内核模块:排空节点并重启(或重新加载 nvidia 模块);容器内应使用宿主机的驱动库而非镜像自带的。",
+            zh="驱动已升级但仍加载旧内核模块：排空节点并重启（或重新加载 nvidia 模块）；容器内应使用宿主机的驱动库而非镜像自带的。",
         ),
         fault=fault,
         category="driver_mismatch",
@@ -323,9 +318,10 @@ def _mismatch(why: str, measured: str, expected: str, fault: str, status: str) -
 
 
 def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) -> Finding:
-    """Returns the finding on a driver that does not return.
+    """Returns the finding that a call of the driver does not return.
 
-    `gpus`: number on the bus. `is_kept_loaded`: persistence mode, in which attaching GPUs takes no time.
+    `gpus`: number of GPUs on the bus. `is_kept_loaded`: persistence mode is on, in which attaching GPUs takes no
+    time.
     """
     hangs = is_kept_loaded or after_s >= ATTACH_S * max(gpus, 1)
     because = "it hangs" if hangs else "it hangs, or attaches GPUs slowly"
@@ -344,7 +340,7 @@ def slow_driver(why: str, after_s: float, gpus: int, *, is_kept_loaded: bool) ->
 HANGS = Words(
     en="The GPU driver does not answer: check the kernel log for Xid lines and blocked tasks, end the processes on the GPUs,"
     " and reboot the node if `nvidia-smi` hangs too. Persistence mode makes the first answer fast.",
-    zh="GPU 驱动无应答:查看内核日志中的 Xid 与阻塞任务,结束占用 GPU 的进程;若 `nvidia-smi` 同样卡住则重启节点。"
+    zh="GPU 驱动无应答：查看内核日志中的 Xid 与阻塞任务，结束占用 GPU 的进程；若 `nvidia-smi` 同样卡住则重启节点。"
     "启用 persistence mode 可加快首次应答。",
 )
 
@@ -352,11 +348,10 @@ HANGS = Words(
 def judge_persistence(
     modes: Sequence[tuple[Gpu, bool, bool]], unread: Sequence[Unread], baseline: Baseline
 ) -> list[Finding]:
-    """Returns findings on persistence mode.
+    """Returns findings about persistence mode.
 
-    `modes`: each GPU, its mode, and whether it is a server card (with ECC).
-
-    Off is the default on desktop cards; off on one of several, or after it was on, is a mistake.
+    `modes`: each GPU, whether the mode is on, and whether it is a server card (with ECC). Off is the default on
+    desktop cards; off on one of several GPUs, or after it was on, is a mistake.
     """
     some_on = any(is_on for _, is_on, _ in modes)
     off = [
@@ -376,7 +371,7 @@ def judge_persistence(
                 " takes seconds and resets error counts",
                 advice=Words(
                     en="Start nvidia-persistenced at boot (or `nvidia-smi -pm 1`).",
-                    zh="开机启用 nvidia-persistenced(或执行 `nvidia-smi -pm 1`)。",
+                    zh="开机启用 nvidia-persistenced（或执行 `nvidia-smi -pm 1`）。",
                 ),
             )
         ]

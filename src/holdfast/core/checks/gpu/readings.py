@@ -14,25 +14,25 @@ NAMED_MAX = 4
 RESET = Words(
     en="End all processes on {gpu}, reset it (`nvidia-smi --gpu-reset -i {gpu}`; on NVSwitch systems all GPUs together)"
     " and check again; if it comes back, keep the node out and have the GPU inspected.",
-    zh="结束 {gpu} 上的所有进程并重置(`nvidia-smi --gpu-reset -i {gpu}`;NVSwitch 系统需全部 GPU 一起重置),再检查一次;"
-    "若复现,隔离该节点并检修该 GPU。",
+    zh="结束 {gpu} 上的所有进程并重置（`nvidia-smi --gpu-reset -i {gpu}`；NVSwitch 系统需全部 GPU 一起重置），再检查一次；"
+    "若复现，隔离该节点并检修该 GPU。",
 )
 REPLACE = Words(
     en="Keep the node out of the run, save nvidia-bug-report.sh, and have {gpu} replaced.",
-    zh="不要在训练中使用该节点,保存 nvidia-bug-report.sh 后更换 {gpu}。",
+    zh="不要在训练中使用该节点，保存 nvidia-bug-report.sh 后更换 {gpu}。",
 )
 REBOOT = Words(
     en="Drain the node and reboot it (power-cycle where a GPU is off the bus), then check again; if {gpu} fails again,"
     " have it inspected.",
-    zh="排空节点并重启(GPU 掉线时需断电重启)后再检查;若 {gpu} 再次出错,请检修。",
+    zh="排空节点并重启（GPU 掉线时需断电重启）后再检查；若 {gpu} 再次出错，请检修。",
 )
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
     """One GPU as NVML lists it.
 
-    `address`: PCI, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID without a serial number. `why_not`: why it
-    cannot be queried; empty if it can; `is_lost`: it no longer answers.
+    `address`: PCI address, "0000:1a:00.0". `key`: "gpu:SERIAL", or by UUID without a serial number. `why_not`: why it
+    cannot be queried; empty if it can; `is_lost`: it no longer responds.
     """
 
     index: int
@@ -46,7 +46,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """The GPU's name for people: its PCI address, else its index."""
+        """Returns the GPU's name for users: its PCI address, else its index."""
         return self.address or f"GPU {self.index}"
 
 
@@ -71,10 +71,10 @@ def answered(
     expected: str = "",
     whence: str = "",
 ) -> list[Finding]:
-    """Returns the findings of a check on many devices.
+    """Returns the findings of a check on many devices: all failures and warnings; a pass if there are none and some
+    device is good; skips, by reason, for devices without a value.
 
-    These are all failures and warnings; a pass if there are none and some device is good; skips, by reason,
-    for devices without a value. `good`: number of devices that were read and are healthy.
+    `good`: number of devices that were read and are healthy.
     """
     found = together(troubles)
     if good and not found:

@@ -21,11 +21,11 @@ MARGIN_MIN_C = 3  # minimum distance to the slowdown temperature of this GPU
 _COOL = Words(
     en="Check fans, air flow and dust of {gpu}, and the room temperature; if only this GPU is hot, have its"
     " cooler inspected, and keep the node out of runs that wait for the slowest.",
-    zh="检查 {gpu} 的风扇、风道、积灰与机房温度;若仅该 GPU 过热,检修其散热器,且不要让该节点参与同步训练。",
+    zh="检查 {gpu} 的风扇、风道、积灰与机房温度；若仅该 GPU 过热，检修其散热器，且不要让该节点参与同步训练。",
 )
 _POWER = Words(
     en="Check power supplies, their cables and the power limit of the rack: the board signals the GPU to slow down.",
-    zh="检查电源、供电线缆与机柜功率限制:是主板要求 GPU 降频。",
+    zh="检查电源、供电线缆与机柜功率限制：是主板要求 GPU 降频。",
 )
 _REASONS = (  # bit, description, category, advice; the first that applies is reported
     (HW_THERMAL, "too hot: the hardware halves its clocks", "thermal_throttle", _COOL),
@@ -141,7 +141,7 @@ def _capped(one: Clocks, seen: Sequence[Clocks], baseline: Baseline) -> list[Fin
         return []
     words = Words(
         en="Set it back: `nvidia-smi -i {gpu} -pl {watts}`; training runs only as fast as its slowest GPU.",
-        zh="恢复功率上限:`nvidia-smi -i {gpu} -pl {watts}`;训练速度取决于最慢的 GPU。",
+        zh="恢复功率上限：`nvidia-smi -i {gpu} -pl {watts}`；训练速度取决于最慢的 GPU。",
     )
     return [
         Finding(

@@ -21,7 +21,7 @@ SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "dcgm", "Xorg", "gnome-shell", "
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """A process that holds memory of a GPU. `bytes`: None if unknown. `is_here`: it is visible in /proc."""
+    """A process that uses memory of a GPU. `bytes`: None if unknown. `is_here`: it is visible in /proc."""
 
     pid: int
     name: str = ""
@@ -80,7 +80,7 @@ def _foreign(use: Use) -> Finding | None:
     words = Words(
         en="Find their owner (`nvidia-smi`, `ps -p {pids}`), end processes left by an earlier job, or use a free"
         " node.",
-        zh="确认占用者(`nvidia-smi`、`ps -p {pids}`),结束先前作业的残留进程,或申请空闲节点。",
+        zh="确认占用者（`nvidia-smi`、`ps -p {pids}`），结束先前作业的残留进程，或申请空闲节点。",
     )
     pids = ",".join(str(one.pid) for one in others[:NAMED_MAX])
     return Finding(
@@ -113,7 +113,7 @@ def _ownerless(use: Use) -> Finding | None:
     words = Words(
         en="Look for processes that hold /dev/nvidia* (`fuser -v /dev/nvidia*`, on the host and not in a container); if"
         " there is none, reset {gpu}.",
-        zh="在宿主机(而非容器内)查找占用 /dev/nvidia* 的进程(`fuser -v /dev/nvidia*`);若没有,重置 {gpu}。",
+        zh="在宿主机（而非容器内）查找占用 /dev/nvidia* 的进程（`fuser -v /dev/nvidia*`）；若没有，重置 {gpu}。",
     )
     return Finding(
         status=WARN,
@@ -189,7 +189,7 @@ def _mig(where: str, measured: str, expected: str, whence: str, why: str) -> Fin
     words = Words(
         en="Switch MIG off on all GPUs of the run (`nvidia-smi -mig 0`, then reset them), or start in each"
         " instance a separate run with one rank.",
-        zh="在本次训练的所有 GPU 上关闭 MIG(`nvidia-smi -mig 0` 后重置),或每个实例只运行一个独立 rank。",
+        zh="在本次训练的所有 GPU 上关闭 MIG（`nvidia-smi -mig 0` 后重置），或每个实例只运行一个独立 rank。",
     )
     return Finding(
         status=WARN,

@@ -174,7 +174,7 @@ def _trouble(device: str, group: Sequence[Xid], known: KnowledgeBase, *, is_new:
 def _advice(decides: Xid, first: Xid, device: str, known: KnowledgeBase) -> Words:
     return advice_of(decides.fact or first.fact, decides.action, device, known) or Words(
         en=f"Look at `nvidia-smi -q -i {device}` and reset the GPU before the next start.",
-        zh=f"查看 `nvidia-smi -q -i {device}`,下次启动前重置该 GPU。",
+        zh=f"查看 `nvidia-smi -q -i {device}`，下次启动前重置该 GPU。",
     )
 
 

@@ -29,8 +29,8 @@ LINK_ODDS = 20.0  # required likelihood ratio of a bad link to one bad node of t
 
 
 class Expected(NamedTuple):
-    """The expected speed of a measurement in GB/s: below `slow` it is slow, above `fast` good, between them
-    undecided.
+    """The expected speed of a measurement in GB/s: a value below `slow` is slow, one above `fast` is good, and
+    between them it is undecided.
     """
 
     middle: float
@@ -60,11 +60,11 @@ class Mark(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The conclusions from all rounds.
+    """The conclusions from all rounds of pair measurements.
 
-    `of`: marks by node. `part`: by node, the first node of its part. `main`: the part that counts as good;
-    empty without any. `open`: by node, the nodes of the main part with which it was slow without a known
-    reason. `hubs`: intermittently slow nodes of the main part. `links`: slow pairs of two good nodes.
+    `of`: results by node. `part`: by node, the first node of the part that it belongs to. `main`: the part that
+    counts as good; empty if there is none. `open`: by node, the nodes of the main part with which it was slow without
+    a known reason. `hubs`: intermittently slow nodes of the main part. `links`: slow pairs of two good nodes.
     """
 
     expected: dict[str, Expected]
@@ -77,7 +77,7 @@ class Evidence(NamedTuple):
     links: dict[tuple[str, str], tuple[int, int]]
 
     def in_main(self, node: str) -> bool:
-        """Returns whether the node is in the part of the nodes that counts as good."""
+        """Returns whether the node belongs to the part of the nodes that counts as good."""
         return bool(self.main) and self.part.get(node) == self.main
 
 
@@ -103,8 +103,8 @@ def evidence(measured: Measured, limits: Limits) -> Evidence:
 
 
 def expected_speeds(measured: Measured, limits: Limits) -> dict[str, Expected]:
-    """Returns the expected speed of each measurement: from the peers; from the baseline if all peers are
-    slower than that.
+    """Returns the expected speed of each measurement: from the other nodes; from the baseline if all nodes are slower
+    than that.
     """
     by_what: dict[str, list[PairSample]] = defaultdict(list)
     for sample in measured.pairs:
@@ -275,8 +275,8 @@ def _find_hubs(seen: Evidence, limits: Limits, pairs: int) -> None:
 
 
 def times_wanted(seen: Evidence) -> int:
-    """Returns how often a node must have been slow; more often with few nodes, whose spread is less well
-    known.
+    """Returns how often a node must have been slow before it is named; more often if there are few nodes, because
+    their spread is less well known.
     """
     return SLOW_TIMES if len(seen.of) >= MANY_NODES else SLOW_TIMES_OF_FEW
 

@@ -57,9 +57,9 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class Round(Struct, frozen=True, kw_only=True):
-    """The measurements of the next round.
+    """The pair measurements to run next.
 
-    `alone`: nodes without a partner: of an odd number, or without an answer last time.
+    `alone`: nodes without a partner, because their number is odd or they did not answer last time.
     """
 
     pairs: tuple[tuple[str, str], ...] = ()
@@ -86,13 +86,13 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Blame(Struct, frozen=True, kw_only=True):
-    """A fault of one or several nodes, found by pairwise measurements.
+    """A fault of one or several nodes, found by pair measurements.
 
-    `kind`: "communication", "compute", "wrong" or "silent" for one node; "link" between two good nodes;
-    "group" for nodes that are fast among themselves and slow with all others; "one-of" for nodes of which
-    one, or a link, is bad. `what`: the measurement. `speed`, `expected`: medians in GB/s or GFLOP/s; 0
-    without a connection. `whence`: "peers" or "baseline". `times` of `looks`: how often it was measured so.
-    `partners`: good nodes with which it was measured. `others`: for a group, the number of nodes outside.
+    `kind`: "communication", "compute", "wrong" or "silent" for one node; "link" between two good nodes; "group" for
+    nodes that are fast among themselves and slow with all others; "one-of" for nodes of which one, or a link, is bad.
+    `what`: the measurement. `speed`, `expected`: medians in GB/s or GFLOP/s; 0 without a connection. `whence`:
+    "peers" or "baseline". `times` of `looks`: how often it was slow, of how many measurements. `partners`: good nodes
+    with which it was measured. `others`: for a group, the number of nodes outside.
     """
 
     kind: str

@@ -23,11 +23,10 @@ WELL_LOOKS = 3  # fast measurements of each of the two nodes with others, for th
 
 
 class Off(NamedTuple):
-    """A part of connected nodes other than the good one.
+    """A group of connected nodes other than the good one, in pair measurements.
 
-    `marks`: with good nodes. `untested`: nodes without such marks.
-
-    `met`: how often it was slow with other such parts.
+    `marks`: results with good nodes. `untested`: nodes without such results. `met`: how often it was slow with other
+    such groups.
     """
 
     nodes: list[str]
@@ -38,7 +37,9 @@ class Off(NamedTuple):
 
 
 def silent_nodes(measured: Measured) -> dict[str, tuple[int, int, str]]:
-    """Returns the nodes that did not answer, twice in a row or always: counts and reason."""
+    """Returns the nodes that did not answer, twice in a row or always: number of failures, number of tries, and the
+    reason.
+    """
     answers: dict[str, list[str]] = {}
     for sample in measured.singles:
         answers.setdefault(sample.node, []).append(sample.error)
@@ -130,7 +131,7 @@ def open_edges(seen: Evidence) -> list[tuple[str, str]]:
 
 
 def waits_for_more(seen: Evidence, a: str, b: str) -> bool:
-    """Returns whether a pair of the good part was slow and chance is not excluded yet."""
+    """Returns whether a pair of good nodes was slow and further measurements are needed to exclude chance."""
     slow, fast = pair_times(seen, a, b)
     well = min(well_with(seen, node, {a, b}) for node in (a, b))
     return not (slow == 1 and fast >= HICCUP_LOOKS and well >= WELL_LOOKS)

@@ -1,7 +1,7 @@
-"""Converts the verdict on pairwise measurements to findings on each node, in English and Chinese. Pure.
+"""Converts the verdict on pair measurements to findings about each node, in English and Chinese. Pure.
 
-Slow is a warning; slower than half of the others' speed is a failure. A node is called broken only if it
-reaches almost nothing with each of several good partners.
+Slow is a warning; slower than half of the others' speed is a failure. A node is called broken only if it reaches
+almost no speed with each of several good partners.
 """
 
 from collections.abc import Iterable, Sequence

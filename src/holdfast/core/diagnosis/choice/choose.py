@@ -48,11 +48,12 @@ SAID_BYTES = 16 << 10  # this near the end, a program speaks of the error that e
 
 
 class Choice(Struct, frozen=True, eq=False):
-    """Result of the choice of a root cause.
+    """The result of the choice of a root cause.
 
-    `root`: None if nothing is wrong or, if `died`, the cause is unknown. `rivals`: other unexplained causes.
-    `shown`: the line to quote, if it is not the root cause's. `followers`: candidates that the root cause
-    explains, directly or indirectly. `witnesses`: other candidates that report the same fault.
+    `died`: a process of the job has ended. `root`: the root cause; None if nothing is wrong or, if `died`, the cause
+    is unknown. `rivals`: other unexplained causes. `shown`: the line to quote, if it is not the root cause's.
+    `followers`: candidates that the root cause explains, directly or indirectly. `witnesses`: other candidates that
+    report the same fault.
     """
 
     root: Candidate | None

@@ -30,7 +30,7 @@ def is_weak(root: Candidate) -> bool:
 
 
 def others(choice: Choice) -> tuple[Other, ...]:
-    """Returns other possible categories of the failure, by falling probability.
+    """Returns other possible categories of the failure, the most probable first.
 
     They share, by their weights, the probability that the confidence leaves.
     """

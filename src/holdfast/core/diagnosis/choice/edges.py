@@ -28,7 +28,9 @@ def names(edge: str, candidate: Candidate) -> bool:
 
 
 def follows_from(effect: Candidate, cause: Candidate) -> bool:
-    """Returns whether the effect's signature lists this cause specifically, not by "*" or by its class."""
+    """Returns whether the effect's signature lists this cause by its id or category, and not only by "*" or by its
+    class.
+    """
     return any(names(edge, cause) for edge in effect.signature.explained_by if edge != ANY_CAUSE)
 
 
@@ -79,7 +81,7 @@ def ends_from_outside(candidate: Candidate) -> bool:
 
 
 def yields_to_any(candidate: Candidate) -> bool:
-    """Returns whether a candidate counts as a cause only if there is no other cause."""
+    """Returns whether a candidate counts as a cause only if there is no other one."""
     return candidate.role == "cause" and ANY_CAUSE in candidate.signature.explained_by
 
 

@@ -24,8 +24,8 @@ ABORT_BYTES = 16 << 10  # of a log, from a watchdog's verdict to the end
 def is_code(candidate: Candidate) -> bool:
     """Returns whether a line does not report anything about the job.
 
-    True for a source code line of a traceback, for a line that contains a search pattern itself, and for the
-    end of a system service that no job needs.
+    That is the case for a source code line of a traceback, for a line that itself contains a search pattern, and for
+    the end of a system service that no job needs.
     """
     if candidate.says("pattern-of-lines"):
         return True
@@ -108,7 +108,7 @@ def without_harmless(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_orphans(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates without pipe errors of child processes whose parent had exited."""
+    """Returns the candidates without broken-pipe errors of child processes whose parent had exited before."""
     heads = [
         candidate.match
         for candidate in candidates
@@ -311,8 +311,8 @@ def _is_uncaught(candidate: Candidate, *, keep_bare: bool) -> bool:
 
 
 def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates without unknown exceptions after a scheduler terminated the process, if no
-    task failed.
+    """Returns the candidates without exceptions of unknown type that follow the termination of a process by a
+    scheduler, if no task failed.
     """
     ends = [
         candidate

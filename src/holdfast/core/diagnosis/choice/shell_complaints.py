@@ -16,7 +16,7 @@ WENT_ON_REFUSED_BYTES = (
 def ended_nothing(one: Candidate, candidates: Sequence[Candidate], deaths: Sequence[Candidate]) -> bool:
     """Returns whether a shell's error did not end the job.
 
-    It is about the command after the one that died, or the job continued after it.
+    That is the case if the error is about the command after the one that ended, or if the job continued after it.
     """
     return one.has("shell-complaint") and (_is_of_next_command(one, deaths) or _was_passed(one, candidates))
 

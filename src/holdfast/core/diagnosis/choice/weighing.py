@@ -21,10 +21,10 @@ FOR_GOOD = frozenset({"hardware", "host", "memory"})  # classes of faults that d
 
 
 def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns link failures shortly before a failed transfer.
+    """Returns failures of network links shortly before a failed transfer.
 
-    A link failure alone is no fault, because retries bridge it. If the failed transfer has no time, the time
-    at which the waiting ranks ended is used.
+    A link failure alone is no fault, because retries bridge it. If the failed transfer has no time, the time at which
+    the waiting ranks ended is used.
     """
     failed = [one for one in causes if one.has("transfer-failed") and not one.survived]
     times_s = [one.at_s for one in failed if one.at_s is not None]
@@ -120,11 +120,11 @@ def without_stumbled(
 
 
 def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates that count if there is no cause: a process end with a reason, else a component's
-    complaint.
+    """Returns the candidates that count if there is no cause: a process end with a reason, else a warning of a
+    component.
 
-    An end found by comparing ranks counts more than a warning. The termination by a person gives no reason; a
-    complaint of a device or transport since the last step can be one.
+    An end found by comparing ranks counts more than a warning. A termination by a person gives no reason; a warning
+    of a device or transport since the last step can be one.
     """
     compared = [one for one in ends if one.ruling is not None and one.weight > BARE]
     sure = [
@@ -139,14 +139,16 @@ def lesser(warnings: Sequence[Candidate], ends: Sequence[Candidate]) -> list[Can
 
 
 def without_bare(ends: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the ends without launchers that only report a failure, if another end gives its reason."""
+    """Returns the process ends without those of launchers that only report a failure, if another end gives the
+    reason.
+    """
     if not any(one.weight > BARE and one.has("says-how-it-ended") for one in ends):
         return list(ends)
     return [one for one in ends if one.weight > BARE or not one.has("failure-of-program")]
 
 
 def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates without caught exceptions if there is a better one.
+    """Returns the candidates without caught exceptions, if there is a better candidate.
 
     Caught exceptions are often logged long before the job ends.
     """
@@ -158,7 +160,9 @@ def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def without_late_requests(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Removes requests to end that came below an error in the same log: they are the launcher's clean-up."""
+    """Returns the candidates without requests to end that follow an error in the same log, because they are the
+    launcher's clean-up.
+    """
     errors = [one for one in candidates if not one.has("end-by-request") and one.weight > BARE]
     kept = [
         one

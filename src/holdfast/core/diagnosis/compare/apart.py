@@ -1,7 +1,7 @@
 """Compares the progress of ranks and nodes: epochs, steps, communicator setup and paths between nodes. Pure.
 
-Two lines are enough to show that two ranks are at different places. They do not show why the log ends there,
-so the confidence is low. Tags, wordings and texts are in signatures/rules/comparison.toml.
+Two lines are enough to show that two ranks have made different progress. They do not show why the log ends there, so
+the confidence is low. Tags, wordings and texts are in signatures/rules/comparison.toml.
 """
 
 from collections import defaultdict
@@ -83,8 +83,8 @@ def set_up_unfinished(
 def gdr_named_by_some(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Returns a finding if some nodes of an excerpt use GPUDirect RDMA and the channels of others do not
-    name it.
+    """Returns a finding if, in an excerpt, some nodes use GPUDirect RDMA and the lines about the channels of other
+    nodes do not mention it; otherwise None.
     """
     if not is_excerpt(sources):
         return None

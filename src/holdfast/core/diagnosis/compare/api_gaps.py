@@ -1,7 +1,8 @@
-"""Decides whether a missing name, attribute or argument is a mistake of the code or a version conflict. Pure.
+"""Decides whether a missing name, attribute or argument is a mistake in the training's code or a version conflict of
+libraries. Pure.
 
-An installed library is assumed to be free of such mistakes: what it lacks should be in a package of another
-version. Tags and wordings are in signatures/rules/actions.toml.
+An installed library is assumed to be free of such mistakes: what it lacks should be in a package of another version.
+Tags and wordings are in signatures/rules/actions.toml.
 """
 
 from holdfast.core.diagnosis.candidates import Candidate
@@ -9,8 +10,8 @@ from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 
 
 def of_api_gap(root: Candidate) -> str:
-    """Returns the action for a missing name, attribute or argument; "" if a mistake of the code is as
-    likely.
+    """Returns the action for an error about a missing name, attribute or argument; "" if a mistake in the code is as
+    likely as a version conflict.
     """
     known, captures, raised = root.known, root.match.captures, root.match.innermost
     is_installed = known.says("in-installed-library", raised)

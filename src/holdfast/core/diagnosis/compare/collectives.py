@@ -74,7 +74,9 @@ def compare(
 def compare_collectives(
     matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Returns the ranks that diverged or are missing, by the watchdog timeouts of all ranks."""
+    """Returns a finding with the ranks that ran another collective or are missing from one, by the watchdog timeouts
+    of all ranks; otherwise None.
+    """
     waits = waits_in(matches, known)
     if not waits:
         return None
@@ -109,8 +111,8 @@ def compare_collectives(
 def compare_fingerprints(
     matches: Sequence[Match], _sources: Sequence[Source], known: KnowledgeBase
 ) -> Comparison | None:
-    """Returns the rank that most others report as different, if each rank compared its call with the
-    others'.
+    """Returns a finding with the rank that most others report as different, if each rank compared its call with the
+    others'; otherwise None.
     """
     told = [one for one in matches if known.has("call-compared", one) and "peer" in one.captures]
     named: dict[int, set[int]] = defaultdict(set)  # rank -> the ranks that name it

@@ -14,12 +14,12 @@ Key = TypeVar("Key", int, str)
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Finding of a rule from several lines together.
+    """The result of a rule that compares several lines.
 
     `first`: the match whose signature it replaces. `role`, `severity`, `weight`, `action`: as of a signature.
-    `culprits`: the ranks or nodes that differ; empty if unknown. `seen`: the compared lines, including
-    `first`. `explained`: lines that only report this fault and are no causes. `of_end`: it is about the last
-    lines of the log, so no step follows.
+    `culprits`: the ranks or nodes that differ; empty if unknown. `seen`: the compared lines, including `first`.
+    `explained`: lines that only report this fault and are no causes. `of_end`: the result is about the last lines of
+    the log, so no step follows.
     """
 
     category: str
@@ -50,7 +50,10 @@ def host_of(one: Match, sources: Sequence[Source]) -> str | None:
 
 
 def who_of(one: Match, sources: Sequence[Source]) -> Culprit:
-    """Returns the host or worker that wrote a line, because each has its own clock; else the rank."""
+    """Returns the host or worker that wrote a line; if both are unknown, the rank.
+
+    Hosts and workers come first, because each has a clock of its own.
+    """
     of_file = sources[one.source].writer
     host = one.writer.host or of_file.host
     worker = one.writer.worker if one.writer.worker is not None else of_file.worker

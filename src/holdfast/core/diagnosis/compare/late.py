@@ -14,10 +14,11 @@ TOGETHER_S = 10.0  # watchdogs of ranks that wait since the same moment give up 
 
 
 def came_late(matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> Comparison | None:
-    """The ranks whose connection broke in the collective in which others had timed out before.
+    """Returns a finding with the ranks whose connection broke in the collective in which other ranks had timed out
+    before; otherwise None.
 
-    A rank that waits since the same moment has the same deadline, so its own watchdog would have given up with theirs. A
-    rank that fails there later, and by a broken connection, entered the collective later.
+    A rank that has waited since the same moment has the same deadline, so its own watchdog would have given up with
+    theirs. A rank that fails there later, and by a broken connection, entered the collective later.
     """
     waits = [wait for wait in waits_in(matches, known) if wait.match.writer.stamp_s is not None]
     if not waits:
@@ -49,7 +50,7 @@ def came_late(matches: Sequence[Match], sources: Sequence[Source], known: Knowle
         explanation=Words(
             en=f"Rank {spans(waiting)} waited there until the watchdog gave up; rank {spans(ranks)} entered it later and "
             "found the connections closed.",
-            zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时;rank {spans(ranks)} 之后才进入,发现连接已关闭。",
+            zh=f"rank {spans(waiting)} 一直等待直到 watchdog 超时；rank {spans(ranks)} 之后才进入，发现连接已关闭。",
         ),
         advice=known.text("missing-rank-advice"),
         seen=tuple(wait.match for wait in waits),

@@ -191,7 +191,7 @@ def flapping_port(
         culprits=(Culprit(host=host, device=device),) if host or device else (),
         title=Words(
             en=f"a network port went down{' and came up again' if back else ''}{': ' if where else ''}{where}",
-            zh=f"网络端口掉线{'后恢复(链路抖动)' if back else ''}{':' if where else ''}{where_zh}",
+            zh=f"网络端口掉线{'后恢复（链路抖动）' if back else ''}{'：' if where else ''}{where_zh}",
         ),
         explanation=known.text("port-lost-why", counted=counted(times, "time"), times=times),
         advice=known.text("port-lost-advice"),

@@ -17,10 +17,10 @@ CLOCKS_S = 60.0  # the clocks of two nodes differ by less
 
 
 class Wait(Struct, frozen=True):
-    """First timeout of one rank in one process group.
+    """The first timeout of one rank in one process group.
 
-    `seq`: sequence number of the collective; -1 if not printed. `group`: "" if no line names it. `seat`: the
-    rank's number within the group.
+    `seq`: sequence number of the collective; -1 if not printed. `group`: "" if no line names it. `seat`: the rank's
+    number within the group.
     """
 
     rank: int

@@ -1,12 +1,10 @@
-"""Interprets the text of a device error beyond its code: recovery action, register contents and sub-codes.
+"""Interprets the text of a device error beyond its code: recovery action, register contents and sub-codes. Pure.
 
-Pure.
+The meanings are in the table `xid-detail` of the rules; this module converts register contents into keys of that
+table.
 
-The meanings are in the table `xid-detail` of the rules; this module converts register contents into keys of
-that table.
-
-sources: NVIDIA, "Analyzing Xid errors with the Xid catalog" (Xid 74 register bits, Xid 144-150 decode, Xid
-154); NVIDIA open-gpu-kernel-modules, src/nvidia/src/kernel/gpu/rc and src/common/nvswitch.
+sources: NVIDIA, "Analyzing Xid errors with the Xid catalog" (Xid 74 register bits, Xid 144-150 decode, Xid 154);
+NVIDIA open-gpu-kernel-modules, src/nvidia/src/kernel/gpu/rc and src/common/nvswitch.
 """
 
 import re

@@ -35,9 +35,9 @@ GRAVITY = {"info": 0, "warning": 1, "error": 2, "fatal": 3}
 
 
 class Event(Struct, frozen=True, kw_only=True, eq=False):
-    """Report of a device fault in one matched line.
+    """A device fault that one matched line reports.
 
-    `code`: of Xid, SXid or NPU, otherwise empty. `device`: empty if not named.
+    `code`: code of the Xid, SXid or NPU error, otherwise empty. `device`: empty if the line does not name it.
     """
 
     match: Match

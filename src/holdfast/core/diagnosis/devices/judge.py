@@ -46,7 +46,9 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error", "fatal")
 
 
 class Opinion(Struct, frozen=True):
-    """Action that one source recommends. `by`: name of the source, as in Judgement.decided_by."""
+    """The action that one source of information recommends for a device fault. `by`: name of the source, as in
+    Judgement.decided_by.
+    """
 
     by: str
     action: str
@@ -73,7 +75,7 @@ def judge(
 
 
 class Flag(Struct, frozen=True):
-    """Line of a tool that reports the state of a GPU. `device`: empty if unknown."""
+    """A line in which a tool reports the state of a GPU. `device`: empty if unknown."""
 
     match: Match
     device: str

@@ -13,18 +13,16 @@ from holdfast.model.signatures import Role, Severity, Words
 
 
 class Judgement(Struct, frozen=True, kw_only=True, eq=False):
-    """Judgement on one incident.
+    """The judgement on one incident of a device or host, from all its matches.
 
-    Its matches count once, as `first`, with these words instead of the signature's.
-
-    `first`: the first cause; one of the given matches (the same object). `explained`: other matches of the
-    incident or its consequences; none of them may become a cause. `category`, `action`: of the taxonomy.
-    `role`: "cause"; "symptom", a cause only if there is no other; "context", no fault (a low rate of
-    corrected errors, an interface that comes up at boot). `devices`: as logs write them, PCI domains with
-    four digits; the culprit's first. `host`: None if no line names one. `decided_by`: "recovery action",
-    "state flags", "sub-code", "repetition", "exoneration", "table", "signature", "recovered". `why`: the
-    reason of that source, as a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source with another
-    action. `fact`: entry in the table of codes. `confidence`: probability that the category is right.
+    Its matches count once, as `first`, with these words instead of the signature's. `first`: the first cause; one of
+    the given matches (the same object). `explained`: other matches of the incident or its consequences; none of them
+    may become a cause. `category`, `action`: of the taxonomy. `role`: "cause"; "symptom", a cause only if there is no
+    other; "context", no fault (a low rate of corrected errors, an interface that comes up at boot). `devices`: as
+    logs write them, PCI domains with four digits; the culprit's first. `host`: None if no line names one.
+    `decided_by`: "recovery action", "state flags", "sub-code", "repetition", "exoneration", "table", "signature",
+    "recovered". `why`: the reason of that source, as a sentence. `disagree`: "NVIDIA: reset_gpu", one for each source
+    with another action. `fact`: entry in the table of codes. `confidence`: probability that the category is right.
     `title`, `advice`: None means the signature's.
     """
 

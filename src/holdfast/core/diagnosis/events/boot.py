@@ -12,7 +12,9 @@ BOOT_BYTES = 512 << 10  # of a log, where neither uptime nor stamps tell
 
 
 def is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
-    """By the uptime of its line; without one, by its distance from the kernel's first words."""
+    """Returns whether a line was written while the machine booted: by the uptime in the line; without one, by its
+    distance from the kernel's first lines.
+    """
     if one.writer.uptime_s is not None:
         return one.writer.uptime_s < BOOT_S
     above = [boot for boot in boots if boot.source == one.source and boot.offset < one.offset]
@@ -26,7 +28,9 @@ def is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
 
 
 def boot_complaints(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:
-    """Complaints of drivers and services while a machine starts, in a log that holds the start, are no fault."""
+    """Returns judgements by which errors that drivers and services report while a machine boots are no fault, if the
+    log contains the boot.
+    """
     boots = [one for one in ordered if known.has("kernel-boot", one)]
     logs = {boot.source for boot in boots}
     return [
@@ -37,7 +41,9 @@ def boot_complaints(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judg
 
 
 def removable_disks(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:
-    """Errors of a USB stick or a card reader: no job writes there."""
+    """Returns judgements by which errors of a USB stick or a card reader are no fault, because no job writes
+    there.
+    """
     removable = {(one.source, one.captures["device"]) for one in ordered if known.has("removable-disk", one)}
     return [
         _no_fault(one)

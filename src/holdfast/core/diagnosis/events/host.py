@@ -30,8 +30,8 @@ REPORT_BYTES = 16 << 10  # between two lines of one report of the OOM killer
 
 
 def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Returns judgements on OOM kills, links, network storage, corrected errors, narrow PCIe links and
-    crashes.
+    """Returns judgements on OOM kills, links, network storage, corrected errors, narrow PCIe links and crashes of
+    hosts.
     """
     ordered = in_order(matches)
     return [
@@ -338,7 +338,7 @@ def _flap_title(name: str, host: str, outage_s: float | None) -> Words:
     length_zh = f" {outage_s:.0f} 秒" if outage_s is not None else ""
     return Words(
         en=f"a network link was down{length_en} and came up again" + (f": {where}" if where else ""),
-        zh=f"网络链路中断{length_zh}后恢复" + (f":{where_zh}" if where_zh else ""),
+        zh=f"网络链路中断{length_zh}后恢复" + (f"：{where_zh}" if where_zh else ""),
     )
 
 

@@ -23,8 +23,8 @@ LIST = late(r"[\[,]")
 
 
 def nodes_that_returned(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """Returns a ruling "context" for each match of a fault that a later line shows as ended, by id() of
-    the match.
+    """Returns a ruling "context" for each match of a node fault that had ended according to a later line. Keys: id()
+    of the match.
     """
     lost = any(known.has("job-lost-with-node", one) for one in matches)
     back = [one for one in matches if known.has("node-back", one) and not lost]

@@ -17,7 +17,7 @@ from holdfast.model.matches import Match
 
 
 def waits_that_ended(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """Returns a ruling "context" for each wait of a pod that a later line shows as ended, by id() of the
+    """Returns a ruling "context" for each wait of a pod that had ended according to a later line. Keys: id() of the
     match.
     """
     placed: dict[int, list[Match]] = defaultdict(list)

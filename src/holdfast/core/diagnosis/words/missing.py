@@ -48,9 +48,9 @@ def is_empty(search: Search) -> bool:
 
 
 def not_found(search: Search, known: KnowledgeBase, class_: str) -> tuple[Words, ...]:
-    """Returns what is missing, the most important first.
+    """Returns which logs are missing, the most important first.
 
-    `class_`: class of the verdict; logs that are irrelevant for it are left out.
+    `class_`: class of the verdict; logs that are irrelevant for this class are left out.
     """
     if class_ == "healthy" or is_empty(search):
         return ()

@@ -1,7 +1,4 @@
-"""Lists what a log contains besides the root cause: errors that the training survived, and earlier runs.
-
-Pure.
-"""
+"""Lists what a log contains besides the root cause: errors after which training continued, and earlier runs. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -64,7 +61,7 @@ def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search)
             line = f", line {candidate.match.line}" if candidate.match.line else ""
             told[candidate.signature.id] = Words(
                 en=f"{title_en} ({search.sources[candidate.match.source].name}{line})",
-                zh=f"{title_zh}({search.sources[candidate.match.source].name})",
+                zh=f"{title_zh}（{search.sources[candidate.match.source].name}）",
             )
     return tuple(told.values())[:PLATFORM_MAX]
 

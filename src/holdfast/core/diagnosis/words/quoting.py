@@ -15,7 +15,7 @@ OF_A_NODE = frozenset({"kernel", "scheduler", "fabric", "tool"})
 
 
 def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:
-    """Returns the line that says more than the root cause's line, or reports it first; None if there is
+    """Returns a line that says more than the root cause's own line, or reports the fault first; None if there is
     none.
     """
     first = [candidate for candidate in candidates if _says_it_first(candidate, root)]

@@ -62,7 +62,7 @@ def _of_break(candidate: Candidate, found: Diagnosis) -> Words:
     is_well = found.category == "none"
     so_en = "no failure because of it was found" if is_well else "it may be unrelated to this failure"
     so_zh = "未见因此而失败" if is_well else "不能确定与本次故障有关"
-    return Words(en=f"{_begun(title.en)}; {so_en}: {text}", zh=f"{title.zh};{so_zh}:{text}")
+    return Words(en=f"{_begun(title.en)}; {so_en}: {text}", zh=f"{title.zh}；{so_zh}：{text}")
 
 
 def _begun(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Selects the most informative lines of a job whose end is unexplained. Pure.
+"""Selects the most informative lines of a job that ended for an unknown reason. Pure.
 
-These are rare lines near the end that mention a problem. A line that most ranks print says little; one that a
-single rank prints shortly before its log ends says much.
+These are rare lines near the end that mention a problem. A line that most ranks print says little; one that a single
+rank prints shortly before its log ends says much.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ class Telling(Struct, frozen=True):
 
 
 def speaks_of_trouble(line: str, known: KnowledgeBase) -> bool:
-    """Returns whether a line suggests a problem to a person who pastes it.
+    """Returns whether a line mentions a problem, by the words of a pasted text.
 
-    Broader than the search in complete logs.
+    More lines count than in the search through whole logs.
     """
     is_worry = known.says("trouble", line) or known.says("worry", line)
     return is_worry and not known.says("only-sounds-bad", line) and not denies(line, known)

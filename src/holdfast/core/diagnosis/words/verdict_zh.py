@@ -115,7 +115,7 @@ DOES_ZH = {
 }
 FIELD = late(r"\{(?P<before>[:,(]?)(?P<name>\w+)\}")
 SPACES = late(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
-BEFORE = {":": (":", ""), ",": ("，位于 ", ""), "(": ("(", ")"), "": ("", "")}
+BEFORE = {":": ("：", ""), ",": ("，位于 ", ""), "(": ("（", "）"), "": ("", "")}
 
 
 def told_in_chinese(found: Diagnosis) -> Diagnosis:
@@ -124,7 +124,7 @@ def told_in_chinese(found: Diagnosis) -> Diagnosis:
     """
     title, meaning = found.title, meaning_of(found.category)
     if title.zh == title.en:
-        title = Words(en=title.en, zh=in_chinese(title.en) or f"{meaning.zh}:{title.en}")
+        title = Words(en=title.en, zh=in_chinese(title.en) or f"{meaning.zh}：{title.en}")
     facts = [
         replace(fact, says=Words(en=fact.says.en, zh=in_chinese(fact.says.en) or fact.says.zh))
         if fact.says.zh == fact.says.en
@@ -147,7 +147,7 @@ def in_chinese(sentence: str) -> str | None:
             inner = in_chinese(what) if what and "Both passed" in sentence else what
             return _filled(text, {**found.groupdict(), "what": inner or what})
     parts = [_part(part) for part in sentence.split("; ")]
-    return None if None in parts else ";".join(part for part in parts if part is not None)
+    return None if None in parts else "；".join(part for part in parts if part is not None)
 
 
 def advice_zh(advice: str) -> str:

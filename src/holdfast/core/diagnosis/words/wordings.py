@@ -1,9 +1,7 @@
-"""Classifies an error without a signature by the words of its message: a thing, and what is wrong with it.
+"""Classifies an error without a signature by the words of its message: a thing, and what is wrong with it. Pure.
 
-Pure.
-
-Every project words its errors differently, so no list of messages is complete. A message about a shard that
-cannot be opened names a shard and says that it cannot be opened; both must be present. Tags, wordings and
+Every project words its errors differently, so no list of messages is complete. A message about a shard that cannot be
+opened contains a word for the shard and says that it cannot be opened; both must be present. Tags, wordings and
 lookup tables are in signatures/rules/messages.toml.
 """
 
@@ -22,7 +20,7 @@ MESSAGE_CHARS_MAX = 500  # later text is rarely about the error
 
 
 def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Returns a ruling for a bare exit code or signal; None for a code that only reports a failure."""
+    """Returns a ruling for a line with a bare exit code or signal; None for a code that only reports a failure."""
     if not known.has("gives-exit-code", match):
         return None
     name, code = match.captures.get("name", "").upper(), match.captures.get("code", "")
@@ -31,9 +29,9 @@ def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
 
 
 def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
-    """Returns a ruling for an exception or complaint by the words of its message.
+    """Returns a ruling for an exception or warning by the words of its message.
 
-    None if the words are not conclusive, or if the type of the exception already shows a code error.
+    Returns None if the words are not conclusive, or if the type of the exception already shows an error in the code.
     """
     if known.has("complaint", match) and _passes(match, known):
         return Ruling(category=match.category, role="context", severity="info", weight=SPOKEN_WEIGHT)

@@ -87,7 +87,7 @@ class System(Struct, frozen=True, kw_only=True):
 
 
 def preset(policy: dict[str, Value], notes: list[str], **beside: float | None) -> Preset:
-    """Returns a preset that determines the given settings, even where a value equals Holdfast's default."""
+    """Returns a preset that sets the given fields of the policy, even if a value equals Holdfast's default."""
     return Preset(
         policy=replace(Policy(), **policy), fields=frozenset((*policy, *beside)), notes=tuple(notes), **beside
     )
