@@ -27,8 +27,9 @@ SCRIPT = Path(__file__).with_name("warm_training.py")
 LAUNCHERS = {
     "torchrun": "{bin}/torchrun --standalone --nproc-per-node 2 {script}",
     "python -m torch.distributed.run": "{python} -m torch.distributed.run --standalone --nproc-per-node 2 {script}",
-    "accelerate": "{bin}/accelerate launch --cpu --num_processes 2 --num_machines 1 --multi_gpu {script}",
-    "deepspeed": "{bin}/deepspeed --num_gpus 2 {script}",
+    "accelerate": "{bin}/accelerate launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no"
+    " --dynamo_backend no --main_process_port 0 {script}",
+    "deepspeed": "{bin}/deepspeed --num_gpus 2 --master_port 29653 {script}",
     "shell script": "bash {folder}/train.sh",
     "mp.spawn": "{python} {script} --spawn",
     "plain": "{python} {script} --alone",
@@ -115,7 +116,11 @@ def run(
         *flags,
         "--",
     ]
-    env = {"WARM_FOLDER": str(folder), "PATH": f"{words['bin']}:{os.environ['PATH']}"}
+    env = {
+        "WARM_FOLDER": str(folder),
+        "PATH": f"{words['bin']}:{os.environ['PATH']}",
+        "DS_ACCELERATOR": "cpu",
+    }
     trial = Trial([*held, *command], folder, env)
     try:
         hung = not _ended(trial, folder)

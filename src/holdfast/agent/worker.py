@@ -13,22 +13,17 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.agent import evidence
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.bundle import BundleWriter, Scene
 from holdfast.agent.environment import Given, Names, checkpoint_advice, environment, free_port, is_old_torch
-from holdfast.agent.evidence import (
-    diagnosis,
-    diagnosis_of_no_start,
-    needs_look,
-    waits_for_launcher,
-    with_logs,
-)
 from holdfast.agent.launch import LaunchSpec, Running, attach, launch, marked
 from holdfast.agent.nodes.checks import NodeChecker
 from holdfast.agent.nodes.fitness import Fitness
 from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.part import Part
-from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby
+from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby, may_restart
+from holdfast.agent.standby.page_cache import CheckpointReader
 from holdfast.agent.standby.zygote_keeper import ZygoteKeeper
 from holdfast.agent.start_facts import start_facts
 from holdfast.agent.watch.logs import LogWatch, Signatures
@@ -126,6 +121,7 @@ class WorkerAgent:
         is_wanted = is_worth_a_standby(settings, self._launcher)
         self.keeper = StandbyKeeper(self._spec, clock, is_wanted=is_wanted, holds_launcher=not self._alone)
         self.zygotes = ZygoteKeeper(settings, cwd, base_env, clock, emit)
+        self._reader = CheckpointReader(settings, cwd, base_env, is_wanted=may_restart(settings))
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
 
@@ -377,7 +373,7 @@ class WorkerAgent:
         at_s = self._clock()
         if order.attempt in self.no_start:
             self._diagnose = None
-            self._emit(diagnosis_of_no_start(self.no_start[order.attempt], order.incident, at_s))
+            self._emit(evidence.diagnosis_of_no_start(self.no_start[order.attempt], order.incident, at_s))
             return
         if self.attempt is None:
             return
@@ -386,14 +382,14 @@ class WorkerAgent:
             return
         if attempt.looks.is_looking:  # at a hang: that explains what ends meanwhile
             return
-        told = diagnosis(attempt)
+        told = evidence.diagnosis(attempt)
         checking = not attempt.start_error and self.fitness.troubleshoot(
             order, told, living=bool(attempt.living)
         )
-        looks = needs_look(attempt, told)
+        looks = evidence.needs_look(attempt, told)
         if not told.certain and at_s - asked_s <= SETTLE_S:
             return
-        if waits_for_launcher(attempt, told, at_s - asked_s):
+        if evidence.waits_for_launcher(attempt, told, at_s - asked_s):
             return
         if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends tell more
             return
@@ -405,7 +401,7 @@ class WorkerAgent:
         self._diagnose = None
         attempt.tell_last_step()
         attempt.scan(self.node_log.poll(at_s, now=True), now=True)
-        verdict = self.fitness.with_checks(with_logs(told.first, attempt, seen), order)
+        verdict = self.fitness.with_checks(evidence.with_logs(told.first, attempt, seen), order)
         self._save_evidence(attempt, order.incident, told.failure, verdict, at_s)
         for one in self.node_log.failed_of(verdict):
             self._emit(DeviceFaulted(at_s=at_s, node=self.node, device=one.device, code=one.code))
@@ -480,6 +476,7 @@ class WorkerAgent:
 
     def _tend_standby(self, attempt: Attempt) -> None:
         self.zygotes.tend(attempt)
+        self._reader.tend(attempt)
         if self.keeper.tend(attempt) and self._alone:
             self.keeper.prepare(attempt.number + 1, self._own_part(attempt.number + 1))
 
@@ -492,6 +489,7 @@ class WorkerAgent:
 
     def close(self) -> None:
         self.zygotes.drop()
+        self._reader.close()
         self.fitness.checker.end()
         self._bundles.wait(BUNDLE_WAIT_S)
         self.node_log.close()

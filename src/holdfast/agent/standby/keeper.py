@@ -39,31 +39,27 @@ HELD_S = 20.0  # a launcher that has begun and is not held by then is not reache
 UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
 
+def may_restart(settings: RunSettings) -> bool:
+    """True if the next attempt is to be prepared: the policy allows one, and the person has not refused it."""
+    policy = settings.policy
+    restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
+    return settings.standby and restarts and not policy.shadow
+
+
 def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
     """Returns whether a standby can be used: a restart is allowed, and two copies of the command can run side
     by side.
     """
-    policy = settings.policy
-    restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
-    return (
-        settings.standby
-        and not settings.zygote
-        and settings.shim
-        and restarts
-        and possible
-        and not policy.shadow
-    )
+    return may_restart(settings) and not settings.zygote and settings.shim and possible
 
 
 def is_worth_a_zygote(settings: RunSettings) -> bool:
     """Returns whether a zygote can be used: a restart is allowed. A zygote needs no second copy of the
     command.
     """
-    policy = settings.policy
-    restarts = policy.max_restarts is not None or policy.hang_restart or policy.replace_workers is not None
     possible = settings.zygote and settings.shim and not settings.deterministic  # set while torch is imported
-    return settings.standby and possible and restarts and not policy.shadow
+    return possible and may_restart(settings)
 
 
 class StandbyKeeper:

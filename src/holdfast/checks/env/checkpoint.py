@@ -151,17 +151,22 @@ def _loaded(resume: str, written: str) -> Iterator[Seen]:
 
 def _of_folder(folder: str, *, is_loaded: bool) -> Finding:
     try:
-        entries = list(_entries(folder))
-        trackers = {
-            name: _text(os.path.join(folder, name)).decode(errors="replace")
-            for name in (MEGATRON_TRACKER, DEEPSPEED_TRACKER)
-            if any(entry.name == name and not entry.is_folder for entry in entries)
-        }
-        newest = newest_of(entries, trackers)
+        newest = newest_in(folder)
         wrong = _of_newest(folder, newest) if newest is not None and newest.name else ""
     except OSError as error:
         return Finding(status=SKIP, why=f"{folder} cannot be read: {error.strerror or error}")
     return of_newest(folder, newest, wrong, is_loaded=is_loaded)
+
+
+def newest_in(folder: str) -> Newest | None:
+    """Returns the newest checkpoint of a folder; None without a known layout. Raises OSError."""
+    entries = list(_entries(folder))
+    trackers = {
+        name: _text(os.path.join(folder, name)).decode(errors="replace")
+        for name in (MEGATRON_TRACKER, DEEPSPEED_TRACKER)
+        if any(entry.name == name and not entry.is_folder for entry in entries)
+    }
+    return newest_of(entries, trackers)
 
 
 def _entries(folder: str) -> Iterator[Entry]:
