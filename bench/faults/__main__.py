@@ -1,6 +1,7 @@
 """Measures what systems do about real faults of a small real training: finding, naming, and going on by themselves.
 
     python -m bench.faults --systems holdfast,torchrun --faults 30 --seed 1 --out out/faults
+    python -m bench.faults --systems holdfast --each 1        # every kind once
 
 Each fault of a round, drawn with the seed, strikes the same training under each system. The truth follows from how the
 fault is made (bench/faults/kinds.py). One JSON line a run goes to results.jsonl in the folder of --out, the table to
@@ -17,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from bench.faults.corpus import machine_names, write_case
-from bench.faults.draw import Case, drawn
+from bench.faults.draw import Case, drawn, each
 from bench.faults.judge import Row, judged
-from bench.faults.kinds import BY_NAME, CLASSES
+from bench.faults.kinds import BY_NAME, CLASSES, KINDS
 from bench.faults.outside import absent
 from bench.faults.report import page
 from bench.faults.run import Setup, run_case, undisturbed
@@ -27,7 +28,12 @@ from bench.faults.systems.base import NotHere, System
 from bench.faults.systems.registry import SYSTEMS, system
 from bench.job.trial import end_on_sigterm, wait_quiet
 
-WITHOUT_DIAGNOSES = ("torchrun", "ft_launcher", "dlrover")  # a corpus must not hold the answers of the tool
+WITHOUT_DIAGNOSES = (
+    "torchrun",
+    "ft_launcher",
+    "dlrover",
+    "torchft",
+)  # a corpus must not hold the answers of the tool
 
 
 def main() -> int:
@@ -46,7 +52,7 @@ def main() -> int:
             left_out.append(f"{name}: {error}")
     for line in left_out:
         print(f"left out: {line}", file=sys.stderr)
-    cases = drawn(options.seed, options.faults, setup.ranks, setup.steps, options.classes, missing)
+    cases = cases_of(options, setup, missing)
     root = Path(tempfile.mkdtemp(prefix="faults-"))
     try:
         rows = measured(systems, cases, setup, root, options)
@@ -61,6 +67,13 @@ def main() -> int:
     (options.out / "results.md").write_text(written)
     print(written)
     return 0
+
+
+def cases_of(options: argparse.Namespace, setup: Setup, missing: Collection[str]) -> list[Case]:
+    if options.kinds or options.each:
+        kinds = options.kinds or [kind.name for kind in KINDS if kind.class_ in options.classes]
+        return each(options.seed, options.each or 1, setup.ranks, setup.steps, kinds, missing)
+    return drawn(options.seed, options.faults, setup.ranks, setup.steps, options.classes, missing)
 
 
 def measured(
@@ -81,7 +94,11 @@ def measured(
                 out.flush()
                 print(line, file=sys.stderr, flush=True)
                 if options.corpus and one.name in WITHOUT_DIAGNOSES:
-                    write_case(options.corpus, case, one.name, options.seed, printed, machine_names(root))
+                    name = f"{one.name}-{options.seed}-{case.number:02}-{case.kind}"
+                    ended_well = not rows[-1].person
+                    write_case(
+                        options.corpus / name, case, printed, machine_names(root), ended_well=ended_well
+                    )
     return rows
 
 
@@ -95,7 +112,11 @@ def read_options() -> argparse.Namespace:
         "--systems", type=among(SYSTEMS), default=["holdfast", "torchrun"], help=", ".join(SYSTEMS)
     )
     parser.add_argument("--classes", type=among(CLASSES), default=list(CLASSES), help=", ".join(CLASSES))
-    parser.add_argument("--faults", type=int, default=30)
+    parser.add_argument("--faults", type=int, default=30, help="number to draw; classes take turns")
+    parser.add_argument("--each", type=int, metavar="N", help="instead of drawing: each kind N times")
+    parser.add_argument(
+        "--kinds", type=among(BY_NAME), help=f"only these kinds, once or as --each says: {', '.join(BY_NAME)}"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out/faults"))
     parser.add_argument("--corpus", type=Path, metavar="DIR", help="write labelled cases there")

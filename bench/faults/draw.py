@@ -39,8 +39,20 @@ def drawn(
         name = names.pop()
         if not decks.get(name):  # each kind of a class once before one comes again
             decks[name] = dice.sample(by_class[name], len(by_class[name]))
-        kind = decks[name].pop()
-        step = dice.randrange(int(FIRST_SHARE * steps), int(LAST_SHARE * steps))
-        rank = kind.rank if kind.rank is not None else dice.randrange(ranks)
-        cases.append(Case(len(cases), kind.name, step, rank))
+        cases.append(_case(dice, len(cases), decks[name].pop(), ranks, steps))
     return cases
+
+
+def each(
+    seed: int, times: int, ranks: int, steps: int, kinds: Collection[str], absent: Collection[str]
+) -> list[Case]:
+    """Returns each kind that often, in the order of `KINDS`; kinds in `absent` are left out."""
+    dice = random.Random(seed)
+    wanted = [kind for kind in KINDS if kind.name in kinds and kind.name not in absent]
+    return [_case(dice, number, kind, ranks, steps) for number, kind in enumerate(wanted * times)]
+
+
+def _case(dice: random.Random, number: int, kind: Kind, ranks: int, steps: int) -> Case:
+    step = dice.randrange(int(FIRST_SHARE * steps), int(LAST_SHARE * steps))
+    rank = kind.rank if kind.rank is not None else dice.randrange(ranks)
+    return Case(number, kind.name, step, rank)

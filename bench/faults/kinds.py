@@ -14,7 +14,8 @@ CLASSES = (
 class Kind(Struct, frozen=True, kw_only=True):
     """A kind of fault.
 
-    `category`, `also`: the right causes, categories of docs/words.md; `none`: a system that reports a fault is wrong;
+    `category`, `also`: the right causes, categories of docs/words.md, and `also_in_log` where nothing but the log of the
+    ranks and their launcher is known; `none`: a system that reports a fault is wrong;
     empty: the cause is not judged. `blames`: the rank of the fault is the culprit. `where`: `rank`, the training does it to
     itself; else the module `outside` does it. `logged`: the cause stands in the training's own output. `line`: pattern of
     the first line that states it. `rank`: fixed rank, else drawn.
@@ -25,6 +26,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     category: str
     what: str
     also: tuple[str, ...] = ()
+    also_in_log: tuple[str, ...] = ()
     blames: bool = True
     where: str = "rank"
     logged: bool = True
@@ -37,7 +39,7 @@ class Kind(Struct, frozen=True, kw_only=True):
 ENDED = r"failed \(exitcode: "
 KINDS = (
     Kind(name="sigkill", class_="crash", category="process_killed", what="A rank receives SIGKILL.",
-         line=ENDED, action="restart"),
+         also_in_log=("host_oom",), line=ENDED, action="restart", action_also=("reduce_memory", "add_memory")),
     Kind(name="sigsegv", class_="crash", category="segfault", what="A rank receives SIGSEGV.",
          line=ENDED, action="fix_code", action_also=("restart", "upgrade_library")),
     Kind(name="sigterm", class_="crash", category="terminated", what="A rank alone receives SIGTERM.",

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from bench.faults.draw import drawn
+from bench.faults.draw import drawn, each
 from bench.faults.kinds import BY_NAME, CLASSES, KINDS
 from bench.faults.outside import PLACES
 
@@ -40,3 +40,10 @@ def test_each_kind_is_made_by_the_rank_or_from_outside():
     made = set(in_rank) | set(PLACES) | {"undisturbed"}
     assert {kind.name for kind in KINDS} == made
     assert all(kind.where in PLACES for kind in KINDS if kind.where != "rank")
+
+
+def test_each_kind_comes_as_often_as_asked():
+    cases = each(5, 2, RANKS, STEPS, [kind.name for kind in KINDS], ("drop",))
+    assert Counter(case.kind for case in cases) == {kind.name: 2 for kind in KINDS if kind.name != "drop"}
+    assert [case.number for case in cases] == list(range(len(cases)))
+    assert cases == each(5, 2, RANKS, STEPS, [kind.name for kind in KINDS], ("drop",))

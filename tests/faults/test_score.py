@@ -27,6 +27,12 @@ def test_a_label_names_the_line_that_states_the_cause():
 def test_a_cause_that_the_log_does_not_hold_is_unknown_and_nobody_is_named(kind: str, lines: list[str]):
     label = labelled(BY_NAME[kind], Case(0, kind, 50, 1), "one", lines)
     assert (label["category"], label["culprit"], label["action"]) == ("unknown", None, "unknown")
+    assert label["also"] == ["none"]
+
+
+def test_the_log_of_a_training_that_completed_is_healthy():
+    label = labelled(BY_NAME["launcher"], Case(0, "launcher", 50, 1), "one", LINES[:1], ended_well=True)
+    assert (label["category"], label["culprit"], label["action"]) == ("none", None, "none")
 
 
 def test_names_of_the_machine_are_replaced():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from bench.faults.systems import dlrover, ft_launcher, holdfast, torchrun
+from bench.faults.systems import dlrover, ft_launcher, holdfast, torchft, torchrun
 from bench.faults.systems.base import NotHere, System
 
 SYSTEMS: dict[str, Callable[[int], System]] = {
@@ -10,8 +10,10 @@ SYSTEMS: dict[str, Callable[[int], System]] = {
     "holdfast-cold": lambda ranks: holdfast.system(ranks, "--no-standby"),
     "holdfast-zygote": lambda ranks: holdfast.system(ranks, "--zygote"),
     "torchrun": torchrun.system,
+    "torchrun-once": torchrun.once,
     "ft_launcher": ft_launcher.system,
     "dlrover": dlrover.system,
+    "torchft": torchft.system,
 }
 
 

@@ -71,7 +71,7 @@ def test_an_epoch_and_its_time_with_lines_between():
 
 
 def test_bars_of_which_a_log_keeps_the_end_of_each_epoch():
-    lines = [bar(782, 10 + n, total=782, label="Epoch %d: " % n) for n in range(11, 15)]
+    lines = [bar(782, 10 + n, total=782, label=f"Epoch {n}: ") for n in range(11, 15)]
     follower, _ = read(lines)
     assert follower.iteration_lines == 4
 

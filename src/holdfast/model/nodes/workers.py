@@ -25,7 +25,6 @@ LINEAGE = "lineage"  # the fact of a journal that names it, for copies of it
 FILE_KEY = "file:"  # before the name of a file, among the facts of a copy
 PROTOCOL = 1  # of these values and of the link's frames; the other side's must be the same
 
-
 CopiedRow: TypeAlias = tuple[float, str, bytes, bytes, str]  # the fields of a row of the journal
 
 
