@@ -76,11 +76,15 @@ class HealDevice(Order, frozen=True, tag="heal-device"):
 
 
 class IsolateNode(Order, frozen=True, tag="isolate-node"):
-    """Order: exclude the node from further use. Answer: NodeIsolated."""
+    """Order: exclude the node from further use. Answer: NodeIsolated.
+
+    `only_lost`: nothing else is known against the node than that it was lost; it stays in use if it has returned since.
+    """
 
     incident: int
     node: str
     reason: str
+    only_lost: bool = False
 
 
 class Diagnose(Order, frozen=True, tag="diagnose"):

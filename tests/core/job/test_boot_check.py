@@ -187,6 +187,7 @@ def test_a_replaced_worker_s_new_node_alone_is_looked_at():
     told.checked("n0", "n1")
     told(ev.NodeLost(at_s=0.0, node="n1", reason="gone"))
     told(ev.VerdictReached(at_s=0.0, incident=1, verdict=UNKNOWN))
+    assert told.order == od.IsolateNode(incident=1, node="n1", reason="incident 1", only_lost=True)
     told(ev.NodeIsolated(at_s=0.0, node="n1"))
     told(ev.AttemptStopped(at_s=0.0, attempt=1))
     told.place("n2", first=1)

@@ -3,14 +3,17 @@
 from msgspec.structs import replace
 
 from core.workers.worker_group_kit import NO_CHECKS, POLICY, World, exit_of, world
+from holdfast.core.workers.acts import SetNodeAside, Tell
 from holdfast.model.events import (
     FindingNoted,
+    NodeIsolated,
     NodeLost,
     NodeReleased,
     NodeReturned,
     WorkerExited,
 )
 from holdfast.model.nodes.workers import NodeDown
+from holdfast.model.orders import IsolateNode
 from holdfast.model.state import Running, Waiting
 
 # Losses ---------------------------------------------------------------------------------------------------
@@ -102,6 +105,27 @@ def test_a_spare_that_was_lost_comes_back_without_an_isolation():
     made.mend("n2")
     made.settle()
     assert made.told(NodeReturned)
+
+
+def test_a_node_that_returned_before_its_isolation_stays_in_use():
+    """A pod of Volcano keeps its name: the new one may be there before the decision about the old one."""
+    made = world()
+    made.cut("n2")
+    for _ in range(13):
+        made.tick()
+    made.mend("n2")
+    made.settle()
+    order = IsolateNode(incident=1, node="n2", reason="incident 1", only_lost=True)
+    acts = made.worker_group.order(order, made.at_s)
+    assert [type(act.event) for act in acts if isinstance(act, Tell)] == [NodeIsolated, NodeReleased]
+    assert not [act for act in acts if isinstance(act, SetNodeAside)]
+    assert "n2" in made.worker_group.roster.usable(())
+
+
+def test_a_node_with_another_fault_is_isolated_though_it_returned():
+    made = world()
+    acts = made.worker_group.order(IsolateNode(incident=1, node="n2", reason="incident 1"), made.at_s)
+    assert acts == [SetNodeAside("n2", "incident 1")]
 
 
 def test_in_shadow_a_cut_off_worker_is_left_alone():

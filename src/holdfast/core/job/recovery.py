@@ -29,7 +29,9 @@ from holdfast.model.policy import Policy
 from holdfast.model.state import (
     AnyPhase,
     BootChecked,
+    CheckFault,
     Checking,
+    DeviceFault,
     Diagnosing,
     Ended,
     ExitFault,
@@ -39,6 +41,7 @@ from holdfast.model.state import (
     Isolating,
     Job,
     New,
+    NodeFault,
     Placing,
     Running,
     StartFault,
@@ -236,9 +239,18 @@ def _stop_order(job: Job, reason: str) -> StopAttempt:
 
 
 def _isolate_orders(job: Job) -> tuple[AnyOrder, ...]:
-    number = job.incident.number if job.incident else 0
+    number, known = (job.incident.number, job.incident.faults) if job.incident else (0, ())
+    lost = {fault.node for fault in known if isinstance(fault, NodeFault)}
+    broken = {fault.node for fault in known if isinstance(fault, CheckFault)}
+    broken |= {fault.device.node for fault in known if isinstance(fault, DeviceFault)}
     return tuple(
-        IsolateNode(incident=number, node=node, reason=f"incident {number}") for node in job.to_isolate
+        IsolateNode(
+            incident=number,
+            node=node,
+            reason=f"incident {number}",
+            only_lost=node in lost and node not in broken,
+        )
+        for node in job.to_isolate
     )
 
 

@@ -41,6 +41,7 @@ from holdfast.model.events import (
     DeviceHealed,
     FindingNoted,
     NodeIsolated,
+    NodeReleased,
     NodesChecked,
     RankExited,
     RankStarted,
@@ -492,6 +493,9 @@ class WorkerGroup:
 
     def _isolate(self, order: IsolateNode, at_s: float) -> list[Act]:
         isolated = Tell(NodeIsolated(at_s=at_s, node=order.node))
-        if self.roster[order.node].isolated or not self.roster.set_aside(order.node):
+        node = self.roster[order.node]
+        if order.only_lost and not (node.lost or node.isolated):
+            return [isolated, Tell(NodeReleased(at_s=at_s, node=order.node))]  # it has returned meanwhile
+        if node.isolated or not self.roster.set_aside(order.node):
             return [isolated]
         return [SetNodeAside(order.node, order.reason)]
