@@ -93,7 +93,7 @@ def measured(one: System, fault: str, run: int, options: argparse.Namespace) -> 
     command = [*one.command(folder / "state"), *training(folder, steps=steps, faults=strikes)]
     trial = Trial(command, folder, one.env)
     try:
-        ended = watched(trial, strikes[-1], options.limit + 10.0 * options.series)
+        ended = watched(trial, strikes, options.limit)
         left = len(trial.left()) if ended else None
     finally:
         trial.clear()
@@ -120,12 +120,13 @@ def prime(one: System, folder: Path) -> None:
     shutil.rmtree(folder / "state" / "jobs", ignore_errors=True)
 
 
-def watched(trial: Trial, strike: str, limit_s: float) -> bool:
-    """Whether the command came to its end by itself, within the limit after the fault."""
-    give_up_s, struck = time.monotonic() + START_LIMIT_S, False
+def watched(trial: Trial, strikes: list[str], limit_s: float) -> bool:
+    """Whether the command came to its end by itself, within the limit after each fault."""
+    give_up_s, left = time.monotonic() + START_LIMIT_S, list(strikes)
     while not trial.wait(LOOK_S):
-        if not struck and trial.has_struck(strike):
-            struck, give_up_s = True, time.monotonic() + limit_s
+        if left and trial.has_struck(left[0]):
+            del left[0]
+            give_up_s = time.monotonic() + limit_s
         if time.monotonic() > give_up_s:
             return False
     return True

@@ -210,7 +210,7 @@ def run_instead(kind: str, what: str, own: "tuple[str, str]", cwd: str) -> None:
     else:
         script = os.path.abspath(os.path.join(cwd, own[1]))
 
-        def hook(place: str) -> object:  # asked about the script, which may be a folder or an archive
+        def hook(place: str) -> "Any":  # asked about the script, which may be a folder or an archive
             if os.path.abspath(os.path.join(cwd, place)) != script:
                 raise ImportError
             sys.path_hooks.remove(hook)
