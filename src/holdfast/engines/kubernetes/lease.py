@@ -53,7 +53,10 @@ class Lease:
                 if self._force(stamp):
                     break
             if time.monotonic() > until_s:
-                raise LeaseTaken(f"{other} is the controller of this job: it renews the Lease {self._name}")
+                raise LeaseTaken(
+                    f"{other} is the controller of this job: it renews the Lease {self._name}. Delete that pod if it should not "
+                    "run, or give one of the two jobs another name"
+                )
             self._over.wait(LOOK_S)
         self._thread.start()
         return self._is_first
