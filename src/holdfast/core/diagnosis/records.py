@@ -9,12 +9,16 @@ from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate, Ruling
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
+from holdfast.late_pattern import late
 from holdfast.model.matches import Search
 from holdfast.model.signatures import Signature
 from holdfast.slurm_names import BadNodeList, expanded
 
 SURE_OF_JOB = 2  # nodes named in the job's logs: from so many on, the logs name all its nodes
 NODES_MAX = 16  # of a list, as culprits
+NODES_TITLE = "NodeList"
+WORDS = late(r"\S+")
+ONE_NODE = late(r"[A-Za-z][\w.-]{0,80}")
 
 
 def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str | None:
@@ -30,6 +34,8 @@ def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str
     for one in same:
         if one.has("row-of-pod") and one.match.offset == at:
             return one.match.captures.get("host")
+    if candidate.says("row-of-accounting"):
+        return _host_of_row(candidate, same)
     heads = [one for one in same if one.has("record-begins")]
     above = [one for one in heads if one.match.offset <= at]
     if not above:
@@ -48,6 +54,31 @@ def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str
     if named:
         return named[0]
     return head.match.captures.get("peer") if any(one.has("record-is-of-node") for one in within) else None
+
+
+def _host_of_row(candidate: Candidate, same: Sequence[Candidate]) -> str | None:
+    """Returns the node in a row of sacct's table, by the column of the table's head; None if it has several.
+
+    Columns are separated by bars, or by spaces: then a cell ends where its column's title ends, or begins where it
+    begins.
+    """
+    heads = [
+        one for one in same if one.has("columns-of-accounting") and one.match.offset < candidate.match.offset
+    ]
+    if not heads:
+        return None
+    head = max(heads, key=lambda one: one.match.offset).match.text
+    row = candidate.match.text
+    if "|" in head:
+        titles, cells = head.split("|"), row.split("|")
+        at = titles.index(NODES_TITLE) if NODES_TITLE in titles else len(cells)
+        cell = cells[at] if at < len(cells) else ""
+    else:
+        begin = head.find(NODES_TITLE)
+        end = begin + len(NODES_TITLE)
+        over = [one for one in WORDS.finditer(row) if one.start() < end and one.end() > begin]
+        cell = over[0][0] if len(over) == 1 else ""
+    return cell if ONE_NODE.fullmatch(cell) else None
 
 
 def nodes_of(host: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from holdfast.core.diagnosis.events.pods import waits_that_ended
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.records import nodes_of_others
 from holdfast.core.diagnosis.teardown import teardown_hangs
-from holdfast.core.diagnosis.words.wordings import of_likeness
+from holdfast.core.diagnosis.words.wordings import of_first_exits, of_likeness
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.matches import Match, Search
 from holdfast.model.signatures import Words
@@ -44,6 +44,7 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
     for match in search.matches:
         if ruling := of_likeness(match, known):
             found[id(match)] = ruling
+    found |= of_first_exits(search.matches, known)
     found |= waits_that_ended(search.matches, known)
     found |= nodes_that_returned(search.matches, known)
     found |= nodes_of_others(search, known)

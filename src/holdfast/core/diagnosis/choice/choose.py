@@ -21,6 +21,7 @@ from holdfast.core.diagnosis.choice.filters import (
     one_for_each_line,
     without_announcing,
     without_fallen_back,
+    without_handled,
     without_harmless,
     without_ignored,
     without_orphans,
@@ -37,6 +38,7 @@ from holdfast.core.diagnosis.choice.weighing import (
     without_bare,
     without_ended_programs,
     without_late_requests,
+    without_outlived_crashes,
     without_returned_links,
     without_stumbled,
     without_vague,
@@ -104,7 +106,7 @@ def _counting(candidates: Sequence[Candidate], *, made_steps: bool) -> list[Cand
     """Returns the candidates without lines that are no messages and without errors that ended nothing."""
     counting = without_harmless([one for one in candidates if not is_code(one)])
     counting = without_ignored(without_orphans(counting))
-    counting = without_announcing(without_fallen_back(counting))
+    counting = without_announcing(without_fallen_back(without_handled(counting)))
     return without_bygone(counting) if made_steps else counting
 
 
@@ -169,7 +171,8 @@ def _choose(candidates: Sequence[Candidate], *, is_finished: bool) -> Choice:
         return Choice(root=None, died=False)  # after the last step, a bad end without a reason cost nothing
 
     unexplained = [one for one in pool if not explainers(one, pool)] or pool
-    unexplained = without_ended_programs(without_returned_links(unexplained), candidates)
+    unexplained = without_outlived_crashes(without_returned_links(unexplained))
+    unexplained = without_ended_programs(unexplained, candidates)
     unexplained = without_late_requests(without_stumbled(unexplained, candidates))
     root = first_of(without_vague(unexplained))
     rest = [one for one in candidates if one is not root and one.role in ("cause", "symptom")]

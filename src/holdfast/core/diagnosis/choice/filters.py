@@ -247,6 +247,32 @@ def _chained(candidates: Sequence[Candidate]) -> set[tuple[int, int]]:
     }
 
 
+def without_handled(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the candidates without exceptions that were expected and handled, when another one came.
+
+    Such an exception (StopIteration, KeyError) says nothing by itself; the exception that was raised meanwhile
+    ended the process. One that was named as the direct cause of another stays.
+    """
+    heads = [one.match for one in candidates if one.has("exception-chain") and one.says("while-handling")]
+    links = {
+        (head.source, head.line - ahead): head.line for head in heads if head.line for ahead in CHAINED_LINES
+    }
+    raised = [one for one in candidates if one.is_traceback and _is_exception(one)]
+
+    def is_handled(one: Candidate) -> bool:
+        at = links.get((one.match.source, one.match.line))
+        if at is None or not one.has("no-cause-named") or not one.says("uninformative-exception"):
+            return False
+        return any(
+            other.match.source == one.match.source
+            and 0 < other.match.line - at <= IGNORED_LINES_MAX
+            and not (other.has("no-cause-named") and other.says("uninformative-exception"))
+            for other in raised
+        )
+
+    return [one for one in candidates if not is_handled(one)]
+
+
 def _surer(held: Candidate, candidate: Candidate) -> Candidate:
     """Returns the more certain of two candidates on one line.
 

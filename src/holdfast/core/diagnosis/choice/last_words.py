@@ -22,6 +22,7 @@ def last_words(
     return (
         _goes_on_for_nothing(seen)
         or _compared_at_end(seen)
+        or _still_waits(seen, sizes_bytes)
         or ([] if made_steps else _only_complaints(seen))
         or ([] if made_steps else _stuck_in_setup(seen))
         or _last_line(seen, sizes_bytes)
@@ -88,6 +89,20 @@ def _goes_on_for_nothing(candidates: Sequence[Candidate]) -> list[Candidate]:
         and not candidate.survived
         and candidate.match.count > 1
         and not candidate.says("finite-loss")
+    ]
+
+
+def _still_waits(candidates: Sequence[Candidate], sizes_bytes: Sequence[int]) -> list[Candidate]:
+    """Returns the last complaints that ranks are waited for, if they end a log without finished work."""
+    if any(candidate.role == "end-ok" for candidate in candidates):
+        return []
+    return [
+        candidate
+        for candidate in candidates
+        if candidate.has("waits-for-ranks")
+        and candidate.role == "cause"
+        and not candidate.survived
+        and _is_near_end(candidate, sizes_bytes, CUT_OFF_BYTES)
     ]
 
 

@@ -94,6 +94,19 @@ def without_ended_programs(
     ]
 
 
+def without_outlived_crashes(unexplained: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the candidates without crashes of programs in the log of a kernel that failed later.
+
+    The machine outlived them; a program's own mistake makes no kernel panic.
+    """
+    failed = [one for one in unexplained if one.severity == "fatal" and one.has("kernel-failed")]
+    return [
+        one
+        for one in unexplained
+        if not (one.has("crash-of-any-program") and any(stands_below(kernel, one) for kernel in failed))
+    ]
+
+
 def without_stumbled(
     unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
 ) -> Sequence[Candidate]:

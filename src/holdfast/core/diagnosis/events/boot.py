@@ -30,14 +30,26 @@ def is_at_boot(one: Match, boots: Sequence[Match]) -> bool:
 def boot_complaints(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:
     """Returns judgements by which errors that drivers and services report while a machine boots are no fault, if the
     log contains the boot.
+
+    Units of systemd that failed then are no fault either, unless jobs need them.
     """
     boots = [one for one in ordered if known.has("kernel-boot", one)]
     logs = {boot.source for boot in boots}
     return [
         _no_fault(one)
         for one in ordered
-        if one.source in logs and known.has("complaint-at-boot", one) and is_at_boot(one, boots)
+        if one.source in logs
+        and (known.has("complaint-at-boot", one) or _is_unit_of_system(one, known))
+        and is_at_boot(one, boots)
     ]
+
+
+def _is_unit_of_system(one: Match, known: KnowledgeBase) -> bool:
+    return (
+        known.has("ended-unit", one)
+        and known.says("line-of-systemd", one.text)
+        and not known.says("unit-that-jobs-need", one.text)
+    )
 
 
 def removable_disks(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:

@@ -1,12 +1,11 @@
 """Judges host faults that several lines show together. Pure.
 
-These are OOM kills, links and storage servers that fail and recover, and error rates.
+These are OOM kills, storage servers that fail and recover, and error rates. Links and machine checks have modules
+of their own.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-
-from msgspec.structs import replace
 
 from holdfast.core.diagnosis.devices.judgements import (
     Judgement,
@@ -14,15 +13,16 @@ from holdfast.core.diagnosis.devices.judgements import (
     headers,
     host_of,
     in_order,
-    seconds_between,
 )
-from holdfast.core.diagnosis.events.boot import boot_complaints, is_at_boot, removable_disks
+from holdfast.core.diagnosis.events.boot import boot_complaints, removable_disks
+from holdfast.core.diagnosis.events.links import link_changes
+from holdfast.core.diagnosis.events.machine_checks import machine_checks
+from holdfast.core.diagnosis.events.outages import back_words, is_back, merged, outage_s
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.matches import Match, Source
 from holdfast.model.signatures import Words
 
 SHORT_OUTAGE_S = 60.0  # of a file server
-SHORT_BREAK_S = 30.0  # of a link: collectives wait 4.3 s eight times by default
 CORRECTED_MANY = 10
 CORRECTED_FEW = 0.35  # the weight of a few of them: nothing failed
 EXCERPT_BYTES = 32 << 10
@@ -36,11 +36,12 @@ def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: Know
     ordered = in_order(matches)
     return [
         *_kills(ordered, sources, known),
-        *_links(ordered, sources, known),
+        *link_changes(ordered, sources, known),
         *_storage(ordered, sources, known),
         *_corrected(ordered, sources, known),
         *_widths(ordered, known),
         *_crashes(ordered, sources, known),
+        *machine_checks(ordered, sources, known),
         *boot_complaints(ordered, known),
         *removable_disks(ordered, known),
     ]
@@ -102,46 +103,6 @@ def _kill(report: Sequence[Match], host: str, known: KnowledgeBase) -> Judgement
     )
 
 
-def _links(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
-    """Returns judgements on network links: flapped if the link came up again, otherwise down.
-
-    Changes during a boot are no fault.
-    """
-    by_name: dict[tuple[str, str], list[Match]] = defaultdict(list)
-    boots = [one for one in ordered if known.has("kernel-boot", one)]
-    for one in ordered:
-        if known.has("link-down", one) or known.has("link-up", one):
-            name = one.captures.get("name") or one.captures.get("device", "")
-            by_name[(host_of(one, sources, known), name)].append(one)
-    found = []
-    for (host, name), seen in by_name.items():
-        downs = [one for one in seen if known.has("link-down", one)]
-        ups = [one for one in seen if known.has("link-up", one)]
-        if not downs:
-            continue
-        is_back = _is_back(downs, ups) or _came_between(downs, ups)
-        is_boot = all(is_at_boot(one, boots) for one in downs)
-        outage_s = _outage_s(downs[0], ups) if is_back else None
-        times = sum(one.count for one in downs)
-        short = is_back and times == 1 and outage_s is not None and outage_s < SHORT_BREAK_S
-        found.append(
-            Judgement(
-                first=downs[0],
-                category="nic_link_flap" if is_back else "nic_down",
-                role="context" if is_boot else "cause",
-                severity="warning" if short or is_boot else "error",
-                devices=(name,) if name else (),
-                host=host or None,
-                decided_by="recovered" if is_back else "signature",
-                why=_back_words(times, outage_s) if is_back else Words(en="it did not recover", zh="未恢复"),
-                explained=tuple(one for one in downs if one is not downs[0]),
-                confidence=0.85 if is_back else 0.8,
-                title=_flap_title(name, host, outage_s if times == 1 else None) if is_back else None,
-            )
-        )
-    return _merged(found)
-
-
 def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
     """Returns judgements on storage servers that do not respond, with the length of the outage if they
     recovered.
@@ -160,23 +121,25 @@ def _storage(ordered: Sequence[Match], sources: Sequence[Source], known: Knowled
             continue
         slow = [one for one in downs if known.says("slow-storage-reply", one.text)]
         downs = [one for one in downs if one not in slow] or downs
-        is_back = _is_back(downs, ups)
-        outages_s = [length for down in downs if (length := _outage_s(down, ups)) is not None]
-        outage_s = max(outages_s, default=None) if is_back else None
-        short = outage_s is not None and outage_s < SHORT_OUTAGE_S
+        has_recovered = is_back(downs, ups)
+        outages_s = [length for down in downs if (length := outage_s(down, ups)) is not None]
+        longest_s = max(outages_s, default=None) if has_recovered else None
+        short = longest_s is not None and longest_s < SHORT_OUTAGE_S
         found.append(
             Judgement(
                 first=downs[0],
                 category="nfs_lustre_stall",
                 severity="warning" if short else "error",
                 host=host or None,
-                decided_by="recovered" if is_back else "signature",
-                why=_back_words(1, outage_s) if is_back else Words(en="it did not recover", zh="未恢复"),
+                decided_by="recovered" if has_recovered else "signature",
+                why=back_words(1, longest_s)
+                if has_recovered
+                else Words(en="it did not recover", zh="未恢复"),
                 explained=tuple(one for one in (*downs, *slow) if one is not downs[0]),
                 confidence=0.85,
             )
         )
-    return _merged(found)
+    return merged(found)
 
 
 def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: KnowledgeBase) -> list[Judgement]:
@@ -214,7 +177,7 @@ def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: Knowl
                 confidence=0.75 if is_many else CORRECTED_FEW,
             )
         )
-    return _merged(found)
+    return merged(found)
 
 
 def _is_excerpt(source: int, ordered: Sequence[Match], sources: Sequence[Source]) -> bool:
@@ -237,7 +200,7 @@ def _crashes(ordered: Sequence[Match], sources: Sequence[Source], known: Knowled
         for one in ordered
         if known.has("crash-of-program", one) and _is_excerpt(one.source, ordered, sources)
     ]
-    return _merged(
+    return merged(
         [
             Judgement(
                 first=one,
@@ -264,82 +227,7 @@ def _widths(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judgement]:
         for one in ordered
         if known.has("narrow-pcie-link", one)
     ]
-    return _merged(found)
-
-
-def _merged(found: Sequence[Judgement]) -> list[Judgement]:
-    """Returns the judgements with those of the same category, role and host merged: several switch ports,
-    several DIMMs.
-    """
-    groups: dict[tuple[str, str, str | None], list[Judgement]] = defaultdict(list)
-    for judgement in found:
-        groups[(judgement.category, judgement.role, judgement.host)].append(judgement)
-    made = []
-    for group in groups.values():
-        group.sort(key=lambda judgement: (judgement.first.source, judgement.first.offset))
-        head, rest = group[0], group[1:]
-        worst = next((one for one in group if one.severity == "error"), head)
-        made.append(
-            replace(
-                head,
-                severity=worst.severity,
-                devices=tuple(dict.fromkeys(name for one in group for name in one.devices)),
-                explained=(
-                    *head.explained,
-                    *(one for other in rest for one in (other.first, *other.explained)),
-                ),
-            )
-        )
-    return made
-
-
-def _came_between(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
-    """Returns whether something was up between two failures, whatever its current state is."""
-    return any(
-        down.source == up.source and down.offset < up.last_offset and up.offset < other.last_offset
-        for down in downs
-        for other in downs
-        for up in ups
-        if other.source == down.source and other.last_offset > down.offset
-    )
-
-
-def _is_back(downs: Sequence[Match], ups: Sequence[Match]) -> bool:
-    """Returns whether something came up again after its last failure."""
-    last = max(downs, key=lambda one: (one.source, one.last_offset))
-    return any(
-        up.source == last.source
-        and max(up.offset, up.last_offset) > max(last.offset, last.last_offset)
-        or up.source != last.source
-        and (between := seconds_between(last, up)) is not None
-        and between >= 0
-        for up in ups
-    )
-
-
-def _outage_s(down: Match, ups: Sequence[Match]) -> float | None:
-    """Returns the seconds from the first failure to the next recovery; None without comparable times."""
-    lengths = [length for up in ups if (length := seconds_between(down, up)) is not None and length >= 0]
-    return min(lengths, default=None)
-
-
-def _back_words(times: int, outage_s: float | None) -> Words:
-    length_en = f", {outage_s:.0f} s" if outage_s is not None else ""
-    length_zh = f"，{outage_s:.0f} 秒" if outage_s is not None else ""
-    return Words(
-        en=f"{times} interruption(s){length_en}, then recovered", zh=f"中断 {times} 次{length_zh}，随后恢复"
-    )
-
-
-def _flap_title(name: str, host: str, outage_s: float | None) -> Words:
-    where = " ".join(part for part in (name, f"on {host}" if host else "") if part)
-    where_zh = " ".join(part for part in (host, name) if part)
-    length_en = f" for {outage_s:.0f} s" if outage_s is not None else ""
-    length_zh = f" {outage_s:.0f} 秒" if outage_s is not None else ""
-    return Words(
-        en=f"a network link was down{length_en} and came up again" + (f": {where}" if where else ""),
-        zh=f"网络链路中断{length_zh}后恢复" + (f"：{where_zh}" if where_zh else ""),
-    )
+    return merged(found)
 
 
 def _counted(captures: Mapping[str, str]) -> int:

@@ -28,6 +28,9 @@ def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | No
             if candidate.has("launcher-closes-rank") and stands_below(candidate, root)
         ]
         return named[0] if named else None  # the same, by the signal's name
+    if root.says("row-of-accounting"):
+        own = [candidate for candidate in candidates if _is_told_by_job(candidate, root)]
+        return first_of(own) if own else None
     if root.has("exception-passed-on") or any(
         root.known.says("exception-passed-on", line) for line in root.match.record[:2]
     ):
@@ -53,6 +56,17 @@ def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
     )
 
 
+def _is_told_by_job(candidate: Candidate, root: Candidate) -> bool:
+    """Returns whether a scheduler's line in the job's own log tells the end that a table lists afterwards."""
+    return (
+        candidate.signature.area == "scheduler"
+        and candidate.role in ("cause", "symptom")
+        and not candidate.survived
+        and not candidate.says("row-of-accounting")
+        and (candidate.category == root.category or explains(root, candidate) or explains(candidate, root))
+    )
+
+
 def _begins_report(candidate: Candidate, root: Candidate) -> bool:
     """Returns whether a node's complaint directly above the root cause is the start of the same report.
 
@@ -66,6 +80,8 @@ def _begins_report(candidate: Candidate, root: Candidate) -> bool:
     ):
         return False
     if candidate.survived or not stands_below(root, candidate) or not _is_alike(candidate, root):
+        return False
+    if candidate.says("note-of-a-log"):
         return False
     if root.match.offset - candidate.match.last_offset > REPORT_BYTES or not _is_soon(candidate, root):
         return False

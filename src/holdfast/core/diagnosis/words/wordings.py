@@ -5,7 +5,7 @@ opened contains a word for the shard and says that it cannot be opened; both mus
 lookup tables are in signatures/rules/messages.toml.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from holdfast.core.diagnosis.candidates import TRIES_MANY, Ruling, filled
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
@@ -15,6 +15,7 @@ from holdfast.model.signatures import EXCEPTION, SPOKEN, Words
 WEIGHT = 0.7  # below most signatures: the program is not known
 SPOKEN_WEIGHT = 0.5  # of a line that only mentions an error
 SPOKEN_IN = ("message", "reason", "said", "told", "marked")  # captures that hold its message
+FIRST_EXIT_BYTES = 1 << 10  # of a table of the first process that ended
 CODE_WEIGHT = 0.4  # of a bare exit code: any other line explains more
 MESSAGE_CHARS_MAX = 500  # later text is rarely about the error
 
@@ -26,6 +27,29 @@ def of_code(match: Match, known: KnowledgeBase) -> Ruling | None:
     name, code = match.captures.get("name", "").upper(), match.captures.get("code", "")
     row = known.read("exit-signal", name) if name else known.read("exit-code", code)
     return Ruling(category=row.category, role="symptom", weight=CODE_WEIGHT) if row else None
+
+
+def of_first_exits(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
+    """Returns rulings on launchers' tables of the first process that ended, by the exit code in a row below.
+
+    By id() of the match that begins the table; a code that only reports a failure gives no ruling.
+    """
+    rows = [one for one in matches if known.has("exit-code-row", one)]
+    found: dict[int, Ruling] = {}
+    for head in matches:
+        if not known.has("table-of-first-exit", head):
+            continue
+        below = [
+            one
+            for one in rows
+            if one.source == head.source and 0 < one.last_offset - head.offset < FIRST_EXIT_BYTES
+        ]
+        row = known.read("exit-code", below[0].captures.get("code", "")) if below else None
+        if row:
+            found[id(head)] = Ruling(
+                category=row.category, role="symptom", severity="fatal", weight=CODE_WEIGHT
+            )
+    return found
 
 
 def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
