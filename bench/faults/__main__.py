@@ -30,6 +30,7 @@ from bench.job.trial import end_on_sigterm, wait_quiet
 
 WITHOUT_DIAGNOSES = (
     "torchrun",
+    "torchrun-once",
     "ft_launcher",
     "dlrover",
     "torchft",

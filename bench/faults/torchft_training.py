@@ -70,8 +70,8 @@ def train(options: argparse.Namespace, network: nn.Module, events: training.Even
     )
     checkpoint = options.checkpoint or options.folder / "checkpoint.pt"
     loss = resume(checkpoint, manager, load)
-    meet(options.folder)
     events.tell("met")
+    meet(options.folder)
     model = DistributedDataParallel(manager, network)
     told = False
     while manager.current_step() < options.steps:
@@ -107,9 +107,11 @@ def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int, mana
 
 
 def meet(folder: Path) -> None:
-    """Waits until every group has begun: the first ones would train alone."""
+    """Waits until every group has a manager: the first ones would train alone."""
     until_s = time.monotonic() + MEET_S
-    while len(list(folder.glob("events.*.jsonl"))) < GROUPS and time.monotonic() < until_s:
+    while time.monotonic() < until_s:
+        if sum(b'"met"' in path.read_bytes() for path in folder.glob("events.*.jsonl")) >= GROUPS:
+            return
         time.sleep(LOOK_S)
 
 
