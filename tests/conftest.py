@@ -56,7 +56,6 @@ LONG_FILES = (
     "web/page/test_real_server.py",
     "web/test_job_page.py",
     "many/test_exec.py",
-    "run/watch/test_straggler.py",
     "run/test_signals.py",
     "run/test_holdfast_dies.py",
     "checks/gpu/test_nvml_trouble.py",

@@ -85,7 +85,7 @@ def sound(case: Sound, folder: Path) -> str:
     return "; ".join(f"{name}: {finding.why} ({finding.measured})" for name, finding in told)
 
 
-def _cases(only: str, with_real: bool) -> Iterator[tuple[str, str, Callable[[Path], str]]]:
+def cases(only: str, with_real: bool) -> Iterator[tuple[str, str, Callable[[Path], str]]]:
     """Kind, name, and what says what was wrong."""
     for fault in FAULTS:
         yield "made up", fault.name, lambda folder, fault=fault: made_up(fault, folder)
@@ -110,7 +110,7 @@ def main() -> int:
     given = parser.parse_args()
     count = {"made up": 0, "real": 0, "sound": 0}
     missed = left_out = 0
-    for kind, name, run in _cases(given.only, not given.no_real):
+    for kind, name, run in cases(given.only, not given.no_real):
         if given.only not in name:
             continue
         began_s = time.monotonic()

@@ -1,21 +1,20 @@
 """Commands and stacks of a job at a real Slurm, asked for on the login node."""
 
 import json
-import os
 import subprocess
 
 import pytest
 
 from many.whole_job import LONG_S
 from run.place import HOLDFAST
-from slurm.whole_job import SlurmJob, cache_of
+from slurm.whole_job import SlurmJob
 
 pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture
-def job(hosts, tmp_path, tmp_path_factory):
-    one = SlurmJob(hosts, tmp_path, cache_of(tmp_path_factory, os.environ))
+def job(hosts, tmp_path, cache_home):
+    one = SlurmJob(hosts, tmp_path, cache_home)
     yield one
     one.end()
 

@@ -8,7 +8,7 @@ import pytest
 
 from many.whole_job import LONG_S, TRAINING
 from run.place import wait_for
-from slurm.whole_job import SlurmJob, cache_of
+from slurm.whole_job import SlurmJob
 
 pytestmark = pytest.mark.timeout(1200)
 # A training that saves when it is told to, and never ends by itself.
@@ -21,8 +21,8 @@ RESTARTS = ("--max-restarts", 9, "--unconditional-restart")
 
 
 @pytest.fixture
-def job(hosts, tmp_path, tmp_path_factory):
-    one = SlurmJob(hosts, tmp_path, cache_of(tmp_path_factory, os.environ))
+def job(hosts, tmp_path, cache_home):
+    one = SlurmJob(hosts, tmp_path, cache_home)
     yield one
     one.end()
 

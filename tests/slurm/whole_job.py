@@ -125,8 +125,3 @@ class SlurmJob(WholeJob):
             self.cluster.restore()
         finally:
             super(WholeJob, self).end()
-
-
-def cache_of(factory, env) -> Path:
-    base = factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in env else base) / "cache"
