@@ -17,6 +17,7 @@ import pytest
 from holdfast.observe.search.automaton import engine
 from holdfast.observe.search.signature_store import package_signatures
 from holdfast.parsers.signature_files import SignatureError
+from run.place import Place
 
 GOLDEN = Path(__file__).parent / "golden"
 CACHE_HOME = Path(__file__).parent.parent / ".pytest_cache" / "home"
@@ -123,6 +124,14 @@ def cache_home() -> Path:
     Without it each process compiles them beside its training for seconds, and is over before it has kept them.
     """
     return CACHE_HOME
+
+
+@pytest.fixture
+def runs(tmp_path: Path, cache_home: Path) -> Iterator[Place]:
+    """A place to run jobs in; what still runs there is ended with the test."""
+    one = Place(tmp_path, cache_home)
+    yield one
+    one.end()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

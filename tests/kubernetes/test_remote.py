@@ -101,9 +101,7 @@ def test_the_state_folder_of_this_machine_is_not_passed():
 
 
 def test_status_log_logs_exec_and_nodes_of_a_job_by_name(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
 
     def ends(*words, code=0):
         one = job.start(*words)
@@ -122,5 +120,4 @@ def test_status_log_logs_exec_and_nodes_of_a_job_by_name(job):
     assert other.code(LONG_S) == 0 and "phase" in other.out
     missing = job.start("status", "no-such-job")
     assert missing.code(LONG_S) == 1 and "there is no job" in missing.err
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)

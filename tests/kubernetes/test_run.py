@@ -25,15 +25,14 @@ def test_a_rank_that_is_killed_costs_no_write_to_the_cluster(job):
     job.trains(attempt=2)
     assert job.writes() == []
     assert set(job.placed(2)) == pods
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
     assert "step 3 " in run.out
     job.has_ended_as("Complete")
 
 
 def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(job):
     run = job.submit()
-    spare = (job.given_to(), job.spare())[1]
+    spare = job.spare()
     job.trains()
     job.writes()
     _, pod = other_than_first(job)
@@ -44,14 +43,11 @@ def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(job):
     lost = job.waits_for("node-lost")
     assert "killed (137, SIGKILL)" in lost["reason"]
     assert len(job.writes()) <= 5
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_too(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     job.writes()
     _, pod = other_than_first(job)
     job.server.control("freeze", node=job.node_of(pod))
@@ -60,16 +56,13 @@ def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_t
     wait_for(lambda: f"a pod instead of {pod}:\n{job.said()}", lambda: pod not in job.pods(), LONG_S)
     wait_for(lambda: f"five pods:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
     assert 1 <= len(job.writes()) <= 5
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 @pytest.mark.parametrize("job", [{"node_grace_s": 8.0}], indirect=True)
 def test_a_frozen_node_is_out_of_service_until_it_is_back(job):
     """On two proofs: the agent is silent, and the cluster no longer hears the node."""
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     _, pod = other_than_first(job)
     node = job.node_of(pod)
     job.server.control("freeze", node=node)
@@ -83,14 +76,11 @@ def test_a_frozen_node_is_out_of_service_until_it_is_back(job):
     assert pod not in job.placed(2)
     job.server.control("thaw", node=node)
     wait_for(lambda: f"{node} without the taint:\n{job.said()}", lambda: not is_out(), LONG_S)
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     _, pod = other_than_first(job)
     api, used = "resource.k8s.io/v1", {"driver": "gpu.example.com", "pool": "n", "device": "gpu-3"}
     job.server.create({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c"}})
@@ -108,14 +98,11 @@ def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(job):
     said = "gpu.example.com gpu-3 (taint gpu.example.com/unhealthy=xid-79:None)"
     wait_for(lambda: f"{said} in:\n{job.said()}", lambda: said in job.said(), LONG_S)
     job.trains(more=5)
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     job.server.control("faults", away=True)
     job.trains(more=20)
     job.kill(job.rank(1))
@@ -124,14 +111,13 @@ def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job
     job.trains(attempt=2, more=20)
     assert len(job.pods()) == 5
     assert not job.events("node-lost")
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(job):
     """Its agent's connection is closed and its port refuses: that needs no API server."""
     run = job.submit()
-    spare = (job.given_to(), job.spare())[1]
+    spare = job.spare()
     job.trains()
     _, pod = other_than_first(job)
     job.server.control("faults", away=True)
@@ -143,14 +129,11 @@ def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(job):
     job.server.control("faults", away=False)
     wait_for(lambda: f"five pods:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
     assert len(job.events("node-lost")) == 1
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_list(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     run.kill()  # who follows the job lists its pods
     lists = job.server.control("counts")["list pods"]
     for _ in range(3):
@@ -182,8 +165,7 @@ def test_a_controller_that_is_killed_goes_on_from_its_journal(job):
     assert job.ranks() == ranks
     job.kill(job.rank(1))
     job.trains(attempt=2)
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
     assert len(job.events("attempt-started")) == 2
 
 
@@ -207,16 +189,13 @@ def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
     )  # from a machine that knows nothing of it
     found = "following job t in namespace default"
     wait_for(lambda: f"{found}: {elsewhere.err}", lambda: found in elsewhere.err, LONG_S)
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
     assert elsewhere.code(LONG_S) == 0, elsewhere.err
     assert "step " in elsewhere.out
 
 
 def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
-    run = job.submit(restarts=())
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train(restarts=())
     path = "/apis/batch/v1/namespaces/default/jobs/t"
     job.server.merge(path, {"metadata": {"annotations": {"fault-tolerance/job-retry-num": "500"}}})
     wait_for(lambda: f"the refusal:\n{job.said()}", lambda: "job-retry-num is refused" in job.said(), LONG_S)
@@ -229,8 +208,7 @@ def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
     job.kill(job.rank(1))
     job.trains(attempt=2)
     assert len(job.events("policy-changed")) == 1
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home):
@@ -249,9 +227,7 @@ def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home
 
 
 def test_a_drained_node_moves_its_worker_before_its_pod_is_gone(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     _, pod = other_than_first(job)
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     assert (
@@ -261,14 +237,11 @@ def test_a_drained_node_moves_its_worker_before_its_pod_is_gone(job):
     job.trains(attempt=2)
     assert pod not in job.placed(2)
     assert "it was evicted (a drain of its node, or a tool)" in job.waits_for("node-lost")["reason"]
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     job.server.delete("/apis/batch/v1/namespaces/default/jobs/t")
     assert run.code(LONG_S) == 143, job.said()
     wait_for(lambda: f"no pod: {job.pods()}", lambda: not job.pods() and not job.pods("controller"), LONG_S)
@@ -287,9 +260,7 @@ def lose_controller(job):
 
 
 def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(job):
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     job.kill(job.rank(1))
     job.trains(attempt=2)
     ranks = job.ranks(2)
@@ -301,22 +272,18 @@ def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(job)
     job.kill(job.rank(1, 2))
     job.trains(attempt=3)
     assert len(job.events("attempt-started")) == 3
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_record_that_is_lost_everywhere_begins_the_job_again(job):
     """The pods of the workers are lost with it, and their copies."""
-    run = job.submit()
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train()
     workers = list(job.pods())
     lose_controller(job)
     for pod in workers:
         job.server.control("kill-pod", pod=pod)
     wait_for(lambda: f"another start:\n{job.said()}", lambda: len(job.notes("given-0")) > 1, LONG_S)
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
@@ -337,13 +304,12 @@ def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
     assert job.ranks() == ranks
     job.kill(job.rank(1))
     job.trains(attempt=2)
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fails_too(job):
     run = job.submit()
-    spare = (job.given_to(), job.spare())[1]
+    spare = job.spare()
     job.trains()
     _, pod = other_than_first(job)
     node, path = job.node_of(pod), f"/api/v1/namespaces/default/pods/{pod}"
@@ -364,5 +330,4 @@ def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fail
         LONG_S,
     )
     assert [one["key"] for one in taints] == ["holdfast.dev/isolated"]
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)

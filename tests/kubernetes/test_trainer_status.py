@@ -17,9 +17,7 @@ def test_a_train_job_shows_its_progress_and_ends_at_100(tmp_path, cache_home):
     job = KubernetesJob(tmp_path, cache_home, kind="trainjob", more=GATE)
     try:
         job.server.control("trainer-refuses", requests=1)
-        run = job.submit("--env", "STEPS=100000")
-        job.given_to()
-        job.trains()
+        run = job.submit_and_train("--env", "STEPS=100000")
 
         def shown():
             found = job.owner().get("status", {}).get("trainerStatus", {})
@@ -31,8 +29,7 @@ def test_a_train_job_shows_its_progress_and_ends_at_100(tmp_path, cache_home):
         job.kill(job.rank(1))
         job.trains(attempt=2)
         wait_for(lambda: f"attempt 2: {shown()}", lambda: shown()["attempt"] == "2", LONG_S)
-        job.go()
-        assert run.code(LONG_S) == 0, job.said()
+        job.ends_with_success(run)
         wait_for("100 %", lambda: job.owner()["status"]["trainerStatus"]["progressPercentage"] == 100, LONG_S)
         assert job.owner_says() == "succeeded"
     finally:

@@ -20,9 +20,7 @@ def uids(job):
 def test_a_reschedule_makes_all_pods_anew(tmp_path, cache_home, kind):
     job = KubernetesJob(tmp_path, cache_home, kind=kind)
     try:
-        run = job.submit("--reschedule-pods", restarts=RESTARTS)
-        job.given_to()
-        job.trains()
+        run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS)
         before = uids(job)
         job.kill(job.rank(1))
         job.trains(attempt=2)
@@ -30,17 +28,14 @@ def test_a_reschedule_makes_all_pods_anew(tmp_path, cache_home, kind):
         assert REMAKE not in (job.owner()["metadata"].get("annotations") or {})
         job.waits_for("job-moved")
         assert len(job.events("job-moved")) == 1
-        job.go()
-        assert run.code(LONG_S) == 0, job.said()
+        job.ends_with_success(run)
         assert job.owner_says() == "succeeded"
     finally:
         job.end()
 
 
 def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(job):
-    run = job.submit(restarts=RESTARTS)
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train(restarts=RESTARTS)
     path = "/apis/batch/v1/namespaces/default/jobs/t"
     job.server.merge(path, {"spec": {"suspend": True}})
     wait_for(lambda: f"no pod: {job.said()}", lambda: not job.pods(), LONG_S)
@@ -52,22 +47,18 @@ def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(job):
     assert job.owner_says() == ""
     job.server.merge(path, {"spec": {"suspend": False}})
     job.trains(attempt=2)
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(job):
-    run = job.submit("--reschedule-pods", restarts=RESTARTS)
-    job.given_to()
-    job.trains()
+    run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS)
     job.server.control("deny", denied=[["patch", "jobs"]])
     before = uids(job)
     job.kill(job.rank(1))
     job.trains(attempt=2)
     assert before == uids(job)
     assert "the workers restart on the remaining nodes" in job.said()
-    job.go()
-    assert run.code(LONG_S) == 0, job.said()
+    job.ends_with_success(run)
 
 
 def test_a_template_keeps_its_pods_off_nodes_besides_what_it_asks_for_already():

@@ -41,6 +41,30 @@ class KubernetesJob(WholeJob):
         )
         return self.train(*words, workers=workers, spares=spares, **more)
 
+    def submit_and_train(self, *flags, **more):
+        """The same, and its first attempt has taken some steps."""
+        run = self.submit(*flags, **more)
+        self.given_to()
+        self.trains()
+        return run
+
+    def loses_a_rank_and_a_pod(self):
+        """A killed rank of attempt 1 costs no write to the cluster; the spare replaces a killed pod of attempt 2."""
+        spare = self.spare()
+        self.writes()
+        self.kill(self.rank(1))
+        self.trains(attempt=2)
+        assert self.writes() == []
+        pod = self.placed(2)[2]
+        self.server.control("kill-pod", pod=pod)
+        self.trains(attempt=3)
+        assert spare in self.placed(3) and pod not in self.placed(3)
+
+    def ends_with_success(self, run):
+        """Ends the training; `holdfast run` reports that."""
+        self.go()
+        assert run.code(LONG_S) == 0, self.said()
+
     # The cluster ------------------------------------------------------------------------------------------
 
     def pods(self, role="worker"):
@@ -89,7 +113,8 @@ class KubernetesJob(WholeJob):
         return [one for one in self.server.control("writes") if one[1] != "leases"]
 
     def spare(self):
-        (one,) = set(self.pods()) - set(self.placed())
+        placed = self.placed()
+        (one,) = set(self.pods()) - set(placed)
         return one
 
     def said(self):

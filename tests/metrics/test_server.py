@@ -18,7 +18,6 @@ from holdfast.metrics.prometheus import Prometheus
 from holdfast.model.documents.actions import AlertWebhook, WebhookAlert
 from holdfast.model.monitoring.alerts import Alert
 from metrics.servers import alertmanager, prometheus
-from run.place import Place as Runs
 from web.servers import Place, Server, until
 from web.test_actions import TRAINS, runs_in
 
@@ -30,13 +29,6 @@ FAILS_WHEN_TOLD = (
     "    time.sleep(0.05)\n"
     f"{TRAINS}"
 )
-
-
-@pytest.fixture
-def runs(tmp_path, cache_home):
-    one = Runs(tmp_path, cache_home)
-    yield one
-    one.end()
 
 
 @pytest.fixture

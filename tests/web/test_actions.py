@@ -9,16 +9,8 @@ from websockets.exceptions import InvalidStatus
 
 from holdfast.client import Conflict, NotAllowed
 from holdfast.journal.nodes.book import NodeBook
-from run.place import Place as Runs
 from run.place import wait_for
 from web.servers import Place, Server, until
-
-
-@pytest.fixture
-def runs(tmp_path, cache_home):
-    one = Runs(tmp_path, cache_home)
-    yield one
-    one.end()
 
 
 @pytest.fixture

@@ -7,17 +7,9 @@ import signal
 import pytest
 
 from holdfast.client import Client, NotThere
-from run.place import Place as Runs
 from run.place import wait_for
 
 TRAINS = "import time\nfor n in range(10**6): print('step', n, flush=True); time.sleep(0.05)"
-
-
-@pytest.fixture
-def runs(tmp_path, cache_home):
-    one = Runs(tmp_path, cache_home)
-    yield one
-    one.end()
 
 
 def address(run):

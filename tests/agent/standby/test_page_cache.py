@@ -41,9 +41,8 @@ def test_a_single_file_and_the_second_path_are_read(folder):
     assert page_cache.main([str(folder / "none")]) == 1
 
 
-def test_a_checkpoint_that_is_large_for_the_memory_is_not_read(folder, monkeypatch):
-    monkeypatch.setattr(page_cache, "SHARE", 1e-6)
-    assert page_cache.main([str(folder)]) == 1
+def test_a_checkpoint_that_is_large_for_the_memory_is_not_read(folder):
+    assert page_cache.main([str(folder)], share=1e-6) == 1
     assert not is_cached(folder / "checkpoint-1000" / "model.safetensors")
 
 

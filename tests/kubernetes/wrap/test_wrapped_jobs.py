@@ -104,15 +104,7 @@ def test_a_wrapped_job_recovers_inside_its_pods_and_by_its_spare_and_ends_well(j
     master = job.pods()[job.placed()[0]]["status"]["podIP"]
     assert {(one["MASTER_ADDR"], one["NNODES"]) for one in given} == {(master, "4")}
     job.trains()
-    spare = job.spare()
-    job.writes()
-    job.kill(job.rank(1))
-    job.trains(attempt=2)
-    assert job.writes() == []
-    pod = job.placed(2)[2]
-    job.server.control("kill-pod", pod=pod)
-    job.trains(attempt=3)
-    assert spare in job.placed(3) and pod not in job.placed(3)
+    job.loses_a_rank_and_a_pod()
     variables = [one for made in job.pods().values() for one in made["spec"]["containers"][0]["env"]]
     assert "HOLDFAST_LIFE_PORT" in {one["name"] for one in variables}
     job.go()

@@ -62,14 +62,17 @@ class CheckpointReader:
             self._process.kill()
 
 
-def main(paths: Sequence[str]) -> int:
-    """Reads the newest checkpoint of the first path that has one. Returns 1 if none was read."""
+def main(paths: Sequence[str], share: float = SHARE) -> int:
+    """Reads the newest checkpoint of the first path that has one. Returns 1 if none was read.
+
+    `share`: of the available memory that it may need.
+    """
     agent = os.getppid()
     for path in paths:
         with suppress(OSError):
             files = list(files_of(path))
             if files:
-                return 0 if read(files, agent) else 1
+                return 0 if read(files, agent, share) else 1
     return 1
 
 
@@ -91,13 +94,13 @@ def files_of(path: str) -> Iterator[str]:
         yield from (os.path.join(top, name) for name in sorted(names))
 
 
-def read(files: Sequence[str], agent: int) -> bool:
+def read(files: Sequence[str], agent: int, share: float = SHARE) -> bool:
     """Reads files through the page cache. False: nothing was read, because they need too much of the memory.
 
-    `agent`: the parent, with which the reading ends. raises: OSError
+    `agent`: the parent, with which the reading ends. `share`: as for `main`. raises: OSError
     """
     files = files[:FILES_MAX]
-    if sum(os.path.getsize(file) for file in files) > SHARE * _available_bytes():
+    if sum(os.path.getsize(file) for file in files) > share * _available_bytes():
         return False
     buffer = bytearray(CHUNK_BYTES)
     for path in files:

@@ -9,14 +9,11 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from holdfast.core.kubernetes.cluster_report import Feature, Judged, Need
 
-DEVICE_GROUP = "resource.k8s.io"
-LEASE_GROUP, RBAC_GROUP = "coordination.k8s.io", "rbac.authorization.k8s.io"
+RBAC_GROUP = "rbac.authorization.k8s.io"
 VERSION_LEAST = (1, 33)  # successPolicy and backoffLimitPerIndex of Jobs
-_READ = ("get", "list", "watch")
+_READ = "get list watch"
 YOU, CONTROLLER = "you", "controller"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 
@@ -50,163 +47,156 @@ GROUPS = {
 }
 
 
+class _Row(NamedTuple):
+    """A row of the table of needs.
+
+    `resource`: as kubectl names it: "leases.coordination.k8s.io" is a resource and its API group. `verbs`:
+    separated by spaces. `lost`: what does not work without it; empty: no job runs without it.
+    """
+
+    resource: str
+    verbs: str
+    purpose: str
+    lost: str = ""
+    instead: str = ""
+
+
 _OWNER = "OWNER"  # stands for the kind that owns the job's pods
+_CLUSTER_WIDE = ("nodes", "resourceslices")
 _YOURS = (
-    Need(
-        who=YOU, resource=_OWNER, verbs=("create", "get", "patch", "delete"), required=True, purpose="the job"
-    ),
-    Need(
-        who=YOU,
-        resource="secrets",
-        verbs=("create",),
-        required=True,
-        purpose="the job's secret",
+    _Row(_OWNER, "create get patch delete", "the job"),
+    _Row(
+        "secrets",
+        "create",
+        "the job's secret",
         instead="holdfast k8s wrap --secret NAME uses an existing one",
     ),
-    Need(who=YOU, resource="services", verbs=("create",), required=True, purpose="the controller's address"),
-    Need(
-        who=YOU,
-        resource="serviceaccounts",
-        verbs=("create",),
-        required=True,
-        purpose="the controller's account",
-    ),
-    Need(
-        who=YOU,
-        resource="roles",
-        group=RBAC_GROUP,
-        verbs=("create",),
-        required=True,
-        purpose="the controller's rights",
-    ),
-    Need(
-        who=YOU,
-        resource="rolebindings",
-        group=RBAC_GROUP,
-        verbs=("create",),
-        required=True,
-        purpose="the controller's rights",
-    ),
-    Need(who=YOU, resource="jobs", group="batch", verbs=("create",), required=True, purpose="the controller"),
-    Need(
-        who=YOU,
-        resource="pods/log",
-        verbs=("get",),
-        purpose="the output of a job that you follow",
+    _Row("services", "create", "the controller's address"),
+    _Row("serviceaccounts", "create", "the controller's account"),
+    _Row("roles.rbac.authorization.k8s.io", "create", "the controller's rights"),
+    _Row("rolebindings.rbac.authorization.k8s.io", "create", "the controller's rights"),
+    _Row("jobs.batch", "create", "the controller"),
+    _Row(
+        "pods/log",
+        "get",
+        "the output of a job that you follow",
         lost="holdfast run and attach print no output of the training",
         instead="read it where your cluster collects logs",
     ),
-    Need(
-        who=YOU,
-        resource="pods/exec",
-        verbs=("get", "create"),
-        purpose="holdfast status, log, stacks, exec and shell from outside",
+    _Row(
+        "pods/exec",
+        "get create",
+        "holdfast status, log, stacks, exec and shell from outside",
         lost="these commands do not reach the job",
         instead="holdfast attach prints the job's own lines",
     ),
 )
 _CONTROLLERS = (
-    Need(who=CONTROLLER, resource="pods", verbs=_READ, required=True, purpose="to see pods"),
-    Need(
-        who=CONTROLLER,
-        resource=_OWNER,
-        verbs=_READ,
-        purpose="to see that the job is suspended or deleted",
+    _Row("pods", _READ, "to see pods"),
+    _Row(
+        _OWNER,
+        _READ,
+        "to see that the job is suspended or deleted",
         lost="the training does not end in order when the job is suspended or deleted",
         instead="the training ends when its pods are removed",
     ),
-    Need(
-        who=CONTROLLER,
-        resource=_OWNER,
-        verbs=("patch",),
-        purpose="to recreate all pods (--reschedule-pods)",
+    _Row(
+        _OWNER,
+        "patch",
+        "to recreate all pods (--reschedule-pods)",
         lost="a whole job is restarted in its existing pods",
     ),
-    Need(
-        who=CONTROLLER,
-        resource="pods",
-        verbs=("delete",),
-        purpose="to replace a pod on a dead node",
+    _Row(
+        "pods",
+        "delete",
+        "to replace a pod on a dead node",
         lost="a pod on a dead node is replaced by its owner only, after minutes or never",
         instead="spares replace the worker in any case",
     ),
-    Need(
-        who=CONTROLLER,
-        resource="pods/eviction",
-        verbs=("create",),
-        purpose="to replace a pod without counting as a failure of its Job",
+    _Row(
+        "pods/eviction",
+        "create",
+        "to replace a pod without counting as a failure of its Job",
         lost="a replaced pod counts as a failure of the Job",
         instead="pods are deleted",
     ),
-    Need(
-        who=CONTROLLER,
-        resource="pods/log",
-        verbs=("get",),
-        purpose="a second proof that a pod is dead",
+    _Row(
+        "pods/log",
+        "get",
+        "a second proof that a pod is dead",
         lost="a frozen node is proven only by the state of nodes",
         instead="the worker moves to a spare in any case; its old pod stays",
     ),
-    Need(
-        who=CONTROLLER,
-        resource="events",
-        verbs=_READ,
-        purpose="reasons why pods do not start",
+    _Row(
+        "events",
+        _READ,
+        "reasons why pods do not start",
         lost="quotas, mounts and images that keep a pod from starting are not named",
         instead="kubectl describe pod",
     ),
-    Need(
-        who=CONTROLLER,
-        resource="leases",
-        group=LEASE_GROUP,
-        verbs=("get", "create", "update", "patch"),
-        purpose="one controller for a job",
+    _Row(
+        "leases.coordination.k8s.io",
+        "get create update patch",
+        "one controller for a job",
         lost="a second controller of the same job is not noticed",
     ),
 )
-_CLAIMS = Need(
-    who=CONTROLLER,
-    resource="resourceclaims",
-    group=DEVICE_GROUP,
-    verbs=_READ,
-    purpose="the devices of each pod (dynamic resource allocation)",
-    lost="taints of devices are not seen",
-    instead="health of devices is read from pods",
+_DEVICES = (
+    "taints of devices are not seen",
+    "health of devices is read from pods",
 )
-_SLICES = Need(
-    who=CONTROLLER,
-    resource="resourceslices",
-    group=DEVICE_GROUP,
-    verbs=_READ,
-    namespaced=False,
-    purpose="taints of devices (dynamic resource allocation)",
-    lost="taints of devices are not seen",
-    instead="health of devices is read from pods",
-)
-_VOLCANO = Need(
-    who=CONTROLLER,
-    resource="commands",
-    group="bus.volcano.sh",
-    verbs=("create",),
-    purpose="to have Volcano recreate all pods (--reschedule-pods)",
+_VOLCANO = _Row(
+    "commands.bus.volcano.sh",
+    "create",
+    "to have Volcano recreate all pods (--reschedule-pods)",
     lost="a whole job is restarted in its existing pods",
 )
-_CLUSTER = Need(
-    who=CONTROLLER,
-    resource="nodes",
-    verbs=("get", "list", "watch", "patch"),
-    namespaced=False,
-    purpose="states of nodes, and taints for those that are dead or have a machine fault",
-    lost="other jobs' pods still land on a node that Holdfast has isolated",
-    instead="no worker of this job is placed there, and its pods that land there are evicted, 5 times at most",
+_DEVICES_AND_NODES = (
+    _Row(
+        "resourceclaims.resource.k8s.io",
+        _READ,
+        "the devices of each pod (dynamic resource allocation)",
+        *_DEVICES,
+    ),
+    _Row(
+        "nodes",
+        f"{_READ} patch",
+        "states of nodes, and taints for those that are dead or have a machine fault",
+        lost="other jobs' pods still land on a node that Holdfast has isolated",
+        instead="no worker of this job is placed there, and its pods that land there are evicted, 5 times at most",
+    ),
+    _Row(
+        "resourceslices.resource.k8s.io",
+        _READ,
+        "taints of devices (dynamic resource allocation)",
+        *_DEVICES,
+    ),
 )
 
 
 def needs(group: str, plural: str) -> tuple[Need, ...]:
     """Returns all needs of a job whose pods' owner is of this API group and plural name."""
+    owner = f"{plural}.{group}"
     volcano = [_VOLCANO] if group == "batch.volcano.sh" else []
-    listed = (*_YOURS, *_CONTROLLERS, *volcano, _CLAIMS, _CLUSTER, _SLICES)
+    controllers = (*_CONTROLLERS, *volcano, *_DEVICES_AND_NODES)
     return tuple(
-        replace(one, resource=plural, group=group) if one.resource == _OWNER else one for one in listed
+        [_need(YOU, row, owner) for row in _YOURS] + [_need(CONTROLLER, row, owner) for row in controllers]
+    )
+
+
+def _need(who: str, row: _Row, owner: str) -> Need:
+    """Returns the need of a row. `owner`: what `_OWNER` stands for."""
+    resource, _, group = (owner if row.resource == _OWNER else row.resource).partition(".")
+    return Need(
+        who=who,
+        resource=resource,
+        group=group,
+        verbs=tuple(row.verbs.split()),
+        purpose=row.purpose,
+        required=not row.lost,
+        namespaced=resource not in _CLUSTER_WIDE,
+        lost=row.lost,
+        instead=row.instead,
     )
 
 
