@@ -202,7 +202,7 @@ _CLUSTER = Need(
 
 
 def needs(group: str, plural: str) -> tuple[Need, ...]:
-    """Returns all needs of a job whose pods' owner is of this API group and plural name."""
+    """Returns all permissions that a job needs if its pods' owner has this API group and plural name."""
     volcano = [_VOLCANO] if group == "batch.volcano.sh" else []
     listed = (*_YOURS, *_CONTROLLERS, *volcano, _CLAIMS, _CLUSTER, _SLICES)
     return tuple(
@@ -211,7 +211,9 @@ def needs(group: str, plural: str) -> tuple[Need, ...]:
 
 
 def judged(all_needs: Collection[Need], allowed: Mapping[tuple[Need, str], bool]) -> tuple[Judged, ...]:
-    """Returns the needs with their state. `allowed`: by need and verb."""
+    """Returns the permissions that jobs need, each with its verbs that are not allowed. `allowed`: by permission and
+    verb.
+    """
     return tuple(
         Judged(need=need, missing=tuple(verb for verb in need.verbs if not allowed.get((need, verb), False)))
         for need in all_needs
@@ -254,7 +256,9 @@ def features(version: str, groups: Collection[str] | None, probed: Mapping[str, 
 
 
 def roles(rights: Collection[Judged], namespace: str, user: str) -> dict[str, list[dict[str, Any]]]:
-    """Roles and their bindings for what is missing, by "namespace" and "cluster". `user`: who gets them."""
+    """Returns roles and bindings that grant the missing permissions, by "namespace" and "cluster". `user`: who gets
+    them.
+    """
     found = {}
     for place in ("namespace", "cluster"):
         rules = [
