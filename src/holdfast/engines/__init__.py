@@ -1,3 +1,3 @@
-"""Implements the engines (local, slurm, kubernetes), which provide nodes and carry out the core's orders
-about them.
+"""Implements the engines (local, slurm, kubernetes), which provide nodes and carry out the controller's orders about
+nodes.
 """

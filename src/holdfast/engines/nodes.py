@@ -16,15 +16,15 @@ IN_USE = 4  # exit code of an agent that finds another agent of the job on its n
 
 
 class EngineRefused(Exception):
-    """Error: the engine cannot do what was requested. The message says why, and what would work."""
+    """Raised when the engine cannot do what was requested. The message says why, and what would work."""
 
 
 class JobPlace(Struct, frozen=True, kw_only=True):
-    """Data by which an agent finds its controller.
+    """What an agent needs to find its controller.
 
-    `folder`: the job's, with `controller.json` (the controller's address) and `secret` (mode 600).
-    `addresses`: of the controller, "host:port", for nodes that do not see the folder. `fingerprint`: of its
-    TLS certificate; empty means no TLS.
+    `folder`: the job's folder, with `controller.json` (the controller's address) and `secret` (mode 600).
+    `addresses`: of the controller, "host:port", for nodes that do not see the folder. `fingerprint`: SHA-256 of the
+    controller's TLS certificate; empty means no TLS.
     """
 
     job: str
@@ -35,7 +35,7 @@ class JobPlace(Struct, frozen=True, kw_only=True):
 
 
 class FixedNodes:
-    """Defaults of an engine whose job folder outlives the controller, and whose nodes are not made anew."""
+    """Default methods for engines whose job folder outlives the controller, and whose nodes are not created again."""
 
     copied_files: tuple[str, ...] | None = None
 
@@ -44,11 +44,10 @@ class FixedNodes:
 
 
 class NodeEngine(Protocol):
-    """Interface of a multi-node engine. No method blocks: results and news come later, from `turn`.
+    """Interface of a multi-node engine. No method blocks: results and reports about nodes come later, from `turn`.
 
-    Calls may be repeated.
-
-    A scheduler that does not respond never fails the job: the engine emits an EngineNote and asks again.
+    Calls may be repeated. A scheduler that does not respond never fails the job: the engine reports an EngineNote and
+    asks again.
     """
 
     port: int  # at which the controller listens; 0: any free one
@@ -70,37 +69,38 @@ class NodeEngine(Protocol):
         """Starts an agent on every node that does not run one yet. Raises EngineRefused."""
 
     def turn(self) -> Sequence[AnyNews]:
-        """Returns the news since the last call. Called ten times a second; never blocks."""
+        """Returns the reports about nodes since the last call. Called ten times a second; never blocks."""
 
     def channels(self) -> list[int]:
-        """Returns descriptors that become readable when `turn` has news; may be empty."""
+        """Returns file descriptors that become readable when `turn` has reports; may be empty."""
 
     def agent_again(self, node: str) -> None:
-        """Starts another agent on a node whose agent is gone. It reattaches to what still runs there."""
+        """Starts another agent on a node whose agent is gone. The new agent reattaches to processes that still run
+        there.
+        """
 
     def ask(self, node: str) -> None:
         """Queries the state of a node.
 
-        News: NodeAlive or NodeDown; none while the scheduler does not know.
+        The answer comes as NodeAlive or NodeDown; there is none while the scheduler does not know.
         """
 
     def lost(self, node: str, reason: str) -> None:
-        """Reports that the controller counts the node as lost: its worker runs elsewhere.
+        """Tells the engine that the controller counts the node as lost, and that its worker runs elsewhere.
 
-        The engine may have it replaced.
+        The engine may have the node replaced.
         """
 
     def returned(self, node: str) -> None:
-        """Reports that a lost node is used again."""
+        """Tells the engine that the controller uses a lost node again."""
 
     def isolate(self, node: str, reason: str) -> None:
-        """Keeps the node from being used. News: SetAside."""
+        """Keeps the node from being used. The answer comes as SetAside."""
 
     def more_nodes(self, workers: int, without: Sequence[str]) -> None:
-        """Requests nodes, because too few healthy ones are left for `workers`; may move the whole job
-        elsewhere.
+        """Requests nodes, because too few healthy ones are left for `workers`; may move the whole job to other nodes.
 
-        News: NodeReady for each new node, EndAsked if the whole job moves, or NoMoreNodes.
+        The answer comes as NodeReady for each new node, EndAsked if the whole job moves, or NoMoreNodes.
         """
 
     def remake(self, attempt: int) -> bool:
@@ -126,8 +126,8 @@ class NodeEngine(Protocol):
         """
 
     def agents_end_with(self, code: int) -> int:
-        """Returns the exit code of agents when the job ends with `code`, because a scheduler may restart
-        those that are not 0.
+        """Returns the exit code with which agents end when the job ends with `code`, because a scheduler may restart
+        agents with a code other than 0.
         """
 
     def end(self, code: int) -> None:

@@ -1,8 +1,9 @@
-"""Part of the shim: gives a fork of the zygote the setting of the process that a launcher has started (its stub).
+"""Part of the shim: turns a fork of the zygote into the process that a launcher has started (its stub).
 
-Descriptors, environment, arguments, limits, signals and the rest become those of the stub. The command line and the
-environment in /proc become them, too, so that every reader of /proc takes the fork for what it is. The stub's end, by
-whatever, ends the fork: the kernel kills it when their socket closes. Loaded by `holdfast_shim_zygote.py`.
+The fork takes over the stub's descriptors, environment, arguments, limits, signals and further attributes. Its
+command line and environment in /proc are changed as well, so that every reader of /proc takes the fork for that
+process. If the stub ends for any reason, so does the fork: the kernel kills it when the socket between them closes.
+Loaded by `holdfast_shim_zygote.py`.
 """
 
 import atexit
@@ -39,12 +40,13 @@ KEPT = []  # type: list[Any]  # memory that the kernel reads for /proc
 
 
 def adopt(given: "dict[str, Any]", fds: "list[int]", life: int, folder: int, parent: int) -> None:
-    """Makes this fork what the stub is.
+    """Turns this fork into the process that its stub stands for.
 
-    `given`: the stub's request. `fds`: its descriptors, as they arrived. `life`: this end of the socket whose other end
-    the stub keeps. `folder`: its working directory. `parent`: the fork server.
+    `given`: the stub's request. `fds`: the stub's descriptors, as they arrived. `life`: this end of the socket whose
+    other end the stub keeps open. `folder`: descriptor of the stub's working directory. `parent`: process id of the
+    fork server.
 
-    raises: OSError, ValueError, where a part of the setting cannot be taken over
+    raises: OSError, ValueError, if an attribute cannot be taken over
     """
     if given["session"]:
         os.setsid()
@@ -122,9 +124,10 @@ def _take_descriptors(fds: "list[int]", places: "list[tuple[int, bool]]") -> Non
 
 
 def show(words: "list[str]", env: "dict[bytes, bytes]") -> None:
-    """Has /proc/PID/cmdline and /proc/PID/environ say this.
+    """Changes the command line and the environment that /proc/PID/cmdline and /proc/PID/environ show for this
+    process.
 
-    raises: OSError, for a kernel without CONFIG_CHECKPOINT_RESTORE, or one that refuses
+    raises: OSError, for a kernel without CONFIG_CHECKPOINT_RESTORE, or one that refuses the change
     """
     line = b"".join(os.fsencode(word) + b"\0" for word in words)
     variables = b"".join(key + b"=" + value + b"\0" for key, value in env.items())
@@ -147,7 +150,8 @@ def show(words: "list[str]", env: "dict[bytes, bytes]") -> None:
 
 
 def take_python(given: "dict[str, Any]", added: "dict[bytes, bytes]") -> None:
-    """Sets what Python itself has of a process: environment, arguments, path, streams, seeds.
+    """Sets the attributes of the process that Python itself stores: environment, arguments, module path, streams,
+    seeds.
 
     `added`: variables that preloaded modules have set.
     """
@@ -169,7 +173,7 @@ def take_python(given: "dict[str, Any]", added: "dict[bytes, bytes]") -> None:
 
 
 def set_environ(data: "dict[bytes, bytes]") -> None:
-    """Has `os.environ` and `os.environb` keep their variables there."""
+    """Replaces the environment of this process, also as `os.environ` and `os.environb` show it."""
     os.environ._data = os.environb._data = data  # type: ignore[attr-defined]
 
 
@@ -290,9 +294,9 @@ def _finish(code: int) -> "NoReturn":
 
 
 def high(fd: int) -> int:
-    """The same open file under a number that scripts do not use.
+    """Duplicates a file descriptor to a high number, which scripts do not use, and returns it.
 
-    raises: OSError, where this process may have none so high
+    raises: OSError, if this process may not have descriptors that high
     """
     found = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
     os.close(fd)
@@ -300,7 +304,7 @@ def high(fd: int) -> int:
 
 
 def received(connection: "socket.socket") -> "list[int]":
-    """The descriptors of the next message; empty at its end."""
+    """Returns the descriptors that the next message on the connection carries; empty at its end."""
     size = socket.CMSG_SPACE(253 * struct.calcsize("i"))
     data, extra, _, _ = connection.recvmsg(4096, size, socket.MSG_CMSG_CLOEXEC)
     found = []  # type: list[int]

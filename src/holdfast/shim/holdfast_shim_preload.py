@@ -1,7 +1,9 @@
-"""Part of the shim: the imports of the zygote, and the rules that they must keep. Loaded by `holdfast_shim_zygote.py`.
+"""Part of the shim: makes the imports of the zygote, and checks the rules that they must keep. Loaded by
+`holdfast_shim_zygote.py`.
 
-After each listed module: no thread that does not survive a fork, no new descriptor, no process, no signal handler, no
-changed variable, no device, no output, memory below a limit. The first module that breaks a rule ends the imports.
+After each listed module it checks: no thread that does not survive a fork, no new descriptor, no process, no signal
+handler, no changed variable, no device, no output, memory below a limit. The first module that breaks a rule ends the
+imports.
 """
 
 import _thread
@@ -39,11 +41,15 @@ QUIET_FILES = {"/dev/null", "/dev/urandom", "/dev/random", "/dev/zero"}
 
 
 class Broken(Exception):
-    """A module has done what a fork would not survive or would share."""
+    """Raised when an imported module has done something that a fork would not survive or would share with other
+    ranks.
+    """
 
 
 class Watched(dict):  # type: ignore[type-arg]
-    """The variables of `os.environ`, which notes who reads which. A walk through all of them is no read of each."""
+    """A replacement of `os.environ` that records which module reads which variable. Iterating over all variables
+    counts as no read.
+    """
 
     reads = {}  # type: dict[bytes, str]
     module = ""
@@ -63,7 +69,7 @@ class Watched(dict):  # type: ignore[type-arg]
 
 
 class Imports:
-    """Imports what is listed, and checks after each that nothing has happened that a fork would not survive."""
+    """Imports the listed modules, and checks after each that it has done nothing that a fork would not survive."""
 
     def __init__(
         self,
@@ -87,7 +93,9 @@ class Imports:
         self.stopped_at = ""
 
     def baseline(self) -> None:
-        """Before the thread starts. What modules print goes to a file, which stays empty."""
+        """Records the state of the process before the imports begin, and redirects what modules print to a file,
+        which must stay empty.
+        """
         self.out = os.memfd_create("output", os.MFD_CLOEXEC)
         for fd in (1, 2):
             os.dup2(self.out, fd)
@@ -99,7 +107,7 @@ class Imports:
         self.cwd, self.umask = os.getcwd(), _umask()
 
     def run(self, over: int) -> None:
-        """In its thread."""
+        """Makes the imports; runs in a thread of its own."""
         try:
             os.setpriority(os.PRIO_PROCESS, _thread.get_native_id(), NICE)
             for line in self.lines:
@@ -112,7 +120,7 @@ class Imports:
             os.close(over)
 
     def take(self, line: str) -> bool:
-        """One line of the list. False: the rest is not imported."""
+        """Processes one line of the list of imports. Returns False if the rest of the list must not be imported."""
         mark, _, name = line.rpartition(":")
         if mark == "env":
             self.changed.add(os.fsencode(name))
@@ -140,7 +148,7 @@ class Imports:
         return not self.why
 
     def check(self) -> None:
-        """raises: Broken"""
+        """Checks that the last import has broken no rule. raises: Broken"""
         if os.fstat(self.out).st_size:
             raise Broken("it prints while it is imported: %r" % os.pread(self.out, 80, 0))
         if _descriptors() - self.fds:
@@ -163,7 +171,7 @@ class Imports:
             raise Broken("it imports %s, which is also a name of the script's own" % own[0])
 
     def check_environment(self) -> None:
-        """raises: Broken"""
+        """Checks that the last import has changed no variable of the environment. raises: Broken"""
         now = os.environ._data  # type: ignore[attr-defined]
         for key, value in self.env.items():
             if dict.get(now, key) != value:
@@ -180,7 +188,9 @@ class Imports:
                 raise Broken("it reads %s, which the script sets before" % name)
 
     def finish(self) -> "dict[str, Any]":
-        """In the main thread, once the other has ended. What broke a rule; empty: nothing."""
+        """Completes the imports, in the main thread, after the thread that made them has ended. Returns which rule
+        was broken; empty if none.
+        """
         until_s = time.monotonic() + JOIN_S
         while _threads() > 1 and _threads_after_a_fork() > 1 and time.monotonic() < until_s:
             time.sleep(0.005)
@@ -199,7 +209,9 @@ class Imports:
         return {"name": "", "why": "a device is open: %s" % found[0]} if found else {}
 
     def added_by_launcher(self) -> "dict[bytes, bytes]":
-        """Of the variables that modules have set, those of modules that the launcher imports, too."""
+        """Returns those variables set by imported modules that a launcher sets as well, because it imports the same
+        modules.
+        """
         return {key: value for key, value in self.added.items() if self.added_by[key] in self.launcher}
 
     def report(self) -> "dict[str, Any]":
@@ -218,10 +230,11 @@ def environment_why_not(
     reads: "dict[str, str]",
     added: "dict[bytes, bytes]",
 ) -> str:
-    """Whether modules that were imported with one environment may be used in another; empty: they may.
+    """Returns why modules that were imported with the environment `ours` may not be used with the environment
+    `theirs`; empty if they may.
 
-    `reads`: which module has read a variable when it was imported. `added`: what these modules have set themselves; a
-    launcher that has imported them, too, passes it on to its ranks.
+    `reads`: by variable, which module has read it when it was imported. `added`: the variables that these modules
+    have set themselves; a launcher that has imported them as well passes its own values on to its ranks.
     """
     for key in sorted(set(ours) | set(theirs)):
         name = os.fsdecode(key)

@@ -1,7 +1,7 @@
 """Part of the shim: the fork server of one attempt, forked from the zygote. Loaded by `holdfast_shim_zygote.py`.
 
-It is the parent of the attempt's processes and of what they leave behind, hears from stubs (`holdfast_shim_stub.py`),
-forks, and tells each stub how its fork ended.
+It is the parent of the attempt's processes and of processes that they leave behind. It receives requests of stubs
+(`holdfast_shim_stub.py`), forks a process for each, and reports to each stub how its fork ended.
 """
 
 import marshal
@@ -21,15 +21,15 @@ KEEP_S = 0.5
 
 
 class Forked(Exception):
-    """This process is a fork that goes on as the script."""
+    """Raised in a fork, so that it leaves the fork server's loop and continues as the script."""
 
     program = None  # type: tuple[str, str] | None
 
 
 class Server:
-    """The fork server of one attempt: parent of its processes, and of what they leave behind.
+    """The fork server of one attempt: the parent of its processes and of processes that they leave behind.
 
-    `order`: {"marks": variables to be seen in /proc/PID/environ}. It ends when the reaper's connection closes.
+    `order`: {"marks": variables to be shown in /proc/PID/environ}. It ends when the reaper closes the connection.
     """
 
     def __init__(self, zygote: "Any", order: "dict[str, Any]", listener: int, channel: int) -> None:
@@ -86,7 +86,7 @@ class Server:
         time.sleep(0.01)  # not a loop that turns on the spot
 
     def hung_up(self) -> None:
-        """The reaper says nothing: it has ended, or its worker is over."""
+        """Processes the end of the reaper's connection: the reaper has ended, or its worker has."""
         if not self.channel.recv(64):
             for pid in self.pids.values():
                 _kill(pid)
@@ -137,7 +137,10 @@ class Server:
             pass
 
     def become(self, connection: "socket.socket", given: "dict[str, Any]", fds: "list[int]") -> None:
-        """In the fork. raises: Forked, once it is what the stub was"""
+        """Turns this fork into the process that the stub stands for; runs in the fork.
+
+        raises: Forked, once that is done
+        """
         try:
             for other in [self.listener, self.channel, *self.stubs.values()]:
                 if other is not connection:
@@ -162,14 +165,16 @@ class Server:
         raise fork
 
     def added(self, given: "dict[str, Any]") -> "dict[bytes, bytes]":
-        """Variables that a fresh start would have after these imports. A launcher hands its own down to its ranks."""
+        """Returns the variables that a process started without the zygote would have after these imports. A launcher
+        passes its own on to its ranks.
+        """
         program = tuple(given["program"])
         is_launcher = program != self.zygote.program[:2] and program[0] != "code"
         found = self.zygote.added_by_launcher if is_launcher else self.zygote.added
         return dict(found)
 
     def why_not(self, given: "dict[str, Any]") -> str:
-        """Why this process cannot be forked from here; empty: it can."""
+        """Returns why the requested process cannot be forked from here; empty if it can."""
         zygote = self.zygote
         if given["interpreter"] != zygote.interpreter:
             return "its Python is another one, or has other options"
@@ -199,12 +204,16 @@ class Server:
             _kill(pid)  # the kernel has killed it already, unless it has closed its socket
 
     def bury(self) -> None:
-        """Collects forks whose stub has ended a moment ago: until then the reaper can read how they ended."""
+        """Collects the exit status of forks whose stub ended a moment ago. Until then the reaper can read how they
+        ended.
+        """
         while self.dead and self.dead[0][0] <= time.monotonic():
             os.waitpid(self.dead.pop(0)[1], 0)
 
     def collect(self) -> None:
-        """Tells stubs what became of their forks. A fork is collected after its stub: until then its pid is its own."""
+        """Reports to stubs how their forks ended. A fork's exit status is collected after the stub has ended, so that
+        its pid is not reused before.
+        """
         try:
             while os.read(self.woken, 512):
                 pass

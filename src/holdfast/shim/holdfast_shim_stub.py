@@ -1,10 +1,13 @@
-"""Part of the shim: asks the worker's fork server for this process, and stands in for it. Loaded by `sitecustomize`.
+"""Part of the shim: has the worker's fork server fork a process that takes the place of this one. Loaded by
+`sitecustomize`.
 
-The launcher has started this process and waits for it. A fork server (`holdfast_shim_zygote.py`) forks the real one,
-with its modules imported; this one, the stub, hands over its descriptors and its whole setting, then relays signals and
-ends as the other does. If anything is refused or unclear it returns, and Python starts the script here as usual.
+The launcher has started this process and waits for it. A fork server (`holdfast_shim_zygote.py`) forks another one in
+which the modules are imported already. This process, the stub, passes its descriptors and attributes to the fork,
+then relays signals and ends with the same status. If anything is refused or unclear, the functions here return, and
+Python starts the script in this process as usual.
 
-Never returns once the fork has been confirmed. Imports only modules in C, because each start pays for it.
+Never returns once the fork has been confirmed. Imports only modules written in C, because the imports delay each
+start.
 """
 
 import _signal  # type: ignore[import-not-found]  # the C part of `signal`, which imports much
@@ -32,14 +35,15 @@ YES, NO, STATUS, STOPPED, CONTINUED = b"y", b"n", b"e", b"s", b"c"
 
 
 class Refused(Exception):
-    """There will be no fork; the text says why."""
+    """Raised when no process will be forked; the text says why."""
 
 
 def ask(path: str, *, is_ours: bool) -> None:
-    """Returns if this process is to start as usual; a refusal is written to `not-forked` in the worker's folder.
+    """Asks for a fork that takes the place of this process; returns only if this process is to start as usual. A
+    refusal is written to `not-forked` in the worker's folder.
 
-    `is_ours`: it is a rank or a launcher. Others ask if they are the zygote's script, or started by multiprocessing,
-    and no rank has started them.
+    `is_ours`: this process is a rank or a launcher. Other processes ask only if they run the zygote's script or were
+    started by multiprocessing, and no rank has started them.
     """
     program = program_of(command_line())
     if program is None or not (is_ours or _may_ask(program)):
@@ -59,8 +63,8 @@ def _may_ask(program: "tuple[str, str, list[str]]") -> bool:
 
 
 def start(path: str, program: "tuple[str, str, list[str]]") -> str:
-    """Returns only if this process is to start as usual: why. `path`: the fork server's socket. `program`: see
-    `program_of`.
+    """Has the fork server fork this process; returns only if this process is to start as usual, with the reason.
+    `path`: the fork server's socket. `program`: see `program_of`.
     """
     try:
         stub = Stub(path)
@@ -107,7 +111,7 @@ def command_line() -> "list[str]":
 
 
 def request(program: "tuple[str, str, list[str]]") -> "dict[str, Any]":
-    """The setting of this process, for `holdfast_shim_fork.py`, which gives it to the fork.
+    """Returns the attributes of this process, for `holdfast_shim_fork.py`, which gives them to the fork.
 
     raises: OSError
     """
@@ -138,13 +142,13 @@ def request(program: "tuple[str, str, list[str]]") -> "dict[str, Any]":
 
 
 def spaces() -> "list[str]":
-    """What must be the same for two processes: namespaces, control groups, the root folder."""
+    """Returns what must be equal for a process and its fork: namespaces, control groups, the root folder."""
     found = [os.readlink("/proc/self/ns/" + name) for name in SPACES]
     return [*found, os.readlink("/proc/self/root"), os.fsdecode(_read("/proc/self/cgroup"))]
 
 
 def interpreter() -> "list[str]":
-    """Which Python this is, and in which mode."""
+    """Returns which Python interpreter runs this process, and with which options."""
     options = sorted("%s=%s" % one for one in getattr(sys, "_xoptions", {}).items())
     return [sys.version, sys.executable, sys.prefix, repr(tuple(sys.flags)), *options, *sys.warnoptions]
 
@@ -161,7 +165,7 @@ def _read(path: str) -> bytes:
 
 
 class Stub:
-    """The connection to the fork server. `life`: when this end closes, the kernel kills the fork.
+    """The stub's connection to the fork server. `life`: a socket; when this end closes, the kernel kills the fork.
 
     raises: OSError
     """
@@ -180,7 +184,7 @@ class Stub:
         self.woken, self.wake = -1, -1
 
     def ask(self, what: "dict[str, Any]") -> None:
-        """Returns once the fork has confirmed that it goes on as this process.
+        """Sends the request for a fork. Returns once the fork has confirmed that it continues as this process.
 
         raises: Refused, OSError
         """
@@ -272,7 +276,7 @@ class Stub:
     # Standing in
 
     def stand_in(self) -> None:
-        """Relays until the fork has ended, then ends the same way."""
+        """Relays signals to the fork until it has ended, then ends this process with the same status."""
         try:
             self._shrink()
             _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
@@ -326,7 +330,7 @@ class Stub:
 
 
 def end_as(status: int) -> None:
-    """Ends this process with this wait status, without a core file of its own."""
+    """Ends this process with the given wait status, without writing a core file."""
     number = status & 0x7F
     if not number:
         os._exit(status >> 8 & 0xFF)
@@ -339,7 +343,7 @@ def end_as(status: int) -> None:
 
 
 def name_process(name: bytes) -> None:
-    """The name that /proc/PID/comm has: the main thread's."""
+    """Sets the name of the main thread, which /proc/PID/comm shows."""
     with open("/proc/self/comm", "wb") as file:
         file.write(name)
 

@@ -32,9 +32,11 @@ MESSAGE_BYTES = 1 << 20
 
 
 def serve(beside: "Callable[[str], ModuleType]") -> "Callable[[], None] | None":
-    """Returns in forks only, as the process that a stub stands for. `beside`: loads another file of the shim.
+    """Runs the zygote. Returns only in forks, each of which is the process that a stub stands for. `beside`: loads
+    another file of the shim.
 
-    What it returns has Python's start run another program than the zygote's; None: it is the zygote's own.
+    The returned function has Python's start run another program than the zygote's; None: the fork runs the zygote's
+    own program.
     """
     number = int(os.environ.pop(FD))
     control = socket.socket(fileno=number)
@@ -83,7 +85,7 @@ class Zygote:
             os._exit(0)  # the agent is gone
 
     def run(self) -> None:
-        """Never returns; raises Forked in a fork."""
+        """Processes orders until the zygote ends. Never returns; raises Forked in a fork."""
         with open(os.fsdecode(self.control.recv(MESSAGE_BYTES)), "rb") as file:
             orders = json.load(file)
         self.fork.show(
@@ -127,7 +129,9 @@ class Zygote:
         self.begin(json.loads(data), fds)
 
     def begin(self, order: "dict[str, Any]", fds: "list[int]") -> None:
-        """Forks the server of an attempt. `fds`: where stubs connect, and its connection to the attempt's reaper."""
+        """Forks the fork server of an attempt. `fds`: the socket at which stubs connect, and the connection to the
+        attempt's reaper.
+        """
         if os.fork() == 0:
             self.control.close()
             os.setsid()

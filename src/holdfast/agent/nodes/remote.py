@@ -288,7 +288,7 @@ class RemoteAgent:
             self.worker.drop_standby()
             attempt = self.worker.attempt
             if attempt is not None and not attempt.over:
-                reason = command.reason or "the job is over"
+                reason = command.reason or "the job has ended"
                 self.worker.carry_out(StopAttempt(attempt=attempt.number, reason=reason))
 
     @property

@@ -294,7 +294,7 @@ class Reaper:
         self.lifeline = None
         self.facts.add("lifeline-lost", detached=self.detached)
         if not self.detached and not self.stopped:
-            self.ask_stop(0.0, LOST_LIFELINE_GRACE_S, "Holdfast is gone")
+            self.ask_stop(0.0, LOST_LIFELINE_GRACE_S, "the Holdfast process has ended")
 
     # Orders
 

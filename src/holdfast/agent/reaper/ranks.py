@@ -204,13 +204,13 @@ class Ranks:
         for other in list(self.living.values()):
             if other.pid == pid:
                 if other.named["rank"] != number or other.started != proc.signature(pid)[0]:
-                    self._withdraw(other, "it has joined as another rank")
+                    self._withdraw(other, "the process has registered as another rank")
             elif other.named["rank"] == number and not other.said:
-                self._withdraw(other, f"process {pid} has joined as this rank")
+                self._withdraw(other, f"process {pid} has registered as this rank")
             elif other.pid in above and not other.said and not other.direct:
-                self._withdraw(other, f"it has started process {pid}, which is a rank")
+                self._withdraw(other, f"the process has started process {pid}, which is the rank")
             elif other.guessed:
-                self._withdraw(other, "ranks have named themselves")
+                self._withdraw(other, "ranks have registered, so guessed ranks no longer count")
 
     def guess(self, now_s: float, below: dict[int, list[int]]) -> None:
         """Guesses from the process tree which processes are ranks, if none is known by its environment or its report.
@@ -245,7 +245,7 @@ class Ranks:
         """Makes the processes of `wanted` (rank by pid) ranks; other guessed ranks are removed."""
         for rank in list(self.living.values()):
             if rank.guessed and wanted.get(rank.pid) != rank.named["rank"]:
-                self._withdraw(rank, "another process looks more like it")
+                self._withdraw(rank, "another process is more likely to be this rank")
         for pid, number in wanted.items():
             if pid not in self.living:
                 self._found(pid, proc.signature(pid), _guessed(number, len(wanted)), direct=False)
@@ -360,7 +360,7 @@ class Ranks:
         self, pid: int, signature: tuple[bytes, bytes], named: dict[str, object], *, direct: bool
     ) -> bool:
         if pid in self.living:  # guessed until now
-            self._withdraw(self.living[pid], "it is named another rank")
+            self._withdraw(self.living[pid], "its environment names another rank")
         pidfd: int | None = None
         try:
             pidfd = os.pidfd_open(pid)

@@ -49,7 +49,9 @@ class Knocks:
         self._pods: dict[str, _Knocks] = {}
 
     def ask(self, name: str, at_s: float) -> None:
-        """Records that the controller has no contact with the agent of a pod."""
+        """Records that the controller has lost contact with the agent of a pod, so that the agent's port is
+        probed.
+        """
         self._of(name).asked_s = at_s
 
     def forget(self, name: str) -> None:

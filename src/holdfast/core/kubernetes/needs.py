@@ -175,7 +175,7 @@ _DEVICES_AND_NODES = (
 
 
 def needs(group: str, plural: str) -> tuple[Need, ...]:
-    """Returns all needs of a job whose pods' owner is of this API group and plural name."""
+    """Returns all permissions that a job needs if its pods' owner has this API group and plural name."""
     owner = f"{plural}.{group}"
     volcano = [_VOLCANO] if group == "batch.volcano.sh" else []
     controllers = (*_CONTROLLERS, *volcano, *_DEVICES_AND_NODES)
@@ -201,7 +201,9 @@ def _need(who: str, row: _Row, owner: str) -> Need:
 
 
 def judged(all_needs: Collection[Need], allowed: Mapping[tuple[Need, str], bool]) -> tuple[Judged, ...]:
-    """Returns the needs with their state. `allowed`: by need and verb."""
+    """Returns the permissions that jobs need, each with its verbs that are not allowed. `allowed`: by permission and
+    verb.
+    """
     return tuple(
         Judged(need=need, missing=tuple(verb for verb in need.verbs if not allowed.get((need, verb), False)))
         for need in all_needs
@@ -244,7 +246,9 @@ def features(version: str, groups: Collection[str] | None, probed: Mapping[str, 
 
 
 def roles(rights: Collection[Judged], namespace: str, user: str) -> dict[str, list[dict[str, Any]]]:
-    """Roles and their bindings for what is missing, by "namespace" and "cluster". `user`: who gets them."""
+    """Returns roles and bindings that grant the missing permissions, by "namespace" and "cluster". `user`: who gets
+    them.
+    """
     found = {}
     for place in ("namespace", "cluster"):
         rules = [

@@ -33,12 +33,12 @@ class OutOfService:
         ] = {}  # nodes with a pending request: READY or UNKNOWN, the state that it is for
 
     def agent_lost(self, node: str, pod: str, at_s: float) -> None:
-        """Records the first proof: the agent of a pod on this node does not respond."""
+        """Records the first proof that a node is dead: the agent of a pod on it does not respond."""
         if node:
             self._lost[node] = _Lost(pod, at_s)
 
     def agent_returned(self, pod: str) -> None:
-        """Withdraws the first proof."""
+        """Withdraws the first proof that a node is dead, because the agent of a pod there is connected again."""
         self._lost = {node: one for node, one in self._lost.items() if one.pod != pod}
 
     def refused(self, node: str) -> None:

@@ -230,7 +230,7 @@ class PodBook:
             self._owner = OwnerState(kind=self._owner.kind, name=self._owner.name, deleting=True)
 
     def begin_anew(self) -> None:
-        """Deletes all pods: their agents have orders of a lost journal, whose numbers recur."""
+        """Deletes all pods, because their agents have orders of a lost journal, whose numbers a new journal uses again."""
         for known in (one for one in self._pods.values() if not one.state.is_over):
             known.announced, known.down = False, True
             self._remove(known, ANEW_GRACE_S)
@@ -316,7 +316,7 @@ class PodBook:
                 self._evict_at_s.setdefault(name, at_s)
 
     def remake(self, way: RemakeWay, attempt: int) -> None:
-        """Has all pods made anew; EndAsked follows, or NotRemade."""
+        """Has all pods created again; EndAsked follows, or NotRemade."""
         self._remaking = way
         if way != "evict":
             self._acts.append(RemakePods(way=way, attempt=attempt))

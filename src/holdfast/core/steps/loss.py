@@ -49,7 +49,7 @@ class LossWatch:
         self._is_bad = self._in_spike = self._diverged = False
 
     def report(self) -> LossReport:
-        """Returns the last loss, and the bad losses found so far."""
+        """Returns the last loss, and the bad losses found so far (NaN, infinite, spikes)."""
         last = self._last if self._last is not None and isfinite(self._last) else None
         return LossReport(
             last=last, nan_at=self._nan_at, spikes=tuple(self._spikes), diverged_at=self._diverged_at

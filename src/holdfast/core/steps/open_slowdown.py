@@ -7,7 +7,7 @@ from holdfast.model.steps import (
 
 
 class OpenSlowdown:
-    """A slowdown that is in progress, with running sums until it ends."""
+    """A slowdown that has not ended yet, with sums of its time and cost."""
 
     __slots__ = (
         "after",

@@ -97,7 +97,7 @@ class PhaseModel:
         sample.add(step, value_s)
 
     def grown(self) -> list[Grown]:
-        """Returns checkpoints or evaluations that take longer than earlier ones."""
+        """Returns the kinds of pauses (checkpoints, evaluations) that take longer than they did before."""
         found = []
         for (run, kind), sample in self._kinds.items():
             pairs = sample.pairs() if kind in ("checkpoint", "evaluation") else []

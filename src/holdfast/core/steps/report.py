@@ -116,7 +116,9 @@ class LogSteps:
 
     @property
     def watch(self) -> StepWatch:
-        """The conclusions from all records; if the log was not watched, from the last ones."""
+        """Returns the detector with all conclusions from the log; if the log was not watched while it grew, from its
+        last records.
+        """
         if self._watch is None:
             self._watch = StepWatch(self._settings)
             for columns in self.columns.values():
@@ -125,7 +127,9 @@ class LogSteps:
         return self._watch
 
     def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
-        """Adds the framework, step lines, and first and last step of one part of the log."""
+        """Adds what a reader of one part of the log has found: framework, number of step lines, first and last
+        step.
+        """
         self.framework = self.framework or framework
         if lines and not self.iteration_lines:
             self.first = first

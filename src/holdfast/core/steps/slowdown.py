@@ -107,26 +107,26 @@ class LevelWatch:
 
     @property
     def level(self) -> float | None:
-        """The current level of the step time; None with too few records."""
+        """Returns the current level of the step time in seconds; None with too few records."""
         return self._history.level if self._history.count >= HISTORY_MIN else None
 
     @property
     def usual(self) -> float | None:
-        """The median step time in the history; None with too few records."""
+        """Returns the median step time in the history; None with too few records."""
         return self._history.median if self._history.count >= HISTORY_MIN else None
 
     @property
     def known(self) -> int:
-        """The number of records from which the current level is computed."""
+        """Returns the number of records from which the current level is computed."""
         return self._history.count
 
     @property
     def spread(self) -> float:
-        """The robust spread of single step times, as a share of the level."""
+        """Returns the robust spread of single step times, as a share of the level."""
         return self._history.spread
 
     def dismiss(self) -> None:
-        """Removes the reported change, because the work has changed and it is no slowdown."""
+        """Removes the reported change, because the training's work has changed, so that it is no slowdown."""
         if self.open:
             self.open.pop()
         self._held = _Held()

@@ -26,17 +26,17 @@ AGAIN = (408, 429, 500, 502, 503, 504)  # the same request may succeed later
 
 
 class NoCluster(Exception):
-    """Error: no cluster can be reached with the current configuration. The message says what to do."""
+    """Raised when no cluster can be reached with the current configuration. The message says what to do."""
 
 
 class ServerAway(Exception):
-    """Error: the API server did not respond, or not completely."""
+    """Raised when the API server did not respond, or not completely."""
 
 
 class RequestFailed(Exception):
-    """Error: the API server rejected a request. `code`: HTTP status; `reason`: of the Status object.
+    """Raised when the API server rejected a request. `code`: HTTP status; `reason`: of the Status object.
 
-    `again_s`: after how many seconds to retry; None if not stated.
+    `again_s`: seconds after which to retry; None if not stated.
     """
 
     def __init__(self, code: int, reason: str, message: str, again_s: float | None = None) -> None:
@@ -99,7 +99,7 @@ class Connection:
 
 
 def failure(answer: httpx2.Response) -> RequestFailed:
-    """Returns the error for a response that was read completely."""
+    """Returns the error to raise for a response of the API server that was read completely."""
     status = status_body(answer.content)
     again_s = None
     with suppress(ValueError):

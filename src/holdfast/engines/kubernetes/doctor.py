@@ -20,7 +20,7 @@ _PROBE = "holdfast-doctor"
 
 
 class NoReport(Exception):
-    """Error: the cluster cannot be queried. The message says why, and what to do."""
+    """Raised when the cluster cannot be queried. The message says why, and what to do."""
 
 
 def examined(env: Mapping[str, str], context: str, namespace: str, kind: str) -> ClusterReport:

@@ -52,7 +52,7 @@ _BETTER = (*rights.NODES, rights.LEASES, *rights.WATCH_SLICES, *rights.WATCH_CLA
 
 
 class Identity(NamedTuple):
-    """Identity of the job and of the controller's pod. `owner`: name of the object that creates the pods.
+    """Which job and which controller's pod this is. `owner`: name of the object that creates the pods.
 
     `container`: name of the container with the agent.
     """
@@ -79,7 +79,9 @@ def isolated_in(folder: Path) -> tuple[str, ...]:
 
 
 class KubernetesEngine:
-    """The NodeEngine for Kubernetes. `has_no_record`: True if this controller starts the job."""
+    """The NodeEngine (engines/nodes.py) for Kubernetes. `has_no_record`: True if this controller starts the job, so
+    that there is no journal yet.
+    """
 
     def __init__(
         self,

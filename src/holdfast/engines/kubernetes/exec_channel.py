@@ -36,7 +36,7 @@ FAILED = 1
 
 
 class Piece(NamedTuple):
-    """Piece of the command's output."""
+    """A piece of the output of a command that runs in a container."""
 
     channel: Literal[1, 2]
     data: bytes
@@ -87,7 +87,7 @@ class ExecChannel:
 
 
 def ended_with(body: bytes) -> tuple[int, str]:
-    """Returns exit code and reason from the Status object that ends the channel."""
+    """Returns exit code and reason of a command from the Status object that ends its channel."""
     try:
         found = json.loads(body)
     except ValueError:

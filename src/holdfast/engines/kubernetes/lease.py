@@ -19,7 +19,7 @@ DURATION_S, RENEW_S, LOOK_S = 15, 5.0, 1.0
 
 
 class LeaseTaken(Exception):
-    """Error: another controller of the job is running. The message names it."""
+    """Raised when another controller of the job is running. The message names it."""
 
 
 class Lease:
@@ -62,7 +62,7 @@ class Lease:
         return self._is_first
 
     def stop(self) -> None:
-        """Renews it no more, and keeps it: another controller process of this pod takes it over."""
+        """Stops renewing the Lease but does not release it: another controller process of this pod takes it over."""
         self._over.set()
 
     def release(self) -> None:

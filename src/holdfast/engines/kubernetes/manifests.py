@@ -26,9 +26,10 @@ TOLERATED_S = 30  # of a node that is not ready; by then its worker runs elsewhe
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """What the job needs. `run`: the words of `holdfast` in the controller's pod. `gpus`: of each pod. `kind`: of KINDS.
+    """The parameters of a job's Kubernetes objects. `run`: the words of `holdfast` in the controller's pod. `gpus`:
+    number for each pod. `kind`: a key of KINDS.
 
-    `state_claim`: a PersistentVolumeClaim for the controller's record; empty: an emptyDir. `restart_containers`: the server
+    `state_claim`: a PersistentVolumeClaim for the job's journal; empty: an emptyDir. `restart_containers`: the server
     has the action RestartAllContainers.
     """
 
@@ -52,7 +53,9 @@ def labels(job: str, role: str = "") -> dict[str, str]:
 
 
 def owned_by(made: Document) -> list[Document]:
-    """Returns owner references, by which the owner's deletion deletes all other objects."""
+    """Returns owner references to `made`: if that object is deleted, Kubernetes deletes all objects that have
+    them.
+    """
     meta = made["metadata"]
     return [
         {
@@ -299,9 +302,9 @@ def service(wanted: Wanted) -> Document:
 
 
 def lease(wanted: Wanted) -> Document:
-    """Returns the Lease of the job's controller, which nobody has held yet.
+    """Returns the Lease of the job's controller, which no controller has held yet.
 
-    It is created with the job and removed with it, so a later job of the same name has one of its own.
+    It is created with the job and deleted with it, so a later job of the same name has a Lease of its own.
     """
     return {**_of(wanted, "coordination.k8s.io/v1", "Lease"), "spec": {"leaseDurationSeconds": 1}}
 
@@ -347,8 +350,8 @@ def access(wanted: Wanted) -> list[Document]:
 
 
 def the_rest(wanted: Wanted, made: Document) -> Sequence[Document]:
-    """Returns all objects besides the owner of the pods, which deletes them with itself; the controller
-    comes last.
+    """Returns all objects of the job besides the owner of the pods; they are deleted together with the owner. The
+    controller comes last.
     """
     runtime = [training_runtime(wanted)] if wanted.kind == "trainjob" else []
     found = [

@@ -10,7 +10,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 class Nodes:
-    """The requests about nodes. All methods raise ServerAway and RequestFailed."""
+    """Requests that change the taints of cluster nodes. All methods raise ServerAway and RequestFailed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

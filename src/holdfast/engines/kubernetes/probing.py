@@ -18,8 +18,9 @@ BY_KUBELET = (500, 502, 503, 504)  # of the server about a kubelet that does not
 
 
 class Probed(NamedTuple):
-    """`answered`: False: the kubelet is silent while the server answers; None: nothing is proven. `is_gone`: there is no such
-    pod."""
+    """The result of testing a kubelet. `answered`: True: it responded; False: it did not, although the API server
+    did; None: nothing is proven. `is_gone`: the pod does not exist.
+    """
 
     pod: str
     uid: str
@@ -37,7 +38,7 @@ class Knocked(NamedTuple):
 
 
 class Probing:
-    """Threads that test kubelets."""
+    """Threads that test whether kubelets respond."""
 
     def __init__(
         self, connection: Connection, namespace: str, hear: Callable[[Probed | Knocked], None]
@@ -49,7 +50,7 @@ class Probing:
         self._open: set[str] = set()
 
     def probe(self, pod: str, uid: str, container: str) -> None:
-        """Starts a test, unless one for this pod is running."""
+        """Starts a test of the kubelet of a pod, unless one for this pod is running."""
         if pod not in self._open:
             self._open.add(pod)
             self._threads.submit(self._run, pod, uid, container)

@@ -28,7 +28,7 @@ HOST = "kubernetes.io/hostname"
 
 
 class Owner(NamedTuple):
-    """The object that owns the job's pods."""
+    """The object that owns the job's pods, as far as its recreation of pods needs it."""
 
     job: str
     namespace: str
@@ -182,9 +182,9 @@ class Between:
 
 
 def kept_off(affinity: dict[str, Any] | None, nodes: Sequence[str]) -> dict[str, Any]:
-    """Returns a node affinity with one more requirement in each term: none of these nodes.
+    """Returns a node affinity with one more requirement in each of its terms: none of these nodes.
 
-    Nodes already excluded are kept.
+    Nodes that are already excluded stay excluded.
     """
     whole = dict(affinity or {})
     of_node = dict(whole.get("nodeAffinity") or {})

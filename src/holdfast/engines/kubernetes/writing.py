@@ -34,9 +34,9 @@ GONE = (404, 409)  # the pod is gone, or its name is another pod's
 
 
 class Done(NamedTuple):
-    """The result of a request.
+    """The result of a request to the API server.
 
-    `why`: why it failed for good; empty if it succeeded or nothing was left to do.
+    `why`: why the request failed and will not be repeated; empty if it succeeded or nothing was left to do.
     """
 
     act: AnyClusterAct
@@ -45,7 +45,7 @@ class Done(NamedTuple):
 
 
 class Writing:
-    """The thread that makes requests. `hear`: called from it.
+    """The thread that makes the engine's requests in order. `hear`: called from this thread with each result.
 
     `writes`: number of requests made that change something.
     """

@@ -86,7 +86,7 @@ class Hosts:
         self._mine: list[subprocess.Popen[bytes]] = []
 
     def open(self) -> str:
-        """Creates what the nodes share; returns this machine's address for them. Raises EngineRefused."""
+        """Creates what the simulated nodes share. Returns the address of this machine for them. Raises EngineRefused."""
         self._keep(_Kept(self.kind, self.names))
         return "127.0.0.1"
 
@@ -95,7 +95,9 @@ class Hosts:
         return f"127.0.0.{self.names.index(node) + 2}"
 
     def inside(self, node: str) -> list[str]:
-        """Returns the prefix of commands on the node. Raises ProcessLookupError if it is down."""
+        """Returns the words to put before a command so that it runs on the node. Raises ProcessLookupError if the node is
+        down.
+        """
         if self.holder(node) is None:
             raise ProcessLookupError(f"{node} is down")
         return []
@@ -104,7 +106,7 @@ class Hosts:
         return f"{node}@{self.folder}"
 
     def marks(self, node: str) -> dict[str, str]:
-        """Returns environment variables that identify each process of the node."""
+        """Returns environment variables by which each process of the node can be found."""
         return {MARK: self.mark(node)}
 
     def place(self, node: str) -> Path:

@@ -156,7 +156,7 @@ class LocalNodes(FixedNodes):
         """Does nothing: there are no other nodes."""
 
     def returned(self, node: str) -> None:
-        """Does nothing."""
+        """Does nothing, because a simulated node that returns needs no action."""
 
     def isolate(self, node: str, reason: str) -> None:
         says = "it is a simulated node of this machine, which other jobs may still use"

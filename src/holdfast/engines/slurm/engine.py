@@ -170,7 +170,7 @@ class SlurmEngine(FixedNodes):
         """Does nothing: Slurm detects a lost node by itself."""
 
     def returned(self, node: str) -> None:
-        """Does nothing."""
+        """Does nothing, because Slurm detects by itself that a node has returned."""
 
     def isolate(self, node: str, reason: str) -> None:
         self._rights.isolate(node, reason)

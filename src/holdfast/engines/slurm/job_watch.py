@@ -1,4 +1,4 @@
-"""Finds out whether, when and why Slurm ends the job: at SIGTERM to the controller, and at intervals."""
+"""Finds out whether, when and why Slurm ends the job: when the controller gets SIGTERM, and at intervals."""
 
 import signal
 import time
@@ -16,7 +16,7 @@ WARN_S = 600.0
 
 
 class JobWatch:
-    """Watcher of the Slurm job."""
+    """Queries Slurm whether it ends the job, and why."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ EVERY_S, SOON_S = 0.5, 0.2  # the latter while some are not connected yet
 
 
 class Lines:
-    """Watcher that finds this process's sruns that have lost the connection to their step."""
+    """Finds the srun processes of this controller that have lost the connection to their job step."""
 
     def __init__(self) -> None:
         self._looked_s = float("-inf")

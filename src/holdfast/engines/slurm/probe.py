@@ -11,10 +11,10 @@ TRIES_MAX = 4
 
 
 class Probe:
-    """A test with a few attempts to connect.
+    """A test of a slurmd with a few attempts to connect.
 
-    `answer`: None while it runs; True if the machine responded, whether or not it accepted; False if it did
-    not respond. `refused`: the machine responded that no process listens on the port.
+    `answer`: None while it runs; True if the machine responded, whether or not it accepted; False if it did not
+    respond. `refused`: the machine responded that no process listens on the port.
     """
 
     def __init__(self, address: str, port: int, now_s: float, within_s: float) -> None:

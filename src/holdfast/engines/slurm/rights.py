@@ -35,7 +35,7 @@ class _Again(Struct):
 
 
 class Rights:
-    """Requests to change nodes in Slurm."""
+    """Requests that change the state of nodes in Slurm."""
 
     def __init__(
         self,

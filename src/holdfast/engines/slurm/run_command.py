@@ -50,7 +50,7 @@ _SHAPES = (
 class Answer(Struct, frozen=True, kw_only=True):
     """The result of a Slurm command. `why`: the reason of a failure.
 
-    `code`: None if the command timed out or could not be started, NOT_FOUND if it does not exist.
+    `code`: exit code; None if the command timed out or could not be started, NOT_FOUND if it does not exist.
     """
 
     words: tuple[str, ...]
@@ -68,7 +68,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def is_sick(self) -> bool:
-        """Returns True if Slurm did not respond, as opposed to a rejection."""
+        """Returns whether Slurm did not respond, as opposed to a rejection."""
         sick = (
             "unable to contact",
             "timed out",
@@ -134,7 +134,7 @@ class _Call:
 
 
 class Commands:
-    """Running and waiting Slurm commands. `env`: their environment."""
+    """Slurm commands that run or wait to be run. `env`: their environment."""
 
     def __init__(self, env: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
         self._env = env
@@ -199,8 +199,8 @@ def asked(words: Sequence[str], env: Mapping[str, str], within_s: float = WITHIN
 
 
 def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment without variables that sbatch and srun read as flags, and those of the
-    user's own steps.
+    """Returns the environment without variables that sbatch and srun read as flags, and without those that srun sets
+    in a step.
     """
     return {
         key: value
@@ -210,5 +210,7 @@ def plain_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_plain_times(env: Mapping[str, str]) -> dict[str, str]:
-    """Makes Slurm's commands print seconds since 1970 instead of a local time without zone."""
+    """Returns the environment with a setting by which Slurm's commands print seconds since 1970 instead of a local
+    time without zone.
+    """
     return {**env, "SLURM_TIME_FORMAT": "%s"}

@@ -15,10 +15,11 @@ GIVE_UP_PART = 0.6  # of SlurmdTimeout; after all of it Slurm ends a job that wa
 
 
 class SlurmdWatch:
-    """Watcher of the slurmd of each node. `seen`: the engine's nodes by name, as Slurm last described them.
+    """Checks whether the slurmd of each node listens. `seen`: the engine's nodes by name, as Slurm last described
+    them.
 
-    `lost`: called when Slurm is about to give up a node, and to end the whole job with it. `settings`: of
-    Slurm, once known.
+    `lost`: called when Slurm is about to give up a node, and to end the whole job with it. `settings`: Slurm's
+    configuration, once known.
     """
 
     def __init__(

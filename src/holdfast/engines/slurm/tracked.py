@@ -10,9 +10,7 @@ from holdfast.parsers.slurm import SlurmNode
 class Look(Struct):
     """A query about a node. `wanted`: the controller requested it.
 
-    `code`: exit code of its step, which has ended.
-
-    `heard`: Slurm has responded, or will not.
+    `code`: exit code of the node's job step, which has ended. `heard`: Slurm has responded, or will not respond.
     """
 
     wanted: bool = False
@@ -23,11 +21,10 @@ class Look(Struct):
 
 
 class Agent(Struct):
-    """The agent of a node. `step`: None if another controller started it.
+    """The agent of a node. `step`: its job step; None if another controller started it.
 
-    `lives`: whether it runs, as far as known.
-
-    `sure_s`: when to verify that an agent of another controller runs.
+    `lives`: whether it runs, as far as known. `sure_s`: when to verify that an agent started by another controller
+    runs.
     """
 
     step: AgentStep | None = None

@@ -53,6 +53,7 @@ _RANK, _WORKER, _HOST = (
 _RANKS = Words(en="ranks", zh="rank")
 _MORE = Words(en="and {n} more", zh="另有 {n} 个")
 _MORE_ALL = Words(en="and {n} more: --all", zh="另有 {n} 条，--all 显示全部")
+_COLON = Words(en=": ", zh="：")
 _SKIPPED = Words(en="not read, ", zh="未读取，")
 _READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files}，{size}，用时 {seconds} 秒")
 _FILES = Words(en="{files}", zh="{n} 个文件")
@@ -121,7 +122,7 @@ class _Page:
             yield Line(text, "strong")
         yield from self._quotation(first)
         if first.frame:
-            label = f"{INDENT}{self._say(_FRAME)}: "
+            label = f"{INDENT}{self._say(_FRAME)}{self._say(_COLON)}"
             yield Line(label + cut_left(_clean(first.frame), self._width - cell_len(label)))
         fact = next((one for one in diagnosis.evidence if _is(one, first)), None)
         if fact and (fact.count > 1 or len(fact.ranks) > 1):
@@ -151,7 +152,7 @@ class _Page:
             return
         yield from self._section(_EVIDENCE)
         for label, words in reasons:
-            yield from self._bullet(f"{self._say(label)}: {self._text(words)}")
+            yield from self._bullet(f"{self._say(label)}{self._say(_COLON)}{self._text(words)}")
         for words in diagnosis.notes:
             yield from self._bullet(self._text(words))
         few = facts if self._everything else facts[:EVIDENCE_MAX]
@@ -184,7 +185,7 @@ class _Page:
             more = len(names) - len(shown_names)
             rest = f" {self._say(_MORE).format(n=more)}" if more else ""
             yield from self._bullet(
-                f"{self._say(_SKIPPED)}{why_in(why, self._language)}: {', '.join(shown_names)}{rest}"
+                f"{self._say(_SKIPPED)}{why_in(why, self._language)}{self._say(_COLON)}{', '.join(shown_names)}{rest}"
             )
         yield from self._left_out(len(reasons) - len(few))
 

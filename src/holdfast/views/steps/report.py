@@ -88,6 +88,7 @@ _NODE = Words(en="node {node} ({ranks})", zh="节点 {node}（{ranks}）")
 _MORE = Words(en="and {n} more: --json lists all", zh="另有 {n} 条，--json 列出全部")
 _READ = Words(en="Read {files}, {size}, in {seconds} s", zh="读取 {files}，{size}，用时 {seconds} 秒")
 _FILES, _FILE = Words(en="{n} files", zh="{n} 个文件"), Words(en="1 file", zh="1 个文件")
+_COLON = Words(en=": ", zh="：")
 _SKIPPED = Words(en="not read, ", zh="未读取，")
 _FROM = Words(en="from {name} and {n} more", zh="来自 {name} 等 {n} 份日志")
 
@@ -191,7 +192,7 @@ class _Page:
         for why, names in list(reasons.items())[:NOTES_MAX]:
             more = f" … ({len(names)})" if len(names) > NAMES_MAX else ""
             said_why = f"{self._say(_SKIPPED)}{why_in(why, self._language)}"
-            yield from self._bullet(f"{said_why}: {', '.join(names[:NAMES_MAX])}{more}")
+            yield from self._bullet(f"{said_why}{self._say(_COLON)}{', '.join(names[:NAMES_MAX])}{more}")
         yield from self._left_out(len(notes) - NOTES_MAX)
         yield from self._left_out(len(reasons) - NOTES_MAX)
 

@@ -7,7 +7,7 @@ IMAGE_FOLDER = "/opt/holdfast"  # in the agent's image
 
 
 class Refused(Exception):
-    """The manifest cannot be wrapped as it is. `reasons`: one line each, which says what to change."""
+    """Raised when the manifest cannot be wrapped as it is. `reasons`: one line each, which says what to change."""
 
     def __init__(self, *reasons: str) -> None:
         super().__init__("; ".join(reasons))

@@ -67,7 +67,7 @@ def annotation_notes(document: Document) -> list[str]:
 
 
 def flag_refusals(key: str, flags: Sequence[str]) -> list[str]:
-    """Returns why flags of `holdfast run` cannot hold for this kind."""
+    """Returns why flags of `holdfast run` cannot be used with this kind of object."""
     if key == "pytorchjob" and REMAKES in flags:
         return [f"{REMAKES} does not work with a PyTorchJob: leave it out; its pods are replaced one by one"]
     return []
@@ -101,7 +101,9 @@ def pod_refusals(key: str, group: Group, container: Document, trained: Trained) 
 
 
 def command_refusals(trained: Trained, pods: int) -> list[str]:
-    """Options of launchers that name a pod or a number of pods: a worker may run in any pod."""
+    """Returns why a launch command cannot be wrapped: it has options that name a pod or a number of pods, but a
+    worker may run in any pod.
+    """
     if pods < 2:
         return []
     found = []

@@ -29,7 +29,7 @@ def wanted(
     image: str,
     asked: Asked,
 ) -> Wanted:
-    """Returns the parameters of the added objects.
+    """Returns the parameters of the objects that are added to a wrapped one.
 
     `sizes`: number of workers and of spares. `command`: of the training. `image`: of the training.
     """

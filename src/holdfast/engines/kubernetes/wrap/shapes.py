@@ -28,7 +28,9 @@ INSTEAD = {
 
 
 class Group(NamedTuple):
-    """Equal pods of an object. `path`: of the template, for messages. `holder`: what has the template below "template"."""
+    """Pods of an object that have the same template. `path`: path of the template in the object, for messages.
+    `holder`: the mapping that contains the template as "template".
+    """
 
     name: str
     path: str
@@ -45,7 +47,7 @@ class Group(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The container that trains, and the groups that have it."""
+    """The container that trains, and the groups of pods that contain it."""
 
     container: str
     groups: tuple[Group, ...]

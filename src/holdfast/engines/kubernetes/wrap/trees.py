@@ -12,7 +12,7 @@ MAPPING, LIST = "mapping", "list"
 
 
 class NotAsExpected(Exception):
-    """A field of the document has another type than its kind has. The message names the field."""
+    """Raised when a field of the document has another type than its kind has. The message names the field."""
 
 
 def mapping(holder: Any, *path: str) -> Document:
@@ -57,7 +57,7 @@ def own_item(holder: list[Any], index: int) -> Document:
 
 
 def without(holder: Document, key: str) -> None:
-    """Removes a key, also one that a merge key (`<<`) brings in."""
+    """Removes a key from a mapping, also if a merge key (`<<`) brings it in."""
     if key in holder:
         del holder[key]
     if key in holder:
