@@ -3,9 +3,8 @@
 Orders of core/job are about the whole job: start, stop, check. Each agent starts, stops and checks one worker. This module
 translates the orders into commands to agents, and agents' reports into events of the job. It guarantees:
 
-- No worker of attempt N+1 starts before every reachable node has reported that no process of N runs there. A
-  lost node counts as stopped: the next attempt uses another port and name, which fences it off (see
-  `core.nodes.watch`).
+- No worker of attempt N+1 starts before every reachable node has reported that no process of N runs there. A lost node
+  counts as stopped: the next attempt uses another port and name, which fences it off (see `core.nodes.watch`).
 - Two workers never share a node, and none is placed on a node that is lost, isolated, excluded or not yet checked.
 - Every order gets an answer, whatever fails meanwhile: in the end a silent node counts as lost.
 
