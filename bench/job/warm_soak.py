@@ -5,7 +5,7 @@
 Each launcher runs one job, two ranks over gloo, whose ranks meet faults at random steps until it has been restarted so often;
 then it ends well. The same job runs once without a fault, started as usual (`--no-standby`). Equal: exit code 0, the last loss, and
 what the last attempt's ranks print at their start. Left: processes with the trial's mark after its end, and fork servers. Hung: a
-step or a start that takes longer than a minute. One JSON line for each launcher in --out; a Markdown table on stdout.
+step or a start that takes longer than `--hung`, a minute. One JSON line for each launcher in --out; a Markdown table on stdout.
 """
 
 import argparse
@@ -34,7 +34,6 @@ LAUNCHERS = {
     "mp.spawn": "{python} {script} --spawn",
     "plain": "{python} {script} --alone",
 }
-HUNG_S = 60.0
 LOOK_S = 0.2
 STEPS_BETWEEN = (1, 30)
 
@@ -61,6 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--launcher", action="append", choices=LAUNCHERS)
     parser.add_argument("--python", default=sys.executable, help="of the trainings")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hung", type=float, default=60.0, metavar="S", help="without a step or a start")
     parser.add_argument("--out", type=Path, default=Path("warm_soak.jsonl"))
     given = parser.parse_args()
     given.python = os.path.abspath(given.python)
@@ -123,7 +123,7 @@ def run(
     }
     trial = Trial([*held, *command], folder, env)
     try:
-        hung = not _ended(trial, folder)
+        hung = not _ended(trial, folder, given.hung)
         left = len(trial.left()) + len(_servers(state))
         attempts = len(list(state.glob("jobs/*/attempt-*")))
         events = [path.read_text().splitlines() for path in folder.glob("events.*")]
@@ -143,14 +143,14 @@ def run(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ended(trial: Trial, folder: Path) -> bool:
+def _ended(trial: Trial, folder: Path, hung_s: float) -> bool:
     """False: nothing was written for too long."""
     moved_s, seen = time.monotonic(), -1
     while not trial.wait(LOOK_S):
         size = sum(path.stat().st_size for path in folder.glob("events.*"))
         if size != seen:
             moved_s, seen = time.monotonic(), size
-        if time.monotonic() - moved_s > HUNG_S:
+        if time.monotonic() - moved_s > hung_s:
             return False
     return True
 
