@@ -58,7 +58,7 @@ def _uncorrected(one: Match, host: str, *, at_boot: bool) -> Judgement:
             zh="本次启动之前，不可纠正的硬件错误导致机器停机",
         )
         if at_boot
-        else Words(en="uncorrected machine check", zh="不可纠正的硬件错误(machine check)"),
+        else Words(en="uncorrected machine check", zh="不可纠正的硬件错误（machine check）"),
     )
 
 
