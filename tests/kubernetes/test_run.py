@@ -1,9 +1,12 @@
 """holdfast run on Kubernetes: pods as real processes, through killed ranks and pods, frozen nodes, and a server that is away."""
 
 import signal
+import socket
+import time
 
 import pytest
 
+from holdfast.engines.kubernetes.names import PORT
 from kubernetes.whole_job import KubernetesJob
 from many.whole_job import LONG_S
 from run.place import wait_for
@@ -272,6 +275,30 @@ def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(job)
     job.kill(job.rank(1, 2))
     job.trains(attempt=3)
     assert len(job.events("attempt-started")) == 3
+    job.ends_with_success(run)
+
+
+def listening_instead(pod, until_s):
+    """Listens at the address of a pod as soon as its process, which is being ended, no longer does."""
+    while True:
+        try:
+            return socket.create_server((pod["status"]["podIP"], PORT))
+        except OSError:
+            assert time.monotonic() < until_s
+
+
+def test_a_controller_that_cannot_listen_neither_begins_the_job_again_nor_gives_up(job):
+    run = job.submit_and_train()
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    ranks = job.ranks(2)
+    (controller,) = job.pods("controller").values()
+    lose_controller(job)
+    with listening_instead(controller, time.monotonic() + LONG_S):
+        wait_for(lambda: f"a failed start:\n{job.said()}", lambda: "cannot listen at" in job.said(), LONG_S)
+    job.waits_for("controller-resumed")
+    job.trains(attempt=2, more=20)
+    assert job.ranks(2) == ranks
     job.ends_with_success(run)
 
 

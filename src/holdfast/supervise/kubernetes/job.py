@@ -4,6 +4,7 @@ it.
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from holdfast.engines.kubernetes.kinds import OWNERS
 from holdfast.engines.kubernetes.remaking import Between
 from holdfast.jobs.agent_place import SECRET
 from holdfast.journal.jobdir import JobDir, NoSuchJob, StateDir
+from holdfast.link.listening import ListenFailed
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import Ended
 from holdfast.parsers.kubernetes.objects import NotRead, owner_of
@@ -112,6 +114,8 @@ def _control(settings: RunSettings, flags: PodFlags, env: Mapping[str, str], con
     The container ends with 0; its termination message has the exit code.
     """
     job = _job_of(settings)
+    if job is not None and not job.journal_path.exists():
+        job = _without_failed_start(job, console)
     if job is not None and (code := _ended_code(job)) is not None:
         return _say_outcome(settings, env, code)
     try:
@@ -121,7 +125,11 @@ def _control(settings: RunSettings, flags: PodFlags, env: Mapping[str, str], con
         return USAGE
     secret = Path(env[names.SECRET_ENV])
     if job is None and not flags.state_claim:
-        restore(connection, _identity(settings, env), settings.state_dir, secret, env, console)
+        try:
+            restore(connection, _identity(settings, env), settings.state_dir, secret, env, console)
+        except ListenFailed as error:  # to begin anew would cost the pods and the record
+            console.tell(f"the controller ends, to try again after its restart: {error}")
+            return USAGE
     while True:
         job = _job_of(settings)
         engine = _Engine(
@@ -190,6 +198,16 @@ def _job_of(settings: RunSettings) -> JobDir | None:
         return StateDir(Path(settings.state_dir)).job(settings.job or "")
     except (NoSuchJob, OSError, ValueError):
         return None
+
+
+def _without_failed_start(job: JobDir, console: Console) -> JobDir | None:
+    """Removes a job's folder without a journal: its start failed before anything ran. Returns what is left of it."""
+    try:
+        shutil.rmtree(job.path)
+    except OSError as error:
+        console.tell(f"the folder of an earlier start cannot be removed: {error}")
+        return job
+    return None
 
 
 def _ended_code(job: JobDir) -> int | None:

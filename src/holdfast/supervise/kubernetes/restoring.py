@@ -54,7 +54,10 @@ def restore(
     env: Mapping[str, str],
     console: Console,
 ) -> bool:
-    """Restores the journal. Returns True if the job can be resumed from it, False if no agent has a copy."""
+    """Restores the journal. Returns True if the job can be resumed from it, False if no agent has a copy.
+
+    Raises ListenFailed.
+    """
     name = objects_name(identity.job)
     path = f"/apis/coordination.k8s.io/v1/namespaces/{identity.namespace}/leases/{name}"
     try:
@@ -72,7 +75,9 @@ def restore(
         return _from_agents(
             identity, state_dir, bytes.fromhex(secret.read_text().strip()), pods, env, console
         )
-    except (OSError, ValueError, ListenFailed, JournalUnusable, StateUnwritable) as error:
+    except ListenFailed:
+        raise
+    except (OSError, ValueError, JournalUnusable, StateUnwritable) as error:
         console.tell(f"the record of the job cannot be restored from its agents: {error}")
         return False
     finally:
