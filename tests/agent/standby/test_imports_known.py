@@ -15,7 +15,12 @@ def test_options_make_no_other_job_and_another_script_does(tmp_path):
 
 def test_a_stored_list_is_read_again(tmp_path):
     known = Known(
-        ("python", "train.py"), {"A": "b"}, ("torch",), {"wandb": LeftOut("1", "threads")}, {"torch": 1.0}
+        argv=("python", "train.py"),
+        own_env={"A": "b"},
+        lines=("torch",),
+        launcher=("argparse",),
+        left_out={"wandb": LeftOut("1", "threads")},
+        cost_s={"torch": 1.0},
     )
     path = tmp_path / "imports" / "x.json"
     store(path, known)
