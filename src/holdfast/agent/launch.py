@@ -121,7 +121,10 @@ class ReaperFault(Fact, frozen=True, tag="reaper-fault"):
 
 
 class ReaperLost(Fact, frozen=True, tag="reaper-lost"):
-    """The reaper died before it ended its process tree. This client creates the message."""
+    """The reaper, the process that starts and ends the command, died before it ended the command's processes.
+
+    The agent creates this message itself, because the reaper cannot send it any more.
+    """
 
 
 AnyFact = (

@@ -1,4 +1,4 @@
-"""Implements `holdfast simulate`: runs the real decision rules on a virtual cluster: a scenario, a random world, or
+"""Implements `holdfast simulate`: runs the real decision rules on a virtual cluster: a scenario, a random cluster, or
 months of a fleet.
 """
 
@@ -35,7 +35,10 @@ def simulate(
     ] = None,
     seed: Annotated[
         int | None,
-        Option("--seed", help="Random seed; without a scenario: simulate a random world of this seed."),
+        Option(
+            "--seed",
+            help="Random seed; without a scenario: simulate a random cluster with random faults of this seed.",
+        ),
     ] = None,
     fleet: Annotated[
         Path | None,
@@ -49,7 +52,7 @@ def simulate(
     ] = None,
     json: Annotated[bool, Option("--json", help="Print one JSON document instead.")] = False,
 ) -> None:
-    """Runs a scenario, a random world or a fleet. Exits with 1 if an expectation does not hold."""
+    """Runs a scenario, a random cluster or a fleet. Exits with 1 if an expectation does not hold."""
     check_plot(plot)
     if plot is not None and fleet is None:
         raise BadParameter("--plot needs --fleet", param_hint="--plot")
@@ -62,7 +65,9 @@ def simulate(
     elif seed is not None:
         _run_world(seed, json=json)
     else:
-        raise BadParameter("give a SCENARIO.yaml, or --seed N for a random world", param_hint="SCENARIO.yaml")
+        raise BadParameter(
+            "give a SCENARIO.yaml, or --seed N for a random cluster", param_hint="SCENARIO.yaml"
+        )
 
 
 def _run_scenario(path: Path, seed: int, *, json: bool) -> None:

@@ -211,7 +211,7 @@ SETTINGS = (
         field="policy.boot_check",
         flag=True,
         choices=("off", "quick", "full"),
-        help="Check nodes before the first start and after a reschedule (see boot-check-again); quick: within 5 s.",
+        help="Check nodes before the first start and after a reschedule (see boot-check-again); `quick` takes at most 5 s.",
     ),
     Setting(
         key="checks-act",

@@ -165,8 +165,10 @@ class Server:
         raise fork
 
     def added(self, given: "dict[str, Any]") -> "dict[bytes, bytes]":
-        """Returns the variables that a process started without the zygote would have after these imports. A launcher
-        passes its own on to its ranks.
+        """Returns the environment variables that the preloaded modules set when they are imported, by name.
+
+        `given`: the request to fork. A launcher gets only those of modules that it imports itself, because its ranks
+        inherit them.
         """
         program = tuple(given["program"])
         is_launcher = program != self.zygote.program[:2] and program[0] != "code"

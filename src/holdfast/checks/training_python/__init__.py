@@ -1,3 +1,3 @@
-"""Runs measurements and queries in the Python of the training: environment, collectives, load, pairs of
+"""Runs measurements and queries in the Python of the training: environment, collectives, burn-in, pairs of
 nodes.
 """

@@ -117,8 +117,8 @@ class PhaseModel:
         return found
 
     def long_steps(self) -> dict[tuple[int, int], tuple[PhaseKind, float]]:
-        """Returns the kind and time in seconds of explained long steps, by run and step; of many, the first
-        and the newest.
+        """Returns the long steps that a phase such as a checkpoint explains: its kind and the duration in seconds,
+        by number of the run and step. If a kind has too many to keep, its first and its newest ones.
         """
         return {
             (run, step): (PHASE_OF[kind], value)

@@ -61,7 +61,7 @@ class AttemptStart:
         self._starting = None
 
     def give_up(self) -> None:
-        """Marks the start of the attempt as failed and reported to the core."""
+        """Marks the start of the attempt as failed; the failure is already reported to the decision rules (core/job)."""
         if self._starting is not None:
             self._starting.is_over = True
 

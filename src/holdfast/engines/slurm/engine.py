@@ -115,7 +115,9 @@ class SlurmEngine(FixedNodes):
             except OSError:
                 continue
             return (str(found[0][4][0]),)
-        raise EngineRefused(f"neither {address} nor {socket.gethostname()} is an address of this node")
+        raise EngineRefused(
+            f"the controller has no address to listen at: neither {address} nor {socket.gethostname()} resolves to an IP address"
+        )
 
     def begin(self, place: JobPlace) -> None:
         self._place = place

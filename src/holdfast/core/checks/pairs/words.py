@@ -159,9 +159,9 @@ def _compute(blame: Blame, node: str) -> Finding:
         why=f"{node} multiplies matrices at {_share(blame):.0%} of the speed of nodes with the same devices",
         category="straggler",
         advice=Words(
-            en=f"On {node}, look for other processes, throttled clocks, power caps and a missing processor; if it"
+            en=f"On {node}, look for other processes, throttled clocks, power caps and a missing CPU socket; if it"
             " stays slow, replace the node.",
-            zh=f"请在 {node} 上检查是否有其他进程、降频、功耗限制或处理器缺失；若仍然慢，请更换该节点。"
+            zh=f"请在 {node} 上检查是否有其他进程、降频、功耗限制或缺失的 CPU；若仍然慢，请更换该节点。"
             f"实测 {_speed(blame.speed, 'GFLOP/s')}，同类节点约 {_speed(blame.expected, 'GFLOP/s')}。",
         ),
     )
