@@ -1,7 +1,7 @@
 """Compiles regular expressions at first use.
 
 Hundreds of patterns exist for logs, stacks and commands. Most processes use few of them, and every start of an agent
-paid for all. For any room; pure.
+paid for all. Every package may import this module; pure.
 """
 
 import re

@@ -326,7 +326,8 @@ def _book(fleet_dir: str | None, state_dir: str | None, job: str | None, *, read
     """Opens the node book, of one job if it is named. Raises JobElsewhere for a job that may be on a cluster."""
     if job is not None and fleet_dir is not None:
         raise BadParameter(
-            "--job names the node book already: leave --fleet-dir out", param_hint="--fleet-dir"
+            "--job already decides which folder of node records is read: leave --fleet-dir out",
+            param_hint="--fleet-dir",
         )
     try:
         folder = fleet_root(fleet_dir, state_dir, os.environ) if job is None else _fleet_of(job, state_dir)

@@ -66,9 +66,13 @@ def code_forms(text: str) -> tuple[CodeForm, ...]:
         try:
             groups = re.compile(row["pattern"]).groupindex
         except re.error as error:
-            raise PhraseTableError(f"code forms table, line {line}: {error}") from error
+            raise PhraseTableError(
+                f"code_forms.csv (how programs write error codes), line {line}: {error}"
+            ) from error
         if "code" not in groups:
-            raise PhraseTableError(f"code forms table, line {line}: the pattern has no group `code`")
+            raise PhraseTableError(
+                f"code_forms.csv (how programs write error codes), line {line}: the pattern has no group `code`"
+            )
         forms.append(
             CodeForm(
                 kind=row["kind"], signature=row["signature"], capture=row["capture"], pattern=row["pattern"]

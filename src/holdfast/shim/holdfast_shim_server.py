@@ -137,9 +137,9 @@ class Server:
             pass
 
     def become(self, connection: "socket.socket", given: "dict[str, Any]", fds: "list[int]") -> None:
-        """Turns this fork into the process that the stub stands for; runs in the fork.
+        """Turns this forked process into the rank or launcher that a stub process has requested.
 
-        raises: Forked, once that is done
+        raises: Forked, once that is done: it ends the server's loop in the fork, which then runs the rank's program
         """
         try:
             for other in [self.listener, self.channel, *self.stubs.values()]:

@@ -106,7 +106,10 @@ class StandbyKeeper:
         self._wish = number, part
 
     def tend(self, attempt: Attempt) -> bool:
-        """Does due work. Call it ten times a second. Returns True if the job trains and has no standby yet."""
+        """Starts, checks or drops the standby processes. Call it ten times a second.
+
+        Returns True if the job trains and has no standby yet.
+        """
         standby = self.standby
         if standby is not None and self._holds_launcher and self._clock() - self._prepared_s > HELD_S:
             standby.broken = standby.broken or not standby.is_held

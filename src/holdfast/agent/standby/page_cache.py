@@ -36,7 +36,7 @@ class CheckpointReader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def tend(self, attempt: Attempt) -> None:
-        """Does due work. Call it ten times a second."""
+        """Starts to read the newest checkpoint once something has failed or hangs. Call it ten times a second."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
         has_failed = (

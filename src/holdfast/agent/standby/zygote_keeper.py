@@ -81,7 +81,7 @@ class ZygoteKeeper:
             self._start({**self._known.own_env, **env})
 
     def tend(self, attempt: Attempt) -> None:
-        """Does due work. Call it ten times a second."""
+        """Starts, checks or drops the zygote. Call it ten times a second."""
         if not self._is_wanted:
             return
         if attempt.is_done:  # dropped while the launcher ends, it does not delay the job's end

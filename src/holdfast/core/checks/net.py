@@ -299,7 +299,7 @@ def _flapped(name: str, flaps: tuple[int, float, str]) -> Finding:
     times, over_s, since = flaps
     return warned(
         f"carrier lost {counted(times, 'time')} in {over_s / 3600:.1f} h since {since}",
-        "less than once a day",
+        "the carrier is lost less than once a day",
         RULE,
         device=name,
         why=f"the link of {name} goes down and comes back",

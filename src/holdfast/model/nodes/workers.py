@@ -444,7 +444,7 @@ class JobGoesOn(News, frozen=True):
 
 
 class EngineNote(News, frozen=True):
-    """An engine's note for the log, such as that the scheduler does not answer or a permission is missing."""
+    """A note for the log from the interface to the scheduler: it does not answer, or a permission is missing."""
 
     text: str
 
