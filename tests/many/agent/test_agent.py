@@ -23,7 +23,7 @@ def test_a_worker_is_started_watched_and_stopped(bench):
     agent = bench.agent("n0")
     hello = bench.joined("n0")
     assert (hello.node, hello.attempt, hello.worker, hello.token) == ("n0", 0, None, "token-1")
-    assert hello.address == "127.0.0.1" and hello.free_port > 0
+    assert hello.address == "127.0.0.1"
 
     bench.start("n0", 1, worker=1, workers=2, port=29777)
     bench.told("n0", AttemptStarted, attempt=1)
