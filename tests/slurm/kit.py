@@ -40,10 +40,18 @@ class Batch:
         rows = [line.split(" ", 2) for line in lines if line.count(" ") >= 2]
         return [(float(at), kind, json.loads(fields)) for at, kind, fields in rows]
 
-    def heard(self, kind, wait_s=WAIT_S, **fields):
-        """The first news of this kind that has these fields; waits for it. A text may be a part of the field's."""
+    def heard(self, kind, wait_s=WAIT_S, *, ask="", **fields):
+        """The first news of this kind that has these fields; waits for it. A text may be a part of the field's.
+
+        `ask`: a node that is asked about until then, each second as the controller does: one answer may be of the moment before.
+        """
+        asked_s = 0.0
 
         def found():
+            nonlocal asked_s
+            if ask and time.monotonic() > asked_s + 1.0:
+                asked_s = time.monotonic()
+                self.tell("ask", ask)
             for at_s, what, said in self.news:
                 if what == kind and all(value in said[key] for key, value in fields.items()):
                     return at_s, said

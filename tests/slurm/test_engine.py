@@ -34,8 +34,7 @@ def test_an_agent_that_is_killed_is_started_again_in_its_step_and_a_step_that_en
 def test_a_crashed_node_is_down_within_seconds_and_the_others_live_on(batch, hosts):
     job = batch(4).up(FOUR)
     hosts.crash(3)
-    job.tell("ask", "n3")
-    job.heard("NodeDown", node="n3")
+    job.heard("NodeDown", ask="n3", node="n3")
     wait_for("n3 down", lambda: hosts.state(3).startswith("down"))
     assert job.field("JobState") == "RUNNING"
     assert all(len(job.agents(node)) == 1 for node in FOUR)
@@ -55,8 +54,7 @@ def test_a_healthy_node_is_alive_and_one_that_is_cut_off_is_no_proof(batch, host
 def test_without_rights_a_crashed_node_is_taken_out_of_the_job(batch, hosts):
     job = batch(3, user="daemon", no_kill=False).up(FOUR[:3])
     hosts.crash(3)
-    job.tell("ask", "n3")
-    job.heard("NodeDown", node="n3")
+    job.heard("NodeDown", ask="n3", node="n3")
     job.heard("EngineNote", text="no permission to mark n3 down")
     wait_for("n3 out of the job", lambda: job.field("NodeList") == "n[1-2]")
     assert job.field("JobState") == "RUNNING"
