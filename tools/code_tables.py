@@ -172,7 +172,7 @@ def sxid_row(row: dict[str, str]) -> dict[str, str]:
         "code": row["code"],
         "mnemonic": row["mnemonic"].removeprefix("_HW_"),
         "meaning": f"{unit}: {what}",
-        "meaning_zh": f"{UNITS_ZH[unit]}:{what}",
+        "meaning_zh": f"{UNITS_ZH[unit]}：{what}",
         "cause": row["likely_cause"],
         "severity": row["severity"],
         "action": action,
