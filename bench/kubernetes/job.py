@@ -39,6 +39,7 @@ class KubernetesJob(ManyJob):
     ) -> None:
         self.folder, self.state, self.kind = folder, folder / "state", kind
         self._read: dict[Path, int] = {}
+        self._nodes: dict[str, str] = {}
         self._moments = []
         self.server = Server(folder / "cluster", nodes, node_grace_s)
         self._mark = {MARK: uuid.uuid4().hex}
@@ -68,9 +69,13 @@ class KubernetesJob(ManyJob):
             if pod["status"]["phase"] in ("Pending", "Running") and "deletionTimestamp" not in pod["metadata"]
         }
 
+    def see_nodes(self) -> None:
+        """Keeps where the pods are, for when the API server is away."""
+        self._nodes = {name: str(pod["spec"].get("nodeName", "")) for name, pod in self.pods().items()}
+
     def node_of(self, pod: str) -> str:
-        name: str = self.pods()[pod]["spec"]["nodeName"]
-        return name
+        """Returns the node of a pod as of the last see_nodes()."""
+        return self._nodes[pod]
 
     def writes(self) -> list[list[str]]:
         """What was written to the cluster since the last call, without Leases."""

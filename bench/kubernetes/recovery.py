@@ -127,6 +127,7 @@ def measured(fault: str, run: int, options: argparse.Namespace) -> Row:
 
 def _struck(job: KubernetesJob, strike: Callable[[KubernetesJob], None], away_s: float) -> Row:
     job.writes()
+    job.see_nodes()
     if away_s:
         job.server.control("faults", away=True)
         time.sleep(AWAY_BEFORE_S)  # bench: the server is away for so long before

@@ -68,7 +68,9 @@ class Soak:
         self.job.server.client.post(f"/api/v1/namespaces/default/pods/{name}/eviction", json=body)
 
     def freeze_node(self) -> None:
-        self.frozen = self.job.node_of(self.victim()[1])
+        pod = self.victim()[1]
+        self.job.see_nodes()
+        self.frozen = self.job.node_of(pod)
         self.job.server.control("freeze", node=self.frozen)
 
     def kill_controller(self) -> None:
