@@ -7,7 +7,6 @@ Read-only.
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -77,7 +76,7 @@ def read_cost(job: JobDir, since_s: float | None = None, *, steps: bool = True) 
         notes += [record.reader.damage] if record.reader.damage else []
         notes += [] if cost.has_steps else [NO_STEPS]
         cost = replace(cost, job=job.name, notes=(*cost.notes, *notes))
-        run = _run_settings(record)
+        run = record.settings
         return JobRead(
             cost=cost,
             settings=settings_of(cost, record.policy, run),
@@ -150,10 +149,3 @@ def _steps(job: JobDir, ranks: int) -> StepReport | None:
         if groups:
             return training_of(groups[0], is_local=True).report
     return None
-
-
-def _run_settings(record: Record) -> RunSettings | None:
-    try:
-        return msgspec.convert(record.facts["settings"], RunSettings)
-    except (KeyError, msgspec.MsgspecError):
-        return None

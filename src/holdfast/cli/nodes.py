@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import msgspec
 from msgspec.structs import asdict
 
 from holdfast.cli.job.named import opened
@@ -27,7 +26,6 @@ from holdfast.model.nodes.book import (
     ReleaseLine,
     RepairLine,
 )
-from holdfast.model.settings import RunSettings
 from holdfast.settings.read import SettingsRefused, fleet_folder, fleet_root
 from holdfast.views.lines import Line, for_terminal
 from holdfast.views.nodes import lemon_list, node_list, node_page, node_rows
@@ -340,13 +338,12 @@ def _book(fleet_dir: str | None, state_dir: str | None, job: str | None, *, read
 def _fleet_of(job: str, state_dir: str | None) -> Path:
     """Returns the folder of the node book that a job writes."""
     record = opened(job, state_dir)
-    try:
-        return fleet_folder(msgspec.convert(record.facts["settings"], RunSettings))
-    except (KeyError, msgspec.MsgspecError) as error:
+    settings = record.settings
+    record.close()
+    if settings is None:
         say(f"the record of job {record.job.name} does not have its settings: give --fleet-dir DIR instead")
-        raise Exit(FAILED) from error
-    finally:
-        record.close()
+        raise Exit(FAILED)
+    return fleet_folder(settings)
 
 
 def _asked(ask: Callable[[], _Answer]) -> _Answer:

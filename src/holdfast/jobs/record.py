@@ -85,12 +85,18 @@ class Record:
         return shlex.join(map(str, words)) if isinstance(words, list) else ""
 
     @property
+    def settings(self) -> RunSettings | None:
+        """Returns the settings that the job was started with; None if the journal does not have them."""
+        try:
+            return msgspec.convert(self.facts["settings"], RunSettings)
+        except (KeyError, msgspec.MsgspecError):
+            return None
+
+    @property
     def is_one_machine(self) -> bool:
         """Returns True if the job runs on one node, with agent and controller in one process."""
-        try:
-            return msgspec.convert(self.facts["settings"], RunSettings).is_one_machine
-        except (KeyError, msgspec.MsgspecError):
-            return True
+        settings = self.settings
+        return settings is None or settings.is_one_machine
 
     def close(self) -> None:
         self.reader.close()
