@@ -16,7 +16,6 @@ from holdfast.slurm_names import BadNodeList, expanded
 
 SURE_OF_JOB = 2  # nodes named in the job's logs: from so many on, the logs name all its nodes
 NODES_MAX = 16  # of a list, as culprits
-NODES_TITLE = "NodeList"
 WORDS = late(r"\S+")
 ONE_NODE = late(r"[A-Za-z][\w.-]{0,80}")
 
@@ -67,15 +66,15 @@ def _host_of_row(candidate: Candidate, same: Sequence[Candidate]) -> str | None:
     ]
     if not heads:
         return None
-    head = max(heads, key=lambda one: one.match.offset).match.text
-    row = candidate.match.text
+    table = max(heads, key=lambda one: one.match.offset).match
+    head, title, row = table.text, table.captures.get("column", ""), candidate.match.text
     if "|" in head:
         titles, cells = head.split("|"), row.split("|")
-        at = titles.index(NODES_TITLE) if NODES_TITLE in titles else len(cells)
+        at = titles.index(title) if title in titles else len(cells)
         cell = cells[at] if at < len(cells) else ""
     else:
-        begin = head.find(NODES_TITLE)
-        end = begin + len(NODES_TITLE)
+        begin = head.find(title)
+        end = begin + len(title)
         over = [one for one in WORDS.finditer(row) if one.start() < end and one.end() > begin]
         cell = over[0][0] if len(over) == 1 else ""
     return cell if ONE_NODE.fullmatch(cell) else None
