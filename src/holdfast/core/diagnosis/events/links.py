@@ -93,12 +93,10 @@ def _is_about(reason: Match, down: Match) -> bool:
 
 def _is_soon(reason: Match, down: Match) -> bool:
     after_s = seconds_between(reason, down)
-    if after_s is not None and reason.count == 1:
-        return PURPOSE_S[0] <= after_s <= PURPOSE_S[1]
-    offsets = (reason.offset, reason.last_offset)
-    is_near = any(abs(down.offset - offset) < PURPOSE_BYTES for offset in offsets)
     is_timed = after_s is not None and PURPOSE_S[0] <= after_s <= PURPOSE_S[1]
-    return is_timed or reason.source == down.source and is_near
+    if is_timed or (after_s is not None and reason.count == 1) or reason.source != down.source:
+        return is_timed
+    return any(abs(down.offset - offset) < PURPOSE_BYTES for offset in (reason.offset, reason.last_offset))
 
 
 def _ends_soon(reason: Match, down: Match) -> bool:

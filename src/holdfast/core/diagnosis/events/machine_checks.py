@@ -11,7 +11,7 @@ run before: the machine went down with it.
 Source: Intel SDM, volume 3B, section 17.3.2.2 (IA32_MCi_STATUS); AMD64 APM, volume 2, section 9.3.2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from holdfast.core.diagnosis.devices.judgements import Judgement, host_of
 from holdfast.core.diagnosis.events.boot import is_at_boot
@@ -28,14 +28,22 @@ def machine_checks(
 ) -> list[Judgement]:
     """Returns judgements on machine checks whose status register is in the log."""
     boots = [one for one in ordered if known.has("kernel-boot", one)]
-    told = [one for one in ordered if known.has("machine-check-status", one) and _status(one) is not None]
-    found = []
-    for one in told:
-        if not is_uncorrected(_status(one) or 0):
-            continue
-        at_boot = is_at_boot(one, boots) and not known.has("machine-check-exception", one)
-        found.append(_uncorrected(one, host_of(one, sources, known), at_boot=at_boot))
-    return [*found, *_decoded_corrected(ordered, told, known)]
+    told = [
+        (one, status)
+        for one in ordered
+        if known.has("machine-check-status", one) and (status := _status(one)) is not None
+    ]
+    uncorrected = [one for one, status in told if is_uncorrected(status)]
+    found = [
+        _uncorrected(
+            one,
+            host_of(one, sources, known),
+            at_boot=is_at_boot(one, boots) and not known.has("machine-check-exception", one),
+        )
+        for one in uncorrected
+    ]
+    corrected_only = {one.source for one, _ in told} - {one.source for one in uncorrected}
+    return [*found, *_decoded_corrected(ordered, corrected_only, known)]
 
 
 def is_uncorrected(status: int) -> bool:
@@ -63,20 +71,16 @@ def _uncorrected(one: Match, host: str, *, at_boot: bool) -> Judgement:
 
 
 def _decoded_corrected(
-    ordered: Sequence[Match], told: Sequence[Match], known: KnowledgeBase
+    ordered: Sequence[Match], corrected_only: Set[int], known: KnowledgeBase
 ) -> list[Judgement]:
-    """Returns judgements "no fault" on events that mcelog decoded, if no status is of an uncorrected error.
+    """Returns judgements "no fault" on events that mcelog decoded. Many of one kind keep their signature's weight.
 
-    Many corrected events keep their signature's weight.
+    `corrected_only`: sources that have status registers, none of them of an uncorrected error.
     """
-    sources = {one.source for one in told}
-    faulty = {one.source for one in told if is_uncorrected(_status(one) or 0)}
     return [
         Judgement(first=one, category=one.category, role="context", severity="info")
         for one in ordered
-        if known.has("machine-check-decoded", one)
-        and one.source in sources - faulty
-        and one.count <= AGAIN_MAX
+        if known.has("machine-check-decoded", one) and one.source in corrected_only and one.count <= AGAIN_MAX
     ]
 
 
