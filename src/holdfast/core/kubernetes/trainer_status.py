@@ -96,7 +96,7 @@ class Pace:
             self._sent, self._wait_s = status, self.EACH_S
         else:
             self._wait_s = min(self.REFUSED_S_MAX, 2 * self._wait_s)
-        self._next_s = max(self._next_s, at_s + self._wait_s) if not accepted else self._next_s
+            self._next_s = max(self._next_s, at_s + self._wait_s)
 
 
 def _without_time(status: dict[str, Any]) -> dict[str, Any]:

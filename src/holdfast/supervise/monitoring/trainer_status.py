@@ -71,8 +71,7 @@ class TrainerStatus:
             self._take_answer(self._clock())
         status = self._status(self._clock())
         if self._thread is None and status is not None and self._pace.is_news(status):
-            self._send(status)
-            self._thread.join(LAST_S) if self._thread is not None else None
+            self._send(status).join(LAST_S)
 
     def _status(self, at_s: float) -> dict[str, Any] | None:
         attempt, part = self._worker.attempt, self._worker.part
@@ -84,11 +83,12 @@ class TrainerStatus:
 
     # Requests ---------------------------------------------------------------------------------------------
 
-    def _send(self, status: dict[str, Any]) -> None:
+    def _send(self, status: dict[str, Any]) -> threading.Thread:
         self._thread = threading.Thread(
             target=self._run, args=(status,), name="holdfast-trainer-status", daemon=True
         )
         self._thread.start()
+        return self._thread
 
     def _run(self, status: dict[str, Any]) -> None:
         try:
