@@ -34,5 +34,7 @@ ROW = signature("slurm-record-node", "slurm_node_fail", area="scheduler")
 )
 def test_the_node_of_a_row_is_in_the_column_of_that_title(head, row, host):
     told = candidate(ROW, offset=90, text=row)
-    assert host_of_record(told, [candidate(COLUMNS, text=head, captures={"column": "NodeList"}), told]) == host
+    assert (
+        host_of_record(told, [candidate(COLUMNS, text=head, captures={"column": "NodeList"}), told]) == host
+    )
     assert host_of_record(told, [told]) is None
