@@ -5,7 +5,8 @@
 
 Each fault of a round, drawn with the seed, strikes the same training under each system. The truth follows from how the
 fault is made (bench/faults/kinds.py). One JSON line a run goes to results.jsonl in the folder of --out, the table to
-results.md there; with --corpus, the logs of torchrun and its relatives become labelled cases (bench/faults/score.py).
+results.md there. The same command again continues a round that was interrupted. With --corpus, the logs of torchrun and
+its relatives become labelled cases (bench/faults/score.py).
 """
 
 import argparse
@@ -26,7 +27,7 @@ from bench.faults.report import page
 from bench.faults.run import Setup, run_case, undisturbed
 from bench.faults.systems.base import NotHere, System
 from bench.faults.systems.registry import SYSTEMS, system
-from bench.job.trial import end_on_sigterm, wait_quiet
+from bench.job.trial import Result, end_on_sigterm, wait_quiet
 
 WITHOUT_DIAGNOSES = (
     "torchrun",
@@ -37,10 +38,14 @@ WITHOUT_DIAGNOSES = (
 )  # a corpus must not hold the answers of the tool
 
 
+UNDISTURBED = Case(number=-1, kind="undisturbed", step=0, rank=0)
+
+
 def main() -> int:
     options = read_options()
     end_on_sigterm()
     setup = Setup(options.ranks, options.steps, options.step_s, options.limit)
+    check_round(options.out, setup, options.seed)
     missing = absent()
     left_out = [
         f"{kind}: {reason}" for kind, reason in missing.items() if BY_NAME[kind].class_ in options.classes
@@ -56,7 +61,7 @@ def main() -> int:
     cases = cases_of(options, setup, missing)
     root = Path(tempfile.mkdtemp(prefix="faults-"))
     try:
-        rows = measured(systems, cases, setup, root, options)
+        rows = measured(systems, cases, setup, root, options, left_out)
     finally:
         if not options.keep:
             shutil.rmtree(root, ignore_errors=True)
@@ -78,14 +83,27 @@ def cases_of(options: argparse.Namespace, setup: Setup, missing: Collection[str]
 
 
 def measured(
-    systems: list[System], cases: list[Case], setup: Setup, root: Path, options: argparse.Namespace
+    systems: list[System],
+    cases: list[Case],
+    setup: Setup,
+    root: Path,
+    options: argparse.Namespace,
+    left_out: list[str],
 ) -> list[Row]:
-    options.out.mkdir(parents=True, exist_ok=True)
     alone = undisturbed(setup, root)
+    known = rows_before(options.out)
+    able = [
+        one
+        for one in systems
+        if any(name == one.name for name, _ in known) or trains_undisturbed(one, setup, root, alone, left_out)
+    ]
     rows = []
     with (options.out / "results.jsonl").open("a") as out:
         for case in cases:
-            for one in systems:
+            for one in able:
+                if (one.name, case) in known:
+                    rows.append(known[one.name, case])
+                    continue
                 if options.wait_quiet:
                     wait_quiet(options.wait_quiet)
                 run, printed = run_case(one, case, setup, root, alone)
@@ -101,6 +119,43 @@ def measured(
                         options.corpus / name, case, printed, machine_names(root), ended_well=ended_well
                     )
     return rows
+
+
+def rows_before(folder: Path) -> dict[tuple[str, Case], Row]:
+    """Returns the results of an interrupted round in that folder, by system and case. raises: msgspec.DecodeError"""
+    path = folder / "results.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = [msgspec.json.decode(line, type=Row) for line in lines]
+    return {(row.system, Case(row.number, row.kind, row.step, row.rank)): row for row in rows}
+
+
+def check_round(folder: Path, setup: Setup, seed: int) -> None:
+    """Refuses a folder with results of another training or seed. raises: SystemExit"""
+    path, here = folder / "round.json", msgspec.json.encode({"seed": seed, "setup": setup})
+    if path.exists() and path.read_bytes() != here:
+        raise SystemExit(
+            f"{folder} holds a round with other options ({path.name}); name another folder with --out"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(here)
+
+
+def trains_undisturbed(
+    one: System, setup: Setup, root: Path, alone: tuple[Result, float], left_out: list[str]
+) -> bool:
+    """Returns whether the training ends well under the system without a fault. If not, adds the reason to `left_out`.
+
+    Otherwise a system that does not start here would count as one that recovers from nothing.
+    """
+    run, printed = run_case(one, UNDISTURBED, setup, root, alone)
+    row = judged(run, setup.ranks)
+    if row.result_equal and not row.person:
+        return True
+    last = next((line.strip() for line in reversed(printed) if line.strip()), "it printed nothing")
+    how = f"ended with {run.code}" if run.ended else f"did not end in {run.took_s:.0f} s"
+    left_out.append(f"{one.name}: the training without a fault {how}: {last}")
+    print(f"left out: {left_out[-1]}", file=sys.stderr)
+    return False
 
 
 def read_options() -> argparse.Namespace:

@@ -3,36 +3,19 @@
 It stands for a scheduler: it restarts nothing itself, and what it has started ends with it.
 """
 
-import ctypes
-import os
-import signal
-import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+sys.path.insert(0, str(Path(__file__).parents[2]))  # this script is started by its path
+
+from bench.faults.beside import drop, free_port, start
+
 BIN = Path(sys.executable).parent
 TRAINING = Path(__file__).with_name("torchft_training.py")
 RESTARTS = "3"
 LIGHTHOUSE = ("--min_replicas", "1", "--quorum_tick_ms", "100", "--join_timeout_ms", "10000")
-
-
-def end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def start(command: list[str], **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        env={**os.environ, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        preexec_fn=end_with_parent,
-    )
 
 
 def tell(group: int, process: subprocess.Popen[str]) -> None:
@@ -44,7 +27,7 @@ def main() -> int:
     ranks, words = int(sys.argv[1]), sys.argv[3:]  # the second word is the training of the other systems
     port = free_port()
     lighthouse = start([str(BIN / "torchft_lighthouse"), "--bind", f"[::]:{port}", *LIGHTHOUSE])
-    threading.Thread(target=tell_nobody, args=(lighthouse,), daemon=True).start()
+    threading.Thread(target=drop, args=(lighthouse,), daemon=True).start()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     command = [*launcher, "--max-restarts", RESTARTS, str(TRAINING), *words]
     groups = [
@@ -65,17 +48,6 @@ def main() -> int:
     lighthouse.terminate()
     lighthouse.wait()
     return code
-
-
-def tell_nobody(process: subprocess.Popen[str]) -> None:
-    for _ in process.stdout or ():
-        pass
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])
 
 
 if __name__ == "__main__":

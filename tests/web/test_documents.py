@@ -162,6 +162,15 @@ def test_output_at_its_end_around_a_place_and_by_pattern(client):
         client.output("llama", pattern="(")
 
 
+def test_a_node_lists_the_incidents_that_name_it(client):
+    named = [row for row in client.nodes().nodes if row.incidents]
+    assert named
+    for row in named:
+        links = client.node(row.node).incidents
+        assert len(links) == row.incidents
+        assert all(client.incident(one.job, one.incident).row.sentence == one.sentence for one in links)
+
+
 def test_nodes_and_devices(client):
     node = client.node("gpu-07")
     assert node.row.isolated and "ECC errors" in node.row.isolated_for

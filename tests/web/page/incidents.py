@@ -8,7 +8,7 @@ from holdfast.model.documents.incidents import (
     EvidenceRow,
     IncidentDocument,
     RungRow,
-    Similar,
+    IncidentLink,
     StackGroup,
     WaitEdge,
 )
@@ -87,7 +87,7 @@ def incident_document(job: str, row: IncidentRow, now_s: float) -> IncidentDocum
         ),
         also={"nccl_network_error": 0.02, "cuda_error": 0.01}, timeline=(("detection", 0.3), ("stopping", 4.0), ("placing", 9.0), ("starting", 28.0)),
         cost=row.cost, step_before=40_210, step_resumed=40_173,
-        similar=(Similar(job="gpt-neo-20b", incident=1, at_s=now_s - 400 * HOUR_S, sentence=RECOVERED), Similar(job="llama-70b", incident=1, at_s=now_s - 20 * HOUR_S, sentence=HUNG)),
+        similar=(IncidentLink(job="gpt-neo-20b", incident=1, at_s=now_s - 400 * HOUR_S, sentence=RECOVERED), IncidentLink(job="llama-70b", incident=1, at_s=now_s - 20 * HOUR_S, sentence=HUNG)),
         corrections=(Correction(category="pcie_link_downgrade", text="The riser card was loose.", by="chen", at_s=now_s - 1000),),
         has_bundle=True, etag=f'"{job}-{row.number}"',
     )  # fmt: skip
@@ -99,7 +99,7 @@ def hostile_incident(job: str, row: IncidentRow, text: str) -> IncidentDocument:
         evidence=hostile_evidence(row.found_at_s), evidence_total=10, stacks=(StackGroup(ranks=(0,), frames=HOSTILE, waits_in=text[:60]),),
         waits=(WaitEdge(ranks=(0,), awaits=(1,), collective=text[:60]), WaitEdge(ranks=(1,), awaits=(0,), collective=text[:20])),
         checks=(CheckRow(node=text[:50], check=text[:50], status=text[:20], text=text, advice=text),), rungs=(RungRow(rung=text[:60], why=text),), also={text[:60]: 0.5},
-        timeline=((text[:40], 3.0),), cost=Cost(lost_s=3.0, by_cause={text[:40]: 3.0}), similar=(Similar(job=text[:40], incident=1, at_s=1.0, sentence=row.sentence),),
+        timeline=((text[:40], 3.0),), cost=Cost(lost_s=3.0, by_cause={text[:40]: 3.0}), similar=(IncidentLink(job=text[:40], incident=1, at_s=1.0, sentence=row.sentence),),
         corrections=(Correction(category=text[:30], text=text, by=text[:30], at_s=1.0),),
     )  # fmt: skip
 
@@ -241,6 +241,7 @@ def node_document(name: str, now_s: float) -> NodeDocument | None:
     )  # fmt: skip
     return NodeDocument(
         row=row,
+        incidents=(IncidentLink(job="llama-70b", incident=1, at_s=now_s - 20 * HOUR_S, sentence=HUNG),),
         lines=lines,
         devices=devices,
         checks=(

@@ -10,6 +10,7 @@ from holdfast.archive.index.database import Database
 from holdfast.archive.index.entry import cursor_of, place_of, search_terms, storable
 from holdfast.archive.index.queries import LIMIT_MAX, contains
 from holdfast.archive.index.tables import INCIDENT_NODES, INCIDENTS, JOB_NODES, JOBS, NODES
+from holdfast.model.documents.incidents import IncidentLink
 from holdfast.model.documents.jobs import IncidentRow
 from holdfast.model.documents.nodes import NodeRow, NodesPage
 
@@ -73,8 +74,8 @@ def node_jobs(database: Database, node: str) -> tuple[str, ...]:
         return tuple(found.scalars())
 
 
-def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRow], ...]:
-    """Returns (job, incident) pairs whose verdicts name the node, newest first. Raises IndexUnusable."""
+def node_incidents(database: Database, node: str) -> tuple[IncidentLink, ...]:
+    """Returns the incidents whose verdict names the node, newest first. Raises IndexUnusable."""
     with database.reading() as connection:
         found = connection.execute(
             select(INCIDENTS.c.job, INCIDENTS.c.row)
@@ -86,7 +87,11 @@ def node_incidents(database: Database, node: str) -> tuple[tuple[str, IncidentRo
             .order_by(INCIDENTS.c.found_at_s.desc(), INCIDENTS.c.job)
             .limit(NODE_INCIDENTS_MAX)
         ).all()
-    return tuple((job, _INCIDENT.decode(row)) for job, row in found)
+    rows = [(job, _INCIDENT.decode(row)) for job, row in found]
+    return tuple(
+        IncidentLink(job=job, incident=row.number, at_s=row.found_at_s, sentence=row.sentence)
+        for job, row in rows
+    )
 
 
 def _with_news(connection: Connection, rows: Sequence[NodeRow]) -> tuple[NodeRow, ...]:

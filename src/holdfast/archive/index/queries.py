@@ -28,7 +28,7 @@ from holdfast.archive.index.tables import (
     JOBS,
     REMOVED,
 )
-from holdfast.model.documents.incidents import Similar
+from holdfast.model.documents.incidents import IncidentLink
 from holdfast.model.documents.jobs import CauseGroup, IncidentRow, JobRow, JobsPage
 from holdfast.model.documents.live import Change, IncidentChanged, JobChanged
 
@@ -100,7 +100,7 @@ def job_row(database: Database, name: str) -> JobRow | None:
 
 def similar_incidents(
     database: Database, cause: str, job: str, number: int, limit: int = 10
-) -> tuple[Similar, ...]:
+) -> tuple[IncidentLink, ...]:
     """Returns incidents with the same cause in other jobs and earlier in this job, newest first.
 
     Raises IndexUnusable.
@@ -119,7 +119,7 @@ def similar_incidents(
         ).all()
     rows = [(name, _INCIDENT.decode(row)) for name, row in found]
     return tuple(
-        Similar(job=name, incident=row.number, at_s=row.found_at_s, sentence=row.sentence)
+        IncidentLink(job=name, incident=row.number, at_s=row.found_at_s, sentence=row.sentence)
         for name, row in rows
     )
 

@@ -71,8 +71,8 @@ class CheckRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     advice: str = ""
 
 
-class Similar(Struct, frozen=True, kw_only=True):
-    """An incident of the same cause in another job, or earlier in this job."""
+class IncidentLink(Struct, frozen=True, kw_only=True):
+    """An incident of any job, with its number there and its sentence."""
 
     job: str
     incident: int
@@ -119,7 +119,7 @@ class IncidentDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step_resumed: int | None = None
     resume: Words | None = None
     resume_verdict: str = ""
-    similar: tuple[Similar, ...] = ()
+    similar: tuple[IncidentLink, ...] = ()
     corrections: tuple[Correction, ...] = ()
     has_bundle: bool = False
     etag: str = ""

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from holdfast.model.documents.incidents import CheckRow
+from holdfast.model.documents.incidents import CheckRow, IncidentLink
 
 
 class NodeRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,12 +48,13 @@ class NodeLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node with its history. `row`: as in the list of nodes. `jobs`: the jobs that had an attempt on it, the
-    newest first.
+    """One node with its history. `row`: as in the list of nodes. `jobs`: the jobs that had an attempt on it. `incidents`:
+    those whose verdict names it. Both: the newest first.
     """
 
     row: NodeRow
     jobs: tuple[str, ...] = ()
+    incidents: tuple[IncidentLink, ...] = ()
     lines: tuple[NodeLine, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
     checks: tuple[CheckRow, ...] = ()

@@ -163,6 +163,7 @@ export const CHINESE = {
   "skip": "跳过",
   "Similar incidents": "类似事故",
   "No other incident of this cause is known here.": "这里没有其他同因事故。",
+  "No incident names this node.": "没有事故涉及该节点。",
   "Corrections of the verdict": "对结论的更正",
   "Is the verdict wrong?": "结论有误？",
   "Wrong verdict?": "结论有误？",

@@ -9,7 +9,7 @@ from holdfast.core.compare.resume import resume_words
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.diagnosis.words.verdict_zh import advice_zh, in_chinese
 from holdfast.core.job.story import IncidentStory, Summary
-from holdfast.model.documents.incidents import Correction, EvidenceRow, IncidentDocument, Similar
+from holdfast.model.documents.incidents import Correction, EvidenceRow, IncidentDocument, IncidentLink
 from holdfast.model.documents.jobs import LogLine
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import Verdict
@@ -29,7 +29,7 @@ def incident_document(
     seen: Seen,
     scene: Scene = NO_SCENE,
     *,
-    similar: tuple[Similar, ...] = (),
+    similar: tuple[IncidentLink, ...] = (),
     corrections: tuple[Correction, ...] = (),
     findings: Sequence[LogLine] = (),
     zone: tzinfo | None = None,

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from holdfast.archive.index.database import Database
-from holdfast.archive.index.node_queries import node_jobs, node_row
+from holdfast.archive.index.node_queries import node_incidents, node_jobs, node_row
 from holdfast.journal.nodes.book import NodeBook
 from holdfast.journal.nodes.file import NodeBookUnusable
+from holdfast.model.documents.incidents import IncidentLink
 from holdfast.model.documents.nodes import DeviceRow, NodeDocument, NodeRow
 from holdfast.model.nodes.book import AnyLine, DeviceLine, Isolation
 from holdfast.views.jobs.nodes import check_rows, device_row, node_lines, with_isolation
@@ -26,9 +27,10 @@ def read_node(folder: Path, database: Database, node: str) -> NodeDocument:
     finally:
         book.close()
     row, jobs = node_row(database, node), node_jobs(database, node)
+    incidents = node_incidents(database, node)
     if row is None and not (lines or isolated or known or jobs):
         raise not_there(f"there is no node {node[:100]}")
-    return _document(node, row, jobs, isolated, lines, devices, moves)
+    return _document(node, row, jobs, incidents, isolated, lines, devices, moves)
 
 
 def read_device(folder: Path, serial: str) -> DeviceRow:
@@ -49,6 +51,7 @@ def _document(
     node: str,
     row: NodeRow | None,
     jobs: tuple[str, ...],
+    incidents: tuple[IncidentLink, ...],
     isolation: Isolation | None,
     lines: list[AnyLine],
     devices: list[DeviceLine],
@@ -58,6 +61,7 @@ def _document(
     return NodeDocument(
         row=with_isolation(row or NodeRow(node=node), isolation),
         jobs=jobs,
+        incidents=incidents,
         lines=node_lines(lines[-LINES_MAX:]),
         devices=tuple(
             device_row(one.serial, [move for move in by_serial if move.serial == one.serial])

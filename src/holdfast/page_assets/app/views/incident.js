@@ -105,11 +105,11 @@ export function Checks({ rows, id = "checks" }) {
     [row.node, row.device].filter(Boolean).join(" "), row.check, html`<${CheckMark} status=${row.status} />`, html`${row.text}${row.advice ? html` <span class="quiet">${row.advice}</span>` : null}`])} /><//>`;
 }
 
-function SimilarOnes({ rows }) {
-  return html`<${Section} id="similar" title=${t("Similar incidents")} aside=${rows?.length ? String(rows.length) : ""}>${rows?.length
+export function IncidentLinks({ id, title, rows, empty }) {
+  return html`<${Section} id=${id} title=${title} aside=${rows?.length ? String(rows.length) : ""}>${rows?.length
     ? html`<ul class="plain-list">${rows.map((row) => html`<li><p class="quiet"><span class="num"><${Time} at=${row.at_s} /></span> ${row.job}</p>
         <p><${Link} to=${incidentPath(row.job, row.incident)}>${say(row.sentence.text)}<//></p></li>`)}</ul>`
-    : html`<${Empty}>${t("No other incident of this cause is known here.")}<//>`}<//>`;
+    : html`<${Empty}>${empty}<//>`}<//>`;
 }
 
 function Corrections({ rows }) {
@@ -177,7 +177,7 @@ export function IncidentView({ doc, trouble, after }) {
         <${Parts} doc=${doc} />
         <${Rungs} rungs=${doc.rungs} />
         <${Also} also=${doc.also} />
-        ${saved && !doc.similar?.length ? null : html`<${SimilarOnes} rows=${doc.similar} />`}
+        ${saved && !doc.similar?.length ? null : html`<${IncidentLinks} id="similar" title=${t("Similar incidents")} rows=${doc.similar} empty=${t("No other incident of this cause is known here.")} />`}
         <${Corrections} rows=${doc.corrections} />
         <${Actions} doc=${doc} after=${after} />
       </div>

@@ -7,7 +7,7 @@ import { change, incidentPath, jobPath, nodePath } from "../route.js";
 import { useDocument } from "../load.js";
 import { Empty, Facts, Link, Pending, Section, Table, Time, Title, Trouble, Waiting } from "../parts/pieces.js";
 import { ActionButton } from "../parts/actions.js";
-import { Checks } from "./incident.js";
+import { Checks, IncidentLinks } from "./incident.js";
 import { NodeState } from "./nodes.js";
 
 function headline(row) {
@@ -57,6 +57,7 @@ export function NodeView({ doc, serial, trouble, after }) {
       <${Title} class="headline">${headline(row)}<//></div>
     ${trouble}
     <div class="columns"><div class="main-column">
+        <${IncidentLinks} id="incidents" title=${t("Incidents")} rows=${doc.incidents} empty=${t("No incident names this node.")} />
         <${Section} id="book" title=${t("Node book")}><${Book} lines=${doc.lines ?? []} /><//>
         <${Devices} rows=${doc.devices ?? []} serial=${serial} />
         <${Checks} rows=${doc.checks} />
