@@ -72,3 +72,9 @@ def test_an_exception_that_was_caught_and_passed_on_without_its_type(diagnosis, 
         diagnosis(f"{head}{message}\n" + "".join(f"step {n} loss 1.{n}\n" for n in range(9))).category
         == "none"
     )
+
+
+def test_what_the_shell_says_behind_a_bar_that_was_drawn_last(diagnosis):
+    bar = "reading the frames:  20% (7/35) [##      ] eta 0:34:54 "
+    assert diagnosis(f"start\nstep 7\n{bar}\\Terminated\n").category == "terminated"
+    assert diagnosis(f"start\nstep 7\n{bar}|Killed\n").category == "host_oom"

@@ -169,3 +169,8 @@ def test_calm_lines_of_healthy_logs_are_rarely_named():
         and every[found[0].near.signature].category != "none"
     ]
     assert len(named) <= CALM_NAMED_MOST * len(calm), named
+
+
+def test_a_rank_that_the_launcher_names_stays_named_where_only_its_code_is_known(told):
+    text = "mpirun detected that one or more processes exited with non-zero status, thus causing\n\n  Process name: [[711,1],3]\n  Exit code:    1\n"
+    assert [one.rank for one in told(text).culprits] == [3]

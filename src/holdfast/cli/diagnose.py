@@ -170,7 +170,9 @@ def read_loosely(
         is_calm=is_calm,
     )
     says_the_same = loose.category == answer.category and answer.category not in ("none", "unknown")
-    return answer if says_the_same else loose  # the exact reading says more: what its pattern captured
+    if says_the_same:
+        return answer  # the exact reading says more: what its pattern captured
+    return loose if loose.culprits else replace(loose, culprits=answer.culprits)
 
 
 def answered(

@@ -124,3 +124,21 @@ def test_a_peer_that_is_known_by_its_address_has_the_name_it_gave_itself():
     refused = candidate(PEER, offset=9, rank=0, captures={"peer": "10.0.0.7"})
     assert named(itself, other, refused) == (Culprit(host="gpu-17"),)
     assert named(other, refused) == (Culprit(host="10.0.0.7"),)
+
+
+def test_the_processes_that_a_launcher_reports_to_have_crashed_not_those_that_it_killed():
+    head = signature("head", "unknown", role="context", severity="info", rank_from="none", rank_end=True)
+    crashed = signature("crashed", "segfault", role="symptom", severity="fatal", rank_from="none")
+    killed = signature("killed-9", "process_killed", role="symptom", severity="fatal", rank_from="none")
+    signals = {0: "KILLED: 9", 1: "KILLED: 11", 2: "KILLED: 9", 3: "KILLED: 11"}
+    heads = [
+        candidate(head, offset=10 * n, record=(how,), captures={"rank": str(n), "host": "n4"})
+        for n, how in signals.items()
+    ]
+    crash, kill = (
+        candidate(crashed, offset=11, text="KILLED: 11"),
+        candidate(killed, offset=1, text="KILLED: 9"),
+    )
+    assert named(*heads, crash) == (Culprit(rank=1, host="n4"), Culprit(rank=3, host="n4"))
+    assert named(*heads, kill) == ()
+    assert named(heads[0], kill) == (Culprit(rank=0, host="n4"),)

@@ -8,6 +8,7 @@ from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.words.telling import telling_lines
 from holdfast.model.matches import Search, Skipped, Source
 from holdfast.model.signatures import Words
+from holdfast.model.verdicts import Culprit
 
 OOM = signature(
     "oom",
@@ -241,6 +242,24 @@ def test_an_end_that_nothing_explains_is_unknown_with_the_telling_lines():
 
 def test_nothing_seen_is_nothing_wrong():
     assert diagnose(search(), KNOWN).category == "none"
+
+
+def test_a_log_that_ends_with_a_failure_in_unknown_words_is_no_healthy_one():
+    def category(*tail, name="job.out", **changed):
+        return diagnose(Search(sources=(Source(name=name, tail=tail, **changed),)), KNOWN).category
+
+    assert category("set up", "Solver failed 3") == "unknown"
+    assert category("[n7:311] sendreq.c:308 FATAL") == "unknown"
+    assert category("Solver failed 3", "trying the next method") == "none"
+    assert category("8 passed, 0 failed") == category("the solver has failed", is_finished=True) == "none"
+    assert category("[    9.100000] scsi probe failed", name="dmesg.txt") == "none"
+    assert category("May  6 07:01:28 n2 systemd[1]: a.service failed.") == "none"
+
+
+def test_an_unknown_cause_has_the_process_that_the_launcher_names():
+    told = signature("first-to-fail", "unknown", role="symptom", severity="fatal", rank_from="capture")
+    found = diagnose(search(match(told, captures={"rank": "3"})), knowing(told))
+    assert (found.category, found.culprits) == ("unknown", (Culprit(rank=3),))
 
 
 def test_telling_lines_are_those_of_one_rank_rather_than_of_all():

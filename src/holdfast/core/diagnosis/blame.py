@@ -20,6 +20,7 @@ CULPRITS_MAX = 16
 OF_GPUS = frozenset({"gpu_software", "memory"})  # classes of errors that a process gets from its GPU
 WHERE = "-where"  # ends the id of the signature that names the culprit of a report, whose first line another one matches
 REPORT_BYTES = 4 << 10
+REPORT_LINES = 2  # of a report of one process, below the line that names it
 NUMBERS = late(r"\d+")
 
 
@@ -44,7 +45,7 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
     found: list[Culprit] = []
     if root.signature.rank_from == "capture":
         found = [one for candidate in same for one in _captured(candidate)]
-    where = _told_below(root, candidates)
+    where = _told_below(root, candidates) or _ended_so(root, candidates)
     found = found or [
         _with_host_of_task(_of_line(candidate, candidates, search, alone), candidate, candidates)
         for candidate in same
@@ -131,6 +132,26 @@ def _told_below(root: Candidate, candidates: Sequence[Candidate]) -> list[Culpri
         and candidate.match.offset - root.match.last_offset < REPORT_BYTES
         for one in _captured(candidate)
     ]
+
+
+def _ended_so(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]:
+    """Returns the processes whose end a launcher reports with the root cause's line, which names none itself.
+
+    Such a report names the process first, and how it ended below. Processes that were killed are left out if there
+    are several: a launcher kills the others when one has failed.
+    """
+    if root.role != "symptom" or root.signature.rank_from != "none":
+        return []
+    line = root.match.text.strip()
+    told = [
+        one
+        for candidate in candidates
+        if candidate.signature.rank_end
+        and candidate.match.source == root.match.source
+        and line in (below.strip() for below in candidate.match.record[:REPORT_LINES])
+        for one in _captured(candidate)
+    ]
+    return told if len(told) == 1 or root.category != "process_killed" else []
 
 
 def _each_node(one: Culprit) -> list[Culprit]:

@@ -35,7 +35,7 @@ from holdfast.core.diagnosis.words.no_cause import (
 )
 from holdfast.core.diagnosis.words.outlived import outlived_facts, platform_told, runs_told
 from holdfast.core.diagnosis.words.remarks import with_remarks
-from holdfast.core.diagnosis.words.telling import doubtful_lines, telling_lines
+from holdfast.core.diagnosis.words.telling import doubtful_lines, ends_in_failure, telling_lines
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
 from holdfast.model.code_facts import CodeTables
 from holdfast.model.diagnoses import Diagnosis, Fact, FirstError
@@ -72,10 +72,26 @@ def diagnose(
 
 def _answer(choice: Choice, seen: Sequence[Candidate], search: Search, known: KnowledgeBase) -> Diagnosis:
     if choice.root is None:
-        return _unknown(search, known) if choice.died else _none(search, seen, known)
+        failed = choice.died or _ends_in_failure(search, seen, known)
+        return _unknown(search, known) if failed else _none(search, seen, known)
     if choice.root.category == "unknown":
-        return _unknown(search, known)
+        return replace(_unknown(search, known), culprits=culprits(choice, seen, search))
     return _explained(choice.root, choice, seen, search)
+
+
+def _ends_in_failure(search: Search, seen: Sequence[Candidate], known: KnowledgeBase) -> bool:
+    """Returns whether a log without finished work ends with a line that speaks of a failure in words that no
+    signature knows.
+    """
+    harmless = {candidate.match.text for candidate in seen}
+    return not _has_end(search, seen) and ends_in_failure(search.sources, harmless, known)
+
+
+def _has_end(search: Search, seen: Sequence[Candidate]) -> bool:
+    """Returns whether a log shows the last planned step, or a line about finished work that nothing follows."""
+    return any(source.is_finished for source in search.sources) or any(
+        candidate.role == "end-ok" and not candidate.survived for candidate in seen
+    )
 
 
 def _goes_on(source: Source) -> bool:
@@ -174,9 +190,7 @@ def _none(search: Search, seen: Sequence[Candidate], known: KnowledgeBase) -> Di
     work.
     """
     in_part = any(skipped.lost for skipped in search.skipped)
-    has_end = any(source.is_finished for source in search.sources) or any(
-        candidate.role == "end-ok" and not candidate.survived for candidate in seen
-    )
+    has_end = _has_end(search, seen)
     worked = any(source.last_step_offset is not None for source in search.sources) or any(
         candidate.role == "end-ok" for candidate in seen
     )

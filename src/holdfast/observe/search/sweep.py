@@ -130,6 +130,10 @@ class Knowledge:
     def is_cause(self, number: int) -> bool:
         return number != EXCEPTION_NUMBER and self.signatures[number].role == "cause"
 
+    def goes_on_below(self, number: int) -> bool:
+        """Returns whether lines below a match may belong to it: the rest of a message, or how a process ended."""
+        return self.is_cause(number) or number != EXCEPTION_NUMBER and self.signatures[number].rank_end
+
     def pattern(self, number: int) -> re.Pattern[str]:
         """Returns the compiled pattern of a signature.
 
@@ -328,7 +332,7 @@ class Sweep:
         is_used_up = self._allowance.is_used_up
         entry.text = entry.text[: TEXT_SHORT if is_used_up else TEXT_MAX]
         entry.line = self._line_of(entry.offset)
-        if self._knowledge.is_cause(entry.number) and not is_used_up:
+        if self._knowledge.goes_on_below(entry.number) and not is_used_up:
             entry.record = following(self._block, stop)
         self._allowance.take(entry.text, *entry.record)
 

@@ -6,6 +6,7 @@ A report shows the list, so that no reader takes an unread log for a healthy one
 from collections.abc import Collection, Iterable
 
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
+from holdfast.core.diagnosis.words.telling import is_kernel_log
 from holdfast.model.diagnoses import Diagnosis
 from holdfast.model.matches import Search, Source
 from holdfast.model.signatures import Words
@@ -56,7 +57,7 @@ def not_found(search: Search, known: KnowledgeBase, class_: str) -> tuple[Words,
         return ()
     areas = {known[one.signature].area for one in search.matches if one.signature in known}
     found = [*_ranks(search.sources), *_workers(search.sources)]
-    has_kernel_log = "kernel" in areas or any(_is_kernel_log(source, known) for source in search.sources)
+    has_kernel_log = "kernel" in areas or any(is_kernel_log(source, known) for source in search.sources)
     if class_ in _KERNEL_TELLS and not has_kernel_log:
         found.append(known.text("no-kernel-log"))
     if class_ in _ENDED_TELLS and _waits_for_its_group(search, known):
@@ -138,9 +139,3 @@ def _absent(found: Collection[int], first: int) -> list[int]:
     """
     known = {number for number in found if number < NUMBER_MAX}
     return sorted(set(range(first, max(known))) - known) if len(known) > 1 else []
-
-
-def _is_kernel_log(source: Source, known: KnowledgeBase) -> bool:
-    return known.says("kernel-log-name", source.name) or any(
-        known.says("kernel-line", line) for line in source.tail
-    )

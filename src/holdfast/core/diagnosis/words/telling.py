@@ -58,6 +58,31 @@ def telling_lines(sources: Sequence[Source], known: KnowledgeBase) -> tuple[Tell
     return tuple(one for _, one in found[:LINES_MAX])
 
 
+def ends_in_failure(sources: Sequence[Source], harmless: Collection[str], known: KnowledgeBase) -> bool:
+    """Returns whether the last line of a log says that the program failed.
+
+    `harmless`: texts of lines known to be harmless. A log of a kernel or of services goes on after such a line, so it
+    does not count.
+    """
+    return any(
+        source.tail
+        and not is_kernel_log(source, known)
+        and not known.says("service-line", source.tail[-1])
+        and known.says("program-failed", source.tail[-1])
+        and not known.says("only-sounds-bad", source.tail[-1])
+        and not denies(source.tail[-1], known)
+        and not any(text in source.tail[-1] for text in harmless)
+        for source in sources
+    )
+
+
+def is_kernel_log(source: Source, known: KnowledgeBase) -> bool:
+    """Returns whether a log is that of a kernel, by its name or by the form of its last lines."""
+    return known.says("kernel-log-name", source.name) or any(
+        known.says("kernel-line", line) for line in source.tail
+    )
+
+
 def doubtful_lines(
     sources: Sequence[Source], harmless: Collection[str], known: KnowledgeBase
 ) -> tuple[Telling, ...]:
