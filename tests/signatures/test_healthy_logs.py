@@ -79,6 +79,11 @@ WRONG = {
         BOOT + "Mar 03 12:00:00 n5 python3[77]: OSError: [Errno 28] No space left on device\n",
         "disk_full",
     ),
+    "a full disk, whoever says so": (
+        BOOT
+        + "Mar 03 12:00:00 n5 rsyslogd[77]: file '/var/log/messages'[7] write error: No space left on device\n",
+        "disk_full",
+    ),
     "a disk that loses its link later": (
         UPTIMES
         + "[ 7700.000000] ata7.00: exception Emask 0x10 SAct 0x4 SErr 0x190002 action 0xe frozen\n"

@@ -37,13 +37,19 @@ def is_code(candidate: Candidate) -> bool:
     if candidate.has("ended-unit") and candidate.says("service-no-job-needs"):
         return True
     return candidate.signature.area == "worker" and (
-        candidate.says("line-of-code") or candidate.says("line-of-the-system") and not _is_of_unit(candidate)
+        candidate.says("line-of-code")
+        or candidate.says("line-of-the-system")
+        and not _concerns_jobs(candidate)
     )
 
 
-def _is_of_unit(candidate: Candidate) -> bool:
-    """Returns whether a line reports how a unit of systemd ended, which may be a job's, or a failed mount."""
-    return candidate.has("mount-failure") or candidate.has("ended-unit") and candidate.says("line-of-systemd")
+def _concerns_jobs(candidate: Candidate) -> bool:
+    """Returns whether a line of the operating system concerns each job: something is wrong with the machine, or a unit
+    of systemd ended, which may be a job's.
+    """
+    return candidate.has("true-of-the-machine") or (
+        candidate.has("ended-unit") and candidate.says("line-of-systemd")
+    )
 
 
 def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:
