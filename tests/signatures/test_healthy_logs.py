@@ -56,3 +56,53 @@ def test_a_complaint_whose_writer_tries_again_for_ever_counts(tmp_path, cache_ho
     tries = "ERROR: no answer from the coordinator of the group, retrying\n"
     assert told(tmp_path, cache_home, tries)[0] == "none"
     assert told(tmp_path, cache_home, tries * 9)[0] != "none"
+
+
+BOOT = "Mar 03 09:00:00 n5 kernel: Linux version 5.15.0-100-generic (buildd@lcy02) #110-Ubuntu SMP\n"
+UPTIMES = "[    0.000000] Linux version 5.15.0-100-generic (buildd@lcy02) #110-Ubuntu SMP\n"
+WRONG = {
+    "the unit of a job": (
+        BOOT
+        + "Mar 03 12:00:00 n5 systemd[1]: train-llm.service: Main process exited, code=exited, status=1/FAILURE\n",
+        "unknown",
+    ),
+    "a runtime that stays away": (
+        BOOT + "Mar 03 09:00:06 n5 systemd[1]: docker.service: Failed with result 'exit-code'.\n",
+        "node_not_ready",
+    ),
+    "a mount of data": (
+        BOOT
+        + "Mar 03 09:00:06 n5 systemd[1]: data-sets.mount: Mount process exited, code=exited, status=32/n/a\n",
+        "filesystem_error",
+    ),
+    "a program of a job": (
+        BOOT + "Mar 03 12:00:00 n5 python3[77]: OSError: [Errno 28] No space left on device\n",
+        "disk_full",
+    ),
+    "a full disk, whoever says so": (
+        BOOT
+        + "Mar 03 12:00:00 n5 rsyslogd[77]: file '/var/log/messages'[7] write error: No space left on device\n",
+        "disk_full",
+    ),
+    "a disk that loses its link later": (
+        UPTIMES
+        + "[ 7700.000000] ata7.00: exception Emask 0x10 SAct 0x4 SErr 0x190002 action 0xe frozen\n"
+        + "[ 7700.010000] ata7.00: failed command: WRITE FPDMA QUEUED\n",
+        "storage_io",
+    ),
+    "a slot that loses its card later": (
+        UPTIMES + "[ 7700.000000] pcieport 0000:20:01.3: pciehp: Slot(7): Link Down\n",
+        "pcie_aer",
+    ),
+    "an expedited stall of seconds": (
+        UPTIMES
+        + "[   30.000000] rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 31-... } 21026 jiffies s: 17 root: 0x2/.\n",
+        "rcu_stall",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_in_the_log_of_a_machine_is_found(tmp_path, cache_home, name):
+    text, category = WRONG[name]
+    assert told(tmp_path, cache_home, text)[0] == category

@@ -24,8 +24,9 @@ ABORT_BYTES = 16 << 10  # of a log, from a watchdog's verdict to the end
 def is_code(candidate: Candidate) -> bool:
     """Returns whether a line does not report anything about the job.
 
-    That is the case for a source code line of a traceback, for a line that itself contains a search pattern, and for
-    the end of a system service that no job needs.
+    That is the case for a source code line of a traceback, for a line that itself contains a search pattern, for the
+    end of a system service that no job needs, and for errors of programs of jobs in lines of the kernel or of a
+    program of the operating system.
     """
     if candidate.says("pattern-of-lines"):
         return True
@@ -35,7 +36,20 @@ def is_code(candidate: Candidate) -> bool:
         )
     if candidate.has("ended-unit") and candidate.says("service-no-job-needs"):
         return True
-    return candidate.signature.area == "worker" and candidate.says("line-of-code")
+    return candidate.signature.area == "worker" and (
+        candidate.says("line-of-code")
+        or candidate.says("line-of-the-system")
+        and not _concerns_jobs(candidate)
+    )
+
+
+def _concerns_jobs(candidate: Candidate) -> bool:
+    """Returns whether a line of the operating system concerns each job: something is wrong with the machine, or a unit
+    of systemd ended, which may be a job's.
+    """
+    return candidate.has("true-of-the-machine") or (
+        candidate.has("ended-unit") and candidate.says("line-of-systemd")
+    )
 
 
 def without_ignored(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -28,10 +28,12 @@ from holdfast.core.diagnosis.devices.judgements import (
     device_above,
     distinct_devices,
     headers,
+    in_order,
     same_device,
     seconds_between,
 )
 from holdfast.core.diagnosis.devices.words import advice_of, title_of
+from holdfast.core.diagnosis.events.boot import boot_complaints
 from holdfast.core.diagnosis.events.host import judge_hosts
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.model.code_facts import CodeTables
@@ -61,8 +63,11 @@ def judge(
     """Returns the judgement on every incident of devices and hosts, in order of their first matches.
 
     `matches`: all matches of a search; those of unknown signatures are skipped. A match belongs to at most
-    one judgement.
+    one judgement. Complaints that a start of the machine explains are judged first, and explain nothing else.
     """
+    at_boot = boot_complaints(in_order(matches), known)
+    calm = {id(judgement.first) for judgement in at_boot}
+    matches = [one for one in matches if id(one) not in calm]
     seen = events(matches, sources, tables, known)
     flags = _flags(matches, known)
     found = [judgement for episode in episodes(seen) for judgement in _of_episode(episode, seen, flags)]
@@ -71,6 +76,7 @@ def judge(
     found += [
         judgement for judgement in judge_hosts(matches, sources, known) if id(judgement.first) not in taken
     ]
+    found += at_boot
     return tuple(sorted(found, key=lambda judgement: (judgement.first.source, judgement.first.offset)))
 
 

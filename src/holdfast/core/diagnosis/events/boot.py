@@ -31,7 +31,8 @@ def boot_complaints(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judg
     """Returns judgements by which errors that drivers and services report while a machine boots are no fault, if the
     log contains the boot.
 
-    Units of systemd that failed then are no fault either, unless jobs need them.
+    In such a log of a whole machine, units of systemd that fail are no fault either, whenever they do, unless jobs
+    need them.
     """
     boots = [one for one in ordered if known.has("kernel-boot", one)]
     logs = {boot.source for boot in boots}
@@ -39,8 +40,7 @@ def boot_complaints(ordered: Sequence[Match], known: KnowledgeBase) -> list[Judg
         _no_fault(one)
         for one in ordered
         if one.source in logs
-        and (known.has("complaint-at-boot", one) or _is_unit_of_system(one, known))
-        and is_at_boot(one, boots)
+        and (_is_unit_of_system(one, known) or known.has("complaint-at-boot", one) and is_at_boot(one, boots))
     ]
 
 

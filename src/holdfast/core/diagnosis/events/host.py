@@ -14,7 +14,7 @@ from holdfast.core.diagnosis.devices.judgements import (
     host_of,
     in_order,
 )
-from holdfast.core.diagnosis.events.boot import boot_complaints, removable_disks
+from holdfast.core.diagnosis.events.boot import removable_disks
 from holdfast.core.diagnosis.events.links import link_changes
 from holdfast.core.diagnosis.events.machine_checks import machine_checks
 from holdfast.core.diagnosis.events.outages import back_words, is_back, merged, outage_s
@@ -42,7 +42,6 @@ def judge_hosts(matches: Sequence[Match], sources: Sequence[Source], known: Know
         *_widths(ordered, known),
         *_crashes(ordered, sources, known),
         *machine_checks(ordered, sources, known),
-        *boot_complaints(ordered, known),
         *removable_disks(ordered, known),
     ]
 

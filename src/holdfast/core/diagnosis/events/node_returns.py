@@ -41,6 +41,8 @@ def nodes_that_returned(matches: Sequence[Match], known: KnowledgeBase) -> dict[
             return any(_comes_later(other, one) for other in (*ready, *leases))
         if known.has("service-failed", one):
             return any(_comes_later(other, one) and _is_same_service(other, one) for other in again)
+        if known.has("ended-unit", one) and known.says("line-of-systemd", one.text):
+            return any(_comes_later(other, one) and _is_about(other, one) for other in again)
         return (
             known.has("processor-hot", one)
             and one.count <= HOT_MAX
@@ -56,6 +58,12 @@ def _comes_later(one: Match, other: Match) -> bool:
 
 def _is_same_service(one: Match, other: Match) -> bool:
     return one.captures.get("name", "") == other.captures.get("name")
+
+
+def _is_about(again: Match, ended: Match) -> bool:
+    """Returns whether the unit that was started again is the one that a line of systemd names."""
+    name = again.captures.get("name")
+    return bool(name) and f" {name}.service: " in ended.text
 
 
 def _is_back(away: Match, back: Match) -> bool:
