@@ -378,3 +378,17 @@ def test_headings_of_a_script_are_no_steps():
         for n, text in enumerate(("读取数据", "Loading bert-base", "Saving", "完成"), 1)
     ]
     assert read(lines)[0].framework is None
+
+
+def test_tokens_that_a_log_counts_up_give_a_rate():
+    lines = [f"step {n} | loss 2.5 | dt 500.0ms | tokens {4096 * n}".encode() for n in range(1, 9)]
+    _, records = read(lines)
+    assert [record.throughput for record in records] == [None, *[8192.0] * 7]
+
+
+def test_a_rate_in_common_words_is_no_time():
+    lines = [b"per device batch size: 8, sequence length: 1024"]
+    lines += [f"step {n} | loss 2.5 | 16384 tok/s".encode() for n in range(1, 9)]
+    _, records = read(lines)
+    assert {record.throughput for record in records} == {16384.0}
+    assert {record.time_s for record in records} == {None}
