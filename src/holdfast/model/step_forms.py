@@ -22,7 +22,7 @@ LOOSE = 1  # a dictionary, or words that many programs use
 WORDS = 0  # a line that contains a step and nothing else
 
 # The groups of a pattern and its fields. `unit` and `rate_unit` as printed; `added`: a further part of
-# the time, in the same unit; `skip`: the line is no step.
+# the time, in the same unit; `consumed`: tokens or samples since the start; `skip`: the line is no step.
 GROUPS = frozenset(
     (
         "step",
@@ -41,6 +41,7 @@ GROUPS = frozenset(
         "loss",
         "batch",
         "sequence",
+        "consumed",
         "data",
         "rank",
         "stamp",

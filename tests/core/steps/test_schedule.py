@@ -1,6 +1,7 @@
 """Planned growth of a step's work is no slowdown; a real one under a plan is one."""
 
 import pytest
+from msgspec.structs import replace
 
 from core.steps.step_kit import fed, records, scaled, times
 from holdfast.core.steps.watch import StepWatch
@@ -28,6 +29,17 @@ def test_a_batch_that_grows_in_stages_is_no_slowdown(marks: list[tuple[int, Mark
     values = scaled(times(2160, usual_s=0.034), stages)
     assert not watched(values, *marks).slowdowns()
     assert watched(values).slowdowns()
+
+
+def test_steps_that_take_longer_because_each_has_more_tokens_are_no_slowdown() -> None:
+    values = scaled(times(800), lambda place: 2.0 if place > 400 else 1)
+    for tokens, is_slow in ((lambda step: 16384 if step > 400 else 8192, False), (lambda step: 8192, True)):
+        watch = StepWatch()
+        for record in records(values):
+            step = record.step or 0
+            rate = tokens(step) / (record.time_s or 1) if step > 1 else None  # the first line has none
+            watch.feed(replace(record, throughput=rate))
+        assert bool(watch.slowdowns()) is is_slow
 
 
 def test_a_slowdown_under_a_plan_that_comes_bit_by_bit_is_found() -> None:

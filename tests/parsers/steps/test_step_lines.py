@@ -339,3 +339,56 @@ def test_the_loss_of_a_dictionary_belongs_to_the_bar_beside_it():
     assert follower.framework == "HF Trainer"
     assert [record.step for record in records] == list(range(1, 9))
     assert [record.loss for record in records if record.loss] == [2.5, 4.5, 6.5]
+
+
+def test_a_bar_below_the_announcement_of_an_evaluation_is_none_of_the_training():
+    lines = []
+    for epoch in range(1, 5):
+        lines += [
+            b"Epoch %d[%d/900]: loss:1.25, lr:0.001, batch time:0.5, data time:0.001" % (epoch, n)
+            for n in (10, 310, 610)
+        ]
+        lines += [b"Test on epoch %d" % epoch, *(bar(n, n * 3, 40) for n in range(41)), b"mAP: 0.9"]
+    follower, records = read(lines)
+    assert follower.framework == "generic"
+    assert [record.number for record in records] == [10, 310, 610] * 4
+    assert {record.time_s for record in records} == {0.5}
+
+
+def test_the_bar_of_the_training_counts_after_an_evaluation_that_came_first():
+    lines = [b"Evaluating...", *(bar(n, n * 3, 40) for n in range(41)), *(bar(n, n * 9) for n in range(30))]
+    _, records = read(lines)
+    assert records[-1].number == 29
+    assert {record.total for record in records} == {500}
+
+
+def test_epochs_of_one_step_are_steps_of_one_run():
+    lines = []
+    for epoch in range(1, 6):
+        lines += [b"Epoch %d/900" % epoch, b"1/1 [==============================] - 1s 1s/step - loss: 0.25"]
+    follower, records = read(lines)
+    assert follower.iteration_lines == 5
+    assert [record.step for record in records] == [1, 2, 3, 4, 5]
+    assert {record.run for record in records} == {0}
+
+
+def test_headings_of_a_script_are_no_steps():
+    lines = [
+        f"INFO - Step {n}: {text}".encode()
+        for n, text in enumerate(("读取数据", "Loading bert-base", "Saving", "完成"), 1)
+    ]
+    assert read(lines)[0].framework is None
+
+
+def test_tokens_that_a_log_counts_up_give_a_rate():
+    lines = [f"step {n} | loss 2.5 | dt 500.0ms | tokens {4096 * n}".encode() for n in range(1, 9)]
+    _, records = read(lines)
+    assert [record.throughput for record in records] == [None, *[8192.0] * 7]
+
+
+def test_a_rate_in_common_words_is_no_time():
+    lines = [b"per device batch size: 8, sequence length: 1024"]
+    lines += [f"step {n} | loss 2.5 | 16384 tok/s".encode() for n in range(1, 9)]
+    _, records = read(lines)
+    assert {record.throughput for record in records} == {16384.0}
+    assert {record.time_s for record in records} == {None}

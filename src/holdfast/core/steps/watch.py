@@ -7,7 +7,7 @@ Combines: which records are comparable (runs, batch size, sequence length), the 
 
 from collections import deque
 from copy import deepcopy
-from itertools import groupby
+from itertools import dropwhile, groupby
 from math import isfinite
 from statistics import median
 
@@ -426,8 +426,9 @@ class StepWatch:
         """Returns whether steps take longer while throughput stays the same, because a step has more work."""
         if self._by_throughput:
             return False
-        pairs = [(value, rate) for _, value, _, _, rate in self._recent if rate is not None and rate > 0]
-        if len(pairs) < len(self._recent) or len(pairs) - count < 10:
+        known = [*dropwhile(lambda one: one[4] is None, self._recent)]  # a run's first record may have none
+        pairs = [(value, rate) for _, value, _, _, rate in known if rate is not None and rate > 0]
+        if len(pairs) < len(known) or len(pairs) - count < 10:
             return False
         old, new = pairs[:-count], pairs[-count:]
         # A running average of throughput hardly changes, whatever happens to single steps.

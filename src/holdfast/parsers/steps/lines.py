@@ -15,7 +15,7 @@ from holdfast.parsers.steps import columns as step_columns
 from holdfast.parsers.steps.blocks import LINE_BYTES_MAX, MARK_BYTES, TextCutter, lines_with_marks
 from holdfast.parsers.steps.details import Details
 from holdfast.parsers.steps.heads import HEAD_BYTES_MAX, Heads
-from holdfast.parsers.steps.progress import COLOUR
+from holdfast.parsers.steps.progress import COLOUR, EVALUATION
 from holdfast.parsers.steps.reading import STEM_WORDS, FormReader, Found
 from holdfast.parsers.steps.rivals import Rival
 from holdfast.parsers.steps.times import Timeline
@@ -30,6 +30,7 @@ ALIKE_MIN = 8
 UNSETTLED_LINES = 64
 REWRITTEN = late(rb"[\r\x08]+")  # a bar is redrawn after either
 JOINED_LINES_MAX = 4  # lines of one wrapped record
+HEADING_BYTES = 80  # of a line that announces what follows, from its end
 STEM_BYTES = tuple(stem.encode() for stem in STEM_WORDS)
 STEMS = late(rb"(?i)step|iter|epoch|it/s|s/it|loss|mllog|batch|\btime|sec")
 Item = StepRecord | PhaseMark
@@ -82,6 +83,8 @@ class StepLines:
         self._line: Timeline | None = None
         self._bar: tuple[bytes, int | None] = (b"", None)  # of the bar that is followed
         self._bar_now: Found | None = None
+        self._heading = b""  # the last line that is no step
+        self._headed: tuple[bytes, int | None] | None = None  # the first bar below it
         self._rivals: dict[tuple[str, bytes, int | None], Rival] = {}
         self._joined: list[bytes] = []  # the beginning of a record that was wrapped
 
@@ -266,6 +269,7 @@ class StepLines:
 
     def _add(self, found: Found, line: bytes, at_s: float | None, items: list[Item]) -> None:
         assert self._line is not None
+        self._heading = b""
         head = line[: found.at]
         rank = found.rank
         if rank is None:
@@ -328,6 +332,8 @@ class StepLines:
     def _compete(
         self, reader: FormReader, found: Found, line: bytes, at_s: float | None, items: list[Item]
     ) -> None:
+        if reader.form.is_bar and self._is_of_evaluation(found):
+            return
         key = (reader.form.id, found.label, found.total if reader.form.is_bar else None)
         rival = self._rivals.get(key)
         if rival is None:
@@ -340,6 +346,15 @@ class StepLines:
             is_sure = rival.growths >= (2 if reader.form.trust > now.form.trust else SURE_BESIDE)
         if is_sure and rival.is_long() and not self._is_within_another(rival):
             self._take(rival, items)
+
+    def _is_of_evaluation(self, found: Found) -> bool:
+        """Returns whether this is a bar without a label, the first one below a line that announces an evaluation."""
+        if found.label or EVALUATION.search(self._heading) is None:
+            return False
+        key = (found.label, found.total)
+        if self._headed is None:
+            self._headed = key
+        return key == self._headed
 
     def _is_within_another(self, rival: Rival) -> bool:
         """Returns whether this bar runs within a step of another bar that waits and is no bar of epochs."""
@@ -424,6 +439,8 @@ class StepLines:
     # Lines beside the steps
 
     def _aside(self, line: bytes, at_s: float | None, items: list[Item]) -> None:
+        if line[:1].strip():  # what is indented belongs to the line above it
+            self._heading, self._headed = line[-HEADING_BYTES:], None
         if b"atch" in line or b"seq" in line:
             self._read_settings(line)
         for word in MARK_BYTES:

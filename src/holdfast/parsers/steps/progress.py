@@ -36,6 +36,11 @@ NOT_MADE = late(
     rb"(?i)\b(?:resum(?:e|ed|es|ing)|restor(?:e|ed|ing)|(?:re)?load(?:ed|ing)?|sav(?:e|ed|ing)|skip(?:ped|ping)?"
     rb"|continu(?:e|ed|ing) (?:from|at|training)|start(?:ed|ing)? (?:from|at))\b"
 )
+# A line that announces an evaluation and says nothing else: "Test on epoch 3", "Start evaluation", "[INFO] Validating...".
+EVALUATION = late(
+    rb"(?i)(?:^|[\s\]>*:-])(?:(?:start|begin|run)[a-z]{0,4} )?(?:test(?:ing)?|valid(?:at(?:e|ing|ion))?|eval(?:uat(?:e|ing|ion))?)"
+    rb"(?: (?:on|at|after|for|of|in|the|epoch|step|model|set|data|dataset|\d{1,9}))*[\s.:*#=-]*\d{0,9}[\s.:*#=-]*$"
+)
 LINE_PREFIX = late(
     rb"\s*(?:\[\w+\]:|\[(?:std)?(?:err|out)\]|[\w.-]{0,60}\d:)?\s*"
 )  # of torchrun, of what merges two streams, of srun and pdsh

@@ -58,6 +58,7 @@ class Found(Struct, gc=False):
     loss: float | None = None
     batch: float | None = None
     sequence: int | None = None
+    consumed: float | None = None
     data_s: float | None = None
     rank: int | None = None
     stamp_s: float | None = None
@@ -177,6 +178,8 @@ class FormReader:
             found.batch = number(text, is_count=True)
         if (text := groups.get("sequence")) is not None:
             found.sequence = count(text)
+        if (text := groups.get("consumed")) is not None:
+            found.consumed = number(text, is_count=True)
         if (text := groups.get("rank")) is not None:
             found.rank = count(text)
         return found

@@ -14,7 +14,7 @@ from operator import sub
 
 from msgspec import Struct, field
 
-from holdfast.model.step_forms import StepForm
+from holdfast.model.step_forms import LIBRARY, StepForm
 from holdfast.model.steps import FirstLast, StepRecord
 from holdfast.parsers.steps.columns import Columns
 from holdfast.parsers.steps.reading import Found
@@ -64,6 +64,7 @@ class Track(Struct, gc=False):
     interval: int | None = None
     count: int = 0
     last: tuple[float | None, float | None] = (None, None)  # printed time and loss of `number`
+    consumed: tuple[int, float] | None = None  # a step, and what was consumed until then
     elapsed: Anchor = field(default_factory=Anchor)
     stamps: Anchor = field(default_factory=Anchor)
     agent: Anchor = field(default_factory=Anchor)
@@ -264,6 +265,8 @@ class Timeline:
             return 1.0 / rate
         if kind == "s/step":
             return rate * found.rate_unit_s
+        if self.form.trust < LIBRARY:
+            return None  # in common words nobody knows whether it is the rate of one rank
         batch = self._batch(found)
         if batch is None or kind == "none" or not self._has_batch:
             return None
@@ -417,12 +420,21 @@ class Timeline:
             found.epoch,
             found.total if track.offset == 0 and not self.form.per_epoch else None,
             loss,
-            found.rate,
+            self._rate(found, track, step, time_s),
             found.batch if found.batch is not None else self._settings.get("batch"),
             found.sequence if found.sequence is not None else _whole(self._settings.get("sequence")),
             found.data_s,
             rank,
         )
+
+    def _rate(self, found: Found, track: Track, step: int | None, time_s: float | None) -> float | None:
+        """Returns the printed rate, else that of what was consumed since the last line that says it."""
+        if found.rate is not None or found.consumed is None or step is None:
+            return found.rate
+        before, track.consumed = track.consumed, (step, found.consumed)
+        if before is None or not time_s or step <= before[0] or found.consumed <= before[1]:
+            return None
+        return (found.consumed - before[1]) / (step - before[0]) / time_s
 
     def _count(self, run: int, step: int, rank: int | None, order: str) -> None:
         """Counts a step once, whichever rank prints it; of lines without a rank, each different

@@ -28,12 +28,15 @@ THOUSANDS_MADE_SURE = late(rb".*,\d{3},|.*\.")  # not one comma before three dig
 LOCALE_DECIMAL = late(rb"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 DURATION_PART = late(rb"(\d+(?:\.\d+)?) ?(d|h|m|s|min|sec|hours?|minutes?|seconds?)(?![a-z])")
 STEPS = rb"(?:it|iter|iteration|iters|iterations|step|steps|batch|batches|global_step)"
-STEPS_PER_S = late(STEPS + rb"s?\s?/\s?s(?:ec|econd)?")
+PER = rb"(?:\s?/\s?|[_ ]?per[_ ])"
+STEPS_PER_S = late(STEPS + rb"s?" + PER + rb"s(?:ec|econd)?")
 S_PER_STEP = late(rb"(?P<unit>s|sec|secs|seconds?|ms|us|min|m|h)\s?/\s?" + STEPS)
 SAMPLES_PER_S = late(
-    rb"(?i)(?:samples?|images?|imgs?|examples?|ex|sentences?|seqs?|sequences?|frames?|records?|clips?)\s?/\s?s(?:ec|econd)?"
+    rb"(?i)(?:samples?|images?|imgs?|examples?|ex|sentences?|seqs?|sequences?|frames?|records?|clips?)"
+    + PER
+    + rb"s(?:ec|econd)?"
 )
-TOKENS_PER_S = late(rb"(?i)(?:tokens?|toks?|words?|w|t)\s?/\s?s(?:ec|econd)?")
+TOKENS_PER_S = late(rb"(?i)(?:tokens?|toks?|words?|w|t)" + PER + rb"s(?:ec|econd)?|(?i:tps)")
 SECONDS_MAX = 1e9  # 31 years: no step, and no run, takes longer
 
 

@@ -248,6 +248,18 @@ def test_the_code_that_raised_an_exception_complains_of_nothing():
     assert choose([apart, said, below, candidate(CHILD_FAILED, offset=90)]).root is apart
 
 
+def test_what_a_library_warns_of_is_no_reason_for_an_end():
+    warned = candidate(
+        SPOKEN,
+        offset=5,
+        text="W0000 00:00:1931715039.99 1917 cost_estimator.cc:69] Error in Guess() for the op: x",
+    )
+    ended = candidate(CHILD_FAILED, offset=90)
+    assert choose([warned, ended]).root is ended
+    told = candidate(SPOKEN, offset=5, text="ERROR: the tokenizer has no padding token")
+    assert choose([told, ended]).root is told
+
+
 def test_a_complaint_of_a_family_yields_to_what_is_known_of_its_line():
     family = signature(
         "family", "pcie_aer", severity="warning", weight=0.95, explained_by=("*",), explains=("gpu_missing",)

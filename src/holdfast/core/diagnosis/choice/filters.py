@@ -196,9 +196,10 @@ def one_for_each_line(
 
 
 def _without_spoken(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates without mere mentions of an error where a traceback ends.
+    """Returns the candidates without mere mentions of an error where a traceback ends, or at the level of a warning.
 
-    The exception itself is more informative, and so is it than the source code line above it.
+    The exception itself is more informative, and so is it than the source code line above it. What a library warns of
+    in words that no signature knows is no reason for an end.
     """
     raised = {
         (candidate.match.source, candidate.match.offset)
@@ -215,6 +216,7 @@ def _without_spoken(candidates: Sequence[Candidate]) -> list[Candidate]:
         for candidate in candidates
         if candidate.signature.id != SPOKEN
         or (candidate.match.source, candidate.match.offset) not in raised
+        and not candidate.known.says("warning-level", candidate.match.text)
         and not (
             candidate.match.text.startswith(INDENT)
             and (candidate.match.source, candidate.match.line + 1) in below
