@@ -124,3 +124,10 @@ def test_a_peer_that_is_known_by_its_address_has_the_name_it_gave_itself():
     refused = candidate(PEER, offset=9, rank=0, captures={"peer": "10.0.0.7"})
     assert named(itself, other, refused) == (Culprit(host="gpu-17"),)
     assert named(other, refused) == (Culprit(host="10.0.0.7"),)
+
+
+def test_a_device_by_its_number_is_called_what_it_is():
+    accused = signature("heartbeat", "npu_heartbeat", area="npu")
+    (npu,) = named(candidate(accused, rank=4, captures={"host": "10.0.0.7", "device": "5"}))
+    (gpu,) = named(candidate(OOM, rank=4, captures={"device": "5"}))
+    assert (npu.host, npu.device, gpu.device) == ("10.0.0.7", "NPU 5", "GPU 5")
