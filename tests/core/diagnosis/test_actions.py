@@ -29,6 +29,13 @@ def test_what_tells_only_that_something_failed_names_no_action():
     assert advised(candidate(killed)) == "restart"
 
 
+def test_a_peer_that_left_as_its_work_was_done_is_a_mistake_of_the_code_and_no_broken_network():
+    left = candidate(signature("gloo-peer-closed", "nccl_network_error", role="symptom"))
+    done = candidate(signature("run-succeeded", "none", role="end-ok"))
+    assert advised(left) == "fix_network"
+    assert advised(left, done) == "fix_code"
+
+
 def test_what_a_program_wrote_itself_and_cannot_read_is_its_codes_mistake():
     unfit = candidate(signature("state-dict-error", "checkpoint_load_error"), offset=500)
     assert advised(unfit) == "fix_config"

@@ -142,3 +142,10 @@ def test_the_processes_that_a_launcher_reports_to_have_crashed_not_those_that_it
     assert named(*heads, crash) == (Culprit(rank=1, host="n4"), Culprit(rank=3, host="n4"))
     assert named(*heads, kill) == ()
     assert named(heads[0], kill) == (Culprit(rank=0, host="n4"),)
+
+
+def test_a_device_by_its_number_is_called_what_it_is():
+    accused = signature("heartbeat", "npu_heartbeat", area="npu")
+    (npu,) = named(candidate(accused, rank=4, captures={"host": "10.0.0.7", "device": "5"}))
+    (gpu,) = named(candidate(OOM, rank=4, captures={"device": "5"}))
+    assert (npu.host, npu.device, gpu.device) == ("10.0.0.7", "NPU 5", "GPU 5")

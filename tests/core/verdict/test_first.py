@@ -222,6 +222,7 @@ def test_only_the_commands_code_is_known(code, category):
         ("FileNotFoundError", "[Errno 2] No such file or directory: 'a'", "missing_file"),
         ("RuntimeError", "Error(s) in loading state_dict for Net", "checkpoint_load_error"),
         ("RuntimeError", "DataLoader worker (pid 7) is killed by signal: Killed. ", "host_oom"),
+        ("SystemError", "(Fatal) DataLoader process (pid 7) exited is killed by signal: Killed.", "host_oom"),
         ("KeyboardInterrupt", "", "user_interrupt"),
         ("ValueError", "loss is nan at step 7", "nan_loss"),
         ("ValueError", "anything else", "python_exception"),

@@ -52,6 +52,8 @@ def _by_circumstances(root: Candidate, seen: Sequence[Candidate], search: Search
         return "fix_code"
     if _came_alone(root):
         return "fix_config"  # no other rank was late: none was started
+    if root.has("peer-left") and any(one.role == "end-ok" for one in seen):
+        return "fix_code"  # the peer had finished: the ranks do not communicate equally often
     if root.has("native-crash-report") and _was_in_mpi(root):
         return "fix_config"
     if root.has("bare-crash") and not _made_steps(search):

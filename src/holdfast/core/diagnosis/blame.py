@@ -173,7 +173,8 @@ def _of_line(candidate: Candidate, candidates: Sequence[Candidate], search: Sear
             captures.get("device")
             or writer.device
             or _gpu_above(candidate, search)
-            or _named_by_kernel(candidate)
+            or _named_by_kernel(candidate),
+            candidate,
         ),
     )
 
@@ -266,8 +267,9 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
-def _device(text: str | None) -> str | None:
-    return f"GPU {text}" if text and text.isdigit() else text
+def _device(text: str | None, candidate: Candidate) -> str | None:
+    kind = "NPU" if candidate.signature.area == "npu" else "GPU"
+    return f"{kind} {text}" if text and text.isdigit() else text
 
 
 def _captured(candidate: Candidate) -> list[Culprit]:
@@ -275,7 +277,7 @@ def _captured(candidate: Candidate) -> list[Culprit]:
     captures = candidate.match.captures
     ranks = [_number(one) for one in NUMBERS.findall(captures.get("ranks") or captures.get("rank") or "")]
     host = captures.get("peer") or captures.get("host")
-    device = _device(captures.get("device"))
+    device = _device(captures.get("device"), candidate)
     if ranks:
         return [Culprit(rank=rank, host=host, device=device) for rank in ranks]
     return [Culprit(host=host, device=device)] if host or device else []

@@ -163,6 +163,14 @@ def test_options_that_were_refused_are_of_an_earlier_run_where_much_more_was_sai
     assert choose([refused, candidate(CHILD_FAILED, offset=900)], sizes_bytes=[50_000]).root is not None
 
 
+def test_a_script_that_refused_its_options_is_not_what_a_person_interrupted_later():
+    refused = candidate(REFUSED, offset=100, text="fit.py: error: unrecognized arguments: --lt=3")
+    stopped = signature("keyboard-interrupt", "terminated", weight=0.7, explained_by=("training",))
+    assert root_of(refused, left(stopped, 900, script="evaluate.py")) == "keyboard-interrupt"
+    assert root_of(refused, left(stopped, 900, script="fit.py")) == "script-arguments-wrong"
+    assert root_of(refused, left(OOM, 900, script="evaluate.py")) == "script-arguments-wrong"
+
+
 def test_an_exception_whose_line_is_known_as_context_counts_where_nothing_else_says_why():
     raised = (candidate(VAGUE, offset=5, error_type="ValueError"), candidate(HINT, offset=5))
     assert choose(raised, made_steps=True).root is None

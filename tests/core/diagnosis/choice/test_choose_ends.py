@@ -120,6 +120,13 @@ def test_that_another_was_done_absolves_no_exception_unless_it_came_later():
     assert root_of(candidate(OOM, source=0), candidate(DONE, **done)) is None
 
 
+def test_that_one_process_was_done_does_not_excuse_the_end_of_another_whose_code_comes_later():
+    code = signature("code", "unknown", role="symptom", weight=0.3)
+    lost = candidate(CLOSED, offset=5)
+    assert root_of(lost, candidate(DONE, offset=9), candidate(code, offset=12)) == "closed"
+    assert root_of(lost, candidate(DONE, offset=9)) is None
+
+
 def test_that_a_job_was_done_absolves_no_fault_of_its_node_unless_it_came_later():
     lost = signature("lost", "xid_79", area="kernel")
     crash = signature("crash", "segfault", severity="fatal")

@@ -158,7 +158,7 @@ def _choose(candidates: Sequence[Candidate], *, is_finished: bool) -> Choice:
     candidates = without_own_aborts(without_stumbles(candidates))
     done = [one for one in candidates if one.role == "end-ok"]
     ends = [one for one in candidates if _is_end(one)]
-    deaths = [one for one in ends if not _work_was_done_after(one, done)]
+    deaths = _deaths(ends, done)
     candidates = [one for one in candidates if not ended_nothing(one, candidates, deaths)]
 
     pool = _causes(candidates, done, deaths)
@@ -203,6 +203,18 @@ def _causes(
     alive = [one for one in causes if not one.survived and not _ended_well_after(one, done, deaths)]
     alive += nan_before(alive, candidates)
     return alive or [one for one in causes if _near_a_death(one, deaths)]
+
+
+def _deaths(ends: Sequence[Candidate], done: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the process ends that finished work does not excuse.
+
+    If only an exit code without a reason is left, the work was not done: one of several processes finished. Then
+    the ends shortly before it count as well.
+    """
+    left = [one for one in ends if not _work_was_done_after(one, done)]
+    if not left or any(one.category != "unknown" for one in left):
+        return left
+    return [one for one in ends if one in left or _near_a_death(one, left)]
 
 
 def _work_was_done_after(one: Candidate, done: Sequence[Candidate]) -> bool:

@@ -48,7 +48,11 @@ def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] =
         elif candidate.has("report-of-ended-run"):
             ended = _end_of_run_before(candidate, candidates)
             started[source] = max(started.get(source, 0), ended)
-    for source, offset in (*_ends_of_same_script(candidates).items(), *_tables_of_runs_before(candidates)):
+    for source, offset in (
+        *_ends_of_same_script(candidates).items(),
+        *_tables_of_runs_before(candidates),
+        *_refusals_of_other_scripts(candidates),
+    ):
         started[source] = max(started.get(source, 0), offset)
     return started
 
@@ -99,6 +103,28 @@ def _tables_of_runs_before(candidates: Sequence[Candidate]) -> list[tuple[int, i
         (candidate.match.source, candidate.match.offset)
         for candidate in candidates
         if candidate.has("run-gave-up-on-rank") and candidate.match.count > 1
+    ]
+
+
+def _refusals_of_other_scripts(candidates: Sequence[Candidate]) -> list[tuple[int, int]]:
+    """Returns the places, as log and offset, where a script refused its arguments before a person
+    interrupted another one.
+
+    A script ends when it refuses its arguments, so what was interrupted is a later run. Only an interrupt
+    says so: any other error of a later script can follow from the first one.
+    """
+    stopped = [one for one in candidates if one.has("interrupted-by-person") and _left_script(one)]
+    refused = [one for one in candidates if one.has("arguments-refused") and not _is_of_ranks(one)]
+    return [
+        (one.match.source, one.match.last_offset + 1)
+        for one in refused
+        if (told := one.known.found("refusing-script", one.match.text))
+        and any(
+            end.match.source == one.match.source
+            and end.match.offset > one.match.last_offset
+            and told["script"] not in end.match.outermost
+            for end in stopped
+        )
     ]
 
 
