@@ -130,3 +130,68 @@ def test_a_node_that_is_not_of_the_job_is_no_cause(diagnosis):
     log = STEPS + notes.format(1, 1) + notes.format(2, 2)
     assert diagnosis(log + NODES.format(state="down*")).category == "none"
     assert diagnosis(NODES.format(state="down*") + STEPS + oom).category == "gpu_oom"
+
+
+WHERE = {
+    "ray's own error": (
+        "ray.exceptions.RayTaskError(ValueError): ray::Trainer.step() (pid=8123, ip=10.60.2.7, actor_id=9f01)\n"
+        '  File "/app/pick.py", line 7, in pick\nValueError: row 17 has 3 columns, not 5\n',
+        None,
+        "10.60.2.7",
+    ),
+    "ray's head of a line": (
+        "(Worker pid=8123, ip=10.60.2.7) [rank5]: Traceback (most recent call last):\n"
+        '(Worker pid=8123, ip=10.60.2.7) [rank5]:   File "/app/pick.py", line 7, in pick\n'
+        "(Worker pid=8123, ip=10.60.2.7) [rank5]: ZeroDivisionError: division by zero\n",
+        5,
+        "10.60.2.7",
+    ),
+    "ray's actor": (
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Trainer\n"
+        "\tpid: 4411\n\tip: 10.60.2.8\nThe actor is dead because its worker process has died.\n",
+        None,
+        "10.60.2.8",
+    ),
+    "ray list nodes": (
+        "Table:\n    NODE_ID       NODE_IP     IS_HEAD_NODE    STATE    STATE_MESSAGE      NODE_NAME\n"
+        f" 0  {'11aa' * 14}  10.60.2.5  True   ALIVE                      10.60.2.5\n"
+        f" 1  {'22bb' * 14}  10.60.2.6  False  DEAD   Health check failed  10.60.2.6\n",
+        None,
+        "10.60.2.6",
+    ),
+    "horovodrun's head of a line": (
+        "".join(
+            f"[1,2]<stderr>:{line}\n"
+            for line in (
+                "Traceback (most recent call last):",
+                '  File "/app/fit.py", line 9, in <module>',
+                "ZeroDivisionError: division by zero",
+            )
+        ),
+        2,
+        None,
+    ),
+    "kubectl with namespaces": (
+        "NAMESPACE   NAME      READY   STATUS    RESTARTS     AGE   IP       NODE      NOMINATED NODE   READINESS GATES\n"
+        "ml          train-1   0/1     Evicted   2 (3m ago)   3h    <none>   gpu-a02   <none>           <none>\n",
+        None,
+        "gpu-a02",
+    ),
+    "sacct with the nodes in front": (
+        "NodeList|State|JobID|ExitCode\ngn07|COMPLETED|4242.batch|0:0\ngn08|NODE_FAIL|4242.0|1:0\n",
+        None,
+        "gn08",
+    ),
+    "sacct -p": (
+        "JobID|Partition|NodeList|State|ExitCode|\n4242|gpu|gn09|OUT_OF_MEMORY|0:125|\n",
+        None,
+        "gn09",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHERE)
+def test_heads_and_tables_name_rank_and_node(diagnosis, name):
+    text, rank, host = WHERE[name]
+    found = diagnosis(text)
+    assert [(one.rank, one.host) for one in found.culprits] == [(rank, host)]

@@ -1,6 +1,6 @@
-r"""Defines the knowledge about logs beside the signatures: tags, wordings, readings and texts. No behaviour.
+r"""Defines the knowledge about logs beside the signatures: tags, wordings, readings, texts and weights. No behaviour.
 
-One TOML file in the folder `rules` beside the signatures holds any of the four tables. A site's own folder
+One TOML file in the folder `rules` beside the signatures holds any of the five tables. A site's own folder
 can have such files as well: they add to the package's.
 
 A table `[parts]` holds parts of patterns by name; `(?&name)` stands for one in the patterns of the same file,
@@ -65,6 +65,24 @@ class Text(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     zh: str
 
 
+class Weight(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Points that a rival for the root cause gains or loses where the row applies (core/diagnosis/choice/scoring.py).
+
+    It applies to the tags, and to the classes (of the taxonomy) with this severity; to all if both are empty. Of these
+    only to lines of a log in which a rival of `log_area` stands, and to those at least `before_s` seconds before the
+    end of the job.
+    """
+
+    id: str
+    means: str
+    points: int
+    tags: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    severity: str = ""
+    log_area: str = ""
+    before_s: float = 0.0
+
+
 class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The contents of one file of rules, or of all files together."""
 
@@ -72,3 +90,4 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wording: tuple[Wording, ...] = ()
     reading: tuple[Reading, ...] = ()
     text: tuple[Text, ...] = ()
+    weight: tuple[Weight, ...] = ()

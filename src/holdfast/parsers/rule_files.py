@@ -8,11 +8,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.rules import Reading, Rules, Tag, Text, Wording
+from holdfast.model.rules import Reading, Rules, Tag, Text, Weight, Wording
 from holdfast.parsers.signature_files import ID, SignatureError
 
-Rule = Tag | Wording | Reading | Text
-KINDS: Mapping[str, type[Rule]] = {"tag": Tag, "wording": Wording, "reading": Reading, "text": Text}
+Rule = Tag | Wording | Reading | Text | Weight
+KINDS: Mapping[str, type[Rule]] = {
+    "tag": Tag,
+    "wording": Wording,
+    "reading": Reading,
+    "text": Text,
+    "weight": Weight,
+}
 PARTS = "parts"
 PART = re.compile(r"\(\?&(?P<name>[a-z][a-z0-9-]*)\)")
 
@@ -83,6 +89,7 @@ def joined(layers: Iterable[Rules]) -> Rules:
         wording=tuple(one for file in files for one in file.wording),
         reading=tuple(one for file in reversed(files) for one in file.reading),
         text=tuple(texts.values()),
+        weight=tuple({one.id: one for file in files for one in file.weight}.values()),
     )
 
 
@@ -110,6 +117,12 @@ def complaints(
             f"reading {row.table} {row.pattern or row.values}: {text}"
             for text in _of_reading(row, categories, actions)
         ]
+    found += [
+        f"weight {one.id}: there is no tag {tag!r}{_near(tag, tags)}"
+        for one in rules.weight
+        for tag in one.tags
+        if tag not in tags
+    ]
     found += [
         f"text {one.id}: the English or the Chinese text is empty"
         for one in rules.text

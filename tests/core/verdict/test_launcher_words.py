@@ -54,7 +54,7 @@ def words(*lines: str, known: Known = Known()) -> tuple[LauncherWord, ...]:  # n
         (["torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with exit code 3"], (1, 0, 3)),
         (["-- Process 1 terminated with the following error:"], (1, 0, None)),
         (["[rank: 1] Child process with PID 77 terminated with code -9. Forcefully terminating"], (1, 77, -9)),
-        (["[launch.py:259:main] ['python', 'train.py', '--local_rank=1'] exits with return code = -11"], (1, 0, -11)),
+        (["[launch.py:259:main] ['python', 'train.py', '--local_rank=0'] exits with return code = -11"], (0, 0, -11)),
         (["mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."], (1, 0, -9)),
         (["  Process name: [[30544,1],1]", "  Exit code:    3"], (1, 0, 3)),
         (["   Process name: [prterun-vm-77@1,1] Exit code:    3"], (1, 0, 3)),

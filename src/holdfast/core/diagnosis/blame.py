@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.diagnosis.candidates import Candidate
 from holdfast.core.diagnosis.choice.choose import Choice
+from holdfast.core.diagnosis.choice.failure_table import failure_table
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.core.diagnosis.records import host_of_record, nodes_of
 from holdfast.late_pattern import late
@@ -50,6 +51,8 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         _with_host_of_task(_of_line(candidate, candidates, search, alone), candidate, candidates)
         for candidate in same
     ]
+    if _blames_no_rank(root):
+        found = [replace(one, rank=None) for one in found]
     if where:
         found = where
     elif root.signature.rank_from == "none" and root.role == "symptom":
@@ -57,12 +60,12 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
     elif root.signature.rank_from == "none":
         told = _as_launchers_tell(candidates, alone)
         found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
-    elif all(one.rank is None for one in found):
+    elif all(one.rank is None for one in found) and not _blames_no_rank(root):
         told = _as_launchers_tell(candidates, alone)
         found = found if _complains_of_others(root, found, told, search) else told + found
     elif (
         len(found) > 1
-        and (first := _failure_table(candidates))
+        and (first := failure_table(candidates))
         and all(one.rank != first.rank for one in found)
     ):
         found = [first, *found]  # the output of the rank that failed first is lost
@@ -82,6 +85,11 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         for each in found
         for one in _each_node(each)
     )
+
+
+def _blames_no_rank(root: Candidate) -> bool:
+    """Returns whether a scheduler ended the job: the tasks that it lists afterwards are those that it ended."""
+    return root.signature.area == "scheduler" and root.has("ended-by-others")
 
 
 def _complains_of_others(
@@ -285,7 +293,7 @@ def _captured(candidate: Candidate) -> list[Culprit]:
 
 def _as_launchers_tell(candidates: Sequence[Candidate], alone: bool) -> list[Culprit]:
     """Returns the rank that a launcher reports as the first failed one, as a list of at most one culprit."""
-    table = _failure_table(candidates)
+    table = failure_table(candidates)
     if table:
         return [table]
     for candidate in candidates:
@@ -339,40 +347,6 @@ def _hosts_of_addresses(candidates: Sequence[Candidate]) -> dict[str, str]:
         and candidate.writer.host
         and "address" in candidate.match.captures
     }
-
-
-def _failure_table(candidates: Sequence[Candidate]) -> Culprit | None:
-    """Returns the root cause in the last failure table that a launcher printed; None if there is no such
-    table.
-
-    Earlier tables are about earlier attempts.
-    """
-    roots = [candidate for candidate in candidates if candidate.has("root-cause-header")]
-    if not roots:
-        return _only_entry(candidates)
-    source, offset = roots[-1].match.source, roots[-1].match.offset
-    after = [
-        candidate
-        for candidate in candidates
-        if candidate.match.source == source and candidate.match.last_offset > offset
-    ]
-    rank = next(
-        (_number(one.match.captures["rank"]) for one in after if one.has("run-gave-up-on-rank")), None
-    )
-    host = next((one.match.captures["host"] for one in after if one.has("run-gave-up-on-host")), None)
-    return Culprit(rank=rank, host=host) if rank is not None else None
-
-
-def _only_entry(candidates: Sequence[Candidate]) -> Culprit | None:
-    """Returns the rank and host of a failure table without its header; None if it has more than one entry."""
-    ranks = {
-        candidate.match.captures["rank"] for candidate in candidates if candidate.has("run-gave-up-on-rank")
-    }
-    hosts = {
-        candidate.match.captures["host"] for candidate in candidates if candidate.has("run-gave-up-on-host")
-    }
-    rank = _number(ranks.pop()) if len(ranks) == 1 else None
-    return None if rank is None else Culprit(rank=rank, host=hosts.pop() if len(hosts) == 1 else None)
 
 
 def _only_host(candidates: Sequence[Candidate], search: Search) -> str | None:

@@ -67,7 +67,8 @@ def _host_of_row(candidate: Candidate, same: Sequence[Candidate]) -> str | None:
     if not heads:
         return None
     table = max(heads, key=lambda one: one.match.offset).match
-    head, title, row = table.text, table.captures.get("column", ""), candidate.match.text
+    title = table.captures.get("column") or table.captures.get("first", "")
+    head, row = table.text, candidate.match.text
     if "|" in head:
         titles, cells = head.split("|"), row.split("|")
         at = titles.index(title) if title in titles else len(cells)

@@ -8,6 +8,7 @@ from holdfast.core.diagnosis import training
 from holdfast.core.diagnosis.candidates import Ruling
 from holdfast.core.diagnosis.compare.collectives import compare
 from holdfast.core.diagnosis.compare.comparison import Comparison
+from holdfast.core.diagnosis.compare.first_end import of_first_end
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.core.diagnosis.devices.judgements import Judgement
 from holdfast.core.diagnosis.events.context import as_context
@@ -45,6 +46,7 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
         if ruling := of_likeness(match, known):
             found[id(match)] = ruling
     found |= of_first_exits(search.matches, known)
+    found |= of_first_end(search, known)
     found |= waits_that_ended(search.matches, known)
     found |= nodes_that_returned(search.matches, known)
     found |= nodes_of_others(search, known)

@@ -18,6 +18,7 @@ from holdfast.observe.logs.blocks import Block
 from holdfast.observe.logs.excerpts import Exceptional, counts_on, exceptions, following, progress, tail
 from holdfast.observe.logs.untyped import Untyped
 from holdfast.observe.search.automaton import Candidate, Engine
+from holdfast.observe.search.shown_code import is_shown_code
 from holdfast.parsers.log_lines.line_heads import labels_are_nodes, writer_of, writer_of_name
 
 LINE_BYTES_MAX = 4 << 10  # on either side of where a match ends: patterns may take the square of a line
@@ -281,7 +282,7 @@ class Sweep:
         """Tries the signature's own pattern on the line. Returns True if it matches with a new text."""
         raw = bytes(self._block.text[place.start : place.stop])
         match = self._match(number, seen, raw, place.seen_from - place.start)
-        if match is None:
+        if match is None or is_shown_code(self._block.text, place.start, raw):
             return False  # not counted: however often this happens, the next one may be the fault
         seen.looked_at += 1
         if number == self._knowledge.traceback_start:

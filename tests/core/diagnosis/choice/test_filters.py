@@ -1,8 +1,7 @@
-"""Which exceptions were handled and do not count, and which crashes a machine outlived."""
+"""Which exceptions were handled and do not count."""
 
 from core.diagnosis.candidate_kit import candidate, signature
 from holdfast.core.diagnosis.choice.filters import without_handled
-from holdfast.core.diagnosis.choice.weighing import without_outlived_crashes
 
 RAISED = signature("python-exception", "python_exception", weight=0.6)
 NETWORK = signature("nccl-remote-error", "nccl_network_error")
@@ -29,13 +28,3 @@ def test_an_exception_that_was_expected_gives_way_to_the_one_that_ended_the_proc
     assert head in kept
     head, kept = chained("KeyError: 9", WHILE, RAISED, "KeyError")
     assert head in kept  # both say nothing: the first one counts
-
-
-def test_a_program_that_crashed_before_the_kernel_failed_is_not_the_cause():
-    crash = candidate(signature("assertion", "segfault", severity="fatal"), offset=10)
-    kernel = candidate(signature("oops", "kernel_bug", severity="fatal"), offset=90)
-    assert without_outlived_crashes([crash, kernel]) == [kernel]
-    after = candidate(signature("assertion", "segfault", severity="fatal"), offset=99)
-    assert without_outlived_crashes([kernel, after]) == [kernel, after]
-    elsewhere = candidate(signature("assertion", "segfault", severity="fatal"), offset=10, source=1)
-    assert without_outlived_crashes([elsewhere, kernel]) == [elsewhere, kernel]

@@ -3,8 +3,8 @@
 The steps, starting from the result of `candidates.candidates`:
 
 1. filters: source code lines, ignored errors, survived errors and earlier runs are removed; 2. edges: a
-candidate that is explained by another, not later candidate is not the root cause; 3. choice: among the
-unexplained candidates, the first that is neither vague nor an old fault of another machine.
+candidate that is explained by another, not later candidate is not the root cause; 3. choice: the unexplained
+candidates are rivals, which `scoring` weighs: the earliest of those that no other one outweighs.
 
 A fault after which training continued counts only if the job died and no later line gives a reason. A
 complaint counts only if no cause explains it. If nothing died, nothing was wrong.
@@ -30,18 +30,16 @@ from holdfast.core.diagnosis.choice.filters import (
 )
 from holdfast.core.diagnosis.choice.last_words import last_words, of_excerpt
 from holdfast.core.diagnosis.choice.runs import of_last_run, without_bygone
+from holdfast.core.diagnosis.choice.scoring import contenders, doubts
 from holdfast.core.diagnosis.choice.shell_complaints import ended_nothing, preceded_training, script_went_on
 from holdfast.core.diagnosis.choice.weighing import (
     breaks_before,
+    first_to_fail,
     lesser,
     nan_before,
     without_bare,
-    without_ended_programs,
     without_late_requests,
-    without_outlived_crashes,
-    without_returned_links,
     without_stumbled,
-    without_vague,
 )
 from holdfast.core.diagnosis.words.quoting import shown_by
 from holdfast.model.signatures import SPOKEN
@@ -171,16 +169,16 @@ def _choose(candidates: Sequence[Candidate], *, is_finished: bool) -> Choice:
         return Choice(root=None, died=False)  # after the last step, a bad end without a reason cost nothing
 
     unexplained = [one for one in pool if not explainers(one, pool)] or pool
-    unexplained = without_outlived_crashes(without_returned_links(unexplained))
-    unexplained = without_ended_programs(unexplained, candidates)
-    unexplained = without_late_requests(without_stumbled(unexplained, candidates))
-    root = first_of(without_vague(unexplained))
+    rivals = without_late_requests(without_stumbled(unexplained, candidates))
+    own = [one for one in candidates if one.signature.area == "worker" and is_cause(one) and not one.survived]
+    told = [*deaths, *own]
+    root = first_to_fail(first_of(contenders(rivals, told)), rivals, candidates)
     rest = [one for one in candidates if one is not root and one.role in ("cause", "symptom")]
     return Choice(
         root=root,
         died=bool(ends),
         shown=shown_by(root, candidates),
-        rivals=tuple(one for one in unexplained if one.category != root.category),
+        rivals=tuple(one for one in doubts(rivals, told) if one.category != root.category),
         followers=tuple(one for one in rest if explainers(one, [root])),
         witnesses=tuple(one for one in pool if one.category == root.category),
     )
@@ -224,10 +222,13 @@ def _work_was_done_after(one: Candidate, done: Sequence[Candidate]) -> bool:
 def _ended_well_after(one: Candidate, done: Sequence[Candidate], deaths: Sequence[Candidate]) -> bool:
     """Returns whether the job reported finished work after a candidate, and no process died.
 
-    If the order of two logs is unknown, only lines in which a rank mentions an error are excused. Exceptions,
+    If the order of two logs is unknown, only quoted lines and lines in which a rank mentions an error are excused. Exceptions,
     process ends and faults of the rank's node are not, because the fault can have ended the next job.
     """
-    only_mentioned = one.signature.area == "worker" and one.severity != "fatal" and not one.is_traceback
+    is_quoted = one.says("quoted-line")
+    only_mentioned = is_quoted or (
+        one.signature.area == "worker" and one.severity != "fatal" and not one.is_traceback
+    )
     orders = [is_before(one, end) for end in done]
     return not deaths and (any(orders) or only_mentioned and None in orders)
 

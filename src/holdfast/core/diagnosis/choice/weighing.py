@@ -3,21 +3,17 @@
 from collections.abc import Sequence
 
 from holdfast.core.clock_offsets import are_comparable
-from holdfast.core.diagnosis.candidates import BARE, CLOCK_SKEW_S, Candidate, is_cause, stands_below
+from holdfast.core.diagnosis.candidates import BARE, CLOCK_SKEW_S, Candidate, stands_below
 from holdfast.core.diagnosis.choice.edges import explainers, follows_from
-from holdfast.model.signatures import EXCEPTION
+from holdfast.core.diagnosis.choice.failure_table import failure_table
 
-SURE = 0.75  # a signature of at least this weight is not doubted for a vague one before it
-VAGUE = 0.6
-LIKELY = 0.5
+FEW_RANKS = 2
+LINE_ORDER_S = 1.0  # lines of one log can be out of order by this
 # From a break of a link to the error: retries take half a minute by default, two with NCCL_IB_TIMEOUT=22. And to the
 # end of the ranks that wait, whose default time-out is half an hour.
 BREAK_TO_ERROR_S, BREAK_TO_END_S = (-CLOCK_SKEW_S, 180.0), (-CLOCK_SKEW_S, 2100.0)
-LIMIT_BYTES = 16 << 10  # of a log, from an exception to the time limit of a job that hung because of it
 NAN_BYTES = 2 << 10  # of a log, from NaN in a step to the failure that names it
-PROGRAM_ENDS_S = 3600.0  # a program that has caused an Xid has ended by then
 MACHINE = frozenset({"hardware", "host", "memory", "network"})  # classes
-FOR_GOOD = frozenset({"hardware", "host", "memory"})  # classes of faults that do not go away as a link's do
 
 
 def breaks_before(causes: Sequence[Candidate], candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -58,52 +54,6 @@ def nan_before(alive: Sequence[Candidate], candidates: Sequence[Candidate]) -> l
             for failed in alive
             if not failed.has("loss-is-nan")
         )
-    ]
-
-
-def without_returned_links(unexplained: Sequence[Candidate]) -> Sequence[Candidate]:
-    """Returns the candidates without links that recovered, if a device or the kernel failed permanently."""
-    for_good = any(one.severity == "fatal" and one.class_ in FOR_GOOD for one in unexplained)
-    return [one for one in unexplained if not one.has("link-break")] if for_good else unexplained
-
-
-def without_ended_programs(
-    unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
-) -> list[Candidate]:
-    """Returns the candidates without Xid errors caused by a program, hours before a fault of the machine.
-
-    They ended another program. Applied only if no log of a job shows what ended when.
-    """
-    if any(one.signature.area == "worker" and is_cause(one) for one in candidates):
-        return list(unexplained)
-    machines = [
-        one
-        for one in unexplained
-        if one.severity == "fatal"
-        and one.class_ in MACHINE
-        or one.has("ecc-error-xid")
-        or one.has("link-xid")
-    ]
-    return [
-        one
-        for one in unexplained
-        if not (
-            one.has("program-xid")
-            and any(_seconds_before(one, other) > PROGRAM_ENDS_S for other in machines if other is not one)
-        )
-    ]
-
-
-def without_outlived_crashes(unexplained: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates without crashes of programs in the log of a kernel that failed later.
-
-    The machine outlived them; a program's own mistake makes no kernel panic.
-    """
-    failed = [one for one in unexplained if one.severity == "fatal" and one.has("kernel-failed")]
-    return [
-        one
-        for one in unexplained
-        if not (one.has("crash-of-any-program") and any(stands_below(kernel, one) for kernel in failed))
     ]
 
 
@@ -160,16 +110,34 @@ def without_bare(ends: Sequence[Candidate]) -> list[Candidate]:
     return [one for one in ends if one.weight > BARE or not one.has("failure-of-program")]
 
 
-def without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates without caught exceptions, if there is a better candidate.
+def first_to_fail(
+    root: Candidate, unexplained: Sequence[Candidate], candidates: Sequence[Candidate]
+) -> Candidate:
+    """Returns the root cause, or the same error of another rank that failed before.
 
-    Caught exceptions are often logged long before the job ends.
+    Ranks write to one log in any order: the launcher's table says who failed first, else the lines' own times. Where
+    most ranks raise the error, none of them is the first: the program is at fault.
     """
-    sure = [one for one in candidates if one.weight >= SURE]
-    if sure:
-        return [one for one in candidates if one.weight > VAGUE or _raised_before_limit(one, sure)]
-    known = [one for one in candidates if one.signature.id != EXCEPTION and one.weight >= LIKELY]
-    return known or list(candidates)
+    same = [one for one in unexplained if _is_same_error(one, root)]
+    ranks = {one.writer.rank for one in same}
+    known = {one.writer.rank for one in candidates} - {None}
+    if len(ranks) < 2 or len(ranks) > FEW_RANKS and 2 * len(ranks) > len(known):
+        return root
+    tables = [one for one in candidates if one.has("root-cause-header")]
+    told = failure_table(candidates) if sum(one.match.count for one in tables) == 1 else None
+    if told is not None:
+        return next((one for one in same if one.writer.rank == told.rank), root)
+    stamped = [one for one in same if one.writer.stamp_s is not None]
+    first = min(stamped, key=lambda one: one.writer.stamp_s or 0.0, default=root)
+    at_s, root_s = first.writer.stamp_s, root.writer.stamp_s
+    if at_s is None or root_s is None or not are_comparable(at_s, root_s):
+        return root
+    return first if root_s - at_s > LINE_ORDER_S else root
+
+
+def _is_same_error(one: Candidate, root: Candidate) -> bool:
+    is_same = (one.signature.id, one.category) == (root.signature.id, root.category)
+    return is_same and one.writer.rank is not None
 
 
 def without_late_requests(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -189,16 +157,6 @@ def without_late_requests(candidates: Sequence[Candidate]) -> list[Candidate]:
     return kept or list(candidates)
 
 
-def _raised_before_limit(one: Candidate, sure: Sequence[Candidate]) -> bool:
-    """An exception after which the log ends but for the time limit: the other ranks waited for this one."""
-    return one.is_traceback and all(
-        end.has("ends-a-hang")
-        and stands_below(end, one)
-        and end.match.offset - one.match.last_offset < LIMIT_BYTES
-        for end in sure
-    )
-
-
 def _is_warning(one: Candidate) -> bool:
     return one.role == "cause" and one.severity == "warning"
 
@@ -207,15 +165,6 @@ def _is_within(at_s: float, since_s: float | None, window_s: tuple[float, float]
     if since_s is None or not are_comparable(since_s, at_s):
         return False
     return window_s[0] <= at_s - since_s <= window_s[1]
-
-
-def _seconds_before(one: Candidate, later: Candidate) -> float:
-    """Returns by how many seconds one candidate precedes the other; 0 if unknown."""
-    if one.at_s is not None and later.at_s is not None and are_comparable(one.at_s, later.at_s):
-        return later.at_s - one.at_s
-    if one.uptime_s is not None and later.uptime_s is not None:
-        return later.uptime_s - one.uptime_s
-    return 0.0
 
 
 def _is_one_rank(one: Candidate, other: Candidate) -> bool:

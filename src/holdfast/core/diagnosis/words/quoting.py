@@ -9,6 +9,7 @@ from holdfast.core.diagnosis.candidates import NEAR_BYTES, Candidate, first_of, 
 from holdfast.core.diagnosis.choice.edges import explains
 
 INNER_BYTES = 32 << 10
+BUILD_BYTES = 256 << 10  # of a build's output
 REPORT_BYTES = 16 << 10  # of one report of a kernel or a daemon
 REPORT_S = 600.0  # storage that stalls complains every few minutes
 OF_A_NODE = frozenset({"kernel", "scheduler", "fabric", "tool"})
@@ -37,7 +38,9 @@ def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | No
         inner = [candidate for candidate in candidates if _is_inner(candidate, root)]
         return inner[0] if inner else None
     began = [candidate for candidate in candidates if _begins_report(candidate, root)]
-    return first_of(began) if began else _first_warning(root, candidates)
+    if began:
+        return first_of(began)
+    return _compilers_error(root, candidates) or _first_warning(root, candidates)
 
 
 def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
@@ -114,6 +117,22 @@ def _is_inner(candidate: Candidate, root: Candidate) -> bool:
         and candidate.is_traceback
         and (not kind or candidate.match.error_type.rpartition(".")[2] == kind.rpartition(".")[2])
     )
+
+
+def _compilers_error(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:
+    """Returns the first error of a compiler near a line that only says that a build failed; a build tool writes that
+    line above or below the compiler's output.
+    """
+    if not root.has("build-failed"):
+        return None
+    said = [
+        candidate
+        for candidate in candidates
+        if candidate.has("compiler-says")
+        and candidate.match.source == root.match.source
+        and abs(candidate.match.offset - root.match.offset) < BUILD_BYTES
+    ]
+    return said[0] if said else None
 
 
 def _first_warning(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | None:
