@@ -7,8 +7,8 @@ from holdfast.model.documents.incidents import (
     Correction,
     EvidenceRow,
     IncidentDocument,
-    RungRow,
     IncidentLink,
+    RungRow,
     StackGroup,
     WaitEdge,
 )
