@@ -77,8 +77,11 @@ HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserve
 
 
 def pytest_configure() -> None:
-    """A shell's background jobs begin with SIGINT and SIGQUIT ignored, under nohup SIGHUP too, and children
+    """Collects no garbage until all tests are imported: what is made until then stays to the end.
+
+    A shell's background jobs begin with SIGINT and SIGQUIT ignored, under nohup SIGHUP too, and children
     inherit that: the tests' processes are to begin as they would at a prompt."""
+    gc.disable()
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -135,7 +138,9 @@ def runs(tmp_path: Path, cache_home: Path) -> Iterator[Place]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Compiles them, before the clock of a test runs."""
+    """Compiles the signatures, before the clock of a test runs."""
+    gc.freeze()
+    gc.enable()
     if not any("cache_home" in getattr(item, "fixturenames", ()) for item in session.items):
         return
     with suppress(OSError, SignatureError):  # those who use it say better what is wrong

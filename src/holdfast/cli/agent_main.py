@@ -3,6 +3,7 @@
 Importing the command line would take a third of the memory that an agent may use beside the training.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Mapping
@@ -15,6 +16,8 @@ REFUSED = 2
 
 
 def main() -> None:
+    gc.freeze()  # what is imported stays until the end: no collection looks at it
+    gc.enable()
     fill_standard_streams()
     sys.exit(agent_of(os.environ))
 

@@ -12,7 +12,7 @@ from checks.env.worlds import World, bash
 from holdfast.checks.child import look
 from holdfast.checks.registry import check_named
 from holdfast.checks.runner import SuiteRun
-from holdfast.checks.training_python.run import answer_of, run_of, run_within, shebang_python
+from holdfast.checks.training_python.run import allowed_s, answer_of, run_of, run_within, shebang_python
 from holdfast.model.checks import FAIL, PASS, SKIP, Scene
 
 ENV = {"PATH": os.environ.get("PATH", os.defpath)}
@@ -38,6 +38,12 @@ def test_a_program_that_does_not_end_is_killed_with_its_children():
     assert ran.code is None and time.monotonic() - began_s < 100
     left = [one for one in set(psutil.Process().children(recursive=True)) - before if one.is_running()]
     assert all(one.status() == psutil.STATUS_ZOMBIE for one in left)
+
+
+def test_time_without_a_processor_does_not_count_up_to_three_times_the_deadline():
+    assert allowed_s(2.0, 0.0) == 2.0
+    assert allowed_s(2.0, 1.5) == 3.5
+    assert allowed_s(2.0, 60.0) == 6.0
 
 
 def test_what_a_check_has_started_ends_with_the_check(world):

@@ -20,6 +20,7 @@ import msgspec
 import psutil
 from msgspec import Struct, structs
 
+from holdfast.checks.forked import waited_s
 from holdfast.core.checks.asked import Asked, asked_by
 from holdfast.core.checks.env.command import SHELLS, launch_of
 from holdfast.core.checks.env.launchers import Launch, Shell, name_of
@@ -30,6 +31,7 @@ from holdfast.model.checks import Scene
 
 PYTHON_S = 8.0
 SHELL_S = 8.0
+BUSY_TIMES = 3.0  # of these times, at most, for a program that waits for a processor
 QUICK_S = 2.0  # for each of them, in a quick check: a slower one stays undecided
 OUTPUT_BYTES_MAX = 4 << 20
 TEXT_BYTES_MAX = 1 << 18
@@ -374,6 +376,7 @@ def which(word: str, env: Mapping[str, str], folder: str) -> str:
 def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within_s: float) -> Ran:
     """Runs a program, and kills it with all its children if it has not ended at the deadline.
 
+    Time in which it was runnable and had no CPU does not count, up to `BUSY_TIMES`: a busy machine says nothing about it.
     It stays in our process group, so it ends with us if we are killed.
     """
     out = os.memfd_create("out", os.MFD_CLOEXEC)
@@ -400,11 +403,19 @@ def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within
 
 
 def _wait(process: subprocess.Popen[bytes], within_s: float) -> int | None:
-    try:
-        return process.wait(within_s)
-    except subprocess.TimeoutExpired:
-        end_tree(process)
-        return None
+    began_s, left_s = time.monotonic(), within_s
+    while left_s > 0:
+        try:
+            return process.wait(max(left_s, LOOK_S))
+        except subprocess.TimeoutExpired:
+            left_s = began_s + allowed_s(within_s, waited_s(process.pid)) - time.monotonic()
+    end_tree(process)
+    return None
+
+
+def allowed_s(within_s: float, waited_s: float) -> float:
+    """Returns how long a program may take. `waited_s`: for how much of it the program was runnable and had no CPU."""
+    return min(within_s + waited_s, within_s * BUSY_TIMES)
 
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 Each command's module is imported only when the command is used, so that help is fast. Reads no settings.
 """
 
+import gc
 import importlib
 import os
 import sys
@@ -100,6 +101,8 @@ def exit_code(words: list[str]) -> int:
     app, rest, title = (
         (_app(name), words[1:], f"holdfast {name}") if known else (_overview(), words, "holdfast")
     )
+    gc.freeze()  # what is loaded stays until the end: no collection looks at it, also not the one at exit
+    gc.enable()
     try:
         command = app.built(title.rpartition(" ")[2])
         code = command.main(
