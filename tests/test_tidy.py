@@ -78,6 +78,8 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.shim.holdfast_shim_join": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_deterministic": "sitecustomize, by its path",
     "holdfast.shim.holdfast_shim_mpi": "sitecustomize, by its path",
+    "holdfast.agent.checkpoints.copier": "agent.checkpoints.keeper, as a process of its own",
+    "holdfast.agent.checkpoints.restore": "the same",
     "holdfast.agent.nodes.journal_copy": "agent.nodes.copy_on_demand, by its name: most agents keep no copy",
     "holdfast.agent.reaper.loop": "BOOT in holdfast.agent.launch: a process of its own",
     "holdfast.agent.reaper.call": "BOOT in holdfast.agent.calls.process: a process of its own",

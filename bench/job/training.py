@@ -72,7 +72,7 @@ def train(options: argparse.Namespace, network: nn.Module, events: Events) -> tu
         loss = one_step(model, optimizer, step)
         step += 1
         if step % options.checkpoint_every == 0 and dist.get_rank() == 0:
-            save(checkpoint, network, optimizer, step, loss)
+            save(checkpoint, network, optimizer, step, loss, options.checkpoint_mib)
         worked_s = time.perf_counter() - begun_s
         time.sleep(max(0.0, options.step_s - worked_s))
         events.tell("step", step=step, took_s=time.perf_counter() - begun_s, worked_s=worked_s)
@@ -109,9 +109,18 @@ def resume(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer) -> 
     return saved["step"], saved["loss"]
 
 
-def save(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, step: int, loss: float) -> None:
+def save(
+    path: Path,
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    loss: float,
+    ballast_mib: int = 0,
+) -> None:
     part = path.with_suffix(".part")
     state = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    if ballast_mib:  # as large as the checkpoint of a larger model
+        state["ballast"] = torch.full((ballast_mib << 20,), step % 256, dtype=torch.uint8)
     torch.save(state | {"step": step, "loss": loss}, part)
     part.replace(path)
 
@@ -123,6 +132,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--step-s", type=float, default=0.02)
     parser.add_argument("--checkpoint", type=Path, help="file; default: checkpoint.pt in the folder")
     parser.add_argument("--checkpoint-every", type=int, default=10)
+    parser.add_argument("--checkpoint-mib", type=int, default=0, help="so much larger")
     parser.add_argument("--log-every", type=int, default=10)
     parser.add_argument("--fault", action="append", default=[], metavar="STEP:RANK:KIND")
     return parser.parse_args()
@@ -136,6 +146,8 @@ def suffer(options: argparse.Namespace, step: int, events: Events) -> None:
         at_step, rank, kind = fault.split(":")
         if int(at_step) == step and int(rank) == dist.get_rank() and is_first_time(options.folder, fault):
             events.tell("struck", step=step, fault=fault)
+            if kind == "wait":
+                wait_and_die(options.folder)
             FAULTS[kind]()
 
 
@@ -160,6 +172,13 @@ def wait_for_a_lock_twice() -> None:
 
 def exit_with_7() -> None:
     raise SystemExit(7)
+
+
+def wait_and_die(folder: Path) -> None:
+    """Until the bench has done its part: a file `go-on` in the folder."""
+    while not (folder / "go-on").exists():
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def kill_the_launcher() -> None:

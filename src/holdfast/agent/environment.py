@@ -37,6 +37,7 @@ OWN = (
     "HOLDFAST_ZYGOTE_FD",
     "HOLDFAST_CHECKPOINT_EVERY_S",
     "HOLDFAST_CHECKPOINT_FILE",
+    "HOLDFAST_RAM_CHECKPOINT",
 )
 SEED = "0"  # of a deterministic run; ranks add their number
 # Variables of a deterministic run, read before the training could set them.

@@ -11,12 +11,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
+from holdfast.agent.bundle import Scene
 from holdfast.agent.watch.hang_scene import Seen, as_flight_scene
 from holdfast.core.diagnosis.concluded import concluded
 from holdfast.core.verdict.conclude import NETWORK, answer, is_certain, were_only_ended
 from holdfast.core.verdict.first import first_verdict
 from holdfast.core.verdict.launcher_words import Known, launcher_words
 from holdfast.core.verdict.trouble import is_complaint
+from holdfast.model.checks import NodeChecks
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
 from holdfast.model.verdicts import Evidence, Verdict
@@ -187,3 +189,32 @@ def _tail(path: Path) -> list[bytes]:
             return file.read(TAIL_BYTES).split(b"\n")
     except OSError:
         return []
+
+
+def scene_of(
+    attempt: Attempt,
+    incident: int,
+    failure: Failure,
+    verdict: Verdict,
+    kernel_why_not: str,
+    checks: tuple[NodeChecks, ...],
+    at_s: float,
+) -> Scene:
+    """Returns what is known about an incident, for its bundle, without the settings and the environment."""
+    return Scene(
+        incident=incident,
+        attempt=attempt.number,
+        folder=attempt.folder,
+        failure=failure,
+        verdict=verdict,
+        offsets=attempt.logs.offsets(),
+        kernel=tuple(attempt.logs.kernel_lines),
+        kernel_why_not=kernel_why_not,
+        samples=tuple(attempt.looks.samples),
+        settings=b"",
+        env={},
+        at_s=at_s,
+        steps=tuple(attempt.steps.records),
+        findings=tuple(attempt.steps.findings),
+        checks=checks,
+    )

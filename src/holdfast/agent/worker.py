@@ -9,13 +9,16 @@ import shutil
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent import evidence
 from holdfast.agent.attempt import Attempt
-from holdfast.agent.bundle import BundleWriter, Scene
+from holdfast.agent.bundle import BundleWriter
+from holdfast.agent.checkpoints.keeper import RamCheckpoints
 from holdfast.agent.environment import Given, Names, checkpoint_advice, environment, free_port, is_old_torch
 from holdfast.agent.launch import LaunchSpec, Running, attach, launch, marked
 from holdfast.agent.nodes.checks import NodeChecker
@@ -43,11 +46,9 @@ from holdfast.model.events import (
     FindingNoted,
     HangFound,
 )
-from holdfast.model.failures import Failure
 from holdfast.model.orders import CheckNodes, Diagnose, StartAttempt, StopAttempt
 from holdfast.model.samples import Hang, RankSample
 from holdfast.model.settings import RunSettings
-from holdfast.model.verdicts import Verdict
 from holdfast.observe.clock import JobClock
 from holdfast.observe.host.gpus import gpus_of
 from holdfast.observe.logs.follow import Chunk
@@ -92,6 +93,7 @@ class WorkerAgent:
         self._alone = sampled is None
         self._sampled = sampled
         self._settings = settings
+        self._settings_json = msgspec.json.encode(settings)
         self._job = job
         self._folder = job_folder
         self._clock = clock
@@ -122,6 +124,17 @@ class WorkerAgent:
         self.keeper = StandbyKeeper(self._spec, clock, is_wanted=is_wanted, holds_launcher=not self._alone)
         self.zygotes = ZygoteKeeper(settings, cwd, base_env, clock, emit)
         self._reader = CheckpointReader(settings, cwd, base_env, is_wanted=may_restart(settings))
+        self.copies = RamCheckpoints(
+            settings,
+            job,
+            self.node,
+            job_folder,
+            cwd,
+            base_env,
+            clock,
+            emit,
+            is_shared=not self._alone or part is not None,
+        )
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
 
@@ -163,6 +176,15 @@ class WorkerAgent:
             if self.attempt.number == number and self.attempt.ranks:
                 self._emit(AttemptStarted(at_s=self._clock(), attempt=number))
             return
+        begin = partial(self._begin, number, part, counters)
+        if self.attempt is None or not self.copies.hold(number, begin):
+            begin({})
+
+    def _begin(
+        self, number: int, part: Part | None, counters: Mapping[str, str], offered: Mapping[str, str]
+    ) -> None:
+        """Starts the attempt now. `offered`: variables for the command, if its checkpoint is not as it was saved."""
+        counters = {**counters, **offered}
         if self.attempt is not None:
             self._learned = hang.learned(self.attempt.looks.watch)
             self._pace = self.attempt.steps.baseline
@@ -180,10 +202,8 @@ class WorkerAgent:
         except OSError as error:
             reason = f"the command's supervisor could not be started: {error}"
             self.no_start[number] = reason
-            failed = AttemptStartFailed(
-                at_s=self._clock(), attempt=number, worker=part.worker, code=126, reason=reason
-            )
-            self._emit(failed)
+            at_s, worker = self._clock(), part.worker
+            self._emit(AttemptStartFailed(at_s=at_s, attempt=number, worker=worker, code=126, reason=reason))
             return
         if number == 1 and part.worker == 0:  # the others differ in their place alone
             for finding in start_facts(given, self._base_env, self._program, self._clock(), self._settings):
@@ -290,6 +310,7 @@ class WorkerAgent:
 
     def _stop(self, order: StopAttempt) -> None:
         attempt = self.attempt
+        self.copies.cancel()
         if order.attempt and (attempt is None or attempt.number != order.attempt or attempt.over):
             self._emit(AttemptStopped(at_s=self._clock(), attempt=order.attempt))
             return
@@ -320,6 +341,7 @@ class WorkerAgent:
                 self.drop_standby()
         if self.keeper.standby is not None:
             self.keeper.standby.read()
+        self.copies.release()  # an attempt that waits for its checkpoint
         self.fitness.hear()
 
     def look(self) -> None:
@@ -353,18 +375,14 @@ class WorkerAgent:
     def channels(self) -> list[int]:
         running = [self.attempt.running] if self.attempt else []
         running += [self.keeper.standby.running] if self.keeper.standby else []
-        return [*(one.fileno() for one in running if one.alive), *self.fitness.checker.channels()]
+        own = [*self.fitness.checker.channels(), *self.copies.channels()]
+        return [*(one.fileno() for one in running if one.alive), *own]
 
     def _confirm(self, attempt: Attempt, found: Hang) -> None:
         attempt.hang = found
-        event = HangFound(
-            at_s=self._clock(),
-            attempt=attempt.number,
-            hang=attempt.hang.kind,
-            culprits=attempt.hang.culprits,
-            reason=attempt.hang.why,
-        )
-        self._emit(event)
+        kind, culprits, why = found.kind, found.culprits, found.why
+        number, at_s = attempt.number, self._clock()
+        self._emit(HangFound(at_s=at_s, attempt=number, hang=kind, culprits=culprits, reason=why))
 
     def _answer_diagnosis(self) -> None:
         if self._diagnose is None:
@@ -402,7 +420,11 @@ class WorkerAgent:
         attempt.tell_last_step()
         attempt.scan(self.node_log.poll(at_s, now=True), now=True)
         verdict = self.fitness.with_checks(evidence.with_logs(told.first, attempt, seen), order)
-        self._save_evidence(attempt, order.incident, told.failure, verdict, at_s)
+        checks = tuple(self.fitness.checker.last.values())
+        scene = evidence.scene_of(
+            attempt, order.incident, told.failure, verdict, self.node_log.why_not, checks, at_s
+        )
+        self._bundles.write(replace(scene, settings=self._settings_json, env=self._base_env))
         for one in self.node_log.failed_of(verdict):
             self._emit(DeviceFaulted(at_s=at_s, node=self.node, device=one.device, code=one.code))
         self._emit(answer(verdict, order.incident, at_s))
@@ -447,28 +469,6 @@ class WorkerAgent:
             for one in self.node_log.failed(attempt.logs, opened):
                 self._emit(DeviceFaulted(at_s=at_s, node=self.node, device=one.device, code=one.code))
 
-    def _save_evidence(
-        self, attempt: Attempt, incident: int, failure: Failure, verdict: Verdict, at_s: float
-    ) -> None:
-        scene = Scene(
-            incident=incident,
-            attempt=attempt.number,
-            folder=attempt.folder,
-            failure=failure,
-            verdict=verdict,
-            offsets=attempt.logs.offsets(),
-            kernel=tuple(attempt.logs.kernel_lines),
-            kernel_why_not=self.node_log.why_not,
-            samples=tuple(attempt.looks.samples),
-            settings=msgspec.json.encode(self._settings),
-            env=self._base_env,
-            at_s=at_s,
-            steps=tuple(attempt.steps.records),
-            findings=tuple(attempt.steps.findings),
-            checks=tuple(self.fitness.checker.last.values()),
-        )
-        self._bundles.write(scene)
-
     def _note_evidence(self, text: str) -> None:
         self._told_to_people.append(text)
 
@@ -477,6 +477,7 @@ class WorkerAgent:
     def _tend_standby(self, attempt: Attempt) -> None:
         self.zygotes.tend(attempt)
         self._reader.tend(attempt)
+        self.copies.tend(attempt)
         if self.keeper.tend(attempt) and self._alone:
             self.keeper.prepare(attempt.number + 1, self._own_part(attempt.number + 1))
 
@@ -490,6 +491,7 @@ class WorkerAgent:
     def close(self) -> None:
         self.zygotes.drop()
         self._reader.close()
+        self.copies.close(goes_on=self.attempt is not None and not self.attempt.over)
         self.fitness.checker.end()
         self._bundles.wait(BUNDLE_WAIT_S)
         self.node_log.close()

@@ -44,6 +44,7 @@ def _flag(key: str) -> Any:
     metavar = {
         "whole": "N",
         "length": "TIME",
+        "size": "SIZE",
         "path": "FILE" if key in FILES else "DIR",
         "address": "HOST:PORT",
         "url": "URL",
@@ -86,7 +87,7 @@ def _pod_flags(context: Context) -> dict[str, object]:
 
 
 def _range(setting: Setting) -> str:
-    if setting.kind not in ("whole", "length"):
+    if setting.kind not in ("whole", "length", "size"):
         return ""
     holder: object = _DEFAULTS.policy if setting.field.startswith("policy.") else _DEFAULTS
     default = spelled(setting, getattr(holder, setting.field.rpartition(".")[2]))
@@ -94,6 +95,9 @@ def _range(setting: Setting) -> str:
 
 
 _CONFIG = Option("--config", metavar="FILE", help="Settings file (TOML). [HOLDFAST_CONFIG]")
+_RESCHEDULE_PODS = Option(
+    "--reschedule-pods", help="For pods: a reschedule of the job recreates all of them."
+)
 _NPROC = Option(
     "--nproc-per-node", metavar="N", help="Short form: run the script that follows with torchrun, N ranks."
 )
@@ -141,6 +145,7 @@ def run(
     prometheus: Annotated[str | None, _flag("prometheus")] = None,
     deterministic: Annotated[bool | None, _flag("deterministic")] = None,
     checkpoint_advice: Annotated[bool | None, _flag("checkpoint-advice")] = None,
+    ram_checkpoints: Annotated[str | None, _flag("ram-checkpoints")] = None,
     nproc_per_node: Annotated[str | None, _NPROC] = None,
     gres: Annotated[str | None, _sbatch("--gres", "of each node, such as gpu:8.")] = None,
     partition: Annotated[str | None, _sbatch("--partition", "partition of the job.")] = None,
@@ -155,10 +160,7 @@ def run(
     kind: Annotated[
         str | None, _of_pods("--kind", "kind of object that owns them: job, jobset, trainjob, volcano.")
     ] = None,
-    reschedule_pods: Annotated[
-        bool,
-        Option("--reschedule-pods", help="For pods: a reschedule of the job recreates all of them."),
-    ] = False,
+    reschedule_pods: Annotated[bool, _RESCHEDULE_PODS] = False,
     state_claim: Annotated[
         str | None, _of_pods("--state-claim", "PersistentVolumeClaim for the job's journal.")
     ] = None,

@@ -51,6 +51,9 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     metrics_textfile: str | None = None  # a file ending with .prom, for node-exporter; None: there is none
     deterministic: bool = False  # set what makes a PyTorch run repeatable
     checkpoint_advice: bool = False  # compute the best interval, and pass it to each attempt
+    ram_checkpoints_bytes: int | None = (
+        None  # memory for a copy of the newest checkpoint; None: no copy is made
+    )
     prometheus: str | None = None  # URL of the Prometheus that has the metrics of the nodes' devices
 
     @property

@@ -23,8 +23,8 @@ class Foreign(Struct, frozen=True):
 class Setting(Struct, frozen=True, kw_only=True):
     """One setting: its name, type, range and description.
 
-    `kind`: whole, yes, length, text, choice, path, texts, labels, address or url. `field`: of RunSettings, or
-    policy.<field>. `low`, `high`: the range, in seconds for a length. `word`: stands for None ("auto",
+    `kind`: whole, yes, length, size, text, choice, path, texts, labels, address or url. `field`: of RunSettings, or
+    policy.<field>. `low`, `high`: the range, in seconds for a length, in bytes for a size. `word`: stands for None ("auto",
     "none"). `scale`: seconds in one unit of the field. `choices`: the values of a choice. `also`: another
     name of the flag.
     """
@@ -55,6 +55,10 @@ def _limit(
     key: str, kind: str, field: str, help_: str, *, low: float = 0.0, high: float = _YEAR_S
 ) -> Setting:
     return Setting(key=key, kind=kind, field=f"policy.{field}", help=help_, low=low, high=high)
+
+
+def _switch(key: str, help_: str) -> Setting:
+    return Setting(key=key, kind="yes", field=key.replace("-", "_"), flag=True, help=help_)
 
 
 SETTINGS = (
@@ -150,34 +154,12 @@ SETTINGS = (
         flag=True,
         help="Dry run: detect, diagnose and decide, but only record what would have been done.",
     ),
-    Setting(
-        key="quiet",
-        kind="yes",
-        field="quiet",
-        flag=True,
-        help="Do not print the training's output on this terminal.",
+    _switch("quiet", "Do not print the training's output on this terminal."),
+    _switch("detach", "Keep the training running when Holdfast exits."),
+    _switch(
+        "shim", "Load a small module into the ranks, for stacks, collective counters and uncaught exceptions."
     ),
-    Setting(
-        key="detach",
-        kind="yes",
-        field="detach",
-        flag=True,
-        help="Keep the training running when Holdfast exits.",
-    ),
-    Setting(
-        key="shim",
-        kind="yes",
-        field="shim",
-        flag=True,
-        help="Load a small module into the ranks, for stacks, collective counters and uncaught exceptions.",
-    ),
-    Setting(
-        key="standby",
-        kind="yes",
-        field="standby",
-        flag=True,
-        help="Keep the next attempt's processes ready, so that a restart is faster.",
-    ),
+    _switch("standby", "Keep the next attempt's processes ready, so that a restart is faster."),
     Setting(
         key="zygote", kind="yes", field="zygote", flag=True, help="Fork restarted ranks from one process."
     ),
@@ -254,12 +236,8 @@ SETTINGS = (
         choices=("processes", "netns"),
         help="How engine local simulates a node: as processes, or in network namespaces (netns, root only).",
     ),
-    Setting(
-        key="link-tls",
-        kind="yes",
-        field="link_tls",
-        flag=True,
-        help="Encrypt the traffic between the nodes and the controller; both authenticate in any case.",
+    _switch(
+        "link-tls", "Encrypt the traffic between the nodes and the controller; both authenticate in any case."
     ),
     Setting(
         key="node-silence",
@@ -337,19 +315,26 @@ SETTINGS = (
         word="none",
         help="URL of the Prometheus server whose metrics of the nodes' devices become evidence.",
     ),
-    Setting(
-        key="deterministic",
-        kind="yes",
-        field="deterministic",
-        flag=True,
-        help="Set what makes a PyTorch run repeatable: seeds, deterministic algorithms, cuBLAS, cuDNN, NCCL.",
+    _switch(
+        "deterministic",
+        "Set what makes a PyTorch run repeatable: seeds, deterministic algorithms, cuBLAS, cuDNN, NCCL.",
+    ),
+    _switch(
+        "checkpoint-advice",
+        "Pass the advised checkpoint interval to each attempt, in seconds, as HOLDFAST_CHECKPOINT_EVERY_S.",
     ),
     Setting(
-        key="checkpoint-advice",
-        kind="yes",
-        field="checkpoint_advice",
+        key="ram-checkpoints",
+        kind="size",
+        field="ram_checkpoints_bytes",
         flag=True,
-        help="Pass the advised checkpoint interval to each attempt, in seconds, as HOLDFAST_CHECKPOINT_EVERY_S.",
+        low=1 << 20,
+        high=1 << 50,
+        word="none",
+        help=(
+            "Keep a copy of the newest checkpoint in /dev/shm, of at most this size, and restore it if the disk's is "
+            "damaged or gone before a restart."
+        ),
     ),
     Setting(
         key="check-options",

@@ -15,6 +15,8 @@ _ADDRESS = re.compile(rf"(?:{_HOST})?:(?P<port>\d{{1,5}})")
 _URL = re.compile(rf"https?://{_HOST}(?::(?P<port>\d{{1,5}}))?(?:/[\w./~%-]*)?")
 
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?b)?")
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 LABELS_MAX = 64
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[^\x00-\x1f]{0,255}")
 
@@ -35,6 +37,8 @@ def read(setting: Setting, raw: object) -> Value:
             return _whole(setting, text)
         case "length":
             return _length(setting, text)
+        case "size":
+            return _size(setting, text)
         case "texts":
             return _texts(setting, text)
         case "labels":
@@ -79,6 +83,8 @@ def spelled(setting: Setting, value: Value) -> str:
             return ",".join(value)
         case int() | float() if setting.kind == "length":
             return length(value * setting.scale)
+        case int() if setting.kind == "size":
+            return exact_size(value)
         case _:
             return str(value)
 
@@ -95,6 +101,7 @@ def allowed(setting: Setting) -> str:
         "address": "HOST:PORT",
         "url": "http://HOST:PORT",
         "whole": f"{setting.low:.0f} to {setting.high:.0f}",
+        "size": f"{exact_size(int(setting.low))} to {exact_size(int(setting.high))}",
         "length": f"{length(setting.low)} to {length(setting.high)}",
     }[setting.kind]
     return f"{words}, or {setting.word}" if setting.word else words
@@ -138,6 +145,27 @@ def _length(setting: Setting, raw: object) -> float:
     if not setting.low <= value_s <= setting.high:
         raise _bad(setting, raw)
     return value_s / setting.scale
+
+
+def _size(setting: Setting, raw: object) -> int:
+    """Parses `20GiB` or `20G` (of 1024) and `20GB` (of 1000). A bare number has no unit and is refused."""
+    found = _SIZE.fullmatch(raw.lower()) if isinstance(raw, str) else None
+    if found is None or not (found[2] or found[3]):
+        raise _bad(setting, raw)
+    unit = float((1000 if found[3] == "b" else 1024) ** _POWERS[found[2]])
+    value = round(float(found[1]) * unit)
+    if not setting.low <= value <= setting.high:
+        raise _bad(setting, raw)
+    return value
+
+
+def exact_size(value: int) -> str:
+    """Formats a number of bytes in the largest unit that divides it: `20GiB`, `1536MiB`."""
+    for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
+        whole, rest = divmod(value, 1 << 10 * _POWERS[unit[0].lower()])
+        if whole and not rest:
+            return f"{whole}{unit}"
+    return f"{value}B"
 
 
 def _texts(setting: Setting, raw: object) -> tuple[str, ...]:

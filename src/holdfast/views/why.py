@@ -39,6 +39,7 @@ _DONE = Words(en="done", zh="已处理")
 _NOT_DONE = Words(en="not done", zh="未采取")
 _COST = Words(en="cost", zh="代价")
 _RESUMED = Words(en="losses", zh="损失值")
+_CHECKPOINT = Words(en="checkpoint", zh="检查点")
 _TO_DO = Words(en="to do", zh="建议")
 _ALSO = Words(en="also", zh="其他可能")
 _MORE = Words(en="more", zh="更多")
@@ -208,6 +209,8 @@ class _Page:
         yield from self.row(_COST, text)
 
     def resumed(self, incident: IncidentDocument) -> Iterator[Line]:
+        if incident.checkpoint is not None:
+            yield from self.row(_CHECKPOINT, said(incident.checkpoint, self._language))
         if incident.resume is not None:
             yield from self.row(_RESUMED, said(incident.resume, self._language))
 

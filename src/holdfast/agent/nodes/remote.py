@@ -225,7 +225,7 @@ class RemoteAgent:
                     },
                 )
                 return
-        if self._attempt(number) is None:
+        if self._attempt(number) is None and not self.worker.copies.holds(number):
             self.worker.resume(number, part)
 
     def _prepare(self, command: PrepareStandby) -> None:
@@ -242,6 +242,7 @@ class RemoteAgent:
         standby = self.worker.keeper.standby
         if standby is not None and standby.number <= command.attempt:
             self.worker.drop_standby()
+        self.worker.copies.cancel()
         attempt = self.worker.attempt
         if attempt is None or attempt.over or attempt.number > command.attempt:
             self._sweep(command.attempt)

@@ -132,7 +132,7 @@ def _loaded(resume: str, written: str) -> Iterator[Seen]:
         yield _of_folder(resume, is_loaded=True)
     elif os.path.isfile(resume):
         newest = Newest(layout=FILE, name=os.path.basename(resume))
-        yield of_newest(os.path.dirname(resume), newest, _of_file(resume), is_loaded=True)
+        yield of_newest(os.path.dirname(resume), newest, file_defect(resume), is_loaded=True)
     elif written.startswith(("/", "./", "../", "~")):
         yield Finding(
             status=WARN,
@@ -152,7 +152,7 @@ def _loaded(resume: str, written: str) -> Iterator[Seen]:
 def _of_folder(folder: str, *, is_loaded: bool) -> Finding:
     try:
         newest = newest_in(folder)
-        wrong = _of_newest(folder, newest) if newest is not None and newest.name else ""
+        wrong = newest_defect(folder, newest) if newest is not None and newest.name else ""
     except OSError as error:
         return Finding(status=SKIP, why=f"{folder} cannot be read: {error.strerror or error}")
     return of_newest(folder, newest, wrong, is_loaded=is_loaded)
@@ -179,10 +179,11 @@ def _entries(folder: str) -> Iterator[Entry]:
                 yield Entry(one.name, one.is_dir(), state.st_mtime, state.st_size)
 
 
-def _of_newest(folder: str, newest: Newest) -> str:
+def newest_defect(folder: str, newest: Newest) -> str:
+    """Returns what is wrong with the newest checkpoint of a folder; empty if nothing is. Raises OSError."""
     path = os.path.join(folder, newest.name)
     if newest.layout == FILE:
-        return _of_file(path)
+        return file_defect(path)
     names = sorted(os.listdir(path))[:ENTRIES_MAX]
     texts = {
         name: _text(os.path.join(path, name))
@@ -192,7 +193,7 @@ def _of_newest(folder: str, newest: Newest) -> str:
     if wrong := state_of_folder(newest.layout, names, texts):
         return wrong
     for file in _files(path):
-        if wrong := _of_file(file):
+        if wrong := file_defect(file):
             return f"{os.path.relpath(file, path)}: {wrong}"
     return ""
 
@@ -209,7 +210,7 @@ def _files(path: str) -> list[str]:
     return found[:FILES_MAX]
 
 
-def _of_file(path: str) -> str:
+def file_defect(path: str) -> str:
     """Returns what is wrong with a checkpoint file, such as truncation; empty if nothing is.
 
     Raises OSError.

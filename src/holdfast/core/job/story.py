@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.checkpoints.words import KIND as RAM_CHECKPOINT
+from holdfast.core.checkpoints.words import graver
 from holdfast.core.compare.resume import KIND as RESUME_CHECK
 from holdfast.core.job.decision import Decision
 from holdfast.core.job.policy_change import in_force
@@ -92,7 +94,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     the best step of the failed attempt; `step_resumed`: the first one after the recovery. `steps_lost`: steps to repeat;
     None if unknown. `corrections`: users' corrections of the verdict. `nodes`, `nodes_after`: node by worker, of the failed
     and of the resumed attempt. `troubles`: failed checks. `ended`: the job ended in it. `resume`: how the losses of repeated
-    steps compare (core/compare/resume.py).
+    steps compare (core/compare/resume.py). `checkpoint`: what became of its checkpoint (core/checkpoints/words.py).
     """
 
     number: int
@@ -118,6 +120,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     exits: tuple[RankEnd, ...] = ()
     ended: bool = False
     resume: Numbers = {}
+    checkpoint: Numbers = {}
 
 
 class AttemptStory(Struct, frozen=True, kw_only=True):
@@ -347,6 +350,12 @@ class Story:
             case FindingNoted(finding=finding) if finding == RESUME_CHECK and self._incidents:
                 last = next(reversed(self._incidents.values()))
                 self._incidents[last.number] = replace(last, resume=last.resume or event.numbers)
+            case FindingNoted(finding=finding) if finding == RAM_CHECKPOINT and self._incidents:
+                last = next(reversed(self._incidents.values()))
+                if not last.over:
+                    self._incidents[last.number] = replace(
+                        last, checkpoint=graver(last.checkpoint, event.numbers)
+                    )
             case JobMoved() | ControllerResumed():
                 self._moved = ""
             case _:

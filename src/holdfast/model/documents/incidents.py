@@ -95,7 +95,7 @@ class IncidentDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `evidence`: by time, with the first error marked. `evidence_total`: includes evidence omitted here.
     `timeline`: seconds of each part from detection to the first step after recovery, in order.
     `resume`: how the losses of repeated steps compare with those before the fault; `resume_verdict`: exact, noise or
-    different.
+    different. `checkpoint`: whether it was as saved, or restored from memory; only with ram-checkpoints.
     """
 
     job: str
@@ -119,6 +119,7 @@ class IncidentDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     step_resumed: int | None = None
     resume: Words | None = None
     resume_verdict: str = ""
+    checkpoint: Words | None = None
     similar: tuple[IncidentLink, ...] = ()
     corrections: tuple[Correction, ...] = ()
     has_bundle: bool = False

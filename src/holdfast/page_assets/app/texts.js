@@ -147,6 +147,7 @@ export const CHINESE = {
   "not chosen": "未采用",
   "not carried out (shadow mode)": "未执行（影子模式）",
   "Also considered": "也考虑过",
+  "checkpoint": "检查点",
   "losses after the restart": "恢复后的损失值",
   "Stacks": "调用栈",
   "{n} group": "{n} 组",

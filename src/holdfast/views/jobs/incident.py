@@ -5,6 +5,7 @@ from datetime import tzinfo
 
 from msgspec.structs import replace
 
+from holdfast.core.checkpoints.words import checkpoint_words
 from holdfast.core.compare.resume import resume_words
 from holdfast.core.diagnosis.words.meanings import meaning_of
 from holdfast.core.diagnosis.words.verdict_zh import advice_zh, in_chinese
@@ -64,6 +65,7 @@ def incident_document(
         step_resumed=incident.step_resumed,
         resume=resume_words(incident.resume) if incident.resume else None,
         resume_verdict=str(incident.resume.get("verdict", "")),
+        checkpoint=checkpoint_words(incident.checkpoint) if incident.checkpoint else None,
         similar=similar,
         corrections=corrections,
         has_bundle=scene.has_bundle,

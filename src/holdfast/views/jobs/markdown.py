@@ -20,6 +20,7 @@ HEADS = {
     "action": Words(en="action", zh="处置"),
     "cost": Words(en="cost", zh="损失"),
     "resumed": Words(en="losses", zh="损失值"),
+    "checkpoint": Words(en="checkpoint", zh="检查点"),
     "advice": Words(en="Advice", zh="建议"),
     "evidence": Words(en="Evidence", zh="证据"),
     "more": Words(en="further pieces of evidence", zh="条其他证据"),
@@ -59,6 +60,8 @@ def incident_markdown(document: IncidentDocument, language: Language = "en") -> 
     if document.cost is not None:
         hours = f", {document.cost.device_hours:.2g} GPU·h" if document.cost.devices else ""
         lines.append(f"| {head('cost')} | {said(span(document.cost.lost_s), language)}{hours} |")
+    if document.checkpoint is not None:
+        lines.append(f"| {head('checkpoint')} | {_cell(said(document.checkpoint, language))} |")
     if document.resume is not None:
         lines.append(f"| {head('resumed')} | {_cell(said(document.resume, language))} |")
     if document.advice is not None:

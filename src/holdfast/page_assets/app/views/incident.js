@@ -36,6 +36,7 @@ function verdict(doc) {
     [t("found"), html`<${Time} at=${row.found_at_s} exact />`, t("attempt {n}", { n: row.attempt })],
     [t("done"), row.rung ? rungName(row.rung) : t("nothing yet")],
     [t("training again"), resumed(doc), row.recovered_at_s ? t("after {time}", { time: span(row.recovered_at_s - row.found_at_s) }) : ""],
+    [t("checkpoint"), say(doc.checkpoint) || null],
     [t("losses after the restart"), say(doc.resume) || null],
     [t("cost"), costText(doc.cost ?? row.cost) || null, doc.cost?.steps_repeated ? tn(doc.cost.steps_repeated, "{n} step repeated", "{n} steps repeated") : ""],
     [t("what to do"), say(doc.advice) || (row.sentence.to_do ? null : t("nothing")), doc.action && doc.action !== "none" ? doc.action : ""],
