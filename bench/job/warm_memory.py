@@ -1,9 +1,10 @@
-"""What it costs to be ready for a restart: memory and processor time of the zygote, its fork servers and stubs.
+"""What it costs to be ready for a restart: memory and processor time of the zygote, its fork servers and stubs, and of the
+next attempt's processes, which wait at their gate.
 
     python -m bench.job.warm_memory [--ranks 8]
 
-A job of that many ranks trains; once its zygote is ready, its proportional memory (PSS) and its processor time are read, and
-again after a kill, with the fork server and the stubs. For comparison: the processor time of one rank up to its first step.
+A job of that many ranks trains; once the next attempt waits, proportional memory (PSS) and processor time are read, and again
+after a kill, once the attempt after that waits. For comparison: the processor time of one rank up to its first step.
 """
 
 import argparse
@@ -37,22 +38,24 @@ def main() -> int:
     try:
         wait_for(lambda: any(moment.kind == "step" for moment in trial.moments()))
         imports = min(_cpu_s(pid) for pid in _rank_pids(trial))
-        wait_for(lambda: any(json.loads(path.read_text())["cost_s"] for path in state.glob("imports/*.json")))
+        wait_for(lambda: waits(state, 2, given.ranks))
         time.sleep(SETTLE_S)
-        ready = costs(folder)
+        ready = costs(folder, 2)
         victim = _rank_pids(trial)[0]
         os.kill(victim, 9)
-        wait_for(lambda: _is_stepping(trial, victim))
+        wait_for(lambda: _is_stepping(trial, victim) and waits(state, 3, given.ranks))
         time.sleep(SETTLE_S)
-        print(
-            json.dumps(
-                {"ranks": given.ranks, "rank_start_cpu_s": imports, "ready": ready, "after": costs(folder)}
-            )
-        )
+        after = costs(folder, 3)
+        print(json.dumps({"ranks": given.ranks, "rank_start_cpu_s": imports, "ready": ready, "after": after}))
     finally:
         trial.clear()
         shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def waits(state: Path, attempt: int, ranks: int) -> bool:
+    """Whether all ranks of that attempt wait at their gate."""
+    return len(list(state.glob(f"jobs/*/attempt-{attempt:03d}/worker-0/rank-*.ready"))) == ranks
 
 
 def wait_for(is_true: object) -> None:
@@ -78,26 +81,33 @@ def _is_stepping(trial: Trial, victim: int) -> bool:
     )
 
 
-def costs(folder: Path) -> dict[str, float]:
-    """PSS in MiB by kind, and processor seconds of the zygote."""
-    found = {"zygote_mib": 0.0, "servers_mib": 0.0, "stubs_mib": 0.0, "cpu_s": 0.0}
+def costs(folder: Path, attempt: int) -> dict[str, float]:
+    """PSS in MiB by kind, and processor seconds: of the zygote, and of all that waits for that attempt."""
+    found = {"zygote_mib": 0.0, "servers_mib": 0.0, "stubs_mib": 0.0, "waiting_mib": 0.0}
+    found |= {"cpu_s": 0.0, "waiting_cpu_s": 0.0}
     for process in psutil.process_iter(["pid", "name", "cmdline"]):
-        words = tuple(process.info["cmdline"] or ())
-        kind = "stubs_mib" if process.info["name"] == STUB else ""
-        if words[:2] == OURS:
+        pid, words = process.info["pid"], tuple(process.info["cmdline"] or ())
+        variables = _environ(pid).split(b"\0")
+        if not any(os.fsencode(folder) in one for one in variables):
+            continue
+        is_waiting = b"HOLDFAST_ATTEMPT=%d" % attempt in variables
+        kind = "waiting_mib" if is_waiting else ""
+        if process.info["name"] == STUB:
+            kind = "stubs_mib"
+        elif words[:2] == OURS:
             kind = "servers_mib" if len(words) > 2 else "zygote_mib"
-        if kind and _is_of(process.info["pid"], folder):
-            found[kind] += _pss_mib(process.info["pid"])
-            if kind == "zygote_mib":
-                found["cpu_s"] += _cpu_s(process.info["pid"])
+        if kind:
+            found[kind] += _pss_mib(pid)
+            found["cpu_s"] += _cpu_s(pid) if kind == "zygote_mib" else 0.0
+            found["waiting_cpu_s"] += _cpu_s(pid) if is_waiting else 0.0
     return {key: round(value, 1) for key, value in found.items()}
 
 
-def _is_of(pid: int, folder: Path) -> bool:
+def _environ(pid: int) -> bytes:
     try:
-        return str(folder) in Path(f"/proc/{pid}/environ").read_text(errors="replace")
+        return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 def _pss_mib(pid: int) -> float:

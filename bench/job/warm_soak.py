@@ -3,9 +3,10 @@
     python -m bench.job.warm_soak [--restarts 200] [--launcher NAME ...] [--python .venv-launchers/bin/python] [--seed 1]
 
 Each launcher runs one job, two ranks over gloo, whose ranks meet faults at random steps until it has been restarted so often;
-then it ends well. The same job runs once without a fault, started as usual (`--no-standby`). Equal: exit code 0, the last loss, and
-what the last attempt's ranks print at their start. Left: processes with the trial's mark after its end, and fork servers. Hung: a
-step or a start that takes longer than `--hung`, a minute. One JSON line for each launcher in --out; a Markdown table on stdout.
+then it ends well. The same job runs once without a fault, started as usual (`--no-standby`). Equal: exit code 0, the last loss,
+and what the last attempt's ranks print at their start. Left: processes with the trial's mark after its end, and fork servers.
+Hung: a step or a start that takes longer than `--hung`, a minute. One JSON line for each launcher in --out; a Markdown table on
+stdout. accelerate, DeepSpeed, Lightning and the Hugging Face Trainer are in `.venv-launchers` (`make launchers`).
 """
 
 import argparse
@@ -24,6 +25,7 @@ import psutil
 from bench.job.trial import HOLDFAST, Trial, end_on_sigterm
 
 SCRIPT = Path(__file__).with_name("warm_training.py")
+LIGHTNING, TRAINER = (Path(__file__).with_name(f"warm_{name}.py") for name in ("lightning", "trainer"))
 LAUNCHERS = {
     "torchrun": "{bin}/torchrun --standalone --nproc-per-node 2 {script}",
     "python -m torch.distributed.run": "{python} -m torch.distributed.run --standalone --nproc-per-node 2 {script}",
@@ -33,9 +35,12 @@ LAUNCHERS = {
     "shell script": "bash {folder}/train.sh",
     "mp.spawn": "{python} {script} --spawn",
     "plain": "{python} {script} --alone",
+    "Lightning": "{python} {lightning}",
+    "Hugging Face Trainer": "{bin}/torchrun --standalone --nproc-per-node 2 {trainer}",
 }
 LOOK_S = 0.2
 STEPS_BETWEEN = (1, 30)
+STEPS_LEFT = 40  # after the last fault, of a framework's training
 
 
 def main() -> int:
@@ -73,9 +78,10 @@ def soaked(launcher: str, given: argparse.Namespace) -> dict[str, object]:
         (dice.randint(*STEPS_BETWEEN), dice.choice(("kill9", "exit3", "error")))
         for _ in range(given.restarts)
     ]
-    plain = run(launcher, given, (), ("--no-standby",))
+    steps = sum(step for step, _ in faults) + STEPS_LEFT
+    plain = run(launcher, given, (), ("--no-standby",), steps)
     flags = ("--zygote", "--max-restarts", str(given.restarts + 1), "--unconditional-restart")
-    warm = run(launcher, given, faults, flags)
+    warm = run(launcher, given, faults, flags, steps)
     keys = ("code", "loss", "begun")
     return {
         "launcher": launcher,
@@ -91,14 +97,21 @@ def soaked(launcher: str, given: argparse.Namespace) -> dict[str, object]:
 
 
 def run(
-    launcher: str, given: argparse.Namespace, faults: Sequence[tuple[int, str]], flags: Sequence[str]
+    launcher: str,
+    given: argparse.Namespace,
+    faults: Sequence[tuple[int, str]],
+    flags: Sequence[str],
+    steps: int,
 ) -> dict[str, object]:
     folder = Path(tempfile.mkdtemp(prefix="warm-soak-"))
     (folder / "faults.json").write_text(json.dumps(faults))
+    (folder / "steps").write_text(str(steps))
     words = {
         "python": given.python,
         "bin": os.path.dirname(given.python),
         "script": str(SCRIPT),
+        "lightning": str(LIGHTNING),
+        "trainer": str(TRAINER),
         "folder": str(folder),
     }
     (folder / "train.sh").write_text(LAUNCHERS["torchrun"].format(**words) + "\n")

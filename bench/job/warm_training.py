@@ -31,7 +31,8 @@ def setting() -> dict[str, object]:
         "locale": [locale.setlocale(locale.LC_ALL), time.tzname],
         "folder": os.getcwd() == str(FOLDER),
         "signals": [
-            repr(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            repr(signal.getsignal(number)).partition(" at 0x")[0]
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         ],
         "limits": [resource.getrlimit(one) for one in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)],
         "threads": torch.get_num_threads(),

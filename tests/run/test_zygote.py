@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent import launch
 from run.place import wait_for
 
 READY_S = 250.0  # it imports at the lowest priority, beside all else that runs here
@@ -102,6 +103,22 @@ def test_ranks_of_each_further_attempt_are_forked(job):
     assert len(made) == 1  # one process has imported it for all
     job.ends_well(run)
     assert not list(job.place.state.glob("jobs/*/attempt-*/worker-*/not-forked"))
+
+
+def test_the_next_attempt_waits_at_its_gate(job):
+    run = job.run()
+    wait_for("the zygote", job.is_ready, READY_S)
+    job.place.given(0, 1)
+    for attempt in (2, 3):
+        folder = job.place.worker(attempt)
+        ready = [folder / f"rank-{rank}.ready" for rank in (0, 1)]
+        wait_for(f"attempt {attempt} to wait", lambda ready=ready: all(map(Path.exists, ready)), READY_S)
+        waiting = set(launch.marked({"HOLDFAST_WORKER_DIR": str(folder)}))
+        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        given = [job.place.given(rank, attempt) for rank in (0, 1)]
+        assert {one["pid"] for one in given} <= waiting
+        assert {one["parent"] for one in given} == {"holdfast-zygote"}
+    job.ends_well(run)
 
 
 def test_a_second_run_is_ready_from_its_start(job):

@@ -315,6 +315,35 @@ def test_a_walk_through_all_variables_is_no_read_of_each(report, ranks):
     assert report("walks")["is"] == "ready"
 
 
+PRINTS_RANK = """
+import os
+def rank_zero_only(): pass
+rank_zero_only.rank = getattr(rank_zero_only, "rank", int(os.environ.get("LOCAL_RANK", 0)))
+"""
+
+
+def test_a_module_that_keeps_the_rank_keeps_that_of_the_fork(nursery, ranks):
+    """As that of torchmetrics does."""
+    for name in ("torchmetrics/__init__.py", "torchmetrics/utilities/__init__.py"):
+        ranks.module(name, "")
+    ranks.module("torchmetrics/utilities/prints.py", PRINTS_RANK)
+    program = (
+        "import sys; name = 'torchmetrics.utilities.prints'; print(name in sys.modules)\n"
+        "from torchmetrics.utilities.prints import rank_zero_only; print(rank_zero_only.rank)"
+    )
+    here = nursery(program, "torchmetrics.utilities.prints")
+    for rank in (1, 0, 3):
+        assert ended(here.forked(rank=rank, env={"LOCAL_RANK": str(rank)}))[:2] == (0, f"True\n{rank}\n")
+    assert here.refusals() == []
+
+
+def test_no_part_of_a_package_that_is_left_out_is_imported(report, ranks):
+    ranks.module("bad/__init__.py", "import os; os.environ.get('LOCAL_RANK')")
+    ranks.module("bad/part.py", "")
+    said = report("bad", "bad.part", left_out={"bad": ""})
+    assert (said["is"], said["cost"]) == ("ready", {})
+
+
 def test_memory_is_limited(report, ranks):
     ranks.module("large.py", "kept = bytearray(100 << 20)")
     said = report("large", memory_kib_max=80 << 10)

@@ -24,7 +24,7 @@ from holdfast.agent.launch import LaunchSpec, Running, attach, launch, marked
 from holdfast.agent.nodes.checks import NodeChecker
 from holdfast.agent.nodes.fitness import Fitness
 from holdfast.agent.nodes.log import NodeLog
-from holdfast.agent.part import Part
+from holdfast.agent.part import Part, unmet
 from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby, may_restart
 from holdfast.agent.standby.page_cache import CheckpointReader
 from holdfast.agent.standby.zygote_keeper import ZygoteKeeper
@@ -109,8 +109,8 @@ class WorkerAgent:
         self.node_log = NodeLog()
         checker = NodeChecker(settings, self.node, base_env, cwd, clock)
         self.fitness = Fitness(checker, settings, base_env, clock, emit, self._own_pids)
-        self._bundles = BundleWriter(incidents or job_folder / "incidents", self._note_evidence)
         self._told_to_people: deque[str] = deque()  # by other threads
+        self._bundles = BundleWriter(incidents or job_folder / "incidents", self._told_to_people.append)
         self._launcher = recognise(settings.command, base_env)
         program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
         self._program = program or ""
@@ -120,20 +120,16 @@ class WorkerAgent:
         self._diagnose: tuple[Diagnose, float] | None = None
         self._stopped_asked_s: float | None = None
         self._port = 0  # the last one that was given to a command
-        is_wanted = is_worth_a_standby(settings, self._launcher)
-        self.keeper = StandbyKeeper(self._spec, clock, is_wanted=is_wanted, holds_launcher=not self._alone)
         self.zygotes = ZygoteKeeper(settings, cwd, base_env, clock, emit)
+        forks = self.zygotes if self.zygotes.is_possible else None
+        wanted = is_worth_a_standby(settings, self._launcher)
+        self.keeper = StandbyKeeper(
+            self._spec, clock, forks, is_wanted=wanted, holds_launcher=not self._alone
+        )
         self._reader = CheckpointReader(settings, cwd, base_env, is_wanted=may_restart(settings))
+        is_shared = not self._alone or part is not None
         self.copies = RamCheckpoints(
-            settings,
-            job,
-            self.node,
-            job_folder,
-            cwd,
-            base_env,
-            clock,
-            emit,
-            is_shared=not self._alone or part is not None,
+            settings, job, self.node, job_folder, cwd, base_env, clock, emit, is_shared=is_shared
         )
         self._hang_settings = hang.Settings(hang_timeout_s=settings.policy.hang_timeout_s)
         self._platform_settings = platform_rule.Settings(detect_min=settings.platform_hang_min)
@@ -209,7 +205,8 @@ class WorkerAgent:
             for finding in start_facts(given, self._base_env, self._program, self._clock(), self._settings):
                 self._emit(finding)
         self._take_up(number, part, running)
-        if self._alone and len(os.sched_getaffinity(0)) > 1:  # a launcher imports on one core
+        cores = len(os.sched_getaffinity(0)) - 1  # a launcher imports on one
+        if self._alone and cores and not self.zygotes.is_possible:
             self.keeper.prepare(number + 1, self._own_part(number + 1))
 
     def _release_standby(self, number: int, part: Part | None, counters: Mapping[str, str]) -> bool:
@@ -242,6 +239,7 @@ class WorkerAgent:
         )
         steps.remember(self._losses)
         self.part = part
+        self.zygotes.begun(number)
         self.attempt = Attempt(
             number,
             running,
@@ -258,8 +256,7 @@ class WorkerAgent:
             from_end=from_end,
             ranks_return=self._ranks_return,
         )
-        self._diagnose = None
-        self._stopped_asked_s = None
+        self._diagnose = self._stopped_asked_s = None
         return self.attempt
 
     def _pass_samples(self, samples: tuple[RankSample, ...], log_bytes: int) -> None:
@@ -349,6 +346,7 @@ class WorkerAgent:
         self.hear()
         attempt = self.attempt
         if attempt is None:
+            self.zygotes.stand_by(lambda: self._spec(1, unmet(0, self._settings.nnodes)).env)
             return
         attempt.read_output()
         attempt.read_errors()
@@ -469,13 +467,10 @@ class WorkerAgent:
             for one in self.node_log.failed(attempt.logs, opened):
                 self._emit(DeviceFaulted(at_s=at_s, node=self.node, device=one.device, code=one.code))
 
-    def _note_evidence(self, text: str) -> None:
-        self._told_to_people.append(text)
-
     # The standby ------------------------------------------------------------------------------------------
 
     def _tend_standby(self, attempt: Attempt) -> None:
-        self.zygotes.tend(attempt)
+        self.zygotes.tend(attempt, trains=self.keeper.trains(attempt))
         self._reader.tend(attempt)
         self.copies.tend(attempt)
         if self.keeper.tend(attempt) and self._alone:

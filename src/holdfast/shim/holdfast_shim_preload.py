@@ -30,6 +30,21 @@ PLACE = set(
     " TORCH_NCCL_DEBUG_INFO_PIPE_FILE".split()
 )
 PLACE_OF = ("HOLDFAST_", "MA_", "PET_", "TORCHELASTIC_")
+# Modules that keep the rank of their process when they are imported: in what (an attribute of a function of theirs), and
+# by which variables, the first that is set; 0 without. A fork sets it anew. source: lightning 2.6,
+# fabric/utilities/rank_zero.py (lightning_fabric is the same package by its own name); torchmetrics 1.8, utilities/prints.py
+KEEP_RANK = {
+    "lightning.fabric.utilities.rank_zero": (
+        "rank_zero_only",
+        "RANK LOCAL_RANK SLURM_PROCID JSM_NAMESPACE_RANK",
+    ),
+    "lightning_fabric.utilities.rank_zero": (
+        "rank_zero_only",
+        "RANK LOCAL_RANK SLURM_PROCID JSM_NAMESPACE_RANK",
+    ),
+    "torchmetrics.utilities.prints": ("rank_zero_only", "LOCAL_RANK"),
+}
+ENVIRON = ("os", "collections.abc", "_collections_abc")  # modules through which variables are read
 # Read by libraries in C, which nobody sees: they must be the same as in the zygote.
 IN_C = tuple(
     "OMP_ KMP_ GOMP_ MKL_ OPENBLAS_ GOTO_ BLIS_ NUMEXPR_ CUDA_ NCCL_ NVIDIA_ NV_ TORCH PYTORCH_ ATEN_ C10_ KINETO_ LD_"
@@ -62,7 +77,7 @@ class Watched(dict):  # type: ignore[type-arg]
     def __getitem__(self, key: bytes) -> bytes:
         if self.walk and self.walk[-1] == key:
             self.walk.pop()
-        else:
+        elif _reader() not in KEEP_RANK:
             self.reads.setdefault(key, self.module)
         found = dict.__getitem__(self, key)  # type: bytes
         return found
@@ -130,7 +145,10 @@ class Imports:
         if mark == "own":
             self.own.add(name)
             return True
-        if name in sys.modules or name in self.left_out:
+        parts = name.split(".")  # to import a part imports the whole before
+        if name in sys.modules or any(
+            ".".join(parts[:at]) in self.left_out for at in range(1, len(parts) + 1)
+        ):
             return True
         before, begun_s = len(sys.modules), time.perf_counter()
         Watched.module = name
@@ -249,6 +267,23 @@ def environment_why_not(
         if name in reads:
             return "%s has another value, and is read when %s is imported" % (name, reads[name])
     return ""
+
+
+def keep_rank_anew() -> None:
+    """Sets in this fork what imported modules keep of the rank, as their import would."""
+    for name, (holder, variables) in KEEP_RANK.items():
+        kept = getattr(sys.modules.get(name), holder, None)  # type: Any
+        if hasattr(kept, "rank"):
+            found = [os.environ[key] for key in variables.split() if key in os.environ]
+            kept.rank = int(found[0]) if found else 0
+
+
+def _reader() -> str:
+    """Returns the name of the module whose code reads a variable now."""
+    frame = sys._getframe(2)  # type: Any
+    while frame is not None and frame.f_globals.get("__name__") in ENVIRON:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")) if frame is not None else ""
 
 
 def _version(name: str) -> str:

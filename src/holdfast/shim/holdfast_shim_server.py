@@ -152,6 +152,7 @@ class Server:
             life = self.fork.high(fds[1])
             self.fork.adopt(given, fds[3:], life, fds[2], self.pid)
             self.fork.take_python(given, self.added(given))
+            self.zygote.preload.keep_rank_anew()
             os.write(answer, b"y%d\n" % os.getpid())
             os.close(answer)
         except BaseException as error:

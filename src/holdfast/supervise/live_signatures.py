@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.agent.rehearsal import rehearse
 from holdfast.agent.watch.logs import Signatures
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.observe.search.rule_store import all_knowledge
@@ -11,7 +12,7 @@ from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 
 
 def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signatures:
-    """Returns signatures that load in a thread. `shared`: see `cache_for`."""
+    """Returns signatures that load in a thread, which then diagnoses a made-up failure. `shared`: see `cache_for`."""
     cache = cache_for(env, shared)
     left_out: list[str] = []
 
@@ -24,7 +25,7 @@ def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signa
             left_out.append(str(error))
             return all_knowledge(None, cache)
 
-    return Signatures(load, cache, left_out)
+    return Signatures(load, cache, left_out, rehearse)
 
 
 def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:

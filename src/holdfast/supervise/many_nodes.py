@@ -173,10 +173,7 @@ class NodesSupervisor:
             checks=checks,
             spare_check=policy.boot_check if checks else "",
             check_again_s=policy.boot_check_again_s,
-            standby=self._settings.standby
-            and not self._settings.zygote
-            and self._settings.shim
-            and not policy.shadow,
+            standby=self._settings.standby and self._settings.shim and not policy.shadow,
         )
 
     def _parts(self, machine: WorkerGroupEngine) -> Parts:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agent.part import unmet
 from holdfast.agent.standby.keeper import StandbyKeeper
-from holdfast.agent.standby.rank_starts import SEEN, RankStart
+from holdfast.agent.standby.rank_starts import SEEN, RankStart, rank_starts
 
 RANK = "import sys; print('up', flush=True); sys.stdin.read()"
 LAUNCHER = """
@@ -34,6 +34,34 @@ def rank_pid(tmp_path):
         launcher.stdin.close()
 
 
+SERVER = """
+import os, subprocess, sys
+python, program = sys.argv[1:]
+launcher = subprocess.Popen([python, "-I", "-S", "-c", program, "run"], env=os.environ | {"LR": "1"})
+env = dict(os.environ, RANK="3", LOCAL_RANK="0", LR="1")
+rank = subprocess.Popen([python, "-I", "-S", "-c", program, "--lr", "1"], env=env)
+print(rank.pid, flush=True)
+launcher.wait(), rank.wait()
+"""
+
+
+@pytest.fixture
+def forked_pid(tmp_path):
+    """Of a rank beside its launcher, both children of a process that looks like a fork server."""
+    (tmp_path / "zygote").write_text(SERVER)
+    env = dict(os.environ, HOLDFAST_WORKER_DIR=str(tmp_path))
+    pipes = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "cwd": tmp_path,
+        "executable": sys.executable,
+    }
+    with subprocess.Popen(["holdfast", "zygote", sys.executable, RANK], env=env, **pipes) as server:
+        words = [server.stdout.readline().strip() for _ in range(3)]
+        yield next(int(word) for word in words if word.isdigit())
+        server.stdin.close()
+
+
 def attempt(folder, pid, **more):
     """As far as a keeper of standbys looks at one that has begun, and has made no step."""
     rank = SimpleNamespace(pid=pid, gone=False)
@@ -53,6 +81,11 @@ def test_it_is_noted_before_the_first_step(tmp_path, rank_pid):
     assert start.argv[-2:] == ("--lr", "1")
     assert start.env == {"RANK": "3", "LOCAL_RANK": "0"}
     assert keeper_._starts_of(unmet(3, 4)) == (start,)
+
+
+def test_the_launcher_of_a_forked_rank_is_a_child_of_the_fork_server_too(forked_pid):
+    (start,) = rank_starts([forked_pid])
+    assert start.env == {"RANK": "3", "LOCAL_RANK": "0"}
 
 
 def test_not_as_long_as_ranks_are_missing_or_the_shim_has_not_reached_them(tmp_path, rank_pid):

@@ -6,6 +6,7 @@ There is one file for each script and launcher, in the folder `imports` of the s
 
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +77,7 @@ def store(path: Path, known: Known) -> None:
     """Replaces the stored imports of a command. If the state folder cannot be written, only the next run
     starts more slowly.
     """
-    new = path.with_suffix(f".{os.getpid()}.new")
+    new = path.with_suffix(f".{secrets.token_hex(8)}.new")  # agents of other nodes may have the same pid
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         others = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
@@ -98,6 +99,15 @@ def learned(folder: Path) -> tuple[str, ...]:
 def learned_of_launcher(folder: Path) -> tuple[str, ...]:
     """Returns what the launcher of a worker has imported so far, without the variables that it set."""
     return tuple(line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:"))
+
+
+def learned_bytes(folder: Path) -> int:
+    """Returns the size of what the shim has written about the imports of a worker; 0: nothing yet."""
+    size = 0
+    for name in (LEARNED, OF_LAUNCHER):
+        with suppress(OSError):
+            size += (folder / name).stat().st_size
+    return size
 
 
 def merged(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:

@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
-from holdfast.agent.launch import LaunchSpec
+from holdfast.agent.launch import LaunchSpec, Running, launch
 from holdfast.agent.part import Part, unmet
 from holdfast.agent.standby.rank_starts import (
     SEEN,
@@ -51,7 +52,7 @@ def is_worth_a_standby(settings: RunSettings, launcher: Launcher) -> bool:
     by side.
     """
     possible = launcher.is_torchrun and not launcher.fixed_address and not launcher.restarts
-    return may_restart(settings) and not settings.zygote and settings.shim and possible
+    return may_restart(settings) and settings.shim and possible
 
 
 def is_worth_a_zygote(settings: RunSettings) -> bool:
@@ -62,21 +63,43 @@ def is_worth_a_zygote(settings: RunSettings) -> bool:
     return possible and may_restart(settings)
 
 
+class Forks(Protocol):
+    """The zygote, from which a standby is forked. `is_possible`: it is ready, or may still become so.
+    `is_doubted`: the next attempt is not to be forked.
+    """
+
+    @property
+    def is_possible(self) -> bool: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def is_doubted(self) -> bool: ...
+
+    def prepared(self, spec: LaunchSpec) -> LaunchSpec:
+        """Returns how a standby is started: forked if the zygote is ready, else as usual. raises: OSError"""
+        ...
+
+
 class StandbyKeeper:
     """Keeps at most one standby. `spec`: returns the command of an attempt and the folder in which it runs.
 
     `is_wanted`: see is_worth_a_standby; if False nothing is prepared. `holds_launcher`: the launcher waits
-    before its rendezvous; False on a single machine, where only the ranks wait.
+    before its rendezvous; False on a single machine, where only the ranks wait. `forks`: where there is a
+    zygote, a standby beside a training is forked from it, and waits until it is ready.
     """
 
     def __init__(
         self,
         spec: Callable[[int, Part], LaunchSpec],
         clock: Callable[[], float],
+        forks: Forks | None = None,
         *,
         is_wanted: bool,
         holds_launcher: bool = False,
     ) -> None:
+        self._forks = forks
         self._holds_launcher = holds_launcher
         self._starts: tuple[Part, tuple[RankStart, ...]] | None = None  # of the ranks that were seen last
         self.standby: Standby | None = None
@@ -105,15 +128,21 @@ class StandbyKeeper:
             self._end()
         self._wish = number, part
 
+    def trains(self, attempt: Attempt) -> bool:
+        """Returns whether the attempt has made steps, or is taken to have made some."""
+        seen = attempt.step is not None or self._seen_training == attempt.number
+        return seen or self._clock() - attempt.started_s > UNSEEN_S
+
     def tend(self, attempt: Attempt) -> bool:
         """Starts, checks or drops the standby processes. Call it ten times a second.
 
-        Returns True if the job trains and has no standby yet.
+        Returns True if the job trains, has no standby yet, and one can be prepared now.
         """
         standby = self.standby
         if standby is not None and self._holds_launcher and self._clock() - self._prepared_s > HELD_S:
             standby.broken = standby.broken or not standby.is_held
         is_taken = standby is not None and self._holds_launcher and not standby.is_in_place
+        is_taken = is_taken or (self._forks is not None and self._forks.is_doubted)
         if standby is not None and (standby.broken or standby.thrown_away or is_taken):
             if not (standby.thrown_away or is_taken):
                 self._failed = not standby.was_killed  # what broke once would break at every attempt
@@ -121,20 +150,25 @@ class StandbyKeeper:
             self.gone()
             return False
         # From the first step on: what a job is most likely to die of, it dies of early.
-        trains = attempt.step is not None or self._seen_training == attempt.number
-        trains = trains or self._clock() - attempt.started_s > UNSEEN_S
+        trains = self.trains(attempt)
         if attempt.stopping or attempt.is_done:
             return False
         self._note_starts(attempt, trains=trains and standby is None)
         if standby is None:
-            self._grant_wish()
-            return trains and self.standby is None
+            if self._may_prepare:
+                self._grant_wish()
+            return trains and self.standby is None and self._may_prepare
         if trains and not standby.imports:
             self.note_imports(attempt)
             # A rank may print a step before rank 0, whose imports are noted, has made its own.
             if self._imports is not None or self._clock() - attempt.started_s > UNSEEN_S:
                 standby.let_import(self._imports)
         return False
+
+    @property
+    def _may_prepare(self) -> bool:
+        """A zygote that is not ready yet is waited for: beside a training, N ranks would import for nothing."""
+        return self._forks is None or self._forks.is_ready or not self._forks.is_possible
 
     def _grant_wish(self) -> None:
         if self._wish is not None and (self._starts is not None or not self._holds_launcher):
@@ -232,10 +266,13 @@ class StandbyKeeper:
             if self._holds_launcher and spec.folder.exists():
                 _move_aside(spec.folder)  # of an agent that was killed
             spec.folder.mkdir(parents=True, exist_ok=True)
-            self.standby = Standby(number, spec, held=held)
+            self.standby = Standby(number, spec, self._start, held=held)
             self.part = part
         except OSError:
-            self._failed = True
+            self._failed = self._forks is None  # a zygote that has ended is seen, and started again
+
+    def _start(self, spec: LaunchSpec) -> Running:
+        return launch(spec if self._forks is None else self._forks.prepared(spec))
 
     def _starts_of(self, part: Part) -> tuple[RankStart, ...]:
         """Returns the rank starts for a worker's part; empty if it was never observed, so that its

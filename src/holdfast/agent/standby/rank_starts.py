@@ -16,6 +16,7 @@ from msgspec import Struct
 RANKS = "ranks"  # in the folder of a standby: how its launcher is to start them
 SEEN = "ranks.seen"  # in that of a worker: how they were seen to be started
 RANKS_MAX = 256  # of one worker
+FORK_SERVER = "holdfast", "zygote"  # its command line begins so (shim/holdfast_shim_zygote.py)
 
 
 class RankStart(Struct, frozen=True):
@@ -92,7 +93,7 @@ def _group(one: RankStart, worker: int) -> dict[str, str]:
 
 def _rank_start(pid: int) -> RankStart | None:
     argv, env = _words(pid, "cmdline"), _environment(pid)
-    launcher = _environment(_parent(pid))
+    launcher = _launchers_environment(pid)
     if not argv or "RANK" not in env or "HOLDFAST_WORKER_DIR" not in env or "LOCAL_RANK" in launcher:
         return None
     if launcher.get("HOLDFAST_WORKER_DIR") != env["HOLDFAST_WORKER_DIR"]:
@@ -103,6 +104,25 @@ def _rank_start(pid: int) -> RankStart | None:
         if launcher.get(key) != value and not key.startswith("HOLDFAST_")
     }
     return RankStart(tuple(argv), own)
+
+
+def _launchers_environment(pid: int) -> dict[str, str]:
+    """Returns the environment of a rank's launcher; empty if it cannot be read.
+
+    A forked rank is a child of the fork server, as its launcher is.
+    """
+    parent = _parent(pid)
+    if tuple(_words(parent, "cmdline")[:2]) != FORK_SERVER:
+        return _environment(parent)
+    beside = (_environment(int(child)) for child in _children(parent))
+    return next((env for env in beside if env and "LOCAL_RANK" not in env), {})
+
+
+def _children(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -7,6 +7,7 @@ For what a zygote does, see `shim/holdfast_shim_zygote.py`. Never waits for it.
 import array
 import json
 import os
+import secrets
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ SOCKET = "zygote.sock"  # in a worker's folder: where stubs ask
 MEMORY_KIB_MAX = 4 << 20
 MESSAGE_BYTES = 1 << 20
 BACKLOG = 512
+MARKS = "HOLDFAST_JOB", "HOLDFAST_STATE_DIR", "HOLDFAST_NODE"  # variables by which its process is found
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -52,15 +54,15 @@ class Zygote:
         self.program = ""
         self.is_ready = False
         self.over = False
-        orders = folder / f".zygote-{os.getpid()}.json"
+        orders = (
+            folder / f".zygote-{secrets.token_hex(8)}.json"
+        )  # agents of other nodes may have the same pid
         content = {
             "lines": known.lines,
             "launcher": known.launcher,
             "left_out": {name: one.version for name, one in known.left_out.items()},
             "memory_kib_max": MEMORY_KIB_MAX,
-            "marks": {
-                key: value for key, value in env.items() if key in ("HOLDFAST_JOB", "HOLDFAST_STATE_DIR")
-            },
+            "marks": {key: value for key, value in env.items() if key in MARKS},
         }
         orders.write_bytes(msgspec.json.encode(content))
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

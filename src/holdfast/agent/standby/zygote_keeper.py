@@ -20,6 +20,7 @@ from holdfast.agent.standby.imports_known import (
     LeftOut,
     file_of,
     learned,
+    learned_bytes,
     learned_of_launcher,
     load,
     merged,
@@ -35,7 +36,7 @@ REFUSED = "not-forked"  # in a worker's folder: which starts were not forked, an
 REFUSED_BYTES = 1 << 14
 YOUNG_S = 1.0
 QUIET_S = 0.3  # without a further import
-UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
+READ_S = 1.0  # how often a node without a worker looks for what the workers have stored
 # Variables by which ranks and attempts differ; others must be the same in the zygote.
 PLACE = re.compile("HOLDFAST|RANK|SIZE|ROLE|MASTER|TORCHELASTIC|PET_|MA_|NODE|DEBUG|SLURM|SHLVL|^_$|LOCALID")
 SPAWNED = "--multiprocessing-fork"
@@ -68,20 +69,36 @@ class ZygoteKeeper:
         self._learned = 0  # the attempt whose imports are known
         self._refused = 0  # the attempt of which it has been noted
         self._is_ordinary = False  # the next attempt starts as usual
-        self._lines_seen, self._lines_s = -1, 0.0
+        self._bytes_seen, self._bytes_s = -1, 0.0
         self._is_stale = False  # it refuses processes: it is made anew, as ranks are started now
         self._begun = "", ""  # the interpreter and the program that it was started with
         self._env: dict[str, str] = {}
         self._started_s: dict[int, float] = {}  # ranks of the attempt, by pid
         self._noted: set[str] = set()
+        self._read_s = float("-inf")
 
     def _begin(self, env: Mapping[str, str]) -> None:
         """At the job's start: with what an earlier run has left. `env`: of the command."""
         if self._known.argv and self.zygote is None:
             self._start({**self._known.own_env, **env})
 
-    def tend(self, attempt: Attempt) -> None:
-        """Starts, checks or drops the zygote. Call it ten times a second."""
+    def stand_by(self, env: Callable[[], Mapping[str, str]]) -> None:
+        """On a node without a worker: starts the zygote with what the job's workers have stored, so that a worker
+        that is moved here is forked, too. Call it ten times a second. `env`: returns that of the command.
+        """
+        if not self._is_wanted or self._clock() - self._read_s < READ_S:
+            return
+        self._read_s = self._clock()
+        if self.zygote is not None:
+            self._hear()
+            return
+        known = load(self._path)
+        if known.argv and (self._broken == 0 or known != self._known):
+            self._known = known
+            self._start({**known.own_env, **env()})
+
+    def tend(self, attempt: Attempt, *, trains: bool) -> None:
+        """Starts, checks or drops the zygote. Call it ten times a second. `trains`: the job has made steps."""
         if not self._is_wanted:
             return
         if attempt.is_done:  # dropped while the launcher ends, it does not delay the job's end
@@ -90,25 +107,22 @@ class ZygoteKeeper:
         self._hear()
         self._watch_crashes(attempt)
         self._hear_refusals(attempt)
-        trains = attempt.step is not None or self._clock() - attempt.started_s > UNSEEN_S
         if attempt.stopping or not trains or self._learned == attempt.number:
             return
-        if not self._is_complete(learned(attempt.folder), is_forked=(attempt.folder / SOCKET).exists()):
+        if not self._is_complete(learned_bytes(attempt.folder), is_forked=(attempt.folder / SOCKET).exists()):
             return
-        self._learned = attempt.number
-        self._learn(attempt)
-
-    def _is_complete(self, lines: tuple[str, ...], *, is_forked: bool) -> bool:
-        """A rank may print a step while the first one, whose imports are recorded, still makes them."""
-        if len(lines) != self._lines_seen:
-            self._lines_seen, self._lines_s = len(lines), self._clock()
-        return (is_forked or bool(lines)) and self._clock() - self._lines_s >= QUIET_S
-
-    def _learn(self, attempt: Attempt) -> None:
         start = _start_of(attempt)
-        if start is None:
-            return
-        argv, env = start
+        if start is not None:  # on a busy machine the first step may be seen before the first rank
+            self._learned = attempt.number
+            self._learn(attempt, *start)
+
+    def _is_complete(self, size: int, *, is_forked: bool) -> bool:
+        """A rank may print a step while the first one, whose imports are recorded, still makes them."""
+        if size != self._bytes_seen:
+            self._bytes_seen, self._bytes_s = size, self._clock()
+        return (is_forked or size > 0) and self._clock() - self._bytes_s >= QUIET_S
+
+    def _learn(self, attempt: Attempt, argv: tuple[str, ...], env: Mapping[str, str]) -> None:
         lines, launcher = learned(attempt.folder), learned_of_launcher(attempt.folder)
         is_forked = (attempt.folder / SOCKET).exists()
         if is_forked:
@@ -204,6 +218,28 @@ class ZygoteKeeper:
             why = lines[0].partition(" ")[2]
             self._say(f"a process was not forked and started as usual: {why}")
 
+    @property
+    def is_possible(self) -> bool:
+        """Returns whether attempts are forked from the zygote, now or once it is ready."""
+        return self._is_wanted and self._broken <= BROKEN_MAX
+
+    @property
+    def is_ready(self) -> bool:
+        """Returns whether the next attempt can be forked at once."""
+        is_there = self.zygote is not None and self.zygote.is_ready and not self.zygote.over
+        return is_there and self.is_possible and not self._is_ordinary
+
+    @property
+    def is_doubted(self) -> bool:
+        """Returns whether the next attempt is to start as usual, because a forked rank ended within a second."""
+        return self._is_ordinary
+
+    def begun(self, number: int) -> None:
+        """Notes that attempt `number` runs now: forked, from a standby, or started as usual."""
+        self._attempt = number
+        self._is_ordinary = False
+        self._started_s.clear()
+
     def offered(self, number: int, spec: LaunchSpec) -> LaunchSpec:
         """Returns how attempt `number` is started: forked from the zygote if that is ready, else `spec`
         unchanged. The first attempt is never forked.
@@ -211,24 +247,37 @@ class ZygoteKeeper:
         self._attempt = number
         if not self._is_wanted:
             return spec
-        spec = replace(spec, env={**spec.env, "HOLDFAST_LEARNS": "1"})
         self._hear()
-        is_ordinary, self._is_ordinary = self._is_ordinary, False
-        self._started_s.clear()
         if number == 1:
             self._begin(spec.env)
-        if self.zygote is None or is_ordinary or number == 1:
-            return spec
-        marks = {key: value for key, value in spec.env.items() if key.startswith("HOLDFAST_")}
+        if self.zygote is None or self._is_ordinary or number == 1:
+            return _learning(spec)
         try:
-            spec.folder.mkdir(parents=True, exist_ok=True)
-            channel = self.zygote.serve(spec.folder, marks)
+            return self._forked(spec)
         except OSError as error:
             self._say(f"the attempt starts as usual: {error}")
-            return spec
+            return _learning(spec)
+
+    def prepared(self, spec: LaunchSpec) -> LaunchSpec:
+        """Returns how a standby is started: forked if the zygote is ready, else as usual.
+
+        raises: OSError, if the zygote has ended
+        """
+        return self._forked(spec) if self.is_ready else _learning(spec)
+
+    def _forked(self, spec: LaunchSpec) -> LaunchSpec:
+        """Returns `spec` with the connection to a fork server, which the zygote is told to fork for it.
+
+        raises: OSError, if the zygote has ended
+        """
+        if self.zygote is None:
+            raise OSError("there is no zygote")
+        marks = {key: value for key, value in spec.env.items() if key.startswith("HOLDFAST_")}
+        spec.folder.mkdir(parents=True, exist_ok=True)
+        channel = self.zygote.serve(spec.folder, marks)
         program = _program_of(self._known.argv)
         env = {"HOLDFAST_FORK_SERVER": str(spec.folder / SOCKET), "HOLDFAST_FORK_PROGRAM": program}
-        return replace(spec, env={**spec.env, **env}, forks_fd=channel)
+        return replace(_learning(spec), env={**_learning(spec).env, **env}, forks_fd=channel)
 
     def drop(self) -> None:
         """Ends the zygote; processes that were forked from it keep running."""
@@ -242,6 +291,11 @@ class ZygoteKeeper:
             self._noted.add(text)
             noted = FindingNoted(at_s=self._clock(), finding="zygote", text=text, attempt=self._attempt)
             self._emit(noted)
+
+
+def _learning(spec: LaunchSpec) -> LaunchSpec:
+    """Has the shim note what the attempt imports."""
+    return replace(spec, env={**spec.env, "HOLDFAST_LEARNS": "1"})
 
 
 def _start_of(attempt: Attempt) -> tuple[tuple[str, ...], dict[str, str]] | None:

@@ -40,7 +40,8 @@ class Signatures:
     """The signatures of this run, loaded and compiled in a thread, so that the training does not wait.
 
     `load` reads them and may raise SignatureError or OSError. `cache`: folder for compiled signatures. `left_out`:
-    signatures that `load` could not use. `why_not`: why none can be used; the run continues without.
+    signatures that `load` could not use. `why_not`: why none can be used; the run continues without. `then`: is
+    called in the same thread once they are loaded; what it raises is ignored.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Signatures:
         load: Callable[[], KnowledgeBase],
         cache: Path | None,
         left_out: Sequence[str] = (),
+        then: Callable[["Signatures"], object] | None = None,
     ) -> None:
+        self.cache = cache
         self.by_id = KnowledgeBase((), package_rules())  # until the signatures are read
         self.why_not = ""
         self._told = ""
         self._left_out, self._told_out = left_out, False
-        self._source, self._cache = load, cache
+        self._source, self._then = load, then
         self._first: Watcher | None = None
         self._ready = threading.Event()
         threading.Thread(target=self._load, name="holdfast-signatures", daemon=True).start()
@@ -78,7 +81,7 @@ class Signatures:
         if not self._ready.is_set() or self.why_not:
             return None
         first, self._first = self._first, None
-        return first or Watcher(tuple(self.by_id.values()), cache=self._cache)
+        return first or Watcher(tuple(self.by_id.values()), cache=self.cache)
 
     def wait(self, timeout_s: float) -> bool:
         return self._ready.wait(timeout_s) and not self.why_not
@@ -91,13 +94,16 @@ class Signatures:
             lean = tuple(_lean(one) for one in found.values())
             rules = found.rules
             del found
-            self._first = Watcher(lean, cache=self._cache)
+            self._first = Watcher(lean, cache=self.cache)
             self.by_id = KnowledgeBase(lean, rules)
         except (SignatureError, OSError) as error:
             self.why_not = str(error)
         finally:
             self._ready.set()
-            _give_memory_back()
+        if self._then is not None and not self.why_not:
+            with suppress(Exception):  # the run does not need it
+                self._then(self)
+        _give_memory_back()
 
 
 def _lean(one: Signature) -> Signature:
