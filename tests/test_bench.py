@@ -9,7 +9,13 @@ ROOT = Path(__file__).parents[1]
 # Programs that a bench starts with arguments, in environments of their own.
 PROGRAMS = {"launchers/scripts", "gpu/scripts"}
 OTHERS = {ROOT / "bench" / name for name in PROGRAMS}
-TRAININGS = {"warm_training.py", "torchft_training.py"}
+TRAININGS = {
+    "warm_training.py",
+    "warm_life.py",
+    "warm_lightning.py",
+    "warm_trainer.py",
+    "torchft_training.py",
+}
 # One process imports all of them: PyTorch is then imported once.
 IMPORTS = """
 import importlib, sys, traceback
