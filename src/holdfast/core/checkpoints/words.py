@@ -114,7 +114,7 @@ def _of_copy(known: Mapping[str, str], numbers: Mapping[str, object]) -> Words |
                 zh=f"已删除内存中 {path} 的副本（{much}）：{text}",
             )
         case "left-out" | "copy-failed":
-            return Words(en=f"no copy in memory: {text}", zh=f"未制作内存副本：{text}")
+            return Words(en=f"not copied to memory: {text}", zh=f"未复制到内存：{text}")
         case _:
             return None
 
