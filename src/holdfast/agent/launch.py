@@ -402,7 +402,7 @@ def _wanted(marks: Mapping[str, str]) -> set[bytes]:
     Raises ValueError for no mark or an empty one, which would match every process.
     """
     if not marks or not all(key and value for key, value in marks.items()):
-        raise ValueError(f"marks that name no process in particular: {dict(marks)}")
+        raise ValueError(f"environment variables that would match every process: {dict(marks)}")
     return {f"{key}={value}".encode() for key, value in marks.items()}
 
 

@@ -1,7 +1,7 @@
 """Queues low-priority reports of agents (samples, pieces of logs) until no other report is waiting.
 
 A finding is processed before thousands of waiting samples of other agents, but after earlier reports of its
-own agent, so that the reports of each agent keep their order; only reports of steps overtake. The caller
+own agent, so that the reports of each agent keep their order. Reports of steps are the exception: they may come before waiting ones. The caller
 limits the queue by `is_full`.
 """
 

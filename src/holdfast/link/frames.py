@@ -2,7 +2,7 @@
 
 On the wire a frame is `length u32 | kind u8 | body | mac 16`, numbers in network order. `length` is the
 body's. The highest bit of `kind` marks a compressed body (zstd). The MAC is HMAC-SHA256, truncated to 16
-bytes, over the frame's number in its direction, header and body, with a key of this session and direction: a
+bytes, over a sequence number, the header and the body. Each direction of a session has its own numbers and key. A
 frame that is changed, repeated, omitted, reordered or from another connection is rejected. Frames of the
 handshake have no MAC.
 """

@@ -30,7 +30,7 @@ _log = logging.getLogger("holdfast.notify")
 
 
 class Fleet:
-    """Finds what to notify users of in all jobs of a server; for use by one thread.
+    """Finds events in the jobs of a `holdfast serve` that users should be notified of. For use by one thread.
 
     `since_s`: earlier events are ignored.
     """

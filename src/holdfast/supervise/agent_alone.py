@@ -68,8 +68,7 @@ def _folders(
         return None, job, lock, settings
     if not name:
         raise ValueError(
-            f"worker {me.worker} of {me.workers} does not know the name of its job, which must be the same in all: "
-            "give one with --job"
+            f"worker {me.worker} of {me.workers} has no job name: give all workers the same one with --job"
         )
     made, settings = in_state_folder(settings, lambda state: _unused(state, name, me.worker, at_s), console)
     job, own, lock = made

@@ -50,7 +50,9 @@ _ENDINGS: dict[Outcome, Words] = {
     "exited": Words(en="ended, with an unknown exit code", zh="已结束，退出码未知"),
     "not-started": Words(en="could not be started", zh="无法启动"),
     "timed-out": Words(en="exceeded its time limit, was killed after {took}", zh="超时，{took} 后被终止"),
-    "ran-away": Words(en="printed too much, was killed after {took}", zh="输出过多，{took} 后被终止"),
+    "ran-away": Words(
+        en="exceeded the output limit and was killed after {took}", zh="输出过多，{took} 后被终止"
+    ),
     "cancelled": Words(en="was cancelled", zh="已取消"),
     "not-reached": Words(en="could not be reached", zh="无法连接"),
     "no-answer": Words(en="did not respond", zh="无响应"),

@@ -159,10 +159,10 @@ TO_DO: dict[str, Words] = {
 
 # A restart does not fix these: the same can come back while training goes on.
 AFTER_RECOVERY: dict[str, Words] = {
-    "fix_code": Words(en="It may happen again: fix the code", zh="可能再次发生：请修复代码"),
-    "fix_config": Words(en="It may happen again: change the settings", zh="可能再次发生：请修改设置"),
-    "fix_env": Words(en="It may happen again: fix the environment", zh="可能再次发生：请修复环境"),
-    "fix_data": Words(en="It may happen again: repair the data", zh="可能再次发生：请修复数据"),
+    "fix_code": Words(en="The failure may recur: fix the code", zh="可能再次发生：请修复代码"),
+    "fix_config": Words(en="The failure may recur: change the settings", zh="可能再次发生：请修改设置"),
+    "fix_env": Words(en="The failure may recur: fix the software environment", zh="可能再次发生：请修复软件环境"),
+    "fix_data": Words(en="The failure may recur: repair the data", zh="可能再次发生：请修复数据"),
     "fix_network": Words(en="Check the network", zh="请检查网络"),
     "upgrade_library": Words(en="It may happen again: change the library's version", zh="可能再次发生：请更换库版本"),
     "reduce_memory": Words(en="It may happen again: use less memory", zh="可能再次发生：请降低内存占用"),

@@ -169,7 +169,7 @@ class Standby:
 
 
 def gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Returns `env` plus the variables that make the ranks of a standby wait at the gate in `folder`."""
+    """Returns `env` plus the variables that make ranks that are started ahead wait for a file in `folder`."""
     return dict(env) | {"HOLDFAST_GATE": str(folder / GATE), "HOLDFAST_PRELOAD": str(folder / PRELOAD)}
 
 

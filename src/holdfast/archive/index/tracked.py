@@ -47,7 +47,7 @@ _KEPT = msgspec.msgpack.Decoder(KeptReplay)
 class Tracked:
     """A job of the index, with its journal open for reading.
 
-    `entry` uses the current files, and the journal as of the last `read`.
+    `entry` combines the job's other files as they are now with its journal as of the last `read`.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class _Plain:
 
 
 def compiled(text: str, ends_max: int = ENDS_MAX) -> Pattern:
-    """Compiles a pattern. Raises BadPattern."""
+    """Compiles a regular expression that finds at most `ends_max` matches in a block. Raises BadPattern."""
     if not text or len(text) > PATTERN_CHARS_MAX:
         raise BadPattern(f"a pattern has 1 to {PATTERN_CHARS_MAX} characters, not {len(text)}")
     return _Fast(text, ends_max) if hyperscan is not None else _Plain(text, ends_max)

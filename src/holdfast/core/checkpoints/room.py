@@ -29,8 +29,9 @@ class Room(Struct, frozen=True, kw_only=True):
 
 
 class Fit(Struct, frozen=True, kw_only=True):
-    """Whether a copy can be made. `drops_first`: only after the present copy is dropped. `limit`, `most_bytes`: what
-    refuses it, and the largest copy that would be made; empty if it can be made.
+    """Whether a checkpoint can be copied into memory. `drops_first`: only after the present copy is dropped.
+
+    If it cannot: `limit` names the limit that it exceeds, and `most_bytes` is the largest copy that this limit allows.
     """
 
     drops_first: bool = False

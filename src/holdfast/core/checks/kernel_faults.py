@@ -52,7 +52,7 @@ def incidents(
     """Returns the faults of the node in its kernel log that do not usually recover; one for each category and
     device.
 
-    `booted_s`: time of the boot, in seconds since the epoch; lines have seconds since then.
+    `booted_s`: time of the boot, in seconds since the epoch; kernel lines give seconds since the boot.
     """
     rulings = all_rulings(search, signatures, tables)
     found: dict[tuple[str, str], Incident] = {}

@@ -114,7 +114,7 @@ def _no_match(choice: Choice, interfaces: Sequence[Interface]) -> Finding:
     there = ", ".join(one.name for one in interfaces if one.name != "lo")[:200] or "none but lo"
     return failed(
         f"interfaces: {there}",
-        f"an interface that matches {choice.setting}={choice.wanted}",
+        f"an interface with a name as in {choice.setting}={choice.wanted}",
         ASKED,
         why=f"{choice.setting}={choice.wanted} names no interface of this node",
         en=f"Set {choice.setting} to an interface that every node has, or unset it.",

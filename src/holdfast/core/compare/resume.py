@@ -182,7 +182,7 @@ def _cause(numbers: Mapping[str, object]) -> Words:
         like = numbers.get("like")
         return Words(
             en=f"the losses are {much} {'higher' if higher else 'lower'} than before the fault"
-            + (f", like those of step {like}" if like is not None else "")
+            + (f", and equal the losses of step {like}" if like is not None else "")
             + ": weights or optimizer are of another step than the step counter",
             zh=f"损失比故障前{'高' if higher else '低'} {much}"
             + (f"，与第 {like} 步相近" if like is not None else "")

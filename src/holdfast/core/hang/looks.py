@@ -1,6 +1,6 @@
 """Classifies a job's standstill from the recent samples of its ranks. Pure.
 
-If the collectives of all ranks are known, only awaited ranks count: those with nothing pending while others
+If the collectives of all ranks are known, only the ranks that the others wait for count: they have no collective pending, and others
 have. What waiting ranks do (sleep on gloo, spin on NCCL, upload a log) does not matter. Otherwise every
 living rank counts, and wait channels show which ranks wait.
 """

@@ -10,9 +10,9 @@ PLAIN = 0.03  # robust spread below which no period is searched
 
 
 class Season:
-    """Divisors by position in the period that make all records comparable.
+    """What step times are divided by, so that steps at different positions of a periodic pattern are comparable.
 
-    `period` 1: no periodic pattern.
+    `period`: its length in steps; 1: no periodic pattern.
     """
 
     def __init__(self) -> None:

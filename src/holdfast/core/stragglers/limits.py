@@ -48,8 +48,8 @@ def cusum_limit(noise: float, drift: float, ranks: int, settings: StragglerSetti
 def outlier_limit(ranks: int, settings: StragglerSettings) -> float:
     """Returns the outlier threshold in standard deviations.
 
-    At the configured rate of false alarms, none of as many normal values as there are ranks exceeds it, even
-    with repeated tests: of means over about ten steps, one in ten is independent.
+    If all ranks are normal, the largest of their values exceeds it only at the configured rate of false alarms. That
+    counts repeated tests: values are means over about ten steps, so one test in ten is independent.
     """
     looks = max(1.0, settings.horizon_steps / 10)
     return NormalDist().inv_cdf(1.0 - settings.false_flags / (max(2, ranks) * looks))

@@ -1,4 +1,4 @@
-"""Finds stragglers in the own times (without waits) of all ranks of a whole run, in one pass. Pure.
+"""Finds stragglers of a whole run, from the time that each rank worked in each step (without waits). Pure.
 
 The rows are copied into one array first: a column of a list of lists is 8,192 objects far apart in memory.
 """

@@ -8,9 +8,9 @@ from holdfast.parsers.slurm import SlurmNode
 
 
 class Look(Struct):
-    """A query about a node. `wanted`: the controller requested it.
+    """A query to Slurm about a node. `wanted`: the controller requested this query.
 
-    `code`: exit code of the node's job step, which has ended. `heard`: Slurm has responded, or will not respond.
+    `code`: exit code of the node's job step, which has ended. `heard`: the query is over: Slurm has responded, or will not.
     """
 
     wanted: bool = False

@@ -103,7 +103,7 @@ def follow_submitted(
     console = Console(quiet=quiet)
     code = ended_code(StateDir(Path(state_dir)), one.name)
     if code is not None:
-        console.tell(f"{one.name} has ended with {code}")
+        console.tell(f"{one.name} exited with code {code}")
         return code
     console.tell(f"following job {one.name}, Slurm job {one.slurm_job}")
     return Follower(one, state_dir, console, env, from_end=True).follow()

@@ -31,7 +31,7 @@ ACTIONS_ZH = {
     "notify": "保持训练现状",
     "fail": "作业失败",
 }
-NO_DEVICE = Words(en="no device reported a fault that it can recover from", zh="没有设备报告可恢复的故障")
+NO_DEVICE = Words(en="no device reported a recoverable fault", zh="没有设备报告可恢复的故障")
 NOT_HEALED = Words(en="the device did not recover, or failed too often", zh="设备未恢复，或故障次数过多")
 NO_HANG = Words(en="the job did not hang", zh="作业没有挂起")
 HANG_OFF = Words(en="hang restart is off (--hang-restart)", zh="未开启挂起重启（--hang-restart）")

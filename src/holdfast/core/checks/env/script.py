@@ -168,7 +168,7 @@ def _absent(script: Mapping[str, Any], name: str, folder: str) -> Finding:
         "an existing script",
         f"the script {name} {what} (seen from {folder})",
         Words(
-            en=f"Check the path and the folder of the command.{en} On several nodes it must be there on each.",
+            en=f"Check the path and the folder of the command.{en} Every node needs the file at this path.",
             zh=f"请检查命令中的路径与工作目录。{zh}多节点时每个节点都须有该文件。",
         ),
         "missing_file",

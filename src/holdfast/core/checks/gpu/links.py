@@ -176,8 +176,8 @@ def _link_errors(one: NvLinks) -> list[Finding]:
             why=f"the NVLinks of this GPU had {words} {since}",
             advice=advice(
                 Words(
-                    en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes; if the count of a link keeps rising, reset"
-                    " the GPUs, and check its seating, bridge or cable.",
+                    en="Compare `nvidia-smi nvlink -e -i {gpu}` over some minutes. If the errors of a link increase, reset"
+                    " the GPUs, and check the seating, bridge or cable of that link.",
                     zh="间隔几分钟对比 `nvidia-smi nvlink -e -i {gpu}`；若某条链路持续增长，重置 GPU 并检查插接、桥接器或线缆。",
                 ),
                 one.gpu.where,

@@ -191,8 +191,8 @@ def _gone(seen: Presence, baseline: Baseline, found_missing: int) -> list[Findin
             whence=BASELINE,
             why=f"{before - now} of the {before} GPUs that this node had are gone{who}",
             advice=Words(
-                en="Power-cycle the node and count again (`nvidia-smi -L`, `lspci -d 10de:`); keep it out while one is"
-                " missing. If it was removed on purpose: `holdfast check --baseline reset`.",
+                en="Power-cycle the node and count the GPUs again (`nvidia-smi -L`, `lspci -d 10de:`). Isolate the node while"
+                " a GPU is missing. If the GPU was removed on purpose: `holdfast check --baseline reset`.",
                 zh="断电重启节点后重新核对数量（`nvidia-smi -L`、`lspci -d 10de:`），缺卡期间隔离该节点。"
                 "若为有意移除：`holdfast check --baseline reset`。",
             ),

@@ -212,7 +212,7 @@ def _link(blame: Blame, node: str) -> Finding:
         why=f"{a} and {b} {how}, and each works well with others: the connection between the two is bad",
         category="nccl_network_error" if blame.error else "straggler",
         advice=Words(
-            en=f"Check the path between {a} and {b} (switch ports, routes, one path of several); until then keep one"
+            en=f"Check the path between {a} and {b} (switch ports, routes, a faulty link among parallel ones); until then keep one"
             f" of the two out of the run. Measured {_measured(blame)}, expected {_expected(blame)}.",
             zh=f"请检查 {a} 与 {b} 之间的链路（交换机端口、路由、多路径中的一条）；修复前请勿同时使用二者。"
             f"实测 {_measured_zh(blame)}，应为{_expected_zh(blame)}。",

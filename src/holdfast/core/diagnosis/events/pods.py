@@ -17,8 +17,9 @@ from holdfast.model.matches import Match
 
 
 def waits_that_ended(matches: Sequence[Match], known: KnowledgeBase) -> dict[int, Ruling]:
-    """Returns a ruling "context" for each wait of a pod that had ended according to a later line. Keys: id() of the
-    match.
+    """Returns which matches are only context: a pod had to wait, and a later line shows that it waits no longer.
+
+    Keys: id() of the match.
     """
     placed: dict[int, list[Match]] = defaultdict(list)
     for one in matches:

@@ -1,4 +1,4 @@
-"""Lists the meaning of each category in one line, in both languages. Data only."""
+"""Lists the meaning of each failure category in one line, in English and Chinese. Data only."""
 
 from holdfast.model.signatures import Words
 
