@@ -119,7 +119,7 @@ def test_an_exception_is_named_where_the_category_says_what_it_meant():
     told = said(incident(verdict=error, over=True, took_s=9.0))
     assert told.text.en == (
         "Rank 3 read missing or damaged data (ValueError, train.py:14) at 15:12:07; training continued after 9 s. "
-        "It may happen again: repair the data."
+        "The failure may recur: repair the data."
     )
 
 

@@ -164,7 +164,7 @@ AFTER_RECOVERY: dict[str, Words] = {
     "fix_env": Words(en="The failure may recur: fix the software environment", zh="可能再次发生：请修复软件环境"),
     "fix_data": Words(en="The failure may recur: repair the data", zh="可能再次发生：请修复数据"),
     "fix_network": Words(en="Check the network", zh="请检查网络"),
-    "upgrade_library": Words(en="It may happen again: change the library's version", zh="可能再次发生：请更换库版本"),
-    "reduce_memory": Words(en="It may happen again: use less memory", zh="可能再次发生：请降低内存占用"),
-    "add_memory": Words(en="It may happen again: raise the memory limit", zh="可能再次发生：请提高内存上限"),
+    "upgrade_library": Words(en="The failure may recur: change the library's version", zh="可能再次发生：请更换库版本"),
+    "reduce_memory": Words(en="The failure may recur: use less memory", zh="可能再次发生：请降低内存占用"),
+    "add_memory": Words(en="The failure may recur: raise the memory limit", zh="可能再次发生：请提高内存上限"),
 }  # fmt: skip
