@@ -146,6 +146,8 @@ class WorkerAgent:
                 self._stop(order)
             case Diagnose():
                 self._diagnose = (order, self._clock())
+                if self.attempt is not None:
+                    self._reader.tend(self.attempt)  # the next attempt may start before the next look
                 self._answer_diagnosis()
 
     def resume(self, number: int, part: Part | None = None) -> None:
