@@ -62,6 +62,19 @@ LEFT_OUT = (
         "_pydecimal.py",
         "_pyio.py",
     ),
+    *(
+        "xml",
+        "plistlib.py",
+        "dbm",
+        "imaplib.py",
+        "nntplib.py",
+        "telnetlib.py",
+        "poplib.py",
+        "smtpd.py",
+        "asynchat.py",
+        "asyncore.py",
+    ),
+    *("cgi.py", "cgitb.py", "aifc.py", "sunau.py", "wave.py", "xdrlib.py"),
 )
 MODULES_LEFT_OUT = (
     *(
