@@ -265,6 +265,8 @@ def training(tmp_path):
         "MASTER_PORT": "29500",
     }
     process = subprocess.Popen(["sleep", "inf"], env=env, cwd=cwd)
+    while not Path(f"/proc/{process.pid}/environ").read_bytes():  # empty for a moment after Popen returns
+        time.sleep(0.001)
     fact = {"kind": "started", "t": time.time(), "n": 1, "pid": process.pid, "reaper": 1}
     (folder / "reaper.jsonl").write_bytes(msgspec.json.encode(fact) + b"\n")
     yield folder
