@@ -17,8 +17,8 @@ from msgspec import Struct
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.checkpoints.messages import Job, Note, Result, Word
 from holdfast.agent.checkpoints.store import SHM, Owner, Store, leftovers
+from holdfast.agent.standby.page_cache import checkpoint_paths, has_failed
 from holdfast.core.checkpoints.words import KIND, checkpoint_words
-from holdfast.core.checks.asked import asked_of
 from holdfast.link.messages import UNREADABLE
 from holdfast.model.events import AnyEvent, FindingNoted, Numbers
 from holdfast.model.settings import RunSettings
@@ -100,7 +100,7 @@ class RamCheckpoints:
             return
         self._attempt = attempt.number
         self._run_copier()
-        if attempt.stopping or attempt.over or _has_failed(attempt):
+        if attempt.stopping or attempt.over or has_failed(attempt):
             self._say(Word(kind="failed"))
             if self._restorer is None:  # beside the end of the attempt, it has time to begin
                 self._begin_restorer()
@@ -342,14 +342,9 @@ def _created(job_folder: Path) -> str:
     return ""
 
 
-def _has_failed(attempt: Attempt) -> bool:
-    return bool(attempt.hang or attempt.command_code or any(one.code for one in attempt.exits))
-
-
 def _named_folders(settings: RunSettings, cwd: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the folders in which the command says that it saves checkpoints, or from which it resumes."""
-    asked = asked_of(settings.command, env)
-    paths = [os.path.join(cwd, os.path.expanduser(path)) for path in (asked.checkpoint, asked.resume) if path]
+    paths = checkpoint_paths(settings.command, cwd, env)
     return tuple(dict.fromkeys(path if not os.path.isfile(path) else os.path.dirname(path) for path in paths))
 
 

@@ -29,9 +29,7 @@ class CheckpointReader:
     """
 
     def __init__(self, settings: RunSettings, cwd: str, env: Mapping[str, str], *, is_wanted: bool) -> None:
-        asked = asked_of(settings.command, env) if is_wanted else None
-        paths = (asked.checkpoint, asked.resume) if asked is not None else ()
-        self._paths = [os.path.join(cwd, os.path.expanduser(path)) for path in paths if path]
+        self._paths = checkpoint_paths(settings.command, cwd, env) if is_wanted else []
         self._attempt = 0  # the last one for which it was read
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -39,10 +37,12 @@ class CheckpointReader:
         """Starts to read the newest checkpoint once something has failed or hangs. Call it ten times a second."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
-        has_failed = (
-            attempt.hang is not None or attempt.command_code or any(one.code for one in attempt.exits)
-        )
-        if not self._paths or not has_failed or attempt.workers > 1 or self._attempt == attempt.number:
+        if (
+            not self._paths
+            or not has_failed(attempt)
+            or attempt.workers > 1
+            or self._attempt == attempt.number
+        ):
             return
         self._attempt = attempt.number
         self.close()
@@ -60,6 +60,17 @@ class CheckpointReader:
         """Ends the reading. Does not wait for it: it may hang in a file system."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
+
+
+def has_failed(attempt: Attempt) -> bool:
+    """Returns whether an attempt shows its first sign of failure: a rank or the command failed, or it hangs."""
+    return bool(attempt.hang or attempt.command_code or any(one.code for one in attempt.exits))
+
+
+def checkpoint_paths(command: Sequence[str], cwd: str, env: Mapping[str, str]) -> list[str]:
+    """Returns the paths to which the command says that it saves checkpoints, and from which it resumes."""
+    asked = asked_of(command, env)
+    return [os.path.join(cwd, os.path.expanduser(path)) for path in (asked.checkpoint, asked.resume) if path]
 
 
 def main(paths: Sequence[str], share: float = SHARE) -> int:
