@@ -18,8 +18,7 @@ def test_a_rank_and_a_pod_are_lost_and_the_job_ends_well(job):
     wait_for(lambda: f"another pod:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
     assert len(job.writes()) <= 5
     job.ends_with_success(run)
-    wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "succeeded", LONG_S)
-    wait_for(lambda: f"no pod of {job.pods()}", lambda: not job.pods(), LONG_S)
+    job.owner_ends("succeeded")
     assert job.server.control("failed") == []
 
 
@@ -28,5 +27,4 @@ def test_a_training_that_fails_fails_its_owner(job):
     job.given_to()
     job.trains().kill(job.rank(1))
     assert run.code(LONG_S) == 1, job.said()
-    wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "failed", LONG_S)
-    wait_for(lambda: f"no pod of {job.pods()}", lambda: not job.pods(), LONG_S)
+    job.owner_ends("failed")

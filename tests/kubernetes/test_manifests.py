@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.engines.kubernetes.kinds import KINDS
 from holdfast.engines.kubernetes.manifests import Wanted, owner, the_rest
-from holdfast.engines.kubernetes.names import JOB_FAILED
+from holdfast.model.kubernetes import JOB_FAILED
 
 FACTS = Path(__file__).parents[3] / "shared" / "facts" / "k8s_kinds.json"
 TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}

@@ -11,6 +11,7 @@ from many.whole_job import LONG_S, WholeJob
 from run.place import wait_for
 
 NODES = 7  # four workers, a spare, the controller, and one more
+OWNER_ENDS_S = 60.0  # the job has ended before: only controllers of the cluster act
 RESTARTS = ("--max-restarts", 100, "--unconditional-restart", "--replace-workers", 100)
 
 
@@ -95,6 +96,20 @@ class KubernetesJob(WholeJob):
     def owner_says(self):
         """How the owner has ended, by the parser of the engine."""
         return owner_of(json.dumps(self.owner()).encode()).over
+
+    def owner_ends(self, outcome):
+        """Waits until the owner has ended so and no pod of the job is left."""
+
+        def state():
+            pods = self.server.items("pods", "holdfast.dev/job=t")
+            troubles = self.server.control("failed")
+            errors = (self.server.folder / "server.err").read_text()
+            return f"{self.owner()}\n{pods}\n{troubles}\n{errors}\n{self.said()}"
+
+        wait_for(
+            lambda: f"the owner {outcome}:\n{state()}", lambda: self.owner_says() == outcome, OWNER_ENDS_S
+        )
+        wait_for(lambda: f"no pod:\n{state()}", lambda: not self.pods(), OWNER_ENDS_S)
 
     def job(self, name="t"):
         """Its folder: in the pod of the last controller that has a record, or on a claim."""

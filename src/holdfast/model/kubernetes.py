@@ -5,6 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 RENEW = 93  # exit code of an agent whose pod's containers are all to restart
+# The exit code of an agent when the whole job has failed: the owner then makes no other pod. The training's own code is
+# in the controller's termination message.
+JOB_FAILED = 90
 RemakeWay = Literal["suspend", "restart-job", "evict"]
 
 
@@ -54,6 +57,14 @@ class PodState(Struct, frozen=True, kw_only=True):
     def is_over(self) -> bool:
         """Whether all containers of the pod have ended, according to its kubelet."""
         return self.phase in ("Succeeded", "Failed") or (self.ended is not None and not self.running)
+
+    @property
+    def shows_end_of_job(self) -> bool:
+        """Whether the agent has ended with an exit code by which the owner of the pods learns that the job has ended.
+
+        If such a pod is deleted before the owner's controller has counted it, the owner creates it again and never ends.
+        """
+        return self.ended is not None and self.ended.code in (0, JOB_FAILED)
 
 
 class NodeState(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from holdfast.core.kubernetes.known import Rules
 from holdfast.core.kubernetes.pods import LANDED_MAX, PodBook
 from holdfast.model.kubernetes import (
+    JOB_FAILED,
     ClusterEvent,
     ContainerEnd,
     DeletePod,
@@ -97,6 +98,15 @@ def test_volcano_makes_another_only_once_the_ended_pod_is_gone():
     book.pod_gone("t-worker-0", "uid-t-worker-0", 2.0)
     book.saw_pod(pod("t-worker-0", uid="uid-2", version="30"), 3.0)
     assert book.turn(3.0)[0] == [NodeReady(node="t-worker-0")]
+
+
+@pytest.mark.parametrize("code", [0, JOB_FAILED])
+def test_a_pod_by_which_its_owner_learns_the_end_of_the_job_is_not_deleted(code):
+    book = PodBook(Rules(remakes_ended=False))
+    book.listed([pod("t-worker-0")], 0.0)
+    book.turn(0.0)
+    book.saw_pod(ended("t-worker-0", code=code), 1.0)
+    assert turns(book, 60.0, from_s=1.0)[1] == []
 
 
 def test_late_and_doubled_events_change_nothing(book):

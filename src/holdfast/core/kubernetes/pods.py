@@ -386,9 +386,9 @@ class PodBook:
         return end_of(self._owner, known, self._remaking, grace_s)
 
     def _clear_ended(self, known: KnownPod, at_s: float) -> None:
-        """Deletes an ended pod if its owner creates another one only then."""
+        """Deletes an ended pod if its owner creates another one only then, and has no need to count how it ended."""
         wanted = known.state.is_over and not (self.rules.remakes_ended or known.state.deleting or self._ended)
-        wanted = wanted and not self._renewals.is_open(known.state.uid)
+        wanted = wanted and not (known.state.shows_end_of_job or self._renewals.is_open(known.state.uid))
         if wanted and not known.removed and at_s >= known.again_s:
             known.removed = True
             self._acts.append(DeletePod(pod=known.state.name, uid=known.state.uid))

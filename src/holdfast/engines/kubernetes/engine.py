@@ -22,7 +22,6 @@ from holdfast.engines.kubernetes.kinds import OwnerKind
 from holdfast.engines.kubernetes.lease import Lease, LeaseTaken
 from holdfast.engines.kubernetes.names import (
     CONTAINER,
-    JOB_FAILED,
     LIFE_PORT,
     PORT,
     ROLE_WORKER,
@@ -34,7 +33,7 @@ from holdfast.engines.kubernetes.remaking import Owner, way_of
 from holdfast.engines.kubernetes.watching import Seen, Watching
 from holdfast.engines.kubernetes.writing import Done, Writing
 from holdfast.engines.nodes import EngineRefused, JobPlace
-from holdfast.model.kubernetes import KnockAgent, ProbePod
+from holdfast.model.kubernetes import JOB_FAILED, KnockAgent, ProbePod
 from holdfast.model.nodes.workers import AnyNews, EndAsked, EngineNote
 from holdfast.parsers.kubernetes.devices import claim_of, slice_of
 from holdfast.parsers.kubernetes.objects import NotRead, event_of, node_of, owner_of, pod_of

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from holdfast.engines.kubernetes import names
 from holdfast.engines.kubernetes.kinds import KINDS, OWNERS
-from holdfast.model.kubernetes import RENEW
+from holdfast.model.kubernetes import JOB_FAILED, RENEW
 
 Document = dict[str, Any]
 STATE, SECRET = "/holdfast/state", "/holdfast/secret"
@@ -119,7 +119,7 @@ def volcano_spec(wanted: Wanted) -> Document:
         "minAvailable": wanted.pods,
         "minSuccess": 1,
         "maxRetry": PODS_LOST_MAX,  # of RestartJob: Holdfast's own budgets limit it
-        "policies": [{"exitCode": names.JOB_FAILED, "action": "AbortJob"}],
+        "policies": [{"exitCode": JOB_FAILED, "action": "AbortJob"}],
         "tasks": [{"name": names.ROLE_WORKER, "replicas": wanted.pods, "template": worker_template(wanted)}],
     }
 
@@ -145,7 +145,7 @@ def worker_job_spec(wanted: Wanted) -> Document:
                     "onExitCodes": {
                         "containerName": KINDS[wanted.kind].container,
                         "operator": "In",
-                        "values": [names.JOB_FAILED],
+                        "values": [JOB_FAILED],
                     },
                 },
                 {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},

@@ -24,9 +24,6 @@ TERMINATION_ENV = "HOLDFAST_KUBERNETES_TERMINATION"
 TERMINATION_LOG = "/dev/termination-log"
 
 PORT, LIFE_PORT = 29_470, 29_471  # at which the controller listens in its pod, and each agent in its own
-# The exit code of an agent when the whole job has failed: the owner then makes no other pod. The training's own code is
-# in the controller's termination message.
-JOB_FAILED = 90
 
 
 def controller_name(job: str) -> str:

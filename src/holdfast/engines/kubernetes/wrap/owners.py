@@ -10,7 +10,6 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/job-sched
 from typing import Any
 
 from holdfast.engines.kubernetes.manifests import PODS_LOST_MAX
-from holdfast.engines.kubernetes.names import JOB_FAILED
 from holdfast.engines.kubernetes.wrap.asked import Refused
 from holdfast.engines.kubernetes.wrap.shapes import Choice, Group
 from holdfast.engines.kubernetes.wrap.trees import (
@@ -24,6 +23,7 @@ from holdfast.engines.kubernetes.wrap.trees import (
     text,
     without,
 )
+from holdfast.model.kubernetes import JOB_FAILED
 
 FINAL = "holdfast"  # name of the rule that makes a failure final
 _VOLCANO_OURS = ("PodFailed", "PodEvicted", "Unknown", "OutOfSync")
