@@ -1,6 +1,6 @@
 """Random restarts from a zygote: do they end as ordinary starts do, with nothing left and nothing hung?
 
-    python -m bench.job.warm_soak [--restarts 200] [--launcher NAME ...] [--python .venv-launchers/bin/python] [--seed 1]
+    python -m bench.job.warm_soak [--restarts 100] [--launcher NAME ...] [--python .venv-launchers/bin/python] [--seed 1]
 
 Each launcher runs one job, two ranks over gloo, whose ranks meet faults at random steps until it has been restarted so often;
 then it ends well. The same job runs once without a fault, started as usual (`--no-standby`). Equal: exit code 0, the last loss,
@@ -61,7 +61,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--restarts", type=int, default=200)
+    parser.add_argument("--restarts", type=int, default=100, help="of one job: 127 at most")
     parser.add_argument("--launcher", action="append", choices=LAUNCHERS)
     parser.add_argument("--python", default=sys.executable, help="of the trainings")
     parser.add_argument("--seed", type=int, default=1)

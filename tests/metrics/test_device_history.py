@@ -51,7 +51,7 @@ def test_who_stopped_first_under_old_and_new_names(tools, started, tmp_path):
         )
         assert told.note is None
         says = [one.says.en for one in facts(told.readings, AT_S)]
-        assert says[0].startswith("All devices became idle together (tensor activity)")
+        assert says[0].startswith("All devices became idle at the same time (tensor activity)")
         assert says[1].startswith("node-3 GPU")
         assert "changed first" in says[1]
         assert any("communication is blocked" in one for one in says)
@@ -102,7 +102,7 @@ def test_clocks_that_are_apart_are_corrected(started):
     told = device_history(Prometheus(started(Played(answer)).url), BOOK, ("node-0",), now_s)
     assert abs(float(asked[1]["start"][0]) - (now_s + 3_600.0 - 600.0)) < 5.0
     assert "its clock differs by +3600 s" in told.note.en
-    assert any("they wait for a rank" in one.says.en for one in facts(told.readings, now_s))
+    assert any("idle at the same time" in one.says.en for one in facts(told.readings, now_s))
 
 
 def diagnosed(log, url, capsys, *words):
@@ -120,7 +120,7 @@ def test_diagnose_has_them_as_evidence(tools, started, tmp_path, capsys, cache_h
     assert code == 0
     assert told["first_error"]["text"]
     says = [one["says"] for one in told["evidence"] if one["file"] == "prometheus"]
-    assert any("they wait for a rank" in one for one in says)
+    assert any("idle at the same time" in one for one in says)
     assert any(one.startswith("node-3 GPU") and "changed first" in one for one in says)
     assert exit_code(["diagnose", str(log), "--prometheus", server.url, "--lang", "zh"]) == 0
     assert "最先变化" in capsys.readouterr().out

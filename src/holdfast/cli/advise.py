@@ -77,7 +77,7 @@ def advise(
     plot: Annotated[
         str | None, Option("--plot", metavar="FILE", help="Also draw the curve, into FILE.html or FILE.png.")
     ] = None,
-    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON document instead of text.")] = False,
     state_dir: Annotated[str | None, Option("--state-dir", help="Folder of all jobs.")] = None,
 ) -> None:
     """Advises a checkpoint interval and a number of spares, with their expected gain, its uncertainty and

@@ -1,4 +1,4 @@
-"""Implements `holdfast agent`: runs the agent of one node of a multi-node job; the engine starts it.
+"""Implements `holdfast agent`: runs the agent of one node of a multi-node job. Slurm, Kubernetes or ssh starts it.
 
 With a command it only supervises that command, without a controller: `srun holdfast agent -- torchrun …`.
 """

@@ -66,7 +66,7 @@ def bisect(
         Option(
             "--nodes",
             metavar="A,B,...",
-            help="Search these nodes; COMMAND has {nodes}, or reads HOLDFAST_BISECT_NODES.",
+            help="Search these nodes. The ones to test replace {nodes} in COMMAND and are in HOLDFAST_BISECT_NODES.",
         ),
     ] = None,
     min_nodes: Annotated[

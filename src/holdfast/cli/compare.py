@@ -45,7 +45,7 @@ def compare(
             help="Another run like the first one: differences between repeats are noise.",
         ),
     ] = None,
-    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON document instead of text.")] = False,
     plot: Annotated[
         str | None, Option("--plot", metavar="FILE", help="Also draw the runs, into FILE.html or FILE.png.")
     ] = None,

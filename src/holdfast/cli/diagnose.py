@@ -75,7 +75,7 @@ def diagnose(
             help="Folders, files, archives, evidence bundles, names of jobs; - for stdin.",
         ),
     ] = None,
-    json: Annotated[bool, Option("--json", help="One JSON document instead.")] = False,
+    json: Annotated[bool, Option("--json", help="Print one JSON document instead of text.")] = False,
     lang: Lang = None,
     text: Annotated[
         str | None,

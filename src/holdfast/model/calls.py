@@ -126,8 +126,8 @@ class AskRestart(CallWord, frozen=True, tag="call-restart"):
 
 
 class AskRemark(CallWord, frozen=True, tag="call-remark"):
-    """Request to record a user's remark on an incident: acknowledged, or with a `category`, that its verdict
-    is wrong.
+    """Request to record a user's remark on an incident. Without `category` it acknowledges the incident; with one it
+    says that the verdict is wrong and that this category is right.
 
     Answer: RequestDone or CallRefused.
     """

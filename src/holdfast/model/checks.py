@@ -89,12 +89,12 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """One value that a check measured of the node or of a device: it becomes part of the baseline, or is compared
+    """One value that a check measured on the node or on a device. It becomes part of the baseline, or is compared
     with other nodes.
 
     `device`: "node", or a permanent identity: "gpu:SERIAL", "nic:NAME". `learn`: add the value to the baseline.
-    `same`: it must be equal on all nodes. `peers`: a number that should be close to that of other devices of the same
-    `model`; `low_is_bad`: low values are worse; `spread`: its measured variation, as a share.
+    `same`: it must be equal on all nodes. `peers`: a number that is compared with the same number of other devices
+    of the same `model`; `low_is_bad`: low values are worse; `spread`: its measured variation, as a share of the number.
     """
 
     name: str

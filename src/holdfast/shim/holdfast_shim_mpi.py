@@ -59,7 +59,7 @@ class Calls:
         return waits_for_ranks
 
     def status(self) -> bytes:
-        """Returns the counts as JSON in the format of PyTorch's flight recorders."""
+        """Returns how many collectives the main thread has begun and completed, as JSON in the format of PyTorch's flight recorders."""
         begun, done = self.by_thread.get(self.main) or next(iter(list(self.by_thread.values())), [0, 0])
         words = (
             '"last_enqueued_collective": %d, "last_started_collective": %d, "last_completed_collective": %d'

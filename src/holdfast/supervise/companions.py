@@ -141,7 +141,7 @@ class _Running:
             self._tell(f"{companion.without}: {error}")
 
     def show_announced(self) -> None:
-        """Prints the announcement of a companion once, and again if it changes."""
+        """Prints the line that a companion (a process beside the job) announces, such as its URL, each time it changes."""
         if not self._companion.announces or self._process is None:
             return
         with suppress(OSError):

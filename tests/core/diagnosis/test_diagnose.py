@@ -162,7 +162,7 @@ def test_none_is_only_half_sure_where_a_log_was_not_read_to_its_end():
         0.5,
     )
     assert "the logs that could be read" in in_part.title.en
-    assert "not read" in in_part.advice.en
+    assert "unread" in in_part.advice.en
 
 
 def test_none_is_not_sure_where_no_end_is_seen():

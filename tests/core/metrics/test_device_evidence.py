@@ -31,7 +31,7 @@ def told(readings, language="en"):
 
 def test_all_low_they_wait_for_one():
     (one,) = facts(cluster("gpu_tensor", 0.4, 0.0), AT_S)
-    assert "they wait for a rank" in one.says.en
+    assert "idle at the same time" in one.says.en
     assert one.text == "tensor activity of 8 of 8 devices fell from 40% to 0%"
     assert one.file == "prometheus"
 
@@ -82,7 +82,7 @@ def test_busy_without_sm_work_is_blocked_communication():
 def test_busy_sm_without_tensor_work_spins():
     found = told([*cluster("gpu_sm", 0.9, 0.99), *cluster("gpu_tensor", 0.4, 0.0)])
     assert any("a collective spins there" in one for one in found)
-    assert any("they wait for a rank" in one for one in found)
+    assert any("idle at the same time" in one for one in found)
 
 
 def test_a_training_that_never_used_tensor_cores_does_not_spin():

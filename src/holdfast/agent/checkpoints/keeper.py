@@ -32,7 +32,7 @@ _READ_BYTES = 1 << 16
 
 
 class HeldStart(Struct, kw_only=True):
-    """A start that waits for the comparison. `since_s`: when it was ordered."""
+    """An order to start an attempt that waits until the checkpoint and its copy are compared. `since_s`: when it was ordered."""
 
     number: int
     begin: Callable[[Mapping[str, str]], None]

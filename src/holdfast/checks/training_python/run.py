@@ -414,7 +414,7 @@ def _wait(process: subprocess.Popen[bytes], within_s: float) -> int | None:
 
 
 def allowed_s(within_s: float, waited_s: float) -> float:
-    """Returns how long a program may take. `waited_s`: for how much of it the program was runnable and had no CPU."""
+    """Returns the time limit of a program in seconds: `within_s`, extended by the time that it waited for a CPU."""
     return min(within_s + waited_s, within_s * BUSY_TIMES)
 
 

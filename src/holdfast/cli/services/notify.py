@@ -32,7 +32,7 @@ File = Annotated[
         help="File of channels and rules; default: ~/.config/holdfast/notify.toml. [HOLDFAST_NOTIFY]",
     ),
 ]
-Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
 Only = Annotated[list[str] | None, Option("--channel", metavar="NAME", help="Only this channel; repeatable.")]
 
 

@@ -33,7 +33,7 @@ NAME_COLUMNS = 28
 
 app = App()
 
-Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
 
 
 @app.callback()

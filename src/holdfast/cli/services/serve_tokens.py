@@ -20,7 +20,7 @@ ROLES = ("reporter", "viewer", "operator", "admin")
 app = App(help="Tokens: who may use the server, and for what.")
 
 StateFolder = Annotated[str | None, Option("--state-dir", metavar="DIR", help="Folder of all jobs.")]
-Json = Annotated[bool, Option("--json", help="One JSON document instead.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document instead of text.")]
 Name = Annotated[str, Argument("NAME")]
 
 

@@ -318,7 +318,7 @@ def judge_retransmitted(sent: int, again: int) -> list[Finding]:
         return []
     return [
         warned(
-            f"{again / sent:.1%} of {sent} segments sent again",
+            f"{again / sent:.1%} of {sent} TCP segments retransmitted",
             f"less than {AGAIN_SHARE:.0%}",
             RULE,
             why=f"the network loses packets: {again / sent:.1%} of what TCP sent had to be sent again",

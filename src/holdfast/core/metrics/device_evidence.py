@@ -134,7 +134,7 @@ def _fallen(
         yield _fact(
             f"{measure.en} of {len(fell)} of {len(known)} devices fell from {_mean(known, fell)}",
             Words(
-                en=f"All devices became idle together ({measure.en}): they wait for a rank.",
+                en=f"All devices became idle at the same time ({measure.en}), as they do when all other ranks wait for one rank.",
                 zh=f"所有设备的{measure.zh}同时下降：都在等待其中一个。",
             ),
             at_s,

@@ -14,7 +14,7 @@ class Arrival(Struct, frozen=True, gc=False):
 
     `at`: seconds on each node's wall clock, by global rank.
 
-    `device`: the times are those of the call, which returns before the device runs the collective.
+    `device`: True if the ranks only queued the collective on a device; `at` has the times of these calls.
     """
 
     group: str

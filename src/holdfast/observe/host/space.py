@@ -27,7 +27,7 @@ _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 class SpaceGuard:
-    """Guard of the free space of one folder. `files`: output files that may be shortened, oldest first."""
+    """Watches the free space of one folder, and truncates output files if it runs out. `files`: those files, oldest first."""
 
     def __init__(self, folder: Path, files: Callable[[], Iterable[Path]]) -> None:
         self._folder = folder

@@ -49,7 +49,7 @@ _DECODER = msgspec.msgpack.Decoder(PhraseIndex)
 
 
 def package_index(signatures: Iterable[Signature], cache: Path | None = None) -> PhraseIndex:
-    """Returns the index of phrases.
+    """Returns the index of phrases that people use for the failures of the package's signatures.
 
     `signatures`: those of the package; `cache`: folder that stores the index.
     """

@@ -31,12 +31,12 @@ NORMAL95 = 1.96
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """The result of one policy.
+    """The result of one recovery policy.
 
     `ettr_low`, `ettr_high`: 95 % confidence interval of the mean; None for a single run.
 
-    `by_class`: shares of the whole time by cause, adding up to 1; `gpu_hours`: the same in GPU-hours of an
-    average run. `recovery_s`: median of the recovery times.
+    `by_class`: what the time was spent on (training, lost steps, waiting …), as shares that add up to 1.
+    `gpu_hours`: the same in GPU-hours of an average run. `recovery_s`: median of the recovery times.
     """
 
     name: str

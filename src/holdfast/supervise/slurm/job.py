@@ -81,7 +81,10 @@ def run_slurm(settings: RunSettings, env: Mapping[str, str], flags: Sequence[str
 
 
 def engine_here(env: Mapping[str, str]) -> SlurmEngine:
-    """Returns the engine of a controller that resumes a job in its own allocation. Raises EngineRefused."""
+    """Returns the Slurm engine for a controller that resumes a job in the allocation in which it runs.
+
+    Raises EngineRefused outside of an allocation.
+    """
     found = own_allocation(env)
     if found is None:
         raise EngineRefused("a job of --engine slurm can only be resumed inside its allocation")

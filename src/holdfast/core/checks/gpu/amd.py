@@ -250,7 +250,7 @@ def _of_gpu(gpu: AmdGpu, gpus: Sequence[AmdGpu]) -> Iterable[Finding]:
             whence=STATED,
             why="its PCIe link is narrower than possible",
             advice=Words(
-                en=f"Power-cycle the node; if nothing changes, check its riser and seating ({gpu.where}).",
+                en=f"Power-cycle the node; if nothing changes, check how the GPU is seated and its riser ({gpu.where}).",
                 zh=f"断电重启节点；若仍如此，检查 {gpu.where} 的转接卡与插接。",
             ),
             category="pcie_link_downgrade",

@@ -36,7 +36,7 @@ class SubCode(Struct, frozen=True, kw_only=True):
 
     @property
     def is_harmless(self) -> bool:
-        """Returns whether the driver itself reports this as no fault."""
+        """Returns whether the driver itself reports that this error is not a fault."""
         return self.action == "none"
 
 

@@ -94,7 +94,7 @@ def _kill(report: Sequence[Match], host: str, known: KnowledgeBase) -> Judgement
         severity="fatal",
         host=host or None,
         why=Words(
-            en=f"killed: {who or 'a process'}" + (f"; limit of {limit}" if limit else ""),
+            en=f"killed process: {who or 'unknown'}" + (f"; limit of {limit}" if limit else ""),
             zh=f"被杀进程：{who_zh or '未知'}" + (f"，限额 {limit}" if limit else ""),
         ),
         explained=tuple(report[1:]),

@@ -188,7 +188,7 @@ MEANINGS = {
         zh="某个 rank 被暂停（SIGSTOP 或调试器）",
     ),
     "process_killed": Words(
-        en="a rank was killed by an unknown sender",
+        en="a rank was killed by a signal whose sender is unknown",
         zh="某个 rank 被杀死，无法得知由谁",
     ),
     "terminated": Words(

@@ -32,6 +32,6 @@ DOUBTFUL = Words(
 )
 NONE_IN_PART = Words(en="no problem was found in the logs that could be read", zh="可读取的日志中未发现问题")
 READ_THE_REST = Words(
-    en="Read the logs that are listed here as not read, or not to their end: they may contain the reason.",
+    en="Read the logs that are listed here as unread or partly read: they may contain the reason.",
     zh="请补充下列未读取或未读完的日志：原因可能就在其中。",
 )
