@@ -18,7 +18,7 @@ def server(tmp_path):
 
 @pytest.fixture
 def job(request, tmp_path, cache_home):
-    """A job on seven nodes; a test may give further arguments of KubernetesJob."""
+    """A job on a cluster of its own; a test may give further arguments of KubernetesJob."""
     one = KubernetesJob(tmp_path, cache_home, **getattr(request, "param", {}))
     yield one
     one.end()

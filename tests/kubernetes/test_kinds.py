@@ -2,6 +2,7 @@
 
 import pytest
 
+from kubernetes.whole_job import PODS
 from many.whole_job import LONG_S
 from run.place import wait_for
 
@@ -15,7 +16,7 @@ pytestmark = [
 def test_a_rank_and_a_pod_are_lost_and_the_job_ends_well(job):
     run = job.submit_and_train()
     job.loses_a_rank_and_a_pod()
-    wait_for(lambda: f"another pod:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
+    wait_for(lambda: f"another pod:\n{job.said()}", lambda: len(job.pods()) == PODS, LONG_S)
     assert len(job.writes()) <= 5
     job.ends_with_success(run)
     job.owner_ends("succeeded")
@@ -23,7 +24,7 @@ def test_a_rank_and_a_pod_are_lost_and_the_job_ends_well(job):
 
 
 def test_a_training_that_fails_fails_its_owner(job):
-    run = job.submit(restarts=())
+    run = job.submit(restarts=(), workers=2, spares=0)
     job.given_to()
     job.trains().kill(job.rank(1))
     assert run.code(LONG_S) == 1, job.said()

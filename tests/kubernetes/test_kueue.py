@@ -4,7 +4,7 @@ import pytest
 
 from kubernetes.apiserver.controllers.kueue import GATE, QUEUE, TOPOLOGY
 from kubernetes.kubectl import apply
-from kubernetes.whole_job import KubernetesJob
+from kubernetes.whole_job import PODS, KubernetesJob
 from kubernetes.wrap.test_wrapped_jobs import manifests, wrapped
 from many.whole_job import LONG_S
 from run.place import wait_for
@@ -17,13 +17,13 @@ def test_a_node_that_kueue_swaps_under_a_pod_is_a_lost_pod(tmp_path, cache_home)
     try:
         (given,) = manifests(job, {QUEUE: "q"})
         given["spec"]["template"]["metadata"] = {"annotations": {TOPOLOGY: "kubernetes.io/hostname"}}
-        job.server.control("quota", pods=5)
+        job.server.control("quota", pods=PODS)
         apply(job.server, wrapped(job, given=[given]))
         job.given_to()
         job.trains()
         assert job.owner()["spec"]["template"]["spec"]["schedulingGates"] == [GATE]
         nodes = {pod: job.node_of(pod) for pod in job.pods()}
-        assert len(set(nodes.values())) == 5
+        assert len(set(nodes.values())) == PODS
         controller = next(iter(job.pods("controller").values()))["spec"]["nodeName"]
         pod = next(pod for pod in job.placed() if nodes[pod] != controller)
         job.server.control("freeze", node=nodes[pod])
@@ -32,7 +32,7 @@ def test_a_node_that_kueue_swaps_under_a_pod_is_a_lost_pod(tmp_path, cache_home)
         ((before, after),) = job.server.control("swaps")
         assert before == nodes[pod] and after not in nodes.values()
         wait_for(
-            lambda: f"five pods: {job.pods()}",
+            lambda: f"{PODS} pods: {job.pods()}",
             lambda: (
                 sorted(one["spec"].get("nodeName", "") for one in job.pods().values())
                 == sorted({*nodes.values(), after} - {before})

@@ -101,7 +101,7 @@ def test_the_state_folder_of_this_machine_is_not_passed():
 
 
 def test_status_log_logs_exec_and_nodes_of_a_job_by_name(job):
-    run = job.submit_and_train()
+    run = job.submit_and_train(spares=0)
 
     def ends(*words, code=0):
         one = job.start(*words)

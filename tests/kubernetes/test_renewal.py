@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from kubernetes.kubectl import apply
-from kubernetes.whole_job import KubernetesJob
+from kubernetes.whole_job import PODS, KubernetesJob
 from kubernetes.wrap.test_wrapped_jobs import manifests, wrapped
 from many.whole_job import LONG_S
 from run.place import wait_for
@@ -91,7 +91,8 @@ def test_without_the_rule_the_pod_is_evicted_and_another_comes(tmp_path, cache_h
         job.trains(attempt=2)
         assert pod not in job.placed(2)
         wait_for(
-            lambda: f"another pod: {list(job.pods())}", lambda: len(job.pods()) == 5 and pod not in job.pods()
+            lambda: f"another pod: {list(job.pods())}",
+            lambda: len(job.pods()) == PODS and pod not in job.pods(),
         )
         assert [write[:2] for write in job.writes()] == [["create", "pods/eviction"]]
         ends_well(job)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from holdfast.engines.kubernetes.names import PORT
-from kubernetes.whole_job import KubernetesJob
+from kubernetes.whole_job import PODS, KubernetesJob
 from many.whole_job import LONG_S
 from run.place import wait_for
 
@@ -57,7 +57,7 @@ def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_t
     job.trains(attempt=2)
     assert pod not in job.placed(2)
     wait_for(lambda: f"a pod instead of {pod}:\n{job.said()}", lambda: pod not in job.pods(), LONG_S)
-    wait_for(lambda: f"five pods:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
+    wait_for(lambda: f"{PODS} pods:\n{job.said()}", lambda: len(job.pods()) == PODS, LONG_S)
     assert 1 <= len(job.writes()) <= 5
     job.ends_with_success(run)
 
@@ -83,7 +83,7 @@ def test_a_frozen_node_is_out_of_service_until_it_is_back(job):
 
 
 def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(job):
-    run = job.submit_and_train()
+    run = job.submit_and_train(spares=0)
     _, pod = other_than_first(job)
     api, used = "resource.k8s.io/v1", {"driver": "gpu.example.com", "pool": "n", "device": "gpu-3"}
     job.server.create({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c"}})
@@ -112,7 +112,7 @@ def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job
     job.trains(attempt=2)
     job.server.control("faults", away=False)
     job.trains(attempt=2, more=20)
-    assert len(job.pods()) == 5
+    assert len(job.pods()) == PODS
     assert not job.events("node-lost")
     job.ends_with_success(run)
 
@@ -130,7 +130,7 @@ def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(job):
     lost = job.waits_for("node-lost")
     assert "its agent is gone, and the agent's port refuses connections" in lost["reason"]
     job.server.control("faults", away=False)
-    wait_for(lambda: f"five pods:\n{job.said()}", lambda: len(job.pods()) == 5, LONG_S)
+    wait_for(lambda: f"{PODS} pods:\n{job.said()}", lambda: len(job.pods()) == PODS, LONG_S)
     assert len(job.events("node-lost")) == 1
     job.ends_with_success(run)
 
@@ -159,7 +159,7 @@ def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_
 
 
 def test_a_controller_that_is_killed_goes_on_from_its_journal(job):
-    run = job.submit()
+    run = job.submit(spares=0)
     ranks = (job.given_to(), job.ranks())[1]
     job.trains()
     job.server.control("kill-pod", pod=job.controller())
@@ -173,7 +173,7 @@ def test_a_controller_that_is_killed_goes_on_from_its_journal(job):
 
 
 def test_the_code_of_the_training_is_that_of_run_and_the_job_has_failed(job):
-    run = job.submit(restarts=())
+    run = job.submit(restarts=(), workers=2, spares=0)
     job.given_to()
     job.trains().kill(job.rank(1))
     assert run.code(LONG_S) == 1, job.said()
@@ -182,7 +182,7 @@ def test_the_code_of_the_training_is_that_of_run_and_the_job_has_failed(job):
 
 
 def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
-    assert job.submit("--detach").code(LONG_S) == 0
+    assert job.submit("--detach", workers=2, spares=0).code(LONG_S) == 0
     job.given_to()
     job.trains()
     run = job.start("attach", "t")
@@ -198,7 +198,7 @@ def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
 
 
 def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
-    run = job.submit_and_train(restarts=())
+    run = job.submit_and_train(restarts=(), workers=2, spares=0)
     path = "/apis/batch/v1/namespaces/default/jobs/t"
     job.server.merge(path, {"metadata": {"annotations": {"fault-tolerance/job-retry-num": "500"}}})
     wait_for(lambda: f"the refusal:\n{job.said()}", lambda: "job-retry-num is refused" in job.said(), LONG_S)
@@ -244,7 +244,7 @@ def test_a_drained_node_moves_its_worker_before_its_pod_is_gone(job):
 
 
 def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
-    run = job.submit_and_train()
+    run = job.submit_and_train(workers=2)
     job.server.delete("/apis/batch/v1/namespaces/default/jobs/t")
     assert run.code(LONG_S) == 143, job.said()
     wait_for(lambda: f"no pod: {job.pods()}", lambda: not job.pods() and not job.pods("controller"), LONG_S)
@@ -263,7 +263,7 @@ def lose_controller(job):
 
 
 def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(job):
-    run = job.submit_and_train()
+    run = job.submit_and_train(workers=2)
     job.kill(job.rank(1))
     job.trains(attempt=2)
     ranks = job.ranks(2)
@@ -304,7 +304,7 @@ def test_a_controller_that_cannot_listen_neither_begins_the_job_again_nor_gives_
 
 def test_a_record_that_is_lost_everywhere_begins_the_job_again(job):
     """The pods of the workers are lost with it, and their copies."""
-    run = job.submit_and_train()
+    run = job.submit_and_train(workers=2, spares=0)
     workers = list(job.pods())
     lose_controller(job)
     for pod in workers:
@@ -316,7 +316,7 @@ def test_a_record_that_is_lost_everywhere_begins_the_job_again(job):
 def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "record"}}
     job.server.create({**claim, "spec": {"accessModes": ["ReadWriteOnce"]}})
-    run = job.submit("--state-claim", "record")
+    run = job.submit("--state-claim", "record", workers=2, spares=0)
     ranks = (job.given_to(), job.ranks())[1]
     job.trains()
     (controller,) = job.pods("controller")

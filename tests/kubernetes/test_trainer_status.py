@@ -17,7 +17,7 @@ def test_a_train_job_shows_its_progress_and_ends_at_100(tmp_path, cache_home):
     job = KubernetesJob(tmp_path, cache_home, kind="trainjob", more=GATE)
     try:
         job.server.control("trainer-refuses", requests=1)
-        run = job.submit_and_train("--env", "STEPS=100000")
+        run = job.submit_and_train("--env", "STEPS=100000", workers=2, spares=0)
 
         def shown():
             found = job.owner().get("status", {}).get("trainerStatus", {})

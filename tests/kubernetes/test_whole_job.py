@@ -20,7 +20,7 @@ def uids(job):
 def test_a_reschedule_makes_all_pods_anew(tmp_path, cache_home, kind):
     job = KubernetesJob(tmp_path, cache_home, kind=kind)
     try:
-        run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS)
+        run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS, workers=2)
         before = uids(job)
         job.kill(job.rank(1))
         job.trains(attempt=2)
@@ -35,7 +35,7 @@ def test_a_reschedule_makes_all_pods_anew(tmp_path, cache_home, kind):
 
 
 def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(job):
-    run = job.submit_and_train(restarts=RESTARTS)
+    run = job.submit_and_train(restarts=RESTARTS, workers=2, spares=0)
     path = "/apis/batch/v1/namespaces/default/jobs/t"
     job.server.merge(path, {"spec": {"suspend": True}})
     wait_for(lambda: f"no pod: {job.said()}", lambda: not job.pods(), LONG_S)
@@ -51,7 +51,7 @@ def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(job):
 
 
 def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(job):
-    run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS)
+    run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS, workers=2)
     job.server.control("deny", denied=[["patch", "jobs"]])
     before = uids(job)
     job.kill(job.rank(1))

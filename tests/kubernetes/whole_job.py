@@ -7,10 +7,12 @@ import signal
 from holdfast.engines.kubernetes.kinds import OWNERS
 from holdfast.parsers.kubernetes.objects import owner_of
 from kubernetes.server import Server
-from many.whole_job import LONG_S, WholeJob
+from many.whole_job import LONG_S, WORKERS, WholeJob
 from run.place import wait_for
 
-NODES = 7  # four workers, a spare, the controller, and one more
+SPARES = 1
+PODS = WORKERS + SPARES  # without the controller
+NODES = PODS + 2  # one for the controller, and one more
 OWNER_ENDS_S = 60.0  # the job has ended before: only controllers of the cluster act
 RESTARTS = ("--max-restarts", 100, "--unconditional-restart", "--replace-workers", 100)
 
@@ -25,7 +27,7 @@ class KubernetesJob(WholeJob):
         self.env |= {"KUBECONFIG": str(self.server.kubeconfig)}
         self.image = "test-image"
 
-    def submit(self, *flags, workers=4, spares=1, restarts=RESTARTS, **more):
+    def submit(self, *flags, workers=WORKERS, spares=SPARES, restarts=RESTARTS, **more):
         """`holdfast run` of the small training, under way."""
         passed = {**self.marks, "NOTES": self.path, "XDG_CACHE_HOME": self.env["XDG_CACHE_HOME"]}
         env = [word for key, value in passed.items() for word in ("--env", f"{key}={value}")]

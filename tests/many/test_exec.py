@@ -38,7 +38,7 @@ def test_every_worker_answers_from_beside_its_training(job):
     job.trains()
     words = ["exec", "t", "--yes", "--json", "--", "sh", "-c"]
     code, out, _ = ask(job, *words, 'echo "$HOLDFAST_NODE $NODE_RANK ${RANK-none}"; pwd')
-    placed = job.placed(count=3)
+    placed = job.placed()
     answers = {group["workers"][0]: group["output"].splitlines() for group in json.loads(out)["groups"]}
     assert code == 0
     assert answers == {worker: [f"{placed[worker]} {worker} none", str(job.path)] for worker in range(3)}

@@ -39,7 +39,7 @@ while not os.path.exists(f"{notes}/go"):
 
 @pytest.fixture
 def job(tmp_path, cache_home):
-    one = WholeJob(tmp_path, cache_home, hosts="netns")
+    one = WholeJob(tmp_path, cache_home, hosts="netns", workers=2)
     one.env["HOLDFAST_STANDBY"] = "true"
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "heavy.py").touch()
@@ -64,7 +64,7 @@ def zygotes(job):
 def test_a_worker_that_moves_to_the_spare_is_forked_there(job):
     words = ("--nnodes", 2, "--spares", 1, *FLAGS, "--", job.path / "torchrun", "train.py")
     job.run(*words, PYTHONPATH=job.path / "site-packages")
-    before = job.placed(count=2)
+    before = job.placed()
     (spare,) = set(job.nodes.names) - set(before)
     wait_for(
         lambda: f"a zygote on each node, not only on {zygotes(job)}:\n{job.said()}",
@@ -72,8 +72,8 @@ def test_a_worker_that_moves_to_the_spare_is_forked_there(job):
         LONG_S,
     )
     job.nodes.crash(before[1])
-    assert job.placed(2, 2) == [before[0], spare]
-    second = job.given_to(2, 2)
+    assert job.placed(2) == [before[0], spare]
+    second = job.given_to(2)
     assert [(one["parent"], one["ahead"]) for one in second] == [("holdfast-zygote", True)] * 2, job.said()
     job.ends_well()
     wait_for("the end of the zygotes", lambda: not zygotes(job), LONG_S)

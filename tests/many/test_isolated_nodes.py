@@ -31,7 +31,7 @@ def test_a_job_is_placed_around_an_isolated_node_and_goes_back_once_it_is_releas
     first, second, spare = names = [f"node-{number}" for number in range(3)]
     book.isolate(_isolation(first))
     run = job.train("--max-restarts", 9, "--unconditional-restart", workers=2)
-    placed = job.placed(count=2)
+    placed = job.placed()
     assert set(job.nodes.names) == set(names)
     assert set(placed) == {second, spare}
     assert f"{first} is isolated in the node book, and not used: its fan rattles" in run.err
@@ -39,7 +39,7 @@ def test_a_job_is_placed_around_an_isolated_node_and_goes_back_once_it_is_releas
     book.isolate(_isolation(second))
     book.release(ReleaseLine(at_s=time.time(), node=first, reason="a new fan", by="kim"))
     job.trains().kill(job.rank(0))
-    assert set(job.placed(2, count=2)) == {first, spare}
+    assert set(job.placed(2)) == {first, spare}
     job.trains(attempt=2).ends_well()
     assert set(book.isolated()) == {second}
 
@@ -49,18 +49,18 @@ def test_too_few_nodes_that_are_not_isolated_make_the_job_wait_for_a_release(job
     run = job.train(workers=2, spares=0, HOLDFAST_PLACE_AGAIN="1s")
     wait_for(lambda: f"that it waits:\n{job.said()}", lambda: "no healthy node" in run.err, LONG_S)
     book.release(ReleaseLine(at_s=time.time(), node="node-0", reason="a new fan", by="kim"))
-    assert set(job.placed(count=2)) == {"node-0", "node-1"}
+    assert set(job.placed()) == {"node-0", "node-1"}
     job.trains().ends_well()
 
 
 def test_what_happens_to_a_jobs_nodes_is_in_the_book(job, book):
     job.train("--max-restarts", 9, "--unconditional-restart", workers=2, spares=0)
     job.trains().kill(job.rank(1))
-    job.given_to(2, count=2)
+    job.given_to(2)
     job.trains(attempt=2).ends_well()
     (line,) = book.lines(kinds=("incident",))
     assert isinstance(line, IncidentLine)
-    assert (line.attempt, line.weighs, line.suspects) == (1, "shared", (job.placed(count=2)[1],))
+    assert (line.attempt, line.weighs, line.suspects) == (1, "shared", (job.placed()[1],))
     assert [(one.attempt, sorted(one.nodes)) for one in book.attempts()] == [
         (1, ["node-0", "node-1"]),
         (2, ["node-0", "node-1"]),

@@ -56,7 +56,7 @@ def test_controller_and_agents(job):
         nodes.add(re.search(r'node="([^"]+)"', labels)[1])
         assert set(values(told, "holdfast_link_connected").values()) == {1.0}
         assert set(values(told, "holdfast_link_spool_lost_total").values()) == {0.0}
-    assert nodes == set(job.placed(count=2))
+    assert nodes == set(job.placed())
     # Simulated nodes share one machine: each agent has taken the next free port.
     served = [scraped(port + number) for number in range(1, 20)]
     assert len([one for one in served if "holdfast_agent_info" in one]) >= 2

@@ -1,6 +1,5 @@
 """A slow rank of a job on many nodes is named by the controller, in the log, the journal, the status and the node book."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +14,8 @@ TRAINING = Path(__file__).with_name("step_times_training.py")
 
 
 @pytest.fixture
-def job(tmp_path, tmp_path_factory):
-    base = tmp_path_factory.getbasetemp()
-    one = WholeJob(tmp_path, (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache")
+def job(tmp_path, cache_home):
+    one = WholeJob(tmp_path, cache_home)
     yield one
     one.end()
 

@@ -14,16 +14,21 @@ TRAINING = Path(__file__).with_name("training.py")
 LONG_S = 300.0  # only a hung test waits so long
 
 
-class WholeJob(Place):
-    """A place to run a job of several workers in; `hosts`: what its nodes are."""
+WORKERS = 3  # the first, one that fails, and one that is neither
 
-    def __init__(self, path, cache, hosts="processes"):
+
+class WholeJob(Place):
+    """A place to run a job of several workers in; `hosts`: what its nodes are. `workers`: of the job."""
+
+    def __init__(self, path, cache, hosts="processes", workers=WORKERS):
         super().__init__(path, cache)
+        self.workers = workers
         # What is compiled once for all: three of these tests begin several Pythons at once on a small machine.
         self.env |= {"HOLDFAST_HOSTS": hosts, "HOLDFAST_STANDBY": "false", "HOLDFAST_GRACE": "3s"}
 
-    def train(self, *flags, workers=4, spares=1, ranks=1, **more):
+    def train(self, *flags, workers=None, spares=1, ranks=1, **more):
         """`holdfast run` of the small training, under way."""
+        workers = self.workers = workers or self.workers
         words = ("--nnodes", workers, "--spares", spares, *flags, "--", sys.executable, "-S", TRAINING, ranks)
         return self.run(*words, **more)
 
@@ -59,12 +64,13 @@ class WholeJob(Place):
                 return pid
         return None
 
-    def ranks(self, attempt=1, count=4):
-        return [self.rank(rank, attempt) for rank in range(count)]
+    def ranks(self, attempt=1):
+        """The processes of its ranks, of which each worker has one."""
+        return [self.rank(rank, attempt) for rank in range(self.workers)]
 
-    def given_to(self, attempt=1, count=4):
-        """What each rank of the attempt found in its environment."""
-        return [self._given(rank, attempt) for rank in range(count)]
+    def given_to(self, attempt=1, count=None):
+        """What each rank of the attempt found in its environment. `count`: of ranks, if a worker has several."""
+        return [self._given(rank, attempt) for rank in range(count or self.workers)]
 
     def _given(self, rank, attempt):
         def noted():
@@ -73,11 +79,11 @@ class WholeJob(Place):
 
         return wait_for(lambda: f"rank {rank} of attempt {attempt}:\n{self.said()}", noted, LONG_S)
 
-    def placed(self, attempt=1, count=4):
+    def placed(self, attempt=1):
         """By worker: the node it runs on; of a rank each."""
         return [
             one["HOLDFAST_NODE"]
-            for one in sorted(self.given_to(attempt, count), key=lambda one: int(one["NODE_RANK"]))
+            for one in sorted(self.given_to(attempt), key=lambda one: int(one["NODE_RANK"]))
         ]
 
     def spare(self):

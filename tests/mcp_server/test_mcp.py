@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 from cli import journals
 from holdfast.journal.jobdir import StateDir
@@ -36,14 +35,22 @@ def state(tmp_path: Path) -> StateDir:
     return state
 
 
+def client_of(state: StateDir) -> Any:
+    """The SDK's client of a server of its own. Imported here: each process of xdist collects this file, and few run it."""
+    from mcp import Client, StdioServerParameters
+
+    return Client(
+        StdioServerParameters(
+            command=sys.executable, args=["-m", "holdfast", "mcp", "--state-dir", str(state.root)]
+        )
+    )
+
+
 def ask(state: StateDir, *questions: tuple[str, dict[str, Any]]) -> list[str]:
     """The texts of the answers; each is an error's text where the tool refuses."""
 
     async def run() -> list[str]:
-        command = StdioServerParameters(
-            command=sys.executable, args=["-m", "holdfast", "mcp", "--state-dir", str(state.root)]
-        )
-        async with Client(command) as client:
+        async with client_of(state) as client:
             answers = [await client.call_tool(name, arguments) for name, arguments in questions]
         return [answer.content[0].text for answer in answers]  # type: ignore[union-attr]
 
@@ -107,10 +114,7 @@ def test_every_answer_is_short_and_mistakes_are_explained(state: StateDir) -> No
 
 def test_only_reading_is_offered(state: StateDir) -> None:
     async def run() -> None:
-        command = StdioServerParameters(
-            command=sys.executable, args=["-m", "holdfast", "mcp", "--state-dir", str(state.root)]
-        )
-        async with Client(command) as client:
+        async with client_of(state) as client:
             tools = (await client.list_tools()).tools
         assert {tool.name for tool in tools} == {
             "jobs", "why", "incidents", "evidence", "log", "compare", "what_if",

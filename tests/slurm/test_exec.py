@@ -34,7 +34,7 @@ def ask(job, *words):
 
 def test_nodes_of_the_allocation_answer_and_a_crashed_one_is_named(job):
     run = job.submit(workers=3, spares=1)
-    placed = job.placed(count=3)
+    placed = job.placed()
     job.trains()
     code, out, err = ask(
         job, "exec", "t", "--yes", "--json", "--", "sh", "-c", "echo $SLURM_JOB_ID; hostname"

@@ -30,6 +30,7 @@ class SlurmJob(WholeJob):
 
     def submit(self, *flags, workers=4, spares=1, ranks=1, **more):
         """`holdfast run --engine slurm` of the small training, followed."""
+        self.workers = workers
         words = (
             "--engine",
             "slurm",
@@ -70,9 +71,9 @@ class SlurmJob(WholeJob):
         text = self.cluster.ctl("scontrol", "--oneliner", "show", "job", self.slurm_id())
         return next((word.partition("=")[2] for word in text.split() if word.startswith(f"{name}=")), "")
 
-    def number(self, worker, attempt=1, count=4):
+    def number(self, worker, attempt=1):
         """The node of a worker, as the cluster counts them."""
-        return int(self.placed(attempt, count)[worker][1:])
+        return int(self.placed(attempt)[worker][1:])
 
     def controller(self):
         """The process of the job's controller, by its number on this machine."""

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
 from holdfast.web.api import openapi
@@ -39,22 +38,35 @@ def test_every_route_has_an_operation_of_its_own():
     assert sorted(one["operationId"] for one in operations) == sorted(route.name for route in ROUTES)
 
 
-schema = schemathesis.openapi.from_dict(openapi.document())
-JUDGED = [
-    schemathesis.checks.not_a_server_error,
-    schemathesis.checks.CHECKS.get_one("response_schema_conformance"),
-    schemathesis.checks.CHECKS.get_one("content_type_conformance"),
-    schemathesis.checks.CHECKS.get_one("status_code_conformance"),
-]
+LABELS = sorted(
+    f"{verb.upper()} {path}"
+    for path, operations in openapi.document()["paths"].items()
+    for verb in operations
+    if path != "/api/v1/events"
+)
 
 
-OPERATIONS = {
-    one.ok().label: one.ok() for one in schema.get_all_operations() if one.ok().path != "/api/v1/events"
-}
+@pytest.fixture(scope="module")
+def operations():
+    """By label. Schemathesis is imported here: each process of xdist collects this file, and few run it."""
+    import schemathesis
+
+    schema = schemathesis.openapi.from_dict(openapi.document())
+    found = {one.ok().label: one.ok() for one in schema.get_all_operations()}
+    assert {*LABELS} == {label for label in found if "/api/v1/events" not in label}
+    return found
 
 
-@pytest.mark.parametrize("label", OPERATIONS)
-def test_requests_by_the_schema_are_answered_by_the_schema(label, server):
+@pytest.fixture(scope="module")
+def judged():
+    import schemathesis
+
+    named = ("response_schema_conformance", "content_type_conformance", "status_code_conformance")
+    return [schemathesis.checks.not_a_server_error, *map(schemathesis.checks.CHECKS.get_one, named)]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_requests_by_the_schema_are_answered_by_the_schema(label, operations, judged, server):
     @settings(
         max_examples=EXAMPLES,
         deadline=None,
@@ -63,12 +75,12 @@ def test_requests_by_the_schema_are_answered_by_the_schema(label, server):
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=OPERATIONS[label].as_strategy())
+    @given(case=operations[label].as_strategy())
     def ask(case):
         case.call_and_validate(
             base_url=server.url.rstrip("/"),
             headers={"Authorization": f"Bearer {server.token}"},
-            checks=JUDGED,
+            checks=judged,
             timeout=30,
         )
 

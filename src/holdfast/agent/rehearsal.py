@@ -14,9 +14,9 @@ from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.matches import Search, Source
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.logs.follow import Chunk
-from holdfast.observe.processes.watcher import Watcher
 from holdfast.observe.search.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table
+from holdfast.parsers.signature_files import SignatureError
 from holdfast.parsers.tracebacks.read import tracebacks
 
 # In the form of a rank whose peer is gone, and of torchrun, whose other rank was killed.
@@ -71,8 +71,13 @@ class Rehearsed(Struct, frozen=True):
 
 
 def rehearse(signatures: Signatures) -> Rehearsed:
-    """Returns the verdict on the made-up failure, by the same functions as a real one."""
-    watcher = Watcher(tuple(signatures.by_id.values()), cache=signatures.cache)
+    """Returns the verdict on the made-up failure, by the same functions as a real one.
+
+    Raises SignatureError if the signatures cannot be used.
+    """
+    watcher = signatures.watcher()
+    if watcher is None:
+        raise SignatureError(signatures.why_not)
     lines = {name: text.encode().splitlines() for name, text in LOGS.items()}
     chunks = [Chunk(name, 1.0, 0, of_log) for name, of_log in lines.items()]
     matches = watcher.look(chunks)

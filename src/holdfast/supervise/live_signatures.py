@@ -11,8 +11,13 @@ from holdfast.parsers.signature_files import SignatureError
 from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 
 
-def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signatures:
-    """Returns signatures that load in a thread, which then diagnoses a made-up failure. `shared`: see `cache_for`."""
+def live_signatures(
+    env: Mapping[str, str], shared: Path | None = None, *, searches_logs: bool = True
+) -> Signatures:
+    """Returns signatures that load in a thread, which then diagnoses a made-up failure.
+
+    `shared`: see `cache_for`. `searches_logs`: see Signatures; a controller searches none.
+    """
     cache = cache_for(env, shared)
     left_out: list[str] = []
 
@@ -25,7 +30,7 @@ def live_signatures(env: Mapping[str, str], shared: Path | None = None) -> Signa
             left_out.append(str(error))
             return all_knowledge(None, cache)
 
-    return Signatures(load, cache, left_out, rehearse)
+    return Signatures(load, cache, left_out, rehearse, searches_logs=searches_logs)
 
 
 def cache_for(env: Mapping[str, str], shared: Path | None) -> Path:

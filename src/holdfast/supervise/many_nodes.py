@@ -125,7 +125,7 @@ class NodesSupervisor:
         self.record = Recorder(job.journal_path, self.clock, console.tell)
         self.plain_log = PlainLog(job.path, settings.policy)
         self._fleet = FleetNotes(settings, lambda: len(engine.nodes), self.clock, console.tell)
-        self._signatures = live_signatures(env)
+        self._signatures = live_signatures(env, searches_logs=False)
         self.worker_group = WorkerGroup(
             job.name, engine.nodes, self._group_settings(), __version__, secrets.token_hex(3), self._memory
         )

@@ -23,6 +23,7 @@ from kubernetes.apiserver.controllers.scheduler import event
 RESTART_S, RESTART_S_MAX = 10.0, 300.0
 _REFERENCE = re.compile(r"\$(?:(\$)|\((\w+)\))")  # $$ stands for $
 _ADDRESS = re.compile(r"([a-z0-9-]+):\d+")
+_SERVICE = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)\.svc\b")
 _LABEL = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
@@ -107,7 +108,18 @@ class PodRun:
                 if self._waits != "ContainerCreating":
                     event(self._all.store, self.pod, "FailedMount", text, "Warning")
                 return "ContainerCreating", ""
+        if any(self._find("services", name) is None for name in self._services(container)):
+            return "ContainerCreating", ""
         return None
+
+    def _services(self, container):
+        """Services that its environment names: their names are replaced at the start, where a cluster's DNS would answer later."""
+        return {
+            found[1]
+            for one in container.get("env", ())
+            for found in _SERVICE.finditer(str(one.get("value", "")))
+            if found[2] == self.pod["metadata"]["namespace"]
+        }
 
     def _find(self, plural, name):
         return self._all.store.find("", plural, self.pod["metadata"]["namespace"], name)

@@ -8,16 +8,18 @@ import pytest
 import yaml
 
 from kubernetes.kubectl import apply, kubectl
-from kubernetes.whole_job import RESTARTS, KubernetesJob
-from many.whole_job import LONG_S, TRAINING
+from kubernetes.whole_job import PODS, RESTARTS, KubernetesJob
+from many.whole_job import LONG_S, TRAINING, WORKERS
 from run.place import wait_for
 
 pytestmark = pytest.mark.timeout(280)
+CHECKS = ("HOLDFAST_BOOT_CHECK", "HOLDFAST_TROUBLESHOOT_WAIT")
+SETTINGS = ("HOLDFAST_STANDBY", "HOLDFAST_GRACE", *CHECKS)
 
 
 def pod_spec(job, ranks=1, container="main", words=()):
     passed = {**job.marks, "NOTES": job.path, "XDG_CACHE_HOME": job.env["XDG_CACHE_HOME"]}
-    settings = {key: job.env[key] for key in ("HOLDFAST_STANDBY", "HOLDFAST_GRACE")}
+    settings = {key: value for key, value in job.env.items() if key in SETTINGS}
     return {
         "restartPolicy": "Never",
         "containers": [
@@ -33,7 +35,7 @@ def pod_spec(job, ranks=1, container="main", words=()):
 
 
 def job_spec(job, container="main"):
-    size = {"completions": 4, "parallelism": 4, "completionMode": "Indexed"}
+    size = {"completions": job.workers, "parallelism": job.workers, "completionMode": "Indexed"}
     return {**size, "template": {"spec": pod_spec(job, container=container)}}
 
 
@@ -49,9 +51,9 @@ def manifests(job, labels=None):
     if job.kind == "volcano":
         tasks = [
             {"name": name, "replicas": n, "template": {"spec": pod_spec(job)}}
-            for name, n in (("m", 1), ("w", 3))
+            for name, n in (("m", 1), ("w", job.workers - 1))
         ]
-        spec = {"schedulerName": "volcano", "minAvailable": 4, "tasks": tasks}
+        spec = {"schedulerName": "volcano", "minAvailable": job.workers, "tasks": tasks}
         return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": meta, "spec": spec}]
     if job.kind == "pytorchjob":
         parts = {
@@ -60,12 +62,12 @@ def manifests(job, labels=None):
                 "restartPolicy": "ExitCode",
                 "template": {"spec": pod_spec(job, container="pytorch")},
             }
-            for name, count in (("Master", 1), ("Worker", 3))
+            for name, count in (("Master", 1), ("Worker", job.workers - 1))
         }
         spec = {"pytorchReplicaSpecs": parts}
         return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": meta, "spec": spec}]
     api = {"apiVersion": "trainer.kubeflow.org/v1alpha1"}
-    spec = {"runtimeRef": {"name": "plain"}, "trainer": {"numNodes": 4}}
+    spec = {"runtimeRef": {"name": "plain"}, "trainer": {"numNodes": job.workers}}
     label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     template = {
         "metadata": {"labels": label},
@@ -81,7 +83,17 @@ def manifests(job, labels=None):
 
 def wrapped(job, restarts=RESTARTS, labels=None, flags=(), given=None):
     """By the real command, as a filter. `given`: the manifests, if they are others."""
-    words = [sys.executable, "-m", "holdfast", "k8s", "wrap", "-", *flags, "--", *map(str, restarts)]
+    words = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "k8s",
+        "wrap",
+        "-",
+        *map(str, flags),
+        "--",
+        *map(str, restarts),
+    ]
     given = yaml.safe_dump_all(given or manifests(job, labels))
     run = subprocess.run(
         words, input=given, capture_output=True, text=True, timeout=60, env={**os.environ, **job.env}
@@ -98,11 +110,13 @@ def job(request, tmp_path, cache_home):
 
 
 def test_a_wrapped_job_recovers_inside_its_pods_and_by_its_spare_and_ends_well(job):
+    if job.kind == "job":  # one kind for all: its pods are checked, as they are for a person
+        job.env = {key: value for key, value in job.env.items() if key not in CHECKS}
     lines = apply(job.server, wrapped(job))
     assert all(line.endswith(" created") for line in lines), lines
     given = job.given_to()
     master = job.pods()[job.placed()[0]]["status"]["podIP"]
-    assert {(one["MASTER_ADDR"], one["NNODES"]) for one in given} == {(master, "4")}
+    assert {(one["MASTER_ADDR"], one["NNODES"]) for one in given} == {(master, str(job.workers))}
     job.trains()
     job.loses_a_rank_and_a_pod()
     variables = [one for made in job.pods().values() for one in made["spec"]["containers"][0]["env"]]
@@ -113,7 +127,8 @@ def test_a_wrapped_job_recovers_inside_its_pods_and_by_its_spare_and_ends_well(j
 
 
 def test_a_failed_training_fails_its_owner_for_good(job):
-    apply(job.server, wrapped(job, restarts=()))
+    job.workers = 2
+    apply(job.server, wrapped(job, restarts=(), flags=("--spares", 0)))
     job.given_to()
     job.trains().kill(job.rank(1))
     wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "failed", LONG_S)
@@ -126,14 +141,14 @@ def test_a_job_in_a_queue_waits_for_its_quota_and_continues_after_a_preemption(j
     waits = "Job t is suspended"
     wait_for(lambda: f"{waits}: {job.said()}", lambda: waits in job.said(), LONG_S)
     assert not job.pods() and job.owner()["spec"]["suspend"]
-    job.server.control("quota", pods=4)  # too few: four workers and a spare
-    job.server.control("quota", pods=5)
+    job.server.control("quota", pods=PODS - 1)  # too few: the workers and no spare
+    job.server.control("quota", pods=PODS)
     job.given_to()
     job.trains()
     job.server.control("quota", pods=0)
     wait_for(lambda: f"no pod: {job.said()}", lambda: not job.pods(), LONG_S)
     assert job.owner_says() == ""
-    job.server.control("quota", pods=5)
+    job.server.control("quota", pods=PODS)
     job.trains(attempt=2)
     job.go()
     wait_for(lambda: f"the end of {job.owner()}", lambda: job.owner_says() == "succeeded", LONG_S)
@@ -154,4 +169,5 @@ class KubernetesJobOf:
 
     def __init__(self, server):
         self.kind, self.path, self.marks, self.server = "job", server.folder, {}, server
+        self.workers = WORKERS
         self.env = {"XDG_CACHE_HOME": "/c", "HOLDFAST_STANDBY": "false", "HOLDFAST_GRACE": "3s"}

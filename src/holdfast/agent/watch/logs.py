@@ -41,7 +41,8 @@ class Signatures:
 
     `load` reads them and may raise SignatureError or OSError. `cache`: folder for compiled signatures. `left_out`:
     signatures that `load` could not use. `why_not`: why none can be used; the run continues without. `then`: is
-    called in the same thread once they are loaded; what it raises is ignored.
+    called in the same thread once they are loaded; what it raises is ignored. `searches_logs`: without it, the
+    search is only for a few lines, and is not compiled: on a new machine that takes seconds of a core.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class Signatures:
         cache: Path | None,
         left_out: Sequence[str] = (),
         then: Callable[["Signatures"], object] | None = None,
+        *,
+        searches_logs: bool = True,
     ) -> None:
         self.cache = cache
         self.by_id = KnowledgeBase((), package_rules())  # until the signatures are read
@@ -57,7 +60,8 @@ class Signatures:
         self._told = ""
         self._left_out, self._told_out = left_out, False
         self._source, self._then = load, then
-        self._first: Watcher | None = None
+        self._is_small = not searches_logs
+        self._compiled: Watcher | None = None
         self._ready = threading.Event()
         threading.Thread(target=self._load, name="holdfast-signatures", daemon=True).start()
 
@@ -80,8 +84,7 @@ class Signatures:
         """Returns a new matcher of log lines for an attempt; None until the signatures are loaded."""
         if not self._ready.is_set() or self.why_not:
             return None
-        first, self._first = self._first, None
-        return first or Watcher(tuple(self.by_id.values()), cache=self.cache)
+        return self._compiled and self._compiled.another()
 
     def wait(self, timeout_s: float) -> bool:
         return self._ready.wait(timeout_s) and not self.why_not
@@ -94,7 +97,7 @@ class Signatures:
             lean = tuple(_lean(one) for one in found.values())
             rules = found.rules
             del found
-            self._first = Watcher(lean, cache=self.cache)
+            self._compiled = Watcher(lean, cache=self.cache, is_small=self._is_small)
             self.by_id = KnowledgeBase(lean, rules)
         except (SignatureError, OSError) as error:
             self.why_not = str(error)

@@ -1,5 +1,6 @@
 """Searches growing logs for signatures, in the lines that a follower has just read."""
 
+import copy
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -19,18 +20,33 @@ CAPS = Caps(
 class Watcher:
     """Search for signatures in the logs of one worker in one attempt.
 
-    `cache`: folder for compiled signatures.
+    `cache`: folder for compiled signatures. `is_small`: the logs are too small for compiling to pay off.
 
     A match's `source` is a number; `sources` has the names of the logs. Lines are not counted: `line` is 0. A
     traceback is recognised if one poll contains all of it. Raises SignatureError for a signature that cannot
     be searched for.
     """
 
-    def __init__(self, signatures: Sequence[Signature], *, cache: Path | None = None) -> None:
+    def __init__(
+        self, signatures: Sequence[Signature], *, cache: Path | None = None, is_small: bool = False
+    ) -> None:
+        self._knowledge = Knowledge(signatures)
+        self._engine = engine(signatures, cache, is_small=is_small)
+        self._begin()
+
+    def another(self) -> "Watcher":
+        """Returns a watcher of other logs with the same compiled signatures, also for another thread.
+
+        To load them once more would take 15 ms and 4 MB.
+        """
+        other = copy.copy(self)
+        other._engine = self._engine.fork()
+        other._begin()
+        return other
+
+    def _begin(self) -> None:
         self.sources: list[str] = []
         self._allowance = Allowance(MEMORY_BYTES)
-        self._knowledge = Knowledge(signatures)
-        self._engine = engine(signatures, cache)
         self._sweeps: dict[str, tuple[int, Sweep]] = {}
 
     def look(self, chunks: Iterable[Chunk]) -> tuple[Match, ...]:
