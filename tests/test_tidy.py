@@ -50,7 +50,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.__main__": "python -m holdfast",
     "holdfast.cli.main": "the holdfast command (pyproject.toml)",
     "holdfast.cli.line.command_line": "cli.main, by its name: Ctrl-C may come while it is imported",
-    "holdfast.cli.agent_main": "python -m holdfast agent, by its name: an agent is small",
+    "holdfast.cli.agent_main": "cli.main, by its name: an agent is small",
     "holdfast.cli.checking.pairs": "cli.check_asking, by its name: memory that most checks do not need",
     "holdfast.cli.device_metrics": "cli.diagnose, by its name: HTTP for those who ask a Prometheus",
     "holdfast.archive.checkpoint_advice": "supervise.companions, as a process beside the job",

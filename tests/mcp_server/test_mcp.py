@@ -1,6 +1,7 @@
 """`holdfast mcp`, asked by the SDK's own client over stdin and stdout: short answers, and evidence that can be fetched."""
 
 import asyncio
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -37,10 +38,9 @@ def state(tmp_path: Path) -> StateDir:
 
 def client_of(state: StateDir) -> Any:
     """The SDK's client of a server of its own. Imported here: each process of xdist collects this file, and few run it."""
-    from mcp import Client, StdioServerParameters
-
-    return Client(
-        StdioServerParameters(
+    mcp = importlib.import_module("mcp")
+    return mcp.Client(
+        mcp.StdioServerParameters(
             command=sys.executable, args=["-m", "holdfast", "mcp", "--state-dir", str(state.root)]
         )
     )

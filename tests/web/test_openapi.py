@@ -1,5 +1,6 @@
 """The OpenAPI document: kept as a file, and true of the server that is asked by it."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,14 @@ LABELS = sorted(
 
 
 @pytest.fixture(scope="module")
-def operations():
-    """By label. Schemathesis is imported here: each process of xdist collects this file, and few run it."""
-    import schemathesis
+def schemathesis():
+    """Imported here: each process of xdist collects this file, and few run it."""
+    return importlib.import_module("schemathesis")
 
+
+@pytest.fixture(scope="module")
+def operations(schemathesis):
+    """By label."""
     schema = schemathesis.openapi.from_dict(openapi.document())
     found = {one.ok().label: one.ok() for one in schema.get_all_operations()}
     assert {*LABELS} == {label for label in found if "/api/v1/events" not in label}
@@ -58,9 +63,7 @@ def operations():
 
 
 @pytest.fixture(scope="module")
-def judged():
-    import schemathesis
-
+def judged(schemathesis):
     named = ("response_schema_conformance", "content_type_conformance", "status_code_conformance")
     return [schemathesis.checks.not_a_server_error, *map(schemathesis.checks.CHECKS.get_one, named)]
 
