@@ -156,3 +156,28 @@ def test_a_module_that_was_not_loaded_is_not_why_the_code_fails(diagnosis):
     lacked = diagnosis(missing + error.format("ModuleNotFoundError: No module named 'fastk'"))
     assert lacked.category == "import_error"
     assert lacked.first_error.text.startswith("Lmod")
+
+
+def test_a_perplexity_that_is_no_number_until_the_end_is_a_loss_that_is_none(diagnosis):
+    good = "".join(
+        f"Step {n}/900; acc: 40.1; ppl: {9 - n / 100}; xent: 2.1; 900 tok/s\n" for n in range(10, 60, 10)
+    )
+    bad = "".join(f"Step {n}/900; acc:  0.1; ppl:   nan; xent:  nan; 900 tok/s\n" for n in range(60, 90, 10))
+    found = diagnosis(good + bad)
+    assert (found.category, found.action) == ("nan_loss", "fix_code")
+    assert found.first_error.text.startswith("Step 60/900")
+    assert diagnosis(bad + good).category == "none"
+
+
+def test_a_fatal_line_of_dmlc_is_read_by_its_words(diagnosis):
+    head = "[10:11:12] /b/dmlc-core/include/dmlc/./logging.h:235: [10:11:12] src/pool.h:9: "
+    trace = 'Traceback (most recent call last):\n  File "fit.py", line 9, in <module>\n    fit()\n'
+    assert diagnosis(f"{head}Memory allocation failed.\n{trace}").category == "host_oom"
+    assert diagnosis(f"{head}no slot is left\n{trace}").category == "segfault"
+
+
+def test_mpirun_names_the_rank_although_its_process_is_masked(diagnosis):
+    found = diagnosis(
+        "mpirun noticed that process rank 1 with PID xxxx on node n4 exited on signal 9 (Killed).\n"
+    )
+    assert [(one.rank, one.host) for one in found.culprits] == [(1, "n4")]

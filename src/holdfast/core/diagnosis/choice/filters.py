@@ -225,7 +225,7 @@ def _without_spoken(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the candidates without uncaught C++ exceptions whose line another signature knows, if only as context."""
+    """Returns the candidates without errors of C++ code whose line another signature knows, if only as context."""
     known = {
         (candidate.match.source, candidate.match.offset)
         for candidate in candidates
