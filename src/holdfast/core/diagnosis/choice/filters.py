@@ -171,7 +171,7 @@ def one_for_each_line(
     """
     best: dict[tuple[int, int], Candidate] = {}
     known: set[tuple[int, int]] = set()
-    candidates = _without_shown(_without_spoken(candidates))
+    candidates = _without_vague(_without_shown(_without_spoken(candidates)))
     for candidate in candidates:
         place = (candidate.match.source, candidate.match.offset)
         if candidate.role == "cause" and candidate.signature.id != EXCEPTION:
@@ -221,6 +221,21 @@ def _without_spoken(candidates: Sequence[Candidate]) -> list[Candidate]:
             candidate.match.text.startswith(INDENT)
             and (candidate.match.source, candidate.match.line + 1) in below
         )
+    ]
+
+
+def _without_vague(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the candidates without errors of C++ code whose line another signature knows, if only as context."""
+    known = {
+        (candidate.match.source, candidate.match.offset)
+        for candidate in candidates
+        if candidate.signature.id not in (SPOKEN, EXCEPTION) and not candidate.has("vague-native-exception")
+    }
+    return [
+        candidate
+        for candidate in candidates
+        if not candidate.has("vague-native-exception")
+        or (candidate.match.source, candidate.match.offset) not in known
     ]
 
 

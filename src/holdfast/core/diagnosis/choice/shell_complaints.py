@@ -5,7 +5,8 @@ A shell that does not find a command continues with the next line of its script.
 
 from collections.abc import Sequence
 
-from holdfast.core.diagnosis.candidates import Candidate, is_before, stands_below
+from holdfast.core.diagnosis.candidates import Candidate, is_before, is_cause, stands_below
+from holdfast.core.diagnosis.choice.edges import explains
 
 WENT_ON_BYTES = 2 << 10  # so much output below a shell's complaint shows that the script went on
 WENT_ON_REFUSED_BYTES = (
@@ -18,7 +19,9 @@ def ended_nothing(one: Candidate, candidates: Sequence[Candidate], deaths: Seque
 
     That is the case if the error is about the command after the one that ended, or if the job continued after it.
     """
-    return one.has("shell-complaint") and (_is_of_next_command(one, deaths) or _was_passed(one, candidates))
+    return one.has("shell-complaint") and (
+        _is_of_next_command(one, deaths) or _was_passed(one, candidates) or _ran_without(one, candidates)
+    )
 
 
 def preceded_training(one: Candidate, candidates: Sequence[Candidate]) -> bool:
@@ -47,6 +50,19 @@ def script_went_on(root: Candidate, sizes_bytes: Sequence[int]) -> bool:
 
 def _is_of_next_command(one: Candidate, deaths: Sequence[Candidate]) -> bool:
     return any(death.severity == "fatal" and stands_below(one, death) for death in deaths)
+
+
+def _ran_without(one: Candidate, candidates: Sequence[Candidate]) -> bool:
+    """Returns whether the program ran without what the shell did not find, and ended by an error in its own code."""
+    return any(
+        other.has("runs-of-itself")
+        and other.is_traceback
+        and is_cause(other)
+        and not other.survived
+        and stands_below(other, one)
+        and not explains(one, other)
+        for other in candidates
+    )
 
 
 def _was_passed(one: Candidate, candidates: Sequence[Candidate]) -> bool:

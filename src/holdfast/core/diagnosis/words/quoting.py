@@ -54,6 +54,7 @@ def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
     return (
         root.has("named-by-next-writer")
         and is_cause(candidate)
+        and (candidate.is_traceback or not root.is_traceback)  # else a handler quotes the root cause's end
         and candidate.class_ != "process"
         and explains(root, candidate)
     )

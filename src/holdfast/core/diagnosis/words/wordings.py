@@ -61,6 +61,8 @@ def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
         return Ruling(category=match.category, role="context", severity="info", weight=SPOKEN_WEIGHT)
     if match.signature == SPOKEN:
         return _of_spoken(match, known)
+    if known.has("words-of-native-code", match):
+        return _of_native_code(match, known)
     if known.has("not-implemented", match):
         return _of_what_is_not_implemented(match, known)
     kind = kind_of_exception(match, known)
@@ -83,6 +85,15 @@ def of_words(match: Match, known: KnowledgeBase) -> Ruling | None:
     if asks_for_a_setting(message, known):
         return Ruling(category=match.category, weight=WEIGHT, action="fix_config")
     return None
+
+
+def _of_native_code(match: Match, known: KnowledgeBase) -> Ruling | None:
+    """Returns a ruling for the words with which native code ended the process."""
+    message = match.captures.get("message", "")[:MESSAGE_CHARS_MAX]
+    if known.has("text-of-a-cuda-error", match):
+        message = f"CUDA: {message}"
+    row = known.read("message-about", message)
+    return Ruling(category=row.category, weight=WEIGHT) if row else None
 
 
 def _of_what_is_not_implemented(match: Match, known: KnowledgeBase) -> Ruling | None:
