@@ -74,6 +74,7 @@ LETTER = (
     rf"(?:kern|daemon|user|syslog) +:{KMSG_LEVEL} *: ?",
     r"rank(?P<rank>\d{1,7})\[(?P<pid>\d{1,9})\]\[\w{1,40}\]: ?",
     rf"slurmstepd(?:-(?P<host>{HOST}))?: error: (?=\*\*\* .{{1,80}} ON (?P<ran_on>{HOST}) CANCELLED AT (?P<at>[\dT:-]{{19}}))",
+    rf"slurmstepd-(?P<host>{HOST}): (?=error: )",
     rf"srun: error: (?P<host>{HOST}): tasks? (?:(?P<task>\d{{1,6}})|\d[\d,-]{{0,200}}): ",
 )
 TALOSCTL = rf"(?P<host>{HOST}): (?:kern|daemon|user|syslog): {{1,8}}{KMSG_LEVEL}: (?=\[[12]\d{{3}}-)"
