@@ -98,9 +98,11 @@ def _differ(one: Candidate, other: Candidate, capture: str) -> bool:
 
 
 def _is_alike(candidate: Candidate, root: Candidate) -> bool:
-    """Returns whether both have the same category, or the candidate is a driver's complaint or a controller's
+    """Returns whether both report one thing: by their category, or as a driver's complaint or a controller's
     reason, of the same class.
     """
+    if candidate.has("stall-of-a-cpu") and root.has("stall-of-a-cpu"):
+        return True
     is_of_a_kind = candidate.has("complaint") or candidate.has("reason-of-lost-node")
     return candidate.category == root.category or is_of_a_kind and candidate.class_ == root.class_
 
