@@ -182,6 +182,36 @@ WHERE = {
         None,
         "gn08",
     ),
+    "sacct with commas": (
+        "JobID,JobName,State,ExitCode,NodeList\n4242,fit,NODE_FAIL,1:0,gn10\n4242.0,python,CANCELLED,0:15,gn10\n",
+        None,
+        "gn10",
+    ),
+    "sacct -p without a code": ("JobID|NodeList|State|\n4242|gn11|NODE_FAIL|\n", None, "gn11"),
+    "scontrol show job": (
+        "JobId=4242 JobName=fit\n   UserId=ada(1001) GroupId=nlp(1001) MCS_label=N/A\n"
+        "   JobState=FAILED Reason=NonZeroExitCode Dependency=(null)\n   ReqNodeList=(null) ExcNodeList=(null)\n   NodeList=gn12\n"
+        "JobId=4243 JobName=fit\n   JobState=RUNNING Reason=None Dependency=(null)\n   NodeList=gn13\n",
+        None,
+        "gn12",
+    ),
+    "slurmctld by the job's id": (
+        "[2031-05-27T10:42:30.509] sched: Allocate JobId=4242 NodeList=gn14 #CPUs=2 Partition=gpu\n"
+        "[2031-05-27T10:43:30.509] sched: Allocate JobId=4243 NodeList=gn15 #CPUs=2 Partition=gpu\n"
+        "[2031-05-27T11:37:57.377] _job_complete: JobId=4242 WTERMSIG 9\n",
+        None,
+        "gn14",
+    ),
+    "kubectl with columns of one's own": (
+        "POD       PHASE     REASON      NODE\nfit-0     Running   <none>      gpu-a03\nfit-1     Failed    OOMKilled   gpu-a04\n",
+        None,
+        "gpu-a04",
+    ),
+    "ray status": (
+        "Healthy:\n 2 gpu_8\nPending:\n 10.60.2.7: gpu_8, setting-up\nRecent failures:\n gpu_8: RayletUnexpectedlyDied (ip: 10.60.2.9)\n",
+        None,
+        "10.60.2.9",
+    ),
     "sacct -p": (
         "JobID|Partition|NodeList|State|ExitCode|\n4242|gpu|gn09|OUT_OF_MEMORY|0:125|\n",
         None,
@@ -195,3 +225,54 @@ def test_heads_and_tables_name_rank_and_node(diagnosis, name):
     text, rank, host = WHERE[name]
     found = diagnosis(text)
     assert [(one.rank, one.host) for one in found.culprits] == [(rank, host)]
+
+
+def test_a_job_on_several_nodes_names_none_of_them(diagnosis):
+    placed = "[2031-05-27T10:42:30.509] sched: Allocate JobId=7 NodeList=gn[14-15] #CPUs=2 Partition=gpu\n"
+    ended = "[2031-05-27T11:37:57.377] _job_complete: JobId=7 WTERMSIG 9\n"
+    assert all(one.host is None for one in diagnosis(placed + ended).culprits)
+
+
+def test_the_reason_of_a_node_is_told_before_its_state(diagnosis):
+    reason = "[2031-05-27T10:42:30.509] update_node: node gn14 reason set to: (Code:NoCapacity)Failure when resuming nodes\n"
+    down = "[2031-05-27T10:42:30.509] update_node: node gn14 state set to DOWN\n"
+    assert diagnosis(reason + down).first_error.text == reason.strip()
+
+
+def test_a_statement_of_prterun_on_two_lines_is_one(diagnosis):
+    found = diagnosis(
+        "prterun noticed that process rank 5 with PID 4300 on node gn14 exited on\nsignal 9 (Killed).\n"
+    )
+    assert (found.culprits[0].rank, found.culprits[0].host) == (5, "gn14")
+    assert found.first_error.text.endswith("exited on signal 9 (Killed).")
+
+
+def test_a_plugin_of_slurm_that_refuses_is_no_proof_against_the_node(diagnosis):
+    found = diagnosis(
+        "slurmstepd-gn14: error: spank: required plugin spank_box.so: task_init() failed with rc=-1\n"
+        "slurmstepd-gn14: error: Failed to invoke spank plugin stack\nsrun: error: gn14: task 0: Exited with exit code 1\n"
+    )
+    assert (found.category, found.action) == ("slurm_config", "unknown")
+    assert found.confidence < 0.9
+    assert {one.host for one in found.culprits} == {"gn14"}
+
+
+def test_a_benchmark_that_gives_up_on_every_host_accuses_none(diagnosis):
+    line = "gn{}: Test NCCL failure common.cu:959 'internal error / '\n"
+    assert diagnosis(line.format(14)).culprits[0].host == "gn14"
+    assert diagnosis(line.format(14) + line.format(15)).culprits == ()
+
+
+def test_reasons_that_ansible_prints_in_json(diagnosis):
+    found = diagnosis(
+        '  "REASON               USER      TIMESTAMP           NODELIST",\n  "cloud_node_fail      slurm     2031-05-17T01:05:47 viz-1",\n'
+    )
+    assert (found.category, [one.host for one in found.culprits]) == ("node_down", ["viz-1"])
+
+
+def test_slurmd_s_own_word_of_a_credential_is_quoted(diagnosis):
+    found = diagnosis(
+        "[2031-05-17T01:05:47.001] error: Credential signature check: Credential replayed\n"
+        "srun: error: Application launch failed: Invalid job credential\n"
+    )
+    assert (found.category, found.first_error.line) == ("slurm_prolog", 1)

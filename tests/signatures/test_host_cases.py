@@ -50,6 +50,25 @@ CASES = {
         "Resolving Linux kernel version...\nCould not resolve Linux kernel version\nStopping NVIDIA persistence daemon...\n",
         "driver_error",
     ),
+    "amd-page-fault-before-the-ring": (
+        "[7.1] amdgpu 0000:83:00.0: amdgpu: [gfxhub] page fault (src_id:0 ring:88 vmid:6 pasid:9, for process fit pid 71)\n"
+        "[7.2] [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring comp_1.0.0 timeout, but soft recovered\n",
+        "gpu_fault",
+    ),
+    "interface-of-a-card-is-not-made": (
+        "Nov  7 01:12:58 g7 kernel: mlx5_core 0000:01:00.0: mlx5e_create_mdev_resources:104:(pid 1): alloc td failed, -11\n"
+        "Nov  7 01:12:58 g7 kernel: mlx5_0, 1: ipoib_intf_alloc failed -11\n",
+        "nic_down",
+    ),
+    "docker-saw-memory-run-out": (
+        "2031-05-04T18:05:45.011072877-05:00 container oom 29d72966e0beb17d (image=fit, name=fit-1)\n",
+        "cgroup_oom",
+    ),
+    "login-of-a-launcher": (
+        'Traceback (most recent call last):\n  File "/opt/launch/runner.py", line 7, in main\n    check_call(cmd)\n'
+        "subprocess.CalledProcessError: Command 'ssh -o BatchMode=yes g8 hostname' returned non-zero exit status 255.\n",
+        "launcher_config",
+    ),
     "pyxis-has-no-folder": (
         "[2031-02-03T04:05:06.789] [77.0] error: pyxis: couldn't mkdir /run/pyxis/20001: No such file or directory\n"
         "[2031-02-03T04:05:06.789] [77.0] error: spank: required plugin spank_pyxis.so: init_post_opt() failed with rc=-1\n",
@@ -394,3 +413,49 @@ GPU 00000000:1B:00.0
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_node_has_no_cause(diagnosis, name):
     assert diagnosis(HEALTHY[name]).category == "none"
+
+
+def test_the_first_watchdog_that_finds_the_stall_is_quoted(diagnosis):
+    found = diagnosis(
+        "[Thu Mar 20 00:50:20 2031] rcu: INFO: rcu_sched detected stalls on CPUs/tasks:\n"
+        "[Thu Mar 20 00:50:20 2031] watchdog: BUG: soft lockup - CPU#1 stuck for 2471s! [CPU 0/KVM:31664]\n"
+    )
+    assert found.first_error.line == 1
+
+
+def test_the_host_of_a_line_stands_behind_the_file_that_grep_names(diagnosis):
+    line = "messages:Jun 17 20:18:09 g9 kernel: INFO: task fit:80601 blocked for more than 120 seconds.\n"
+    assert [one.host for one in diagnosis(line).culprits] == ["g9"]
+
+
+DISKS = {
+    "sense": "Mar  4 05:06:07 g9 kernel: [99.1] sd 4:0:0:1: [sdk] tag#3 Add. Sense: Unrecovered read error\n",
+    "rbd": "Mar  4 05:06:07 g9 kernel: [99.1] rbd: rbd5: write at objno 7 8192~4096 result -108\n"
+    "Mar  4 05:06:07 g9 kernel: [99.2] blk_update_request: I/O error, dev rbd5, sector 16 op 0x1:(WRITE) flags 0x800 phys_seg 1 prio class 0\n",
+    "ext4": "Mar  4 05:06:07 g9 kernel: EXT4-fs warning (device dm-3): ext4_end_bio:342: I/O error -5 writing to inode 77 (offset 0 size 4096 starting block 9)\n",
+}
+
+
+@pytest.mark.parametrize("name", DISKS)
+def test_a_disk_s_first_word_of_its_failure_is_quoted(diagnosis, name):
+    found = diagnosis(DISKS[name])
+    assert (found.category, found.action, found.first_error.line) == ("storage_io", "isolate_node", 1)
+    assert {one.host for one in found.culprits} == {"g9"}
+
+
+def test_a_kubelet_that_starts_is_not_ready_at_first(diagnosis):
+    row = "  Normal  {reason}  {age}  {source}, gpu-7  Node gpu-7 status is now: {reason}\n"
+    starts = row.format(reason="NodeNotReady", age="9m", source="kubelet") + row.format(
+        reason="NodeReady", age="8m", source="kubelet"
+    )
+    assert diagnosis(starts).category == "none"
+    assert (
+        diagnosis(row.format(reason="NodeNotReady", age="9m", source="kubelet")).category == "node_not_ready"
+    )
+
+
+def test_a_card_that_its_driver_cannot_start_costs_the_node(diagnosis):
+    found = diagnosis(
+        "[5.5] mlx5_core 0000:51:00.0: handle_hca_cap failed\n[5.6] mlx5_core 0000:51:00.0: mlx5_load_one failed with error code -22\n"
+    )
+    assert (found.category, found.action) == ("nic_down", "isolate_node")

@@ -74,6 +74,7 @@ HEADS = (
     ("2026-11-20T21:45:36.000000001Z stdout F [rank1]: text", Writer(rank=1, stamp_s=AT_S + 1e-9)),
     ("[ERROR] HCCL(695,python3):2026-11-20-21:45:36.000.000 [heart.cc:53] text", Writer(pid=695, stamp_s=AT_S)),
     ("Nov 20 21:45:36 gpu-07 kernel: [   12.500000] text", Writer(host="gpu-07", stamp_s=AT_S, uptime_s=12.5)),
+    ("20 Nov, 21:45:36 gpu-07 kernel: text", Writer(host="gpu-07", stamp_s=AT_S)),
     ("Nov 20 21:45:36 gpu-07 slurmd[81]: text", Writer(host="gpu-07", pid=81, stamp_s=AT_S)),
     ("2026-11-20T21:45:36+0000 gpu-07 kernel: text", Writer(host="gpu-07", stamp_s=AT_S)),
     ("1795211136.000000 gpu-07 kernel: text", Writer(host="gpu-07", stamp_s=AT_S)),

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from holdfast.parsers.log_lines.wrapped_lines import joints, width_of
+from holdfast.parsers.log_lines.wrapped_lines import broken_statements, joints, width_of
 
 LOG = """\
 2031-02-03 04:05:06 INFO trainer.loop: resumed from /scratch/team-a/runs/llm-7b/checkpoints/step_00012000 in 41.2 s
@@ -66,3 +66,26 @@ def test_columns_are_characters_not_bytes():
 )
 def test_what_reaches_one_width_of_itself_is_left(text):
     assert width_of(text.encode()) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        (
+            b"prun noticed that process rank 1 with PID 7 on node a exited on\nsignal 11 (Segmentation fault).\n",
+            [0],
+        ),
+        (
+            b"x\nmpiexec noticed that process rank 1 with PID 7\non node a exited on signal 6 (Aborted).\n",
+            [1],
+        ),
+        (
+            b"mpirun noticed that process rank 1 with PID 7 on node a exited on signal 9 (Killed).\nsignal 9\n",
+            [],
+        ),
+        (b"mpirun noticed that process rank 1 with PID 7 on node a exited on\nRuntimeError: x\n", []),
+    ],
+)
+def test_a_statement_about_the_end_of_a_process_may_stand_on_two_lines(text, broken):
+    ends = [found.start() for found in re.finditer(b"\n", text)]
+    assert list(broken_statements(text, ends)) == broken

@@ -35,14 +35,9 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         return ()
     known = root.known
     alone = _one_worker(candidates, search)
-    same = [
-        root,
-        *(
-            candidate
-            for candidate in choice.witnesses
-            if candidate is not root and candidate.category == root.category
-        ),
-    ]
+    same = _of_same_category(root, choice.witnesses)
+    if root.has("said-by-each-host") and len({one.match.captures.get("host") for one in same}) > 1:
+        return ()
     found: list[Culprit] = []
     if root.signature.rank_from == "capture":
         found = [one for candidate in same for one in _captured(candidate)]
@@ -85,6 +80,11 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         for each in found
         for one in _each_node(each)
     )
+
+
+def _of_same_category(root: Candidate, witnesses: Sequence[Candidate]) -> list[Candidate]:
+    others = [one for one in witnesses if one is not root and one.category == root.category]
+    return [root, *others]
 
 
 def _blames_no_rank(root: Candidate) -> bool:

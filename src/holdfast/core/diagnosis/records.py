@@ -16,6 +16,7 @@ from holdfast.slurm_names import BadNodeList, expanded
 
 SURE_OF_JOB = 2  # nodes named in the job's logs: from so many on, the logs name all its nodes
 NODES_MAX = 16  # of a list, as culprits
+SEPARATORS = ("|", ",", "\t")  # of sacct --parsable and --delimiter
 WORDS = late(r"\S+")
 ONE_NODE = late(r"[A-Za-z][\w.-]{0,80}")
 
@@ -34,7 +35,16 @@ def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str
         if one.has("row-of-pod") and one.match.offset == at:
             return one.match.captures.get("host")
     if candidate.says("row-of-accounting"):
-        return _host_of_row(candidate, same)
+        return _host_of_row(candidate, [one for one in same if one.has("columns-of-accounting")])
+    return (
+        _host_in_record(at, same)
+        or _host_of_row(candidate, [one for one in same if one.has("columns-of-pods")])
+        or _host_of_job(candidate, candidates)
+    )
+
+
+def _host_in_record(at: int, same: Sequence[Candidate]) -> str | None:
+    """Returns the node of the record of many lines that stands at an offset; None if it is in none."""
     heads = [one for one in same if one.has("record-begins")]
     above = [one for one in heads if one.match.offset <= at]
     if not above:
@@ -55,22 +65,31 @@ def host_of_record(candidate: Candidate, candidates: Sequence[Candidate]) -> str
     return head.match.captures.get("peer") if any(one.has("record-is-of-node") for one in within) else None
 
 
-def _host_of_row(candidate: Candidate, same: Sequence[Candidate]) -> str | None:
-    """Returns the node in a row of sacct's table, by the column of the table's head; None if it has several.
-
-    Columns are separated by bars, or by spaces: then a cell ends where its column's title ends, or begins where it
-    begins.
-    """
-    heads = [
-        one for one in same if one.has("columns-of-accounting") and one.match.offset < candidate.match.offset
+def _host_of_job(candidate: Candidate, candidates: Sequence[Candidate]) -> str | None:
+    """Returns the node that the controller had given to the job of a line, by its id; None if it gave several."""
+    job = candidate.match.captures.get("job", "").removeprefix("JobId=")
+    placed = [
+        one.match.captures.get("peer", "")
+        for one in candidates
+        if one.has("job-was-placed") and job and one.match.captures.get("job") == job
     ]
-    if not heads:
+    return placed[-1] if placed and ONE_NODE.fullmatch(placed[-1]) else None
+
+
+def _host_of_row(candidate: Candidate, heads: Sequence[Candidate]) -> str | None:
+    """Returns the node in a row of a table, by the column of the table's head; None if it has several.
+
+    Columns are separated by bars, commas, tabs or spaces. With spaces, a cell ends where its column's title ends, or
+    begins where it begins. `heads`: the heads of the tables in the log.
+    """
+    above = [one for one in heads if one.match.offset < candidate.match.offset]
+    if not above:
         return None
-    table = max(heads, key=lambda one: one.match.offset).match
+    table = max(above, key=lambda one: one.match.offset).match
     title = table.captures.get("column") or table.captures.get("first", "")
     head, row = table.text, candidate.match.text
-    if "|" in head:
-        titles, cells = head.split("|"), row.split("|")
+    if separator := next((one for one in SEPARATORS if one in head), ""):
+        titles, cells = head.split(separator), row.split(separator)
         at = titles.index(title) if title in titles else len(cells)
         cell = cells[at] if at < len(cells) else ""
     else:

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 from holdfast.observe.logs.streams import Unreadable
 from holdfast.observe.logs.tree import Log
 from holdfast.parsers.log_lines.wrapped_json import Unwrap, unwrapper_of
-from holdfast.parsers.log_lines.wrapped_lines import HEAD_BYTES, joints, width_of
+from holdfast.parsers.log_lines.wrapped_lines import (
+    HEAD_BYTES,
+    STATEMENT,
+    broken_statements,
+    joints,
+    width_of,
+)
 
 BLOCK_BYTES = 1 << 20
 AHEAD_BYTES = 128 << 10
@@ -55,7 +61,7 @@ class Block:
             self._unwrap(self.unwrap)
         self._clean()
         self.width = width if width is not None else width_of(bytes(self.text[: min(self.end, HEAD_BYTES)]))
-        if self.width:
+        if self.width or self.text.find(STATEMENT, 0, self.end) >= 0:
             self._join_lines(bytes(self.text[: self.end]))
 
     def _unwrap(self, unwrap: Unwrap) -> None:
@@ -86,7 +92,8 @@ class Block:
 
     def _join_lines(self, text: bytes) -> None:
         ends = _line_ends(text)
-        dropped = set(joints(text, ends, self.width))
+        broken = set(broken_statements(text, ends))
+        dropped = broken.union(joints(text, ends, self.width) if self.width else ())
         if not dropped:
             return
         if not self._is_shifted:
@@ -94,10 +101,10 @@ class Block:
         raw_ends = _line_ends(self._raw_text)
         parts, begin = [], 0
         for number in sorted(dropped):
-            parts.append(text[begin : ends[number]])
+            parts.append(text[begin : ends[number]] + (b" " if number in broken else b""))
             begin = ends[number] + 1
         parts.append(text[begin:])
-        before = sum(ends[number] < self.size for number in dropped)
+        before = sum(ends[number] < self.size for number in dropped - broken)
         self.text, self._is_shifted = b"".join(parts), True
         self.size, self.end = self.size - before, len(self.text)
         self._ends = _line_ends(self.text)

@@ -74,6 +74,7 @@ LETTER = (
     rf"(?:kern|daemon|user|syslog) +:{KMSG_LEVEL} *: ?",
     r"rank(?P<rank>\d{1,7})\[(?P<pid>\d{1,9})\]\[\w{1,40}\]: ?",
     rf"slurmstepd(?:-(?P<host>{HOST}))?: error: (?=\*\*\* .{{1,80}} ON (?P<ran_on>{HOST}) CANCELLED AT (?P<at>[\dT:-]{{19}}))",
+    rf"slurmstepd-(?P<host>{HOST}): (?=error: )",
     rf"srun: error: (?P<host>{HOST}): tasks? (?:(?P<task>\d{{1,6}})|\d[\d,-]{{0,200}}): ",
 )
 TALOSCTL = rf"(?P<host>{HOST}): (?:kern|daemon|user|syslog): {{1,8}}{KMSG_LEVEL}: (?=\[[12]\d{{3}}-)"
@@ -87,6 +88,8 @@ DIGIT_FIRST = (
 SPACE_FIRST = (r" {1,3}(?P<task>\d{1,5}):(?: |$)", r" {1,12}(?=\[(?:rank|default)\d{1,7}\]:)")
 LETTER_FIRST = (
     TALOSCTL,
+    # The file that grep names before each line.
+    r"[\w./-]{1,120}:(?=[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\d{4}-\d\d-\d\dT\d\d:)",
     rf"(?P<host>{NUMBERED_HOST}): (?!\d{{1,12}}(?:\.\d{{0,12}})?(?:$|[ ,%]))",
     r"(?P<host>[a-z][a-z\d-]{1,60}-(?:worker|master|launcher|head)-\d{1,5}|[a-z][a-z\d-]{1,60}-[\da-f]{8,10}-[a-z\d]{5})"
     r" (?:\xe2\x80\xba )?[a-z][a-z\d-]{0,40} (?:\xe2\x80\xba )?",

@@ -138,7 +138,7 @@ def _take_stamp(reading: Reading, stamp: Stamp, head: str, place: int) -> int:
         reading.stamp_s = stamp.stamp_s
     if reading.uptime_s is None:
         reading.uptime_s = stamp.uptime_s
-    is_syslog = head[place : place + 3] in MONTHS
+    is_syslog = head[place : place + 3] in MONTHS or head[place + 3 : place + 6] in MONTHS
     if is_syslog:
         patterns = BEHIND_SYSLOG_STAMP
     elif stamp.uptime_s is not None:

@@ -45,6 +45,7 @@ DIGIT_FORMS = tuple(
         r"(?P<month>[01]\d)[-/](?P<day>[0-3]\d) " + CLOCK,
         r"(?=\d\d)" + CLOCK + r"(?=[\]\s,|:]|$)",  # "1:02:03" and "[15:02:33<05:08" are durations
         EPOCH,
+        rf"(?P<day>[0-3]\d) {MONTH},? (?:(?P<year>[12]\d{{3}}),? )?{CLOCK}",
     )
 )
 MONTH_FORMS = tuple(

@@ -6,6 +6,7 @@ unchanged.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -25,6 +26,10 @@ TABLE_PART = 0.8
 BEGINS = re.compile(
     rb"\s*(?:\[?\(?\d{4}[-/]\d\d[-/]\d\d|\[?\d\d:\d\d:\d\d|\[(?:rank|default)?\d+\]|<\d+>|\[ *\d+\.\d+\] |Traceback \(|File \""
     rb"|(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b|[\w.]*(?:Error|Exception|Interrupt)(?::|$))"
+)
+STATEMENT = b" noticed that process rank "
+BROKEN = re.compile(
+    rb" noticed that process rank [^\n]{1,200}(?<![.)])(?=\n(?:with|on|exited|signal|\d+ \()\b)"
 )
 _LETTERS = bytes.maketrans(
     b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", b"0" * 10 + b"a" * 26 + b"A" * 26
@@ -71,6 +76,15 @@ def joints(text: bytes, ends: Sequence[int], width: int) -> Iterator[int]:
             if _is_text(line) and after[:1] != b"\n" and not BEGINS.match(after):
                 yield number
         begin = end + 1
+
+
+def broken_statements(text: bytes, ends: Sequence[int]) -> Iterator[int]:
+    """Yields the indexes of line ends that divide a launcher's statement about the end of a process.
+
+    prterun breaks it before "signal"; mail programs break it anywhere.
+    """
+    for statement in BROKEN.finditer(text):
+        yield bisect_left(ends, statement.end())
 
 
 def _columns(line: bytes) -> int:

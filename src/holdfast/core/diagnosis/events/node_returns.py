@@ -36,6 +36,8 @@ def nodes_that_returned(matches: Sequence[Match], known: KnowledgeBase) -> dict[
     def is_over(one: Match) -> bool:
         if known.has("node-away", one):
             return any(_is_back(one, other) for other in back)
+        if known.has("node-not-ready", one) and known.says("said-by-kubelet", one.text):
+            return any(_comes_later(other, one) for other in ready)
         if known.has("node-agent-unwell", one):
             leases = answered if known.says("waits-for-lease", one.text) else ()
             return any(_comes_later(other, one) for other in (*ready, *leases))

@@ -89,17 +89,23 @@ def _begins_report(candidate: Candidate, root: Candidate) -> bool:
         return False
     if root.match.offset - candidate.match.last_offset > REPORT_BYTES or not _is_soon(candidate, root):
         return False
-    devices = {one.match.captures.get("device") for one in (candidate, root)} - {None}
-    return len(devices) < 2 and root.category in candidate.signature.explained_by
+    if any(_differ(candidate, root, name) for name in ("device", "host")):
+        return False
+    return root.category in candidate.signature.explained_by
+
+
+def _differ(one: Candidate, other: Candidate, capture: str) -> bool:
+    return len({each.match.captures.get(capture) for each in (one, other)} - {None}) > 1
 
 
 def _is_alike(candidate: Candidate, root: Candidate) -> bool:
-    """Returns whether both have the same category, or the candidate is a driver's complaint of the same
-    class.
+    """Returns whether both report one thing: by their category, or as a driver's complaint or a controller's
+    reason, of the same class.
     """
-    return (
-        candidate.category == root.category or candidate.has("complaint") and candidate.class_ == root.class_
-    )
+    if candidate.has("stall-of-a-cpu") and root.has("stall-of-a-cpu"):
+        return True
+    is_of_a_kind = candidate.has("complaint") or candidate.has("reason-of-lost-node")
+    return candidate.category == root.category or is_of_a_kind and candidate.class_ == root.class_
 
 
 def _is_soon(candidate: Candidate, root: Candidate) -> bool:
