@@ -128,6 +128,15 @@ def _is_installed(name: str) -> bool:
     return spec is not None and INSTALLED in (spec.origin or "")
 
 
+def note_reached(folder: str) -> None:
+    """Adds this process to those that have loaded the shim, if it leads a session, as a command itself does."""
+    pid = os.getpid()
+    if os.getsid(0) == pid:
+        note = os.open(os.path.join(folder, "reached"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(note, b"%d\n" % pid)
+        os.close(note)
+
+
 class Learning:
     """Records every module of the standard library and of installed packages, in order of import. Finds none itself.
 
