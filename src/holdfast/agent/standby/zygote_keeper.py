@@ -19,6 +19,8 @@ from holdfast.agent.standby.held_command import are_reached
 from holdfast.agent.standby.imports_known import (
     Known,
     LeftOut,
+    decoded,
+    encoded,
     file_of,
     learned,
     learned_bytes,
@@ -46,7 +48,7 @@ SPAWNED = "--multiprocessing-fork"
 
 class ZygoteKeeper:
     """Keeps the zygote of a job. `emit`: receives lines for the job's log. If no restart is allowed, no
-    zygote is started.
+    zygote is started. `ready`: is called with what is known of the imports, for other nodes, each time they are made.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ZygoteKeeper:
         emit: Callable[[AnyEvent], None],
     ) -> None:
         self.zygote: Zygote | None = None
+        self.ready: Callable[[bytes], None] | None = None
         self._cwd = cwd
         self._base_env = base_env
         self._clock = clock
@@ -99,6 +102,17 @@ class ZygoteKeeper:
         if known.argv and (self._broken == 0 or known != self._known):
             self._known = known
             self._start({**known.own_env, **env()})
+
+    def take(self, content: bytes) -> None:
+        """Stores what another node has found out about the imports (see `ready`), for `stand_by`. Unreadable: ignored."""
+        known = decoded(content)
+        if self._is_wanted and known.argv and known != load(self._path):
+            store(self._path, known)
+
+    def tell(self) -> None:
+        """Tells other nodes what is known of the imports, if a zygote has made them."""
+        if self.ready is not None and self.zygote is not None and self.zygote.is_ready:
+            self.ready(encoded(self._known))
 
     def tend(self, attempt: Attempt, *, trains: bool) -> None:
         """Starts, checks or drops the zygote. Call it ten times a second. `trains`: the job has made steps."""
@@ -187,6 +201,7 @@ class ZygoteKeeper:
             case "ready":
                 self._known = replace(self._known, cost_s=report.cost)
                 store(self._path, self._known)
+                self.tell()
                 if report.stopped_at:
                     self._say(
                         f"modules that are imported after the script sets {report.stopped_at} are not preloaded"
