@@ -17,6 +17,7 @@ from holdfast.model.events import (
     WorkerExited,
 )
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
+from holdfast.model.nodes.imports import ImportsTold, TakeImports
 from holdfast.model.nodes.workers import AgentEnded, Leave, NodeAlive, SetUp, Shipped, StartWorker
 from holdfast.model.state import Ended, Running
 
@@ -257,3 +258,16 @@ def test_a_lost_node_is_the_verdict_at_once(bench):
     assert bench.clock() - began_s < 1.0
     bench.until(lambda: bench.told(AttemptStopped), step_s=0.1)
     bench.agents["n1"] = silent
+
+
+def test_what_the_ranks_import_is_passed_to_nodes_without_a_worker_now_and_later(bench):
+    bench.begin()
+    bench.until(lambda: len(bench.told(RankStarted)) == 4)
+    (spare,) = (agent for agent in bench.agents.values() if agent.worker is None)
+    first, other = (agent for agent in bench.agents.values() if agent.worker is not None)
+    taken = TakeImports(content=b"{}")
+    first.send(ImportsTold(content=b"{}"))
+    bench.until(lambda: taken in spare.commands)
+    late = bench.agent("n3")
+    bench.until(lambda: taken in late.commands)
+    assert taken not in first.commands + other.commands

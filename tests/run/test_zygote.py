@@ -172,3 +172,98 @@ def stub_of(pid):
         except OSError:
             continue
     raise AssertionError("there is no stub")
+
+
+ALONE = """
+import json, os, sys, time
+ahead = "heavy" in sys.modules
+import heavy
+print("begun", flush=True)
+notes, attempt = os.environ["NOTES"], os.environ["HOLDFAST_ATTEMPT"]
+with open(f"{notes}/begun-{attempt}", "a") as file:
+    file.write("once\\n")
+os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+gates = [key for key in os.environ if key in ("HOLDFAST_GATE", "HOLDFAST_HOLDS", "HOLDFAST_RANKS")]
+given = {"pid": os.getpid(), "ahead": ahead, "argv": sys.argv[1:], "gates": gates, "count": os.environ["MA_SCHEDULE_CNT"]}
+with open(f"{notes}/given-0", "a") as file:
+    file.write(json.dumps(given) + "\\n")
+step = 0
+while not os.path.exists(f"{notes}/go"):
+    step += 1
+    print(f"step {step} of attempt {attempt} loss 0.5", flush=True)
+    time.sleep(0.02)
+"""
+
+
+def test_a_plain_command_waits_before_its_first_line(job):
+    place = job.place
+    (place.path / "train.py").write_text(ALONE)
+    command = (*RESTARTS, "--", sys.executable, "-u", "train.py", "--lr", "1")
+    run = place.run(*command, PYTHONPATH=job.packages)
+    for attempt in (2, 3):
+        before = place.given(0, attempt - 1)["pid"]
+        wait_for(f"attempt {attempt} to wait", (place.worker(attempt) / "gate.ready").exists, READY_S)
+        waiting = set(launch.marked({"HOLDFAST_WORKER_DIR": str(place.worker(attempt))}))
+        assert not place.notes(f"begun-{attempt}")
+        os.kill(before, signal.SIGKILL)
+        given = place.given(0, attempt)
+        assert given["pid"] in waiting
+        assert (given["ahead"], given["argv"], given["gates"]) == (True, ["--lr", "1"], [])
+        assert given["count"] == str(attempt)
+    job.ends_well(run)
+    assert [place.notes(f"begun-{attempt}") for attempt in (1, 2, 3)] == [["once"]] * 3
+    assert not place.worker(4).exists()
+
+
+# As accelerate does: by the class of torchrun, in its own process.
+ACCELERATE = f"""#!{sys.executable}
+import sys, time
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+place = {{"WORLD_SIZE": "2", "ACCELERATE_MIXED_PRECISION": "no"}}
+ranks = [
+    subprocess_handler.SubprocessHandler(
+        {sys.executable!r}, ("-u", *sys.argv[1:]), {{**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}},
+        stdout=None, stderr=None, local_rank_id=rank, numa_options=None,
+    )
+    for rank in range(2)
+]
+while any(rank.proc.poll() is None for rank in ranks):
+    if any(rank.proc.poll() for rank in ranks):
+        for rank in ranks:
+            rank.proc.kill()
+    time.sleep(0.01)
+sys.exit(any(rank.proc.returncode for rank in ranks))
+"""
+
+
+def test_another_launcher_waits_with_the_ranks_that_it_starts_itself(job):
+    place = job.place
+    accelerate = place.path / "accelerate"
+    accelerate.write_text(ACCELERATE)
+    accelerate.chmod(0o755)
+    run = place.run(*RESTARTS, "--", accelerate, "train.py", "--lr", "1", PYTHONPATH=job.packages)
+    ready = [place.worker(2) / name for name in ("gate.ready", "rank-0.ready", "rank-1.ready")]
+    wait_for("attempt 2 to wait", lambda: all(path.exists() for path in ready), READY_S)
+    waiting = set(launch.marked({"HOLDFAST_WORKER_DIR": str(place.worker(2))}))
+    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    given = [place.given(rank, 2) for rank in (0, 1)]
+    assert {one["pid"] for one in given} <= waiting
+    assert {one["parent"] for one in given} == {"holdfast-zygote"}
+    assert all(one["ahead"] for one in given)
+    job.ends_well(run)
+
+
+def test_a_shell_script_does_not_run_ahead(job):
+    place = job.place
+    script = place.path / "train.sh"
+    script.write_text(f"echo line >> $NOTES/lines\n{job.launcher} train.py --lr 1\n")
+    run = place.run(*RESTARTS, "--", "sh", script, PYTHONPATH=job.packages)
+    wait_for("the zygote", job.is_ready, READY_S)
+    wait_for("more steps", lambda: "step 300 of attempt 1" in run.out)
+    assert not place.worker(2).exists()
+    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    assert place.given(0, 2)["parent"] == "holdfast-zygote"
+    assert place.notes("lines") == ["line", "line"]
+    job.ends_well(run)

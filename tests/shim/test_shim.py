@@ -325,6 +325,23 @@ os.environ["LATE"] = "1"
     assert (ranks.folder / "imports").read_text() == "torch\ntorch.a\n"
 
 
+@pytest.mark.parametrize("learns", ["", "1"])
+def test_a_module_that_is_only_looked_for_is_not_noted(ranks, learns):
+    for name in ("torch/__init__.py", "torch/a.py", "torch/b.py"):
+        ranks.module(name, "")
+    program = """import importlib.util, sys
+assert importlib.util.find_spec("torch.a")
+assert "torch" in sys.modules and "torch.a" not in sys.modules
+import torch.b
+assert importlib.util.find_spec("torch.b")
+"""
+    assert ranks.run(program, rank=0, HOLDFAST_LEARNS=learns) == (0, "", "")
+    assert (ranks.folder / "imports").read_text() == "torch\ntorch.b\n"
+    if learns:
+        learned = (ranks.folder / "imports.learned").read_text().splitlines()
+        assert "torch.a" not in learned
+
+
 def test_the_list_of_imports_is_bounded(ranks):
     ranks.module("torch/__init__.py", "")
     program = """for number in range(7000):

@@ -141,6 +141,19 @@ def test_another_script_has_no_frames_below_in_each_python(nursery, ranks, pytho
         assert fork == fresh
 
 
+def test_a_stack_asks_no_module_for_its_file(nursery, ranks):
+    """It would copy the pages that the forks of a zygote share."""
+    other = ranks.module(
+        "torchrun",
+        "import inspect, json, os, sys\n"
+        "here = inspect.getmodule(inspect.stack()[0].frame).__name__\n"
+        "print(here, inspect.modulesbyfile[os.path.abspath(json.__file__)], len(inspect._filesbymodname))\n",
+    )
+    here = nursery("", "inspect", "json")
+    assert ended(here.forked(str(other)))[:2] == (0, "__main__ json 0\n")
+    assert ended(here.fresh(str(other)))[1].startswith("__main__ json ")
+
+
 def test_other_variables_descriptors_and_limits_are_the_stubs(nursery, tmp_path):
     given = os.open(tmp_path / "given", os.O_RDWR | os.O_CREAT)
     how = {"pass_fds": (given,), "env": {"RANK": "1", "OWN": "x"}, "rank": 1, "preexec_fn": _harden}

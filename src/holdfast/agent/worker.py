@@ -25,7 +25,7 @@ from holdfast.agent.nodes.checks import NodeChecker
 from holdfast.agent.nodes.fitness import Fitness
 from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.part import Part, unmet
-from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby, may_restart
+from holdfast.agent.standby.keeper import StandbyKeeper, is_worth_a_standby, may_hold, may_restart
 from holdfast.agent.standby.page_cache import CheckpointReader
 from holdfast.agent.standby.zygote_keeper import ZygoteKeeper
 from holdfast.agent.start_facts import start_facts
@@ -122,10 +122,11 @@ class WorkerAgent:
         self._port = 0  # the last one that was given to a command
         self.zygotes = ZygoteKeeper(settings, cwd, base_env, clock, emit)
         forks = self.zygotes if self.zygotes.is_possible else None
-        wanted = is_worth_a_standby(settings, self._launcher)
-        self.keeper = StandbyKeeper(
-            self._spec, clock, forks, is_wanted=wanted, holds_launcher=not self._alone
-        )
+        holds = self._alone and part is None and may_hold(settings, self._launcher, self._program)
+        wanted = holds or is_worth_a_standby(settings, self._launcher)
+        modes = {"holds_launcher": not self._alone, "holds_command": holds}
+        modes["needs_proof"] = not self._launcher.runs_python
+        self.keeper = StandbyKeeper(self._spec, clock, forks, is_wanted=wanted, **modes)
         self._reader = CheckpointReader(settings, cwd, base_env, is_wanted=may_restart(settings))
         is_shared = not self._alone or part is not None
         self.copies = RamCheckpoints(

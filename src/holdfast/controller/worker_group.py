@@ -40,6 +40,7 @@ from holdfast.model.events import (
     NodeReturned,
     StepReached,
 )
+from holdfast.model.nodes.imports import ImportsTold, TakeImports
 from holdfast.model.nodes.workers import (
     AgentHello,
     AgentLeaves,
@@ -122,6 +123,7 @@ class WorkerGroupEngine:
         self.emit = emit
         self._engine = engine
         self._set_up = _encode(set_up)
+        self._imports: bytes | None = None  # for nodes without a worker: a TakeImports
         self._clock = clock
         self._flush, self._last_row = flush, last_row
         self._times = NodeTimes(clock, link.offset_s)
@@ -301,6 +303,8 @@ class WorkerGroupEngine:
             return
         self.connected.add(joined.peer)
         self.link.say(joined.peer, self._set_up)
+        if self._imports is not None and hello.worker is None:
+            self.link.say(joined.peer, self._imports)
         if self.parts.copies is not None:
             self.parts.copies.joined(hello)
         self._do(self.worker_group.joined(hello, joined.address, at_s))
@@ -324,10 +328,18 @@ class WorkerGroupEngine:
                 self._do(self.worker_group.told(entry.peer, event, event.at_s))
             case PortFound():
                 self._do(self.worker_group.port_found(entry.peer, report, at_s))
+            case ImportsTold():
+                self._pass_imports(report)
             case StandbyState():
                 self._do(self.worker_group.stands_by(entry.peer, report, self._clock()))
             case _:
                 self._seen(entry.peer, report)
+
+    def _pass_imports(self, report: ImportsTold) -> None:
+        """Tells the nodes without a worker what the ranks import, these and those that join later."""
+        self._imports = _encode(TakeImports(content=report.content))
+        for peer in sorted(self.connected - set(self.worker_group.roster.team.nodes.values())):
+            self.link.say(peer, self._imports)
 
     def _note_heard(self, entry: Entry) -> None:
         """Marks an entry for acknowledgement, once all earlier ones are processed."""

@@ -19,13 +19,15 @@ class Launcher(Struct, frozen=True, kw_only=True):
     """The launcher in a launch command.
 
     `restarts`: how often it restarts its ranks itself. `fixed_address`: the rendezvous address is in the
-    command, so that two copies cannot run at the same time. `rendezvous`: its backend.
+    command, so that two copies cannot run at the same time. `rendezvous`: its backend. `runs_python`: it starts its ranks
+    with its own Python; False: with another program, which may drop the environment.
     """
 
     is_torchrun: bool = False
     restarts: int = 0
     fixed_address: bool = False
     rendezvous: str = "static"
+    runs_python: bool = True
     python: str = ""  # the Python that runs it, if the command contains it
 
 
@@ -41,6 +43,7 @@ def recognise(argv: tuple[str, ...], env: Mapping[str, str]) -> Launcher:
         is_torchrun=True,
         restarts=int(restarts) if restarts.isdigit() else 0,
         fixed_address=fixed and "standalone" not in options,
+        runs_python="no-python" not in options and not env.get("PYTHON_EXEC"),
         rendezvous=options.get("rdzv-backend", env.get("PET_RDZV_BACKEND", "static")),
         python="" if _name(argv[0]) == "torchrun" else argv[0],
     )

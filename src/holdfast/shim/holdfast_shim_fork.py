@@ -256,7 +256,16 @@ def _run(kind: str, what: str) -> None:
     main.__file__ = path
     main.__loader__ = SourceFileLoader("__main__", path)
     main.__dict__["__cached__"] = None
+    _know_file(path, "__main__")
+    _know_file(__file__, __name__)
     exec(compile(text, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _know_file(path: str, name: str) -> None:
+    """Tells `inspect` of one more file: see `know_files` of `holdfast_shim_preload.py`."""
+    known = getattr(sys.modules.get("inspect"), "modulesbyfile", None)
+    if isinstance(known, dict):
+        known[path] = name
 
 
 def _without_ours(trace: "Any") -> "Any":

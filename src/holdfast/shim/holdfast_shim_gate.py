@@ -135,7 +135,10 @@ def _import(names: "list[str]", gate: str) -> None:
     for name in names:
         if _is_open(gate):
             break
-        _import_one(name)
+        if (
+            name not in sys.modules
+        ):  # a fork of the zygote has most: to ask for each would copy 6 MiB of shared pages
+            _import_one(name)
     if no_arguments:
         del sys.argv
     sys.path[:] = path

@@ -61,7 +61,8 @@ class Imports:
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Records a module. Always returns None, so that the next finder is used."""
         top = name.partition(".")[0]
-        if (top == TORCH or top in LARGE) and name not in self.names and top not in self.others:
+        is_new = (top == TORCH or top in LARGE) and name not in self.names and top not in self.others
+        if is_new and not _is_only_looked_for():
             self.attempt(self.note, name, top)
 
     def note(self, name: str, top: str) -> None:
@@ -111,10 +112,29 @@ class Imports:
         return False
 
 
+def _is_only_looked_for() -> bool:
+    """Returns True if a finder is asked whether a module exists (`importlib.util.find_spec`), not for its import.
+
+    accelerate and transformers look for dozens of packages so, which the script never imports.
+    """
+    frame = sys._getframe(2)  # of importlib's own search through the finders
+    asking = frame.f_back
+    return asking is not None and asking.f_globals.get("__name__") == "importlib.util"
+
+
 def _is_installed(name: str) -> bool:
     """Returns True if a module is an installed package, not a folder of the user with the same name."""
     spec = PathFinder.find_spec(name)
     return spec is not None and INSTALLED in (spec.origin or "")
+
+
+def note_reached(folder: str) -> None:
+    """Adds this process to those that have loaded the shim, if it leads a session, as a command itself does."""
+    pid = os.getpid()
+    if os.getsid(0) == pid:
+        note = os.open(os.path.join(folder, "reached"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(note, b"%d\n" % pid)
+        os.close(note)
 
 
 class Learning:
@@ -138,7 +158,8 @@ class Learning:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Always None: the next finder is used."""
-        if name not in self.names and not self.is_looking and len(self.names) < NAMES_MAX:
+        is_new = name not in self.names and not self.is_looking and len(self.names) < NAMES_MAX
+        if is_new and not _is_only_looked_for():
             self.is_looking = True
             try:
                 self.attempt(self.note, name)

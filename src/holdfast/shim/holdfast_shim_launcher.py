@@ -77,13 +77,14 @@ class HeldRank:
 class HeldLauncher:
     """A launcher that waits at its gate. `attempt`: runs a function and returns None if it fails.
 
-    `gate`: the launcher's. `imports`: modules to import while it waits.
+    `gate`: the launcher's. `imports`: modules to import while it waits; none where the command itself is held, which
+    is forked with those that it needs.
     """
 
     def __init__(self, gate: str, attempt: "Callable[..., Any]") -> None:
         self.gate = gate
         self.attempt = attempt
-        self.imports = IMPORTS
+        self.imports = [] if os.environ.get("HOLDFAST_HOLDS") else IMPORTS
         self.ranks = {}  # type: dict[str, HeldRank]
 
     def start_ranks(self, listing: str) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-GATE_KEYS = ("HOLDFAST_GATE", "HOLDFAST_PRELOAD", "HOLDFAST_RANKS", "HOLDFAST_HELD")
+GATE_KEYS = ("HOLDFAST_GATE", "HOLDFAST_PRELOAD", "HOLDFAST_RANKS", "HOLDFAST_HELD", "HOLDFAST_HOLDS")
 # A script that closes descriptors it did not open is given the low numbers again, and must not find us there.
 FD_MIN = 500
 START_THREAD = _thread.start_new_thread  # as it is now: gevent, for one, replaces it
@@ -248,7 +248,10 @@ def _learn(rank: "Rank | None") -> None:
     if rank is not None or not os.environ.get("HOLDFAST_RANK_OWNER"):
         name = "imports.launcher" if rank is None and _is_launcher() else "imports.learned"
         path = os.path.join(os.path.abspath(os.environ["HOLDFAST_WORKER_DIR"]), name)
-        sys.meta_path.insert(0, _beside("holdfast_shim_imports").Learning(path, _append, _attempt))
+        imports = _beside("holdfast_shim_imports")
+        if rank is None:
+            imports.note_reached(os.path.dirname(path))
+        sys.meta_path.insert(0, imports.Learning(path, _append, _attempt))
 
 
 # Which rank it is, once it joins a group
@@ -364,10 +367,12 @@ def _stand_by_as_rank(rank: Rank, gate: str) -> None:
 
 
 def _stand_by_as_launcher() -> None:
-    """Holds a launcher until its gate is open; its rendezvous address is not known before."""
+    """Holds a launcher, or a command that cannot run twice, until its gate is open."""
     env = os.environ
     gate, ranks = env.get("HOLDFAST_GATE", ""), env.get("HOLDFAST_RANKS", "")
-    if env.get("HOLDFAST_SHIM") != "1" or not gate or not ranks or not _is_launcher():
+    if env.get("HOLDFAST_SHIM") != "1" or not gate or not ranks:
+        return
+    if not env.get("HOLDFAST_HOLDS") and not _is_launcher():
         return
     held = _attempt(_held_launcher, gate)
     _attempt(_gate_part, "stand_by_as_launcher", gate, held, ranks)

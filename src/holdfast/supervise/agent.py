@@ -34,6 +34,7 @@ from holdfast.link.life_port import LifePort
 from holdfast.link.messages import UNREADABLE
 from holdfast.link.spool import Spool, SpoolInUse
 from holdfast.model.events import FindingNoted
+from holdfast.model.nodes.imports import ImportsTold, TakeImports
 from holdfast.model.nodes.workers import (
     AgentHello,
     AnyCommand,
@@ -179,6 +180,8 @@ class AgentWheel:
             StepForms(lambda: step_forms(settings.step_pattern)),
             ships=None if is_shared else lambda: self._link.connected,
         )
+        if not is_shared:
+            agent.worker.zygotes.ready = self._tell_imports
         self._metrics = of_agent(
             settings,
             given.job,
@@ -251,6 +254,7 @@ class AgentWheel:
                     self._reasons.clear()
                     if self._agent is not None:
                         self._agent.connected()
+                        self._agent.worker.zygotes.tell()  # the controller may be another process
                     tell(f"connected to the controller at {heard.address}")
                 case Lost():
                     self._fenced(self._calls.lost)
@@ -297,6 +301,10 @@ class AgentWheel:
             for piece in self._copy.pieces():
                 self._send(piece)
             return
+        if isinstance(command, TakeImports):
+            if self._agent is not None:
+                self._agent.worker.zygotes.take(command.content)
+            return
         if isinstance(command, SetUp):
             self._set_up(command)
         if self._agent is not None:
@@ -304,6 +312,11 @@ class AgentWheel:
         elif isinstance(command, Leave):
             self._link.done(order)
             self._code = command.code
+
+    def _tell_imports(self, content: bytes) -> None:
+        """Has nodes without a worker prepare the same zygote; worker 0 speaks for all."""
+        if self._agent is not None and self._agent.runs[1] == 0:
+            self._send(ImportsTold(content=content), drop=True)
 
     def _set_up(self, given: SetUp) -> None:
         if self._agent is None:

@@ -68,9 +68,22 @@ def _program(word: str, before: str, cwd: str) -> str:
 def load(path: Path) -> Known:
     """Reads the stored imports of a command; empty if nothing is stored, or if the file cannot be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Known)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return decoded(path.read_bytes())
+    except OSError:
         return Known()
+
+
+def decoded(content: bytes) -> Known:
+    """Reads what `encoded` has written; empty if it cannot be read."""
+    try:
+        return msgspec.json.decode(content, type=Known)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Known()
+
+
+def encoded(known: Known) -> bytes:
+    """Writes the imports of a command as JSON."""
+    return msgspec.json.encode(known)
 
 
 def store(path: Path, known: Known) -> None:
@@ -83,7 +96,7 @@ def store(path: Path, known: Known) -> None:
         others = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
         for old in others[:-FILES_MAX]:
             old.unlink(missing_ok=True)
-        new.write_bytes(msgspec.json.encode(known))
+        new.write_bytes(encoded(known))
         new.replace(path)
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.launch import LaunchSpec, Running, launch
 from holdfast.agent.part import Part, unmet
+from holdfast.agent.standby.held_command import are_reached, is_python, is_reached, own_rank_starts
 from holdfast.agent.standby.rank_starts import (
     SEEN,
     RankStart,
@@ -28,6 +29,7 @@ from holdfast.agent.standby.start import (
     IMPORTS,
     OWNER,
     Standby,
+    command_gated,
     gated,
     imports_to_repeat,
     launcher_gated,
@@ -63,6 +65,13 @@ def is_worth_a_zygote(settings: RunSettings) -> bool:
     return possible and may_restart(settings)
 
 
+def may_hold(settings: RunSettings, launcher: Launcher, program: str) -> bool:
+    """Returns whether the command itself can be held at a gate, where it cannot run twice side by side. `program`:
+    its executable file.
+    """
+    return is_worth_a_zygote(settings) and not is_worth_a_standby(settings, launcher) and is_python(program)
+
+
 class Forks(Protocol):
     """The zygote, from which a standby is forked. `is_possible`: it is ready, or may still become so.
     `is_doubted`: the next attempt is not to be forked.
@@ -86,8 +95,10 @@ class StandbyKeeper:
     """Keeps at most one standby. `spec`: returns the command of an attempt and the folder in which it runs.
 
     `is_wanted`: see is_worth_a_standby; if False nothing is prepared. `holds_launcher`: the launcher waits
-    before its rendezvous; False on a single machine, where only the ranks wait. `forks`: where there is a
-    zygote, a standby beside a training is forked from it, and waits until it is ready.
+    before its rendezvous; False on a single machine, where only the ranks wait. `holds_command`: the command itself waits
+    before its first line, once it is forked from the zygote. `needs_proof`: ranks or command are known to wait at a gate
+    only once an attempt has shown that the shim reaches them; else they would run a second training. `forks`: where there is a zygote, a standby beside a
+    training is forked from it, and waits until it is ready.
     """
 
     def __init__(
@@ -98,7 +109,12 @@ class StandbyKeeper:
         *,
         is_wanted: bool,
         holds_launcher: bool = False,
+        holds_command: bool = False,
+        needs_proof: bool = False,
     ) -> None:
+        self._holds_command = holds_command
+        self._is_proven = not (holds_command or needs_proof)
+        self._command_starts: tuple[RankStart, ...] = ()  # of its ranks
         self._forks = forks
         self._holds_launcher = holds_launcher
         self._starts: tuple[Part, tuple[RankStart, ...]] | None = None  # of the ranks that were seen last
@@ -139,7 +155,8 @@ class StandbyKeeper:
         Returns True if the job trains, has no standby yet, and one can be prepared now.
         """
         standby = self.standby
-        if standby is not None and self._holds_launcher and self._clock() - self._prepared_s > HELD_S:
+        is_held = self._holds_launcher or self._holds_command
+        if standby is not None and is_held and self._clock() - self._prepared_s > HELD_S:
             standby.broken = standby.broken or not standby.is_held
         is_taken = standby is not None and self._holds_launcher and not standby.is_in_place
         is_taken = is_taken or (self._forks is not None and self._forks.is_doubted)
@@ -154,6 +171,8 @@ class StandbyKeeper:
         if attempt.stopping or attempt.is_done:
             return False
         self._note_starts(attempt, trains=trains and standby is None)
+        if trains and not self._is_proven:
+            self._prove(attempt)
         if standby is None:
             if self._may_prepare:
                 self._grant_wish()
@@ -168,6 +187,10 @@ class StandbyKeeper:
     @property
     def _may_prepare(self) -> bool:
         """A zygote that is not ready yet is waited for: beside a training, N ranks would import for nothing."""
+        if self._holds_command:
+            return self._is_proven and self._forks is not None and self._forks.is_ready
+        if not self._is_proven:
+            return False
         return self._forks is None or self._forks.is_ready or not self._forks.is_possible
 
     def _grant_wish(self) -> None:
@@ -244,6 +267,17 @@ class StandbyKeeper:
             with suppress(OSError):  # for who goes on where nobody is left that has seen them
                 (attempt.folder / SEEN).write_bytes(as_listing(starts))
 
+    def _prove(self, attempt: Attempt) -> None:
+        """Records that the shim reaches what is to wait at a gate, and how a command that is held starts its ranks."""
+        living = {number: rank.pid for number, rank in sorted(attempt.ranks.items()) if not rank.gone}
+        if len(living) != (attempt.local_size or len(living)):
+            return
+        if not self._holds_command:
+            self._is_proven = are_reached(attempt.folder, living)
+        elif is_reached(attempt.folder):
+            self._is_proven = True
+            self._command_starts = own_rank_starts(attempt.folder, list(living.values()))
+
     def note_imports(self, attempt: Attempt) -> None:
         """Stores the imports of the last attempt that made steps; those of an attempt that died early may be
         incomplete.
@@ -255,13 +289,18 @@ class StandbyKeeper:
         """Starts the launcher and its ranks, which wait at the gate; the ranks import modules once the job
         trains.
         """
-        if self._failed or not self._is_wanted:
+        if self._failed or not self._is_wanted or not self._is_proven:
+            return
+        if self._holds_command and not self._may_prepare:
             return
         self._prepared_s = self._clock()
         spec = self._spec(number, part)
-        wait = launcher_gated if self._holds_launcher else gated
+        wait, held = gated, None
+        if self._holds_launcher:
+            wait, held = launcher_gated, self._starts_of(part)
+        elif self._holds_command:
+            wait, held = command_gated, self._command_starts
         spec = replace(spec, env=wait(spec.env, spec.folder), gate=GATE, detach=False)
-        held = self._starts_of(part) if self._holds_launcher else None
         try:
             if self._holds_launcher and spec.folder.exists():
                 _move_aside(spec.folder)  # of an agent that was killed

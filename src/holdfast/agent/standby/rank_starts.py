@@ -111,10 +111,10 @@ def _launchers_environment(pid: int) -> dict[str, str]:
 
     A forked rank is a child of the fork server, as its launcher is.
     """
-    parent = _parent(pid)
-    if tuple(_words(parent, "cmdline")[:2]) != FORK_SERVER:
-        return _environment(parent)
-    beside = (_environment(int(child)) for child in _children(parent))
+    starter = parent(pid)
+    if tuple(_words(starter, "cmdline")[:2]) != FORK_SERVER:
+        return _environment(starter)
+    beside = (_environment(int(child)) for child in _children(starter))
     return next((env for env in beside if env and "LOCAL_RANK" not in env), {})
 
 
@@ -137,7 +137,7 @@ def _words(pid: int, name: str) -> list[str]:
     return [os.fsdecode(word) for word in data.split(b"\0")[:-1]]
 
 
-def _parent(pid: int) -> int:
+def parent(pid: int) -> int:
     """Returns the parent's pid; 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])

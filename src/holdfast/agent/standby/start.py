@@ -180,6 +180,11 @@ def launcher_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
     return gated(env, folder) | {"HOLDFAST_RANKS": str(folder / RANKS)}
 
 
+def command_gated(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Returns `env` plus the variables that make the command itself, which is a Python, wait at the gate in `folder`."""
+    return launcher_gated(env, folder) | {"HOLDFAST_HOLDS": "command"}
+
+
 def with_ranks_begun(
     env: Mapping[str, str], folder: Path, starts: tuple[RankStart, ...], listing: Path | None
 ) -> dict[str, str]:

@@ -15,9 +15,12 @@ from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.launch import LaunchSpec
+from holdfast.agent.standby.held_command import are_reached
 from holdfast.agent.standby.imports_known import (
     Known,
     LeftOut,
+    decoded,
+    encoded,
     file_of,
     learned,
     learned_bytes,
@@ -36,6 +39,7 @@ REFUSED = "not-forked"  # in a worker's folder: which starts were not forked, an
 REFUSED_BYTES = 1 << 14
 YOUNG_S = 1.0
 QUIET_S = 0.3  # without a further import
+LATE_S = 20.0  # a training whose ranks tell nothing of their imports by then never will
 READ_S = 1.0  # how often a node without a worker looks for what the workers have stored
 # Variables by which ranks and attempts differ; others must be the same in the zygote.
 PLACE = re.compile("HOLDFAST|RANK|SIZE|ROLE|MASTER|TORCHELASTIC|PET_|MA_|NODE|DEBUG|SLURM|SHLVL|^_$|LOCALID")
@@ -44,7 +48,7 @@ SPAWNED = "--multiprocessing-fork"
 
 class ZygoteKeeper:
     """Keeps the zygote of a job. `emit`: receives lines for the job's log. If no restart is allowed, no
-    zygote is started.
+    zygote is started. `ready`: is called with what is known of the imports, for other nodes, each time they are made.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class ZygoteKeeper:
         emit: Callable[[AnyEvent], None],
     ) -> None:
         self.zygote: Zygote | None = None
+        self.ready: Callable[[bytes], None] | None = None
         self._cwd = cwd
         self._base_env = base_env
         self._clock = clock
@@ -76,6 +81,7 @@ class ZygoteKeeper:
         self._started_s: dict[int, float] = {}  # ranks of the attempt, by pid
         self._noted: set[str] = set()
         self._read_s = float("-inf")
+        self._trains_s: float | None = None  # since when a zygote could be made
 
     def _begin(self, env: Mapping[str, str]) -> None:
         """At the job's start: with what an earlier run has left. `env`: of the command."""
@@ -97,6 +103,17 @@ class ZygoteKeeper:
             self._known = known
             self._start({**known.own_env, **env()})
 
+    def take(self, content: bytes) -> None:
+        """Stores what another node has found out about the imports (see `ready`), for `stand_by`. Unreadable: ignored."""
+        known = decoded(content)
+        if self._is_wanted and known.argv and known != load(self._path):
+            store(self._path, known)
+
+    def tell(self) -> None:
+        """Tells other nodes what is known of the imports, if a zygote has made them."""
+        if self.ready is not None and self.zygote is not None and self.zygote.is_ready:
+            self.ready(encoded(self._known))
+
     def tend(self, attempt: Attempt, *, trains: bool) -> None:
         """Starts, checks or drops the zygote. Call it ten times a second. `trains`: the job has made steps."""
         if not self._is_wanted:
@@ -109,12 +126,25 @@ class ZygoteKeeper:
         self._hear_refusals(attempt)
         if attempt.stopping or not trains or self._learned == attempt.number:
             return
-        if not self._is_complete(learned_bytes(attempt.folder), is_forked=(attempt.folder / SOCKET).exists()):
+        size = learned_bytes(attempt.folder)
+        if not self._is_complete(size, is_forked=(attempt.folder / SOCKET).exists()):
+            if not size:
+                self._give_up_late()
             return
         start = _start_of(attempt)
-        if start is not None:  # on a busy machine the first step may be seen before the first rank
-            self._learned = attempt.number
-            self._learn(attempt, *start)
+        if start is None:  # on a busy machine the first step may be seen before the first rank
+            self._give_up_late()
+            return
+        self._learned = attempt.number
+        self._learn(attempt, *start)
+
+    def _give_up_late(self) -> None:
+        """Leaves the next attempt to a standby, if what a zygote is made of is still missing long after the first step."""
+        self._trains_s = self._clock() if self._trains_s is None else self._trains_s
+        if self.zygote is None and self._clock() - self._trains_s > LATE_S:
+            why = "no rank is a Python process that has loaded Holdfast's shim"
+            self._say(f"no zygote is made: {why}. The next attempt is prepared without one")
+            self._is_wanted = False
 
     def _is_complete(self, size: int, *, is_forked: bool) -> bool:
         """A rank may print a step while the first one, whose imports are recorded, still makes them."""
@@ -171,6 +201,7 @@ class ZygoteKeeper:
             case "ready":
                 self._known = replace(self._known, cost_s=report.cost)
                 store(self._path, self._known)
+                self.tell()
                 if report.stopped_at:
                     self._say(
                         f"modules that are imported after the script sets {report.stopped_at} are not preloaded"
@@ -299,9 +330,13 @@ def _learning(spec: LaunchSpec) -> LaunchSpec:
 
 
 def _start_of(attempt: Attempt) -> tuple[tuple[str, ...], dict[str, str]] | None:
-    """The command line and the environment of the first rank, as it was started."""
-    living = [rank.pid for _, rank in sorted(attempt.ranks.items()) if not rank.gone]
-    for pid in living:
+    """The command line and the environment of the first rank, as it was started; of one that the shim has reached, since
+    a zygote without the shim would run the script.
+    """
+    living = {number: rank.pid for number, rank in sorted(attempt.ranks.items()) if not rank.gone}
+    for number, pid in living.items():
+        if not are_reached(attempt.folder, {number: pid}):
+            continue
         argv = _words(pid, "cmdline")
         if SPAWNED in argv:  # by multiprocessing: the script is its parent's
             argv = _words(_parent(pid), "cmdline")

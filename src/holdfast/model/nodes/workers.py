@@ -15,6 +15,7 @@ from holdfast.model.flight.digests import Digest, RankLife
 from holdfast.model.flight.records import Entered
 from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.matches import Search
+from holdfast.model.nodes.imports import Command, ImportsTold, Report, TakeImports
 from holdfast.model.policy import PolicyFields
 from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
@@ -49,10 +50,6 @@ class AgentHello(Struct, frozen=True, kw_only=True):
 
 
 # Reports ------------------------------------------------------------------------------------------------------
-
-
-class Report(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """A message from an agent. Times are on the node's clock; the controller converts them to the job's."""
 
 
 class Told(Report, frozen=True, tag="told"):
@@ -197,17 +194,11 @@ AnyReport = (
     | WorkerEvidence
     | StandbyState
     | Shipped
+    | ImportsTold
 )
 
 
 # Commands -----------------------------------------------------------------------------------------------------
-
-
-class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """A message to an agent.
-
-    Each names its attempt or incident; a command for an ended attempt is ignored.
-    """
 
 
 class SetUp(Command, frozen=True, tag="set-up"):
@@ -358,6 +349,7 @@ AnyCommand = (
     | FindPort
     | StartWorker
     | PrepareStandby
+    | TakeImports
     | StopWorker
     | CheckNode
     | TellEvidence
