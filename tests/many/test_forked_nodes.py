@@ -56,8 +56,9 @@ def zygotes(job):
     found = set()
     for pid in launch.marked({"HOLDFAST_STATE_DIR": str(job.state)}):
         if words_of(pid, "cmdline") == [b"holdfast", b"zygote"]:
-            marks = dict(word.split(b"=", 1) for word in words_of(pid, "environ"))
-            found.add(marks[b"HOLDFAST_NODE"].decode())
+            marks = dict(word.partition(b"=")[::2] for word in words_of(pid, "environ"))
+            if node := marks.get(b"HOLDFAST_NODE"):  # not of one that has just begun, or ended
+                found.add(node.decode())
     return found
 
 
