@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed
 
 from holdfast.archive.remote import STREAMED, NotTaken, opened, read_remote
 from holdfast.journal.jobdir import JobDir
-from holdfast.link.uplink_messages import Begin, FileSent, PartSent, RowsSent
+from holdfast.link.uplink_messages import ROWS_MAX, Begin, FileSent, PartSent, RowsSent
 from holdfast.model.documents.output import OutputWanted
 from holdfast.uplink.receiving import NotReached, Uplinks
 from holdfast.uplink.session import Refused
@@ -45,10 +45,17 @@ def test_cuts_at_any_moment_lose_and_double_nothing(tmp_path: Path) -> None:
     async def run() -> None:
         job = Job(tmp_path / "here")
         seen: list[JobDir] = []
-        uplinks = Uplinks(tmp_path / "server", time.time, seen.append)
+
+        def note(there: JobDir) -> None:
+            if uplinks.is_connected(
+                there
+            ):  # not what the connection before leaves behind, while there is no other yet
+                seen.append(there)
+
+        uplinks = Uplinks(tmp_path / "server", time.time, note)
         async with serving(uplinks) as (url, server):
             for cut in range(12):
-                job.write(700 + 37 * cut)
+                job.write(3 * ROWS_MAX + 37 * cut)  # in more messages than are waited for
                 task = asyncio.create_task(report(url, job))
                 seen.clear()
                 await until(lambda least=cut % 3: len(seen) > least)  # type: ignore[misc]
