@@ -1,5 +1,6 @@
 """A checkpoint that the disk has lost or damaged is restored from its copy in memory before the next attempt starts."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -86,8 +87,10 @@ class Training:
 
     def store(self):
         for path in Path(SHM).glob(f"{PREFIX}-{os.getuid()}-*"):
-            if str(self.place.state) in (path / "owner.json").read_text():
-                return path
+            # It may be removed at this moment, also another test's.
+            with contextlib.suppress(FileNotFoundError):
+                if str(self.place.state) in (path / "owner.json").read_text():
+                    return path
         return None
 
     def wait_for_copy(self, path="out/checkpoint.pt"):
