@@ -61,10 +61,10 @@ def test_the_shim_must_have_reached_the_command_itself(tmp_path):
 
 
 def test_the_shim_must_have_reached_the_process_of_each_rank(tmp_path):
-    (tmp_path / "rank-0.shim.json").write_text('{"pid": 7, "rank": 0}')
+    (tmp_path / "rank-0.shim.json").write_text('{"pid": 7, "rank": 0, "stack_signal": 0}')
     assert not are_reached(tmp_path, {})
     assert not are_reached(tmp_path, {0: 7, 1: 8})
-    (tmp_path / "rank-1.shim.json").write_text('{"pid": 9, "rank": 1}')
+    (tmp_path / "rank-1.shim.json").write_text('{"pid": 9, "rank": 1, "stack_signal": 0}')
     assert not are_reached(tmp_path, {0: 7, 1: 8})  # 9 is a child of a shell script
     assert are_reached(tmp_path, {0: 7, 1: 9})
 

@@ -54,6 +54,16 @@ def step_of(run, attempt):
     wait_for(f"steps of attempt {attempt}", lambda: f"step 20 of attempt {attempt}" in run.out)
 
 
+def ends_well_after_a_kill(place, run):
+    """Each rank has begun once in each of two attempts."""
+    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    step_of(run, 2)
+    place.go()
+    assert run.code() == 0, run.err
+    assert [len(place.notes(f"given-{rank}")) for rank in (0, 1)] == [2, 2]
+    place.nothing_left()
+
+
 @pytest.mark.parametrize("zygote", ["no", "yes"])
 def test_no_standby_beside_ranks_that_would_not_wait(place, launcher, zygote):
     run = place.run(*RESTARTS, "--", launcher, "--no-python", *UNREACHED, HOLDFAST_ZYGOTE=zygote)
@@ -62,21 +72,11 @@ def test_no_standby_beside_ranks_that_would_not_wait(place, launcher, zygote):
         run.says("no zygote is made: no rank is a Python process that has loaded Holdfast's shim")
         wait_for("more steps", lambda: "step 2000 of attempt 1" in run.out)
     assert not place.worker(2).exists()
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
-    step_of(run, 2)
-    place.go()
-    assert run.code() == 0, run.err
-    assert [len(place.notes(f"given-{rank}")) for rank in (0, 1)] == [2, 2]
-    place.nothing_left()
+    ends_well_after_a_kill(place, run)
 
 
 def test_a_standby_waits_once_an_attempt_has_shown_that_its_ranks_do(place, launcher):
     run = place.run(*RESTARTS, "--", launcher, "--no-python", sys.executable, "-u", "train.py")
     ready = [place.worker(2) / f"rank-{rank}.ready" for rank in (0, 1)]
     wait_for("the standby", lambda: all(path.exists() for path in ready))
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
-    step_of(run, 2)
-    place.go()
-    assert run.code() == 0, run.err
-    assert [len(place.notes(f"given-{rank}")) for rank in (0, 1)] == [2, 2]
-    place.nothing_left()
+    ends_well_after_a_kill(place, run)

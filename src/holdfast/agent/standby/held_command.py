@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.agent.launch import FACTS, Started
 from holdfast.agent.standby.rank_starts import RankStart, parent, rank_starts
+from holdfast.observe.processes.stacks import shim_note
 
 REACHED = "reached"  # in a worker's folder, written by the shim: pids of session leaders that have loaded it
 PYTHON = re.compile(rb"python[0-9.]*")
@@ -59,17 +60,8 @@ def are_reached(folder: Path, ranks: Mapping[int, int]) -> bool:
     `ranks`: pids by number. False for none. A rank that a shell script has started is not: its lines before the Python
     would not wait.
     """
-    return bool(ranks) and all(_note_of(folder, rank) == pid for rank, pid in ranks.items())
-
-
-def _note_of(folder: Path, rank: int) -> int:
-    """Returns the pid that the shim has noted for a rank; 0 if it has noted none."""
-    try:
-        note = msgspec.json.decode((folder / f"rank-{rank}.shim.json").read_bytes(), type=dict[str, object])
-    except (OSError, msgspec.MsgspecError):
-        return 0
-    pid = note.get("pid")
-    return pid if isinstance(pid, int) else 0
+    notes = {rank: shim_note(folder, rank) for rank in ranks}
+    return bool(ranks) and all(note is not None and note.pid == ranks[rank] for rank, note in notes.items())
 
 
 def command_pid(folder: Path) -> int:

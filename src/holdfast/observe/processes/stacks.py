@@ -23,7 +23,7 @@ POLL_S = 0.02  # a dump takes 0.6-3 ms
 
 
 class ShimNote(msgspec.Struct, frozen=True):
-    """Content of `rank-N.shim.json`: the rank's pid and the signal of its faulthandler.
+    """Content of `rank-N.shim.json`: the rank's pid and the signal of its faulthandler; 0: none.
 
     Other keys are ignored.
     """
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 
 def ask(worker_dir: Path, rank: int, pid: int) -> Asked | None:
     """Sends the signal for a stack dump; None if it was not sent: no shim, another process, or no handler."""
-    note = _note(worker_dir / f"rank-{rank}.shim.json")
+    note = shim_note(worker_dir, rank)
     if note is None or note.pid != pid or not 0 < note.stack_signal < signal.NSIG:
         return None
     path = worker_dir / f"rank-{rank}.stacks"
@@ -76,9 +76,10 @@ def collect(
     return tuple(stacks[rank] for rank in sorted(stacks))
 
 
-def _note(path: Path) -> ShimNote | None:
+def shim_note(worker_dir: Path, rank: int) -> ShimNote | None:
+    """Returns what the shim has noted for a rank; None if it has noted nothing that can be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ShimNote)
+        return msgspec.json.decode((worker_dir / f"rank-{rank}.shim.json").read_bytes(), type=ShimNote)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 

@@ -259,7 +259,7 @@ def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase
             zh=f"rank 同时在多个进程组中等待：{'; '.join(groups[:4])}",
         ),
         explanation=Words(
-            en=("Collectives of two process groups deadlock: the ranks entered them in different orders."),
+            en="Collectives of two process groups deadlock: the ranks entered them in different orders.",
             zh="不同进程组的集合通信相互交叉：部分 rank 先进入一个组，其余先进入另一个组。",
         ),
         advice=known.text("parted-advice"),
