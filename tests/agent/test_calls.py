@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent.proc_kit import wait_for_environ
 from agent.running import is_over, wait_for
 from holdfast.agent.calls.on_node import CALLS_MAX, Calls, CallScene
 from holdfast.model.calls import (
@@ -265,8 +266,7 @@ def training(tmp_path):
         "MASTER_PORT": "29500",
     }
     process = subprocess.Popen(["sleep", "inf"], env=env, cwd=cwd)
-    while not Path(f"/proc/{process.pid}/environ").read_bytes():  # empty for a moment after Popen returns
-        time.sleep(0.001)
+    wait_for_environ(process.pid)
     fact = {"kind": "started", "t": time.time(), "n": 1, "pid": process.pid, "reaper": 1}
     (folder / "reaper.jsonl").write_bytes(msgspec.json.encode(fact) + b"\n")
     yield folder

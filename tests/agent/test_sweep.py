@@ -3,13 +3,16 @@
 import os
 import subprocess
 
+from agent.proc_kit import wait_for_environ
 from holdfast.agent.launch import sweep_attempts
 
 
 def started(folder, attempt=1, node="node-0"):
     names = {"HOLDFAST_JOB": "train", "HOLDFAST_NODE": node, "HOLDFAST_ATTEMPT": str(attempt)}
     env = os.environ | names | {"HOLDFAST_WORKER_DIR": f"{folder}/attempt-{attempt:03d}/worker-0"}
-    return subprocess.Popen(["sleep", "1000"], env=env, start_new_session=True)
+    process = subprocess.Popen(["sleep", "1000"], env=env, start_new_session=True)
+    wait_for_environ(process.pid)
+    return process
 
 
 def test_a_job_of_the_same_name_in_another_state_folder_is_left_alone(tmp_path):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from agent.proc_kit import wait_for_environ
 from holdfast.agent.launch import FACTS
 from holdfast.agent.standby.held_command import (
     REACHED,
@@ -84,6 +85,7 @@ def test_ranks_are_begun_ahead_only_if_the_command_itself_starts_them(tmp_path):
         env={**here, "HOLDFAST_WORKER_DIR": "/w"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as command:  # fmt: skip
         rank = int(command.stdout.readline())
+        wait_for_environ(rank)
         began(tmp_path, command.pid)
         (start,) = own_rank_starts(tmp_path, [rank])
         assert start.argv == ("sleep", "99")
