@@ -90,7 +90,6 @@ class Hang(Struct, frozen=True, kw_only=True):
     waiting: tuple[int, ...] = ()
     since_s: float  # time of the last progress, on the job's clock
     why: str
-    why_zh: str = ""
     category: str = ""  # of the taxonomy, if more is known than the kind
     confidence: float  # 0..1
     seen: tuple[RankSample, ...] = ()

@@ -26,7 +26,7 @@ def joined(found: Hang, located: Located | None, stacks: Sequence[RankStacks]) -
     if located.confidence == SURE and by_stacks.culprits and by_stacks.confidence >= SURE_BY_STACKS:
         return by_stacks  # the records are uncertain, and a stack shows which rank does not wait
     if found.kind == "stopped":
-        return replace(found, why=f"{found.why}; {located.why.en}", why_zh=located.why.zh)
+        return replace(found, why=f"{found.why}; {located.why.en}")
     known = {*found.waiting, *found.culprits, *located.waiting, *located.culprits}
     return replace(
         found,
@@ -34,6 +34,5 @@ def joined(found: Hang, located: Located | None, stacks: Sequence[RankStacks]) -
         waiting=tuple(sorted(known - set(located.culprits))),
         category=located.category,
         why=f"{located.why.en}; {found.why}",
-        why_zh=located.why.zh,
         confidence=max(located.confidence, 0.95 if set(located.culprits) == set(found.culprits) else 0.0),
     )
