@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,7 @@ from holdfast.agent.standby.held_command import (
     is_reached,
     own_rank_starts,
 )
-from holdfast.agent.standby.keeper import may_hold
+from holdfast.agent.standby.keeper import StandbyKeeper, may_hold
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.parsers.commands import recognise
@@ -77,7 +78,9 @@ def test_a_program_of_the_users_own_is_known_by_the_command(words):
     assert recognise(("torchrun", "--standalone", "train.py", "--no-python"), {}).runs_python
 
 
-def test_ranks_are_begun_ahead_only_if_the_command_itself_starts_them(tmp_path):
+@pytest.fixture
+def command(tmp_path):
+    """A running command that has started one rank, and the pid of the rank. The shim has reached the command."""
     env = {"RANK": "0", "LOCAL_RANK": "0", "HOLDFAST_WORKER_DIR": "/w"}
     here = {key: value for key, value in os.environ.items() if key not in env}
     with subprocess.Popen(
@@ -87,13 +90,47 @@ def test_ranks_are_begun_ahead_only_if_the_command_itself_starts_them(tmp_path):
         rank = int(command.stdout.readline())
         wait_for_environ(rank)
         began(tmp_path, command.pid)
-        (start,) = own_rank_starts(tmp_path, [rank])
-        assert start.argv == ("sleep", "99")
-        began(tmp_path, os.getpid())
-        assert own_rank_starts(tmp_path, [rank]) == ()
-        assert own_rank_starts(tmp_path, []) == ()
+        (tmp_path / REACHED).write_text(f"{command.pid}\n")
+        yield rank
         os.kill(rank, 9)
+        command.stdin.write("\n")
         command.stdin.close()
+
+
+def test_ranks_are_begun_ahead_only_if_the_command_itself_starts_them(tmp_path, command):
+    (start,) = own_rank_starts(tmp_path, [command])
+    assert start.argv == ("sleep", "99")
+    began(tmp_path, os.getpid())
+    assert own_rank_starts(tmp_path, [command]) == ()
+    assert own_rank_starts(tmp_path, []) == ()
+
+
+def test_ranks_that_are_found_after_their_first_step_are_waited_for(tmp_path, command):
+    now = SimpleNamespace(s=0.0)
+    keeper = StandbyKeeper(lambda number, part: None, lambda: now.s, is_wanted=True, holds_command=True)
+    attempt = SimpleNamespace(
+        number=1, folder=tmp_path, ranks={}, step=1, started_s=0.0, stopping=False, is_done=False,
+        workers=1, world_size=None, local_size=None,
+    )  # fmt: skip
+    keeper.tend(attempt)
+    now.s = 0.9
+    attempt.ranks[0] = SimpleNamespace(pid=command, gone=False)
+    keeper.tend(attempt)
+    assert not keeper.starts_of_command
+    now.s = 2.0
+    keeper.tend(attempt)
+    assert [one.argv for one in keeper.starts_of_command] == [("sleep", "99")]
+
+
+def test_no_more_ranks_are_waited_for_than_the_job_has(tmp_path, command):
+    keeper = StandbyKeeper(lambda number, part: None, lambda: 0.0, is_wanted=True, holds_command=True)
+    keeper.tend(
+        SimpleNamespace(
+            number=1, folder=tmp_path, ranks={0: SimpleNamespace(pid=command, gone=False)}, step=1,
+            started_s=0.0, stopping=False, is_done=False, workers=1, world_size=1, local_size=None,
+        )
+    )  # fmt: skip
+    assert keeper.starts_of_command
 
 
 def test_torchrun_is_held_itself_only_where_two_cannot_run(tmp_path):

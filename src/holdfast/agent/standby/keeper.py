@@ -5,7 +5,7 @@ Never decides whether there will be a next attempt: it only prepares the process
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -39,6 +39,7 @@ from holdfast.model.settings import RunSettings
 from holdfast.parsers.commands import Launcher
 
 HELD_S = 20.0  # a launcher that has begun and is not held by then is not reached by the shim
+SETTLED_S = 1.0  # ranks that have made a step are found within fractions of a second
 UNSEEN_S = 60.0  # a job whose log names no steps is taken to train after this long
 
 
@@ -114,7 +115,9 @@ class StandbyKeeper:
     ) -> None:
         self._holds_command = holds_command
         self._is_proven = not (holds_command or needs_proof)
-        self._command_starts: tuple[RankStart, ...] = ()  # of its ranks
+        self.starts_of_command: tuple[RankStart, ...] = ()  # of its ranks
+        self._living: Mapping[int, int] | None = None  # pids of a held command's ranks, by number
+        self._living_s = 0.0  # since when they are these
         self._forks = forks
         self._holds_launcher = holds_launcher
         self._starts: tuple[Part, tuple[RankStart, ...]] | None = None  # of the ranks that were seen last
@@ -270,13 +273,21 @@ class StandbyKeeper:
     def _prove(self, attempt: Attempt) -> None:
         """Records that the shim reaches what is to wait at a gate, and how a command that is held starts its ranks."""
         living = {number: rank.pid for number, rank in sorted(attempt.ranks.items()) if not rank.gone}
-        if len(living) != (attempt.local_size or len(living)):
-            return
         if not self._holds_command:
-            self._is_proven = are_reached(attempt.folder, living)
-        elif is_reached(attempt.folder):
+            if len(living) == (attempt.local_size or len(living)):
+                self._is_proven = are_reached(attempt.folder, living)
+        elif self._are_settled(attempt, living) and is_reached(attempt.folder):
             self._is_proven = True
-            self._command_starts = own_rank_starts(attempt.folder, list(living.values()))
+            self.starts_of_command = own_rank_starts(attempt.folder, list(living.values()))
+
+    def _are_settled(self, attempt: Attempt, living: Mapping[int, int]) -> bool:
+        """Returns whether all ranks of the command are known: a line with a step can be read before the ranks that made it
+        are found. Other launchers than torchrun do not say how many they start, and a plain command may start none.
+        """
+        size = attempt.world_size if attempt.workers == 1 else attempt.local_size
+        if self._living != living:
+            self._living, self._living_s = living, self._clock()
+        return len(living) == size or self._clock() - self._living_s >= SETTLED_S
 
     def note_imports(self, attempt: Attempt) -> None:
         """Stores the imports of the last attempt that made steps; those of an attempt that died early may be
@@ -299,7 +310,7 @@ class StandbyKeeper:
         if self._holds_launcher:
             wait, held = launcher_gated, self._starts_of(part)
         elif self._holds_command:
-            wait, held = command_gated, self._command_starts
+            wait, held = command_gated, self.starts_of_command
         spec = replace(spec, env=wait(spec.env, spec.folder), gate=GATE, detach=False)
         try:
             if self._holds_launcher and spec.folder.exists():
