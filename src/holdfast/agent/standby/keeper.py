@@ -119,6 +119,7 @@ class StandbyKeeper:
         self._living: Mapping[int, int] | None = None  # pids of a held command's ranks, by number
         self._living_s = 0.0  # since when they are these
         self._forks = forks
+        self._is_forked = False  # the standby that was started last
         self._holds_launcher = holds_launcher
         self._starts: tuple[Part, tuple[RankStart, ...]] | None = None  # of the ranks that were seen last
         self.standby: Standby | None = None
@@ -182,8 +183,10 @@ class StandbyKeeper:
             return trains and self.standby is None and self._may_prepare
         if trains and not standby.imports:
             self.note_imports(attempt)
-            # A rank may print a step before rank 0, whose imports are noted, has made its own.
-            if self._imports is not None or self._clock() - attempt.started_s > UNSEEN_S:
+            # A rank may print a step before rank 0, whose imports are noted, has made its own. A forked standby has
+            # imported them already, and ranks that were forked themselves import little to be noted.
+            is_listed = self._imports is not None or self._is_forked
+            if is_listed or self._clock() - attempt.started_s > UNSEEN_S:
                 standby.let_import(self._imports)
         return False
 
@@ -322,6 +325,7 @@ class StandbyKeeper:
             self._failed = self._forks is None  # a zygote that has ended is seen, and started again
 
     def _start(self, spec: LaunchSpec) -> Running:
+        self._is_forked = self._forks is not None and self._forks.is_ready
         return launch(spec if self._forks is None else self._forks.prepared(spec))
 
     def _starts_of(self, part: Part) -> tuple[RankStart, ...]:
