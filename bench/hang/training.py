@@ -7,6 +7,7 @@ A step is a list of operations; a fault of the kind that breaks their agreement 
 
 `--shape ddp`: DistributedDataParallel on the default group, then a metric on it and one on a second group.
 `--shape groups`: explicit all_reduces on tensor-parallel pairs, on data-parallel groups across them, and on all.
+`--shape sums`: each gradient is summed by one all_reduce on the default group, without DistributedDataParallel and optimizer.
 """
 
 import argparse
@@ -27,9 +28,10 @@ from torch.utils.data import DataLoader, IterableDataset
 sys.path.insert(0, str(Path(__file__).parents[2]))  # torchrun starts it by its path
 
 from bench.hang import faults as plants
-from bench.job.training import Events
+from bench.job.training import Events, step_by_sums
 
 FEATURES, HIDDEN, CLASSES, BATCH = 64, 128, 10, 16
+LEARNING_RATE = 0.01
 TENSOR_PARALLEL = 2
 COMPUTE_SHARE = 0.3  # of a step; the rest is waited, as a rank waits for its device
 STEPS_AFTER_JOIN = 30
@@ -54,14 +56,18 @@ class Job:
         self.network: nn.Module = nn.Sequential(
             nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)
         )
-        self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.01)
+        self.optimizer = None
+        if options.shape != "sums":
+            self.optimizer = torch.optim.SGD(self.network.parameters(), lr=LEARNING_RATE)
         self.groups = {"all": dist.group.WORLD}
         self.usual: list[Operation] = []
         self.loss = float("nan")
         if options.shape == "ddp":
             self._set_up_ddp()
-        else:
+        elif options.shape == "groups":
             self._set_up_groups()
+        else:
+            self.usual = [Operation("all", "model"), Operation("all", size=8)]
 
     def _set_up_ddp(self) -> None:
         self.groups["metrics"] = dist.new_group(list(range(self.world)))
@@ -161,10 +167,13 @@ def carry_out(job: Job, operation: Operation, batch: torch.Tensor) -> None:
 
 
 def one_pass(job: Job, batch: torch.Tensor) -> float:
-    job.optimizer.zero_grad(set_to_none=True)
+    job.network.zero_grad(set_to_none=True)
     loss = nn.functional.cross_entropy(job.network(batch), batch[:, :CLASSES].argmax(dim=1))
     loss.backward()
-    job.optimizer.step()
+    if job.optimizer is None:
+        step_by_sums(job.network, LEARNING_RATE)
+    else:
+        job.optimizer.step()
     return float(loss.item())
 
 
@@ -216,7 +225,7 @@ def read_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--shape", choices=("ddp", "groups"), default="groups")
+    parser.add_argument("--shape", choices=("ddp", "groups", "sums"), default="groups")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--step-s", type=float, default=0.02)
     parser.add_argument("--kind", default="none", help=f"one of {', '.join(plants.KINDS)}")

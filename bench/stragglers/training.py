@@ -4,7 +4,7 @@
 
 How much a step computes is settled once, on rank 0, as a number of products of matrices: from then on all ranks have
 the same work, however fast their processors are. `--slow RANK:STEP:SHARE` gives one rank more of it from a step on.
-Every step goes with its wall-clock time to `events.<rank>.jsonl`.
+`--sums`: see `step_by_sums`. Every step goes with its wall-clock time to `events.<rank>.jsonl`.
 """
 
 import argparse
@@ -20,9 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # torchrun starts it by its path
 
-from bench.job.training import Events
+from bench.job.training import Events, step_by_sums
 
 SIZE, FEATURES = 160, 64
+LEARNING_RATE = 0.01
 
 
 def main() -> None:
@@ -33,8 +34,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.ReLU(), nn.Linear(FEATURES, FEATURES))
-    model = DistributedDataParallel(network)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model: nn.Module = network if options.sums else DistributedDataParallel(network)
+    optimizer = None if options.sums else torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     products = settled(options.work_s)
     events.tell("imported", step=products)
     slow_rank, slow_step, share = options.slow
@@ -42,10 +43,13 @@ def main() -> None:
         begun_s, ran_s = time.perf_counter(), time.thread_time()
         more = 1.0 + share if rank == slow_rank and step >= slow_step else 1.0
         work(round(products * more))
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss = model(torch.randn(16, FEATURES)).square().mean()
         loss.backward()
-        optimizer.step()
+        if optimizer is None:
+            step_by_sums(network, LEARNING_RATE)
+        else:
+            optimizer.step()
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         ran_s = time.thread_time() - ran_s  # however many want the processor
@@ -82,6 +86,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--work-s", type=float, default=0.05)
+    parser.add_argument("--sums", action="store_true", help="without DistributedDataParallel and optimizer")
     parser.add_argument("--slow", type=slowed, default=(-1, 0, 0.0), metavar="RANK:STEP:SHARE")
     return parser.parse_args()
 

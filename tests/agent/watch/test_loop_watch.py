@@ -7,16 +7,16 @@ import time
 
 import pytest
 
+from agent.running import wait_for
 from holdfast.agent.watch.loops import LoopWatch
 from holdfast.observe.processes.pyspy import tool_path
 
-LIMIT_S = 200.0
 PROGRAMS = {
     "a loop": ("def go():\n while True: pass\n", 1, "interpreter"),
     "a loop over lines": ("def go():\n x = 0\n while True:\n  x += 1\n  y = [x]\n", 1, "interpreter"),
     "a regular expression": ("import re\ndef go(): re.match('(a+)+$', 'a' * 60 + 'b')\n", 1, "library"),
     "garbage collected": (
-        "import gc\nkept = [[n] for n in range(1_000_000)]\ndef go():\n while True: gc.collect()\n",
+        "import gc\nkept = [[n] for n in range(100_000)]\ndef go():\n while True: gc.collect()\n",
         1,
         "library",
     ),
@@ -30,9 +30,7 @@ def test_a_loop_is_told_from_a_call(tmp_path, program, distinct, inside):
     with subprocess.Popen([sys.executable, "-c", said], stdout=subprocess.PIPE) as running:
         assert running.stdout.readline() == b"go\n"
         watch = LoopWatch(tmp_path, time.monotonic)
-        until_s = time.monotonic() + LIMIT_S
-        while not watch.trends and time.monotonic() < until_s:
-            watch.poll({0: (running.pid, 0)})
+        wait_for("a trend", lambda: watch.poll({0: (running.pid, 0)}) or watch.trends)
         watch.close()
         running.kill()
     trend = watch.trends[0]

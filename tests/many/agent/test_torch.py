@@ -81,7 +81,7 @@ def held_rank(bench, attempt, worker):
     return json.loads((folder / f"rank-{worker}.shim.json").read_bytes())["pid"]
 
 
-def test_launchers_that_were_held_meet_where_the_start_says_with_the_ranks_they_have_begun(torch_bench):
+def test_launchers_that_were_held_meet_where_the_start_says_and_with_a_worker_on_another_node(torch_bench):
     bench = torch_bench
     begin(bench, 1, free_port())
     first = [bench.given(rank) for rank in (0, 1)]
@@ -104,27 +104,23 @@ def test_launchers_that_were_held_meet_where_the_start_says_with_the_ranks_they_
         assert (found.rank, found.pid) == (rank, second[rank]["pid"])
         assert not bench.events(node, RankExited)[1:]
     bench.report("n0", StandbyState, lambda one: not one.is_ready)
-    stop(bench, 2, "n0", "n1")
+
+    _meets_a_worker_that_begins_on_another_node(bench, second)
 
 
-def test_what_stands_by_meets_a_worker_that_begins_on_another_node(torch_bench):
+def _meets_a_worker_that_begins_on_another_node(bench, before):
     """The first worker is killed with all that stood by in it: its rank begins beside its launcher. The other was ready."""
-    bench = torch_bench
-    begin(bench, 1, free_port())
-    first = [bench.given(rank) for rank in (0, 1)]
-    bench.told("n0", StepReached)
-    waiting = ready(bench, 2, "n0", "n1")
-
+    waiting = ready(bench, 3, "n0", "n1")
     killed = sweep({"HOLDFAST_JOB": bench.job, "HOLDFAST_NODE": "n0", "HOLDFAST_SHIM": "1"})
-    assert {first[0]["pid"], waiting[0]} <= set(killed)
+    assert {before[0]["pid"], waiting[0]} <= set(killed)
     bench.agent("n2")
     bench.joined("n2")
-    stop(bench, 1, "n0", "n1", force=True)
+    stop(bench, 2, "n0", "n1", force=True)
     bench.order("n0", "leave", Leave(code=0, reason="its node is given up"))
     bench.until("the end of n0", lambda: bench.left)
-    begin(bench, 2, free_port(), nodes=("n2", "n1"))
-    second = [bench.given(rank, times=2) for rank in (0, 1)]
-    assert [one["pid"] for one in second] == [held_rank(bench, 2, 0), waiting[1]]
-    assert (bench.folder / "attempt-002" / "worker-0" / "beside.rank-0.go").exists()
-    bench.told("n2", StepReached, attempt=2)
-    stop(bench, 2, "n2", "n1")
+    begin(bench, 3, free_port(), nodes=("n2", "n1"))
+    third = [bench.given(rank, times=3) for rank in (0, 1)]
+    assert [one["pid"] for one in third] == [held_rank(bench, 3, 0), waiting[1]]
+    assert (bench.folder / "attempt-003" / "worker-0" / "beside.rank-0.go").exists()
+    bench.told("n2", StepReached, attempt=3)
+    stop(bench, 3, "n2", "n1")

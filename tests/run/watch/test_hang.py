@@ -8,7 +8,7 @@ import pytest
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 TRAINING = Path(__file__).parents[3] / "bench" / "hang" / "training.py"
-RANKS, STRUCK, AT, STEPS = 3, 1, 40, 60
+STRUCK, AT, STEPS = 1, 40, 60
 LONG_S = 120  # importing torch on a busy machine, and then the detector's patience
 
 
@@ -16,9 +16,9 @@ LONG_S = 120  # importing torch on a busy machine, and then the detector's patie
 def training(place):
     """Starts the bench's training under `holdfast run`, with one fault or one pause in rank 1 at step 40."""
 
-    def start(kind, *words):
-        flags = ["--no-hang-restart", "--grace", "1s", "--nproc-per-node", RANKS]
-        what = ["--folder", place.path, "--shape", "ddp", "--kind", kind, "--ranks", STRUCK, "--at", AT]
+    def start(kind, *words, ranks=2):
+        flags = ["--no-hang-restart", "--grace", "1s", "--nproc-per-node", ranks]
+        what = ["--folder", place.path, "--shape", "sums", "--kind", kind, "--ranks", STRUCK, "--at", AT]
         return place.run(*flags, TRAINING, *what, *words, OMP_NUM_THREADS=1)
 
     return start
@@ -47,7 +47,7 @@ def test_a_stopped_rank_is_named(place, training):
 
 
 def test_a_sleeping_rank_is_named_with_its_own_line(place, training):
-    verdict = the_verdict(place, training("sleep"))
+    verdict = the_verdict(place, training("sleep", ranks=3))
     assert verdict["category"] == "collective_missing_rank"
     assert culprits(verdict) == [STRUCK]
     assert f"rank {STRUCK} sleeps at faults.py:" in verdict["title"]
