@@ -7,9 +7,9 @@ import time
 import httpx
 import pytest
 
-from cli.journals import POLICY, START_S, failure, started, steps, submitted, write_events
+from cli.journals import POLICY, START_S, Kept, Nobody, failure, started, steps, submitted
 from holdfast.client import NotReached
-from holdfast.controller.loop import replay
+from holdfast.controller.loop import Controller, replay
 from holdfast.journal.store import Store
 from holdfast.model.documents.jobs import LogLine
 from holdfast.model.documents.live import IncidentChanged, JobChanged, StreamEnded, StreamReset
@@ -26,9 +26,12 @@ class Writer:
     def __init__(self, place, name):
         self.job = place.job(name, [submitted(), *started(START_S + 1, 1), *steps(START_S + 10, 1, 1, 3)])
         self._store = Store.open(self.job.journal_path)
+        state = replay(list(self._store.read_raw()), POLICY)
+        self._controller = Controller(POLICY, Kept(self._store), Nobody(), state=state)
 
     def write(self, events):
-        write_events(self._store, events, POLICY, replay(list(self._store.read_raw()), POLICY))
+        for event in events:
+            self._controller.handle(event)
 
     def close(self):
         self._store.close()
@@ -181,9 +184,11 @@ def test_a_viewer_that_stops_reading_is_cut_off_and_holds_up_nobody(place, tmp_p
             at_s = [START_S + 100]
 
             def is_cut_off():
-                """Long lines in the log, until the deaf one's connection is full."""
+                """Long lines in the log, until the deaf one's connection is full. The next when the other has some."""
                 at_s[0] += 1000
+                before = len(viewer.seen)
                 writer.write([*failure_with(at_s[0])])
+                until(lambda: len(viewer.seen) > before)
                 return client.health().viewers == 1
 
             until(lambda: client.health().viewers == 2)

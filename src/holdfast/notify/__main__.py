@@ -15,6 +15,7 @@ from holdfast.journal.jobdir import JobDir
 from holdfast.journal.rows import JournalUnusable
 from holdfast.notify import companion, fleet
 from holdfast.notify.config import ConfigRefused, read_config
+from holdfast.notify.started import FOLDER
 
 ALL = "--all"
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -49,7 +50,7 @@ def _of_one(job: JobDir, path: Path) -> int:
 
 def _of_all(path: Path, roots: list[Path]) -> int:
     config = read_config(path, os.environ)
-    folder = roots[0] / fleet.FOLDER
+    folder = roots[0] / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     if not is_only_one(folder / fleet.LOCK):
         _log.error("another server already sends notifications about the jobs in %s", roots[0])

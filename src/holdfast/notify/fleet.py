@@ -18,9 +18,9 @@ from holdfast.model.documents.notices import Notice
 from holdfast.notify.companion import TURN_S, opened_post, say_unsure, settings_of
 from holdfast.notify.config import NotifyConfig
 from holdfast.notify.delivering import Post
+from holdfast.notify.started import FOLDER
 from holdfast.notify.watching import JobWatch, Settings
 
-FOLDER = "server"  # in the first state folder
 LOG, SINCE, LOCK = "notices.jsonl", "notify.since", "notify.lock"
 JOBS_LOOK_S = 1.0  # for jobs that have changed
 LOOK_S = 10.0  # at what their journals do not say

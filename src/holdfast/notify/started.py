@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.notify.config import read_config
-from holdfast.notify.fleet import FOLDER
 
+FOLDER = "server"  # in the first state folder
 ENDS_S = 5.0
 LOG = "notify.log"
 

@@ -1,4 +1,4 @@
-"""The tables that the migrations make are those that the code uses, on both databases."""
+"""The tables of a new database, and those that the migrations make, are those that the code uses, on both databases."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from sqlalchemy import inspect, text
 
 from archive.index.fleet import listed
 from holdfast.archive.index.database import open_database
-from holdfast.archive.index.migrate import scripts
+from holdfast.archive.index.migrate import migrate, scripts
 from holdfast.archive.index.tables import CONTENT, FACTS, JOBS, METADATA, SCHEMA
 
 WAIT_S = 60.0
@@ -22,9 +23,34 @@ def database(url, tmp_path):
     opened.close()
 
 
-def test_migrations_make_the_tables_of_the_code(database):
+def test_a_new_database_has_the_tables_of_the_code(database):
     with database.reading() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, METADATA) == []
+        assert context.get_current_revision() == SCHEMA
+
+
+def test_migrations_make_the_tables_of_a_new_database(database):
+    """Columns with their types, keys and indexes, as the database itself describes them."""
+    made = described(database)
+    with database.writing() as connection:
+        METADATA.drop_all(connection)
+        connection.execute(text("DROP TABLE alembic_version"))
+        migrate(connection)
+    assert described(database) == made and set(METADATA.tables) < set(made)
+
+
+def described(database):
+    with database.reading() as connection:
+        seen = inspect(connection)
+        return {
+            name: (
+                [{key: str(value) for key, value in column.items()} for column in seen.get_columns(name)],
+                seen.get_pk_constraint(name),
+                sorted(map(str, seen.get_indexes(name))),
+            )
+            for name in seen.get_table_names()
+        }
 
 
 def test_the_newest_migration_is_the_one_that_the_code_knows():

@@ -205,14 +205,15 @@ def test_what_cannot_be_measured_is_said(numpy_alone):
     assert "torch cannot be imported by" in found["unable"]
 
 
-def test_without_a_gpu_torch_says_why(torch):
+def test_without_a_gpu_torch_says_why(torch, warm_torch):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    assert "cannot use a GPU" in run({"work": "about"})["unable"]
+    assert "cannot use a GPU" in run({"work": "about"}, warm_torch)["unable"]
 
 
-def test_an_error_of_the_library_is_the_answer(torch):
-    found = run({"work": "matmul", "device": "nonsense", "seconds": 0, "size": 64, "type": "fp32"})
+def test_an_error_of_the_library_is_the_answer(warm_torch):
+    asked = {"work": "matmul", "device": "nonsense", "seconds": 0, "size": 64, "type": "fp32"}
+    found = run(asked, warm_torch)
     assert "RuntimeError" in found["error"] and "nonsense" in found["error"]
 
 

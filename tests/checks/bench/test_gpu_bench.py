@@ -36,11 +36,11 @@ def library(tmp_path_factory):
 
 
 @pytest.fixture
-def bench(tmp_path, library):
+def bench(tmp_path, library, warm_torch):
     """Runs a benchmark on so many GPUs of a node; its outcome."""
     python = tmp_path / "python"
     python.write_text(
-        f'#!/bin/sh\ncase "$1" in -c) exec {sys.executable} "$@";; esac\nexec {sys.executable} {STAND_IN} "$@"\n'
+        f'#!/bin/sh\ncase "$1" in -c) exec {warm_torch} "$@";; esac\nexec {warm_torch} {STAND_IN} "$@"\n'
     )
     python.chmod(0o755)
     node = Node(tmp_path, library)

@@ -1,10 +1,15 @@
-"""Chromium for the tests of the page: one browser for a module, a context of its own for each view."""
+"""Chromium for the tests of the page: one browser for a module, and in it one page for each language of a reader.
+
+A page of its own for each view would be a process of its own for each: most of the CPU of a view.
+"""
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Dialog, Page, expect, sync_playwright
 
 # Without a sandbox, for CI runs as root; without anything that would ask the network. Each view has a process of its own that
 # lives for a second: compilers that optimise its scripts cost more than they gain.
@@ -24,6 +29,27 @@ class Chrome:
     def __init__(self, path: str) -> None:
         self._playwright = sync_playwright().start()
         self.browser = self._playwright.chromium.launch(executable_path=path, args=FLAGS)
+        self._free: dict[str, list[Page]] = {}
+
+    def take(self, locale: str) -> Page:
+        """An empty page whose browser remembers nothing, until it is given back."""
+        free = self._free.setdefault(locale, [])
+        if free:
+            return free.pop()
+        context = self.browser.new_context(
+            locale=locale, timezone_id="UTC", permissions=["clipboard-read", "clipboard-write"]
+        )
+        page = context.new_page()
+        page.set_default_timeout(ANSWER_MS)
+        return page
+
+    def give_back(self, page: Page, locale: str) -> None:
+        """Forgets what the view stored, its cookies, its script and where the mouse was."""
+        page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        page.mouse.move(0, 0)
+        page.goto("about:blank")
+        page.context.clear_cookies()
+        self._free[locale].append(page)
 
     def close(self) -> None:
         self.browser.close()
@@ -31,32 +57,40 @@ class Chrome:
 
 
 class View:
-    """One page in a context of its own. `problems`: what its console said and what it threw. `expected`: of them, what
-    the test means to happen."""
+    """One page, as if a reader had just started the browser. `problems`: what its console said and what it threw.
+    `expected`: of them, what the test means to happen. `cookie`: sent with each request."""
 
     def __init__(
         self, chrome: Chrome, base: str, path: str, *, width: int = 1440, height: int = 900, dark: bool = False, chinese: bool = False,
-        expected: tuple[str, ...] = (),
+        expected: tuple[str, ...] = (), cookie: str = "",
     ) -> None:  # fmt: skip
         self.base = base
         self.problems: list[str] = []
         self.requests: list[str] = []
         self.expected: tuple[str, ...] = ADVICE + expected
-        self.context = chrome.browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light",
-            locale="zh-CN" if chinese else "en-US", timezone_id="UTC", permissions=["clipboard-read", "clipboard-write"],
-        )  # fmt: skip
-        self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(ANSWER_MS)
-        self.page.on("console", lambda message: self._note(f"{message.text} {message.location['url']}"))
-        self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.on("dialog", lambda dialog: self._note("a dialog: " + dialog.message))
-        self.page.on("request", lambda request: self.requests.append(request.url))
+        self._chrome, self._locale = chrome, "zh-CN" if chinese else "en-US"
+        self.page = chrome.take(self._locale)
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.emulate_media(color_scheme="dark" if dark else "light")
+        self._heard: tuple[tuple[Any, Callable[..., None]], ...] = (
+            ("console", lambda message: self._note(f"{message.text} {message.location['url']}")),
+            ("pageerror", lambda error: self._note(str(error))),
+            ("dialog", self._dismiss),
+            ("request", lambda request: self.requests.append(request.url)),
+        )
+        for event, hear in self._heard:
+            self.page.on(event, hear)
+        if cookie:
+            self.page.context.add_cookies([{"name": cookie, "value": "1", "url": base}])
         self.open(path)
 
     def _note(self, text: str) -> None:
         if not any(part in text for part in self.expected):
             self.problems.append(text)
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self._note("a dialog: " + dialog.message)
+        dialog.dismiss()  # or the page would wait for ever
 
     def open(self, path: str) -> None:
         self.page.goto(self.base + path if path.startswith("/") else path)
@@ -90,4 +124,6 @@ class View:
         ]
 
     def close(self) -> None:
-        self.context.close()
+        for event, hear in self._heard:
+            self.page.remove_listener(event, hear)
+        self._chrome.give_back(self.page, self._locale)

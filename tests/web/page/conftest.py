@@ -33,11 +33,20 @@ def chrome():
     one.close()
 
 
-@pytest.fixture
-def server():
+@pytest.fixture(scope="module")
+def page_server():
+    """One for all tests of a module: its scripts are compiled once."""
     one = PageServer()
     yield one
     one.close()
+
+
+@pytest.fixture
+def server(page_server):
+    """In its world nothing has been done yet."""
+    page_server.begin()
+    yield page_server
+    page_server.world.hang_up()
 
 
 @pytest.fixture
@@ -46,7 +55,7 @@ def view(chrome, server):
     opened = []
 
     def open_view(path="/", **how) -> View:
-        opened.append(View(chrome, server.address, path, **how))
+        opened.append(View(chrome, server.address, path, cookie=server.cookie, **how))
         return opened[-1]
 
     yield open_view

@@ -170,12 +170,14 @@ EXEC = {
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    world: World
+    server: "PageServer"
+    world: World  # of this request
 
     def log_message(self, format: str, *args: object) -> None:
         pass
 
     def do_GET(self) -> None:
+        self.world = self.server.world_of(self.headers["Cookie"])
         parts = urlsplit(self.path)
         path, query = parts.path.removeprefix(ROOT), parse_qs(parts.query)
         if path.startswith("/assets/"):
@@ -265,6 +267,7 @@ class Handler(BaseHTTPRequestHandler):
             self.world.streams.remove(stream)
 
     def do_POST(self) -> None:
+        self.world = self.server.world_of(self.headers["Cookie"])
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or b"{}")
         path = urlsplit(self.path).path.removeprefix(ROOT + "/api/v1")
         self.world.asked.append((path, body))
@@ -323,16 +326,34 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves until it is closed. `address`: of the list of jobs."""
+    """Serves until it is closed. `address`: of the list of jobs.
+
+    A page with `cookie` sees `world`, the newest one, also when there are newer ones: a late request of an earlier test
+    does not count as one of the next.
+    """
 
     daemon_threads = True
 
     def __init__(self, port: int = 0) -> None:
-        self.world = World(time.time())
-        super().__init__(("127.0.0.1", port), type("Bound", (Handler,), {"world": self.world}))
+        self._worlds: list[World] = []
+        self.begin()
+        super().__init__(("127.0.0.1", port), Handler)
         self.address = f"http://127.0.0.1:{self.server_address[1]}{ROOT}"
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()
+
+    def begin(self) -> None:
+        """Makes a new world."""
+        self.world = World(time.time())
+        self._worlds.append(self.world)
+
+    @property
+    def cookie(self) -> str:
+        return f"world-{len(self._worlds)}"
+
+    def world_of(self, cookies: str | None) -> World:
+        found = re.search(r"\bworld-(\d+)=", cookies or "")
+        return self._worlds[int(found[1]) - 1] if found else self.world
 
     def close(self) -> None:
         self.world.hang_up()

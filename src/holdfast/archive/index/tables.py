@@ -5,6 +5,8 @@ Documents are stored as JSON bytes; the other columns serve filters and sorting.
 """
 
 from sqlalchemy import (
+    DOUBLE_PRECISION,
+    TEXT,
     BigInteger,
     Boolean,
     Column,
@@ -16,7 +18,6 @@ from sqlalchemy import (
     Table,
     Text,
 )
-from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, TEXT
 
 # The newest migration in migrations/versions. A database of this version needs no migration.
 SCHEMA = "0001"

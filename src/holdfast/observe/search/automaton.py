@@ -144,7 +144,7 @@ def engine(signatures: Sequence[Signature], cache: Path | None, *, is_small: boo
     `cache`: folder for compiled patterns; None means no cache. A cache that cannot be used is ignored. Raises
     SignatureError for a pattern that matches the empty line.
     """
-    key = _key(signatures)
+    key = _key(signatures) if cache else ""
     fast = cache and cache / f"{key}.{platform.machine()}.hs"
     if hyperscan is not None and signatures:
         database = _loaded(fast)

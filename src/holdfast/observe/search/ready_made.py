@@ -7,6 +7,7 @@ files are rebuilt at run time.
     python -m holdfast.observe.search.ready_made FOLDER    writes the files into `holdfast/signatures` of a build
 """
 
+import functools
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
@@ -34,9 +35,15 @@ def loosened_in(folder: Traversable) -> Mapping[str, Loose]:
     """Returns the loosened patterns stored in a folder, by pattern; empty if there are none."""
     kept = signature_cache.content(folder / LOOSENED, _loosening())
     try:
-        return _DECODER.decode(kept) if kept else {}
+        return _decoded(kept) if kept else {}
     except msgspec.MsgspecError:
         return {}
+
+
+@functools.lru_cache(maxsize=1)  # decoding takes longer than comparing: a process may search many texts
+def _decoded(kept: bytes) -> Mapping[str, Loose]:
+    """Decodes stored patterns. Raises MsgspecError."""
+    return _DECODER.decode(kept)
 
 
 def write(folder: Path) -> None:
