@@ -13,6 +13,7 @@ from run.place import wait_for
 SPARES = 1
 PODS = WORKERS + SPARES  # without the controller
 NODES = PODS + 2  # one for the controller, and one more
+BACKOFF_S = 0.5  # of a real cluster: 10 s
 OWNER_ENDS_S = 60.0  # the job has ended before: only controllers of the cluster act
 RESTARTS = ("--max-restarts", 100, "--unconditional-restart", "--replace-workers", 100)
 
@@ -23,8 +24,9 @@ class KubernetesJob(WholeJob):
     def __init__(self, path, cache, nodes=NODES, node_grace_s=50.0, kind="job", more=()):
         super().__init__(path, cache)
         self.kind = kind
-        self.server = Server(path / "cluster", nodes, node_grace_s, more)
-        self.env |= {"KUBECONFIG": str(self.server.kubeconfig)}
+        self.server = Server(path / "cluster", nodes, node_grace_s, ("--backoff", str(BACKOFF_S), *more))
+        # The launcher of the small training ends with its ranks: it needs no time to end by itself.
+        self.env |= {"KUBECONFIG": str(self.server.kubeconfig), "HOLDFAST_FINISH": "0s"}
         self.image = "test-image"
 
     def submit(self, *flags, workers=WORKERS, spares=SPARES, restarts=RESTARTS, **more):
