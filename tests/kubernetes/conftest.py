@@ -37,10 +37,10 @@ def pytest_runtest_makereport(item, call):
 class Lasting:
     """The job of a module's tests, until one of them has failed: what a failed test leaves is no beginning for another."""
 
-    def __init__(self, path, cache):
+    def __init__(self, path, cache, request):
         self.job = KubernetesJob(path, cache)
         try:
-            self.job.submit_detached()
+            self.job.submit_detached(**getattr(request.module, "LASTING", {}))
         except BaseException:
             self.end()
             raise
@@ -52,8 +52,8 @@ class Lasting:
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory, cache_home):
-    one = Lasting(tmp_path_factory.mktemp("lasting"), cache_home)
+def lasting(request, tmp_path_factory, cache_home):
+    one = Lasting(tmp_path_factory.mktemp("lasting"), cache_home, request)
     yield one
     one.end()
 
@@ -62,10 +62,10 @@ def lasting(tmp_path_factory, cache_home):
 def running(request, lasting, tmp_path, cache_home):
     """A job that trains on all its workers and has its spare. It has no follower, and the test leaves it so.
 
-    All tests of a module have the same one, and each sees it as if it had begun with the test: the attempt that runs then
+    All tests of a module have the same one, submitted as its LASTING says, and each sees it as if it had begun with the test: the attempt that runs then
     is attempt 1. Each makes the job start another attempt last, or does nothing that a journal would show.
     """
-    mine = lasting if lasting.job else Lasting(tmp_path, cache_home)
+    mine = lasting if lasting.job else Lasting(tmp_path, cache_home, request)
     has_begun = False
     try:
         mine.job.begins_anew()

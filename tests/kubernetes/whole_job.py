@@ -54,9 +54,9 @@ class KubernetesJob(WholeJob):
         self.trains()
         return run
 
-    def submit_detached(self):
+    def submit_detached(self, flags=(), workers=WORKERS):
         """The same, followed by nobody, for several tests: ranks may be killed in each of them."""
-        run = self.submit("--detach", HOLDFAST_SAME_PROBLEM_IN_A_ROW_MAX=100)
+        run = self.submit("--detach", *flags, workers=workers, HOLDFAST_SAME_PROBLEM_IN_A_ROW_MAX=100)
         assert run.code(LONG_S) == 0, self.said()
 
     def begins_anew(self):
@@ -67,7 +67,7 @@ class KubernetesJob(WholeJob):
         self._attempts_before = self._events_before = 0
         self.given_to()
         self.waits_for("attempt-started")
-        wait_for(lambda: f"{PODS} agents: {self.said()}", self._all_connected, LONG_S)
+        wait_for(lambda: f"all agents: {self.said()}", self._all_connected, LONG_S)
         events = self.events()
         kinds = [event["kind"] for event in events]
         self._events_before = len(kinds) - 1 - kinds[::-1].index("attempt-started")
@@ -78,7 +78,7 @@ class KubernetesJob(WholeJob):
     def _all_connected(self):
         logs = self.path / "cluster" / "pods"
         texts = [next(logs.glob(f"{name}.*/log"), None) for name in self.pods()]
-        return len(texts) == PODS and all(
+        return len(texts) == self.workers + SPARES and all(
             text is not None and "connected to the controller" in text.read_text(errors="replace")
             for text in texts
         )
