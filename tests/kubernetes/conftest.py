@@ -63,7 +63,7 @@ def running(request, lasting, tmp_path, cache_home):
     """A job that trains on all its workers and has its spare. It has no follower, and the test leaves it so.
 
     All tests of a module have the same one, submitted as its LASTING says, and each sees it as if it had begun with the test: the attempt that runs then
-    is attempt 1. Each makes the job start another attempt last, or does nothing that a journal would show.
+    is attempt 1. A test that lets it end should be the last. Each other one makes the job start another attempt last, or does nothing that a journal would show.
     """
     mine = lasting if lasting.job else Lasting(tmp_path, cache_home, request)
     has_begun = False
@@ -72,5 +72,6 @@ def running(request, lasting, tmp_path, cache_home):
         has_begun = True
         yield mine.job
     finally:
-        if mine is not lasting or not has_begun or request.node.stash.get(HAS_FAILED, False):
+        failed = not has_begun or request.node.stash.get(HAS_FAILED, False)
+        if mine is not lasting or failed or mine.job.may_end:
             mine.end()

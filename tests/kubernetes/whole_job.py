@@ -75,6 +75,10 @@ class KubernetesJob(WholeJob):
         self.given_to()
         self.trains()
 
+    @property
+    def may_end(self):
+        return (self.path / "go").exists()
+
     def _all_connected(self):
         logs = self.path / "cluster" / "pods"
         texts = [next(logs.glob(f"{name}.*/log"), None) for name in self.pods()]
