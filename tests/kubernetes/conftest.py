@@ -9,9 +9,9 @@ HAS_FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture
-def server(tmp_path):
-    """An API server without nodes."""
-    one = Server(tmp_path / "cluster")
+def server(request, tmp_path):
+    """An API server without nodes; a test may give further arguments of Server."""
+    one = Server(tmp_path / "cluster", **getattr(request, "param", {}))
     yield one
     troubles = one.control("failed")
     one.close()
