@@ -195,6 +195,7 @@ def test_an_indexed_job_makes_a_pod_for_each_index_and_is_complete_when_all_have
     assert job_status(server)["completedIndexes"] == "0,1"
 
 
+@pytest.mark.parametrize("server", [{"more": ("--backoff", "0.5")}], indirect=True)
 def test_a_disrupted_pod_counts_no_failure_and_one_removed_by_force_is_replaced_at_once(server):
     server.create(JOB)
     first, second = job_pods(server)

@@ -19,47 +19,214 @@ def other_than_first(job, attempt=1):
     return 2, job.placed(attempt)[2]
 
 
-def test_a_rank_that_is_killed_costs_no_write_to_the_cluster(job):
-    run = job.submit()
-    pods = set(job.placed())
-    job.trains()
-    job.writes()
-    job.kill(job.rank(1))
-    job.trains(attempt=2)
-    assert job.writes() == []
-    assert set(job.placed(2)) == pods
-    job.ends_with_success(run)
-    assert "step 3 " in run.out
-    job.has_ended_as("Complete")
+def lose_controller(job):
+    """Its pod is removed by force; returns once another one is there."""
+    (controller,) = job.pods("controller")
+    job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
+    wait_for(
+        lambda: f"another controller:\n{job.said()}",
+        lambda: set(job.pods("controller")) - {controller},
+        LONG_S,
+    )
 
 
-def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(job):
-    run = job.submit()
-    spare = job.spare()
-    job.trains()
-    job.writes()
-    _, pod = other_than_first(job)
-    job.server.control("kill-pod", pod=pod)
-    job.trains(attempt=2)
-    assert spare in job.placed(2)
-    assert pod not in job.placed(2)
-    lost = job.waits_for("node-lost")
+def listening_instead(pod, until_s):
+    """Listens at the address of a pod as soon as its process, which is being ended, no longer does."""
+    while True:
+        try:
+            return socket.create_server((pod["status"]["podIP"], PORT))
+        except OSError:
+            assert time.monotonic() < until_s
+
+
+def test_a_rank_that_is_killed_costs_no_write_to_the_cluster(running):
+    pods = set(running.placed())
+    running.writes()
+    running.kill(running.rank(1))
+    running.trains(attempt=2)
+    assert running.writes() == []
+    assert set(running.placed(2)) == pods
+
+
+def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_list(running):
+    lists = running.server.control("counts")["list pods"]
+    for _ in range(3):
+        before = running.watches()
+        running.server.control("drop")
+        wait_for("another watch", lambda before=before: running.watches() > before)
+    assert running.server.control("counts")["list pods"] == lists
+    running.server.control("faults", watch_s=0.5, doubled=True, shuffled=True)
+    running.server.control("compact")
+    running.server.control("drop")
+    running.trains(more=30)
+    running.server.control("faults", watch_s=0.0, doubled=False, shuffled=False)
+    assert running.server.control("counts")["list pods"] - lists <= 2
+    assert not running.events("node-lost")
+    _, pod = other_than_first(running)
+    running.server.control("kill-pod", pod=pod)
+    running.trains(attempt=2)
+
+
+def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(running):
+    spare = running.spare()
+    running.writes()
+    _, pod = other_than_first(running)
+    running.server.control("kill-pod", pod=pod)
+    running.trains(attempt=2)
+    assert spare in running.placed(2)
+    assert pod not in running.placed(2)
+    lost = running.waits_for("node-lost")
     assert "killed (137, SIGKILL)" in lost["reason"]
-    assert len(job.writes()) <= 5
-    job.ends_with_success(run)
+    assert len(running.writes()) <= 5
 
 
-def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_too(job):
-    run = job.submit_and_train()
-    job.writes()
-    _, pod = other_than_first(job)
-    job.server.control("freeze", node=job.node_of(pod))
-    job.trains(attempt=2)
-    assert pod not in job.placed(2)
-    wait_for(lambda: f"a pod instead of {pod}:\n{job.said()}", lambda: pod not in job.pods(), LONG_S)
-    wait_for(lambda: f"{PODS} pods:\n{job.said()}", lambda: len(job.pods()) == PODS, LONG_S)
-    assert 1 <= len(job.writes()) <= 5
-    job.ends_with_success(run)
+def test_a_drained_node_moves_its_worker_before_its_pod_is_gone(running):
+    _, pod = other_than_first(running)
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    assert (
+        running.server.client.post(f"/api/v1/namespaces/default/pods/{pod}/eviction", json=body).status_code
+        == 201
+    )
+    running.trains(attempt=2)
+    assert pod not in running.placed(2)
+    assert "it was evicted (a drain of its node, or a tool)" in running.waits_for("node-lost")["reason"]
+
+
+def test_a_controller_that_is_killed_goes_on_from_its_journal(running):
+    ranks = running.ranks()
+    running.server.control("kill-pod", pod=running.controller())
+    running.trains(more=20)
+    running.waits_for("controller-resumed")
+    assert running.ranks() == ranks
+    running.kill(running.rank(1))
+    running.trains(attempt=2)
+    assert len(running.events("attempt-started")) == 2
+
+
+def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(running):
+    running.server.control("faults", away=True)
+    running.trains(more=20)
+    running.kill(running.rank(1))
+    running.trains(attempt=2)
+    running.server.control("faults", away=False)
+    running.trains(attempt=2, more=20)
+    assert len(running.pods()) == PODS
+    assert not running.events("node-lost")
+
+
+def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(running):
+    """Its agent's connection is closed and its port refuses: that needs no API server."""
+    spare = running.spare()
+    _, pod = other_than_first(running)
+    running.server.control("faults", away=True)
+    running.server.control("kill-pod", pod=pod)
+    running.trains(attempt=2)
+    assert spare in running.placed(2)
+    lost = running.waits_for("node-lost")
+    assert "its agent is gone, and the agent's port refuses connections" in lost["reason"]
+    running.server.control("faults", away=False)
+    wait_for(lambda: f"{PODS} pods:\n{running.said()}", lambda: len(running.pods()) == PODS, LONG_S)
+    assert len(running.events("node-lost")) == 1
+
+
+def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_too(running):
+    running.writes()
+    _, pod = other_than_first(running)
+    node = running.node_of(pod)
+    running.server.control("freeze", node=node)
+    running.trains(attempt=2)
+    assert pod not in running.placed(2)
+    wait_for(lambda: f"a pod instead of {pod}:\n{running.said()}", lambda: pod not in running.pods(), LONG_S)
+    wait_for(lambda: f"{PODS} pods:\n{running.said()}", lambda: len(running.pods()) == PODS, LONG_S)
+    assert 1 <= len(running.writes()) <= 5
+    running.server.control("thaw", node=node)
+
+
+def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(running):
+    running.kill(running.rank(1))
+    running.trains(attempt=2)
+    ranks = running.ranks(2)
+    lose_controller(running)
+    running.waits_for("controller-resumed")
+    assert "restoring" in running.said()
+    running.trains(attempt=2, more=20)
+    assert running.ranks(2) == ranks
+    running.kill(running.rank(1, 2))
+    running.trains(attempt=3)
+    assert len(running.events("attempt-started")) == 3
+
+
+def test_a_controller_that_cannot_listen_neither_begins_the_job_again_nor_gives_up(running):
+    running.kill(running.rank(1))
+    running.trains(attempt=2)
+    ranks = running.ranks(2)
+    (controller,) = running.pods("controller").values()
+    lose_controller(running)
+    with listening_instead(controller, time.monotonic() + LONG_S):
+        wait_for(
+            lambda: f"a failed start:\n{running.said()}", lambda: "cannot listen at" in running.said(), LONG_S
+        )
+    running.waits_for("controller-resumed")
+    running.trains(attempt=2, more=20)
+    assert running.ranks(2) == ranks
+
+
+def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fails_too(running):
+    spare = running.spare()
+    _, pod = other_than_first(running)
+    node, path = running.node_of(pod), f"/api/v1/namespaces/default/pods/{pod}"
+    (status,) = running.server.get(path)["status"]["containerStatuses"]
+    health = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-7", "health": "Unhealthy"}]}]
+    sick = {**status, "allocatedResourcesStatus": health}
+    running.server.merge(f"{path}/status", {"status": {"containerStatuses": [sick]}})
+    wait_for(lambda: f"the report:\n{running.said()}", lambda: "GPU-7" in running.said(), LONG_S)
+    running.trains(more=20)  # a report alone ends nothing
+    assert not running.events("device-faulted")
+    running.kill(running.rank(1))
+    running.trains(attempt=2)
+    assert spare in running.placed(2) and pod not in running.placed(2)
+    assert running.waits_for("device-faulted")["device"] == "nvidia.com/gpu GPU-7"
+    taints = wait_for(
+        f"a taint of {node}",
+        lambda: running.server.get(f"/api/v1/nodes/{node}")["spec"].get("taints"),
+        LONG_S,
+    )
+    assert [one["key"] for one in taints] == ["holdfast.dev/isolated"]
+
+
+def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(running):
+    _, pod = other_than_first(running)
+    api, used = "resource.k8s.io/v1", {"driver": "gpu.example.com", "pool": "n", "device": "gpu-3"}
+    running.server.create({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c"}})
+    by = {"resource": "pods", "name": pod, "uid": running.pods()[pod]["metadata"]["uid"]}
+    status = {"allocation": {"devices": {"results": [used]}}, "reservedFor": [by]}
+    running.server.merge(f"/apis/{api}/namespaces/default/resourceclaims/c/status", {"status": status})
+    taint = {"key": "gpu.example.com/unhealthy", "value": "xid-79", "effect": "None"}
+    spec = {
+        "driver": "gpu.example.com",
+        "pool": {"name": "n"},
+        "devices": [{"name": "gpu-3", "taints": [taint]}],
+    }
+    one = {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "n"}, "spec": spec}
+    assert running.server.client.post(f"/apis/{api}/resourceslices", json=one).status_code == 201
+    said = "gpu.example.com gpu-3 (taint gpu.example.com/unhealthy=xid-79:None)"
+    wait_for(lambda: f"{said} in:\n{running.said()}", lambda: said in running.said(), LONG_S)
+    running.trains(more=5)
+
+
+def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(running):
+    """The last test of the job that the tests above share: it ends here."""
+    run = running.start("attach", "t")
+    run.prints("step 3 ", LONG_S)
+    elsewhere = running.start(
+        "attach", "t", "--state-dir", running.path / "another"
+    )  # from a machine that knows nothing of it
+    found = "following job t in namespace default"
+    wait_for(lambda: f"{found}: {elsewhere.err}", lambda: found in elsewhere.err, LONG_S)
+    running.ends_with_success(run)
+    assert elsewhere.code(LONG_S) == 0, elsewhere.err
+    assert "step " in elsewhere.out
+    running.has_ended_as("Complete")
 
 
 @pytest.mark.parametrize("job", [{"node_grace_s": 8.0}], indirect=True)
@@ -82,96 +249,6 @@ def test_a_frozen_node_is_out_of_service_until_it_is_back(job):
     job.ends_with_success(run)
 
 
-def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(job):
-    run = job.submit_and_train(spares=0)
-    _, pod = other_than_first(job)
-    api, used = "resource.k8s.io/v1", {"driver": "gpu.example.com", "pool": "n", "device": "gpu-3"}
-    job.server.create({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c"}})
-    by = {"resource": "pods", "name": pod, "uid": job.pods()[pod]["metadata"]["uid"]}
-    status = {"allocation": {"devices": {"results": [used]}}, "reservedFor": [by]}
-    job.server.merge(f"/apis/{api}/namespaces/default/resourceclaims/c/status", {"status": status})
-    taint = {"key": "gpu.example.com/unhealthy", "value": "xid-79", "effect": "None"}
-    spec = {
-        "driver": "gpu.example.com",
-        "pool": {"name": "n"},
-        "devices": [{"name": "gpu-3", "taints": [taint]}],
-    }
-    one = {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "n"}, "spec": spec}
-    assert job.server.client.post(f"/apis/{api}/resourceslices", json=one).status_code == 201
-    said = "gpu.example.com gpu-3 (taint gpu.example.com/unhealthy=xid-79:None)"
-    wait_for(lambda: f"{said} in:\n{job.said()}", lambda: said in job.said(), LONG_S)
-    job.trains(more=5)
-    job.ends_with_success(run)
-
-
-def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(job):
-    run = job.submit_and_train()
-    job.server.control("faults", away=True)
-    job.trains(more=20)
-    job.kill(job.rank(1))
-    job.trains(attempt=2)
-    job.server.control("faults", away=False)
-    job.trains(attempt=2, more=20)
-    assert len(job.pods()) == PODS
-    assert not job.events("node-lost")
-    job.ends_with_success(run)
-
-
-def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(job):
-    """Its agent's connection is closed and its port refuses: that needs no API server."""
-    run = job.submit()
-    spare = job.spare()
-    job.trains()
-    _, pod = other_than_first(job)
-    job.server.control("faults", away=True)
-    job.server.control("kill-pod", pod=pod)
-    job.trains(attempt=2)
-    assert spare in job.placed(2)
-    lost = job.waits_for("node-lost")
-    assert "its agent is gone, and the agent's port refuses connections" in lost["reason"]
-    job.server.control("faults", away=False)
-    wait_for(lambda: f"{PODS} pods:\n{job.said()}", lambda: len(job.pods()) == PODS, LONG_S)
-    assert len(job.events("node-lost")) == 1
-    job.ends_with_success(run)
-
-
-def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_list(job):
-    run = job.submit_and_train()
-    run.kill()  # who follows the job lists its pods
-    lists = job.server.control("counts")["list pods"]
-    for _ in range(3):
-        before = job.watches()
-        job.server.control("drop")
-        wait_for("another watch", lambda before=before: job.watches() > before)
-    assert job.server.control("counts")["list pods"] == lists
-    job.server.control("faults", watch_s=0.5, doubled=True, shuffled=True)
-    job.server.control("compact")
-    job.server.control("drop")
-    job.trains(more=30)
-    job.server.control("faults", watch_s=0.0, doubled=False, shuffled=False)
-    assert job.server.control("counts")["list pods"] - lists <= 2
-    assert not job.events("node-lost")
-    _, pod = other_than_first(job)
-    job.server.control("kill-pod", pod=pod)
-    job.trains(attempt=2)
-    job.go()
-    job.has_ended_as("Complete")
-
-
-def test_a_controller_that_is_killed_goes_on_from_its_journal(job):
-    run = job.submit(spares=0)
-    ranks = (job.given_to(), job.ranks())[1]
-    job.trains()
-    job.server.control("kill-pod", pod=job.controller())
-    job.trains(more=20)
-    job.waits_for("controller-resumed")
-    assert job.ranks() == ranks
-    job.kill(job.rank(1))
-    job.trains(attempt=2)
-    job.ends_with_success(run)
-    assert len(job.events("attempt-started")) == 2
-
-
 def test_the_code_of_the_training_is_that_of_run_and_the_job_has_failed(job):
     run = job.submit(restarts=(), workers=2, spares=0)
     job.given_to()
@@ -179,22 +256,6 @@ def test_the_code_of_the_training_is_that_of_run_and_the_job_has_failed(job):
     assert run.code(LONG_S) == 1, job.said()
     job.has_ended_as("Failed")
     assert not job.pods()
-
-
-def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(job):
-    assert job.submit("--detach", workers=2, spares=0).code(LONG_S) == 0
-    job.given_to()
-    job.trains()
-    run = job.start("attach", "t")
-    run.prints("step 3 ", LONG_S)
-    elsewhere = job.start(
-        "attach", "t", "--state-dir", job.path / "another"
-    )  # from a machine that knows nothing of it
-    found = "following job t in namespace default"
-    wait_for(lambda: f"{found}: {elsewhere.err}", lambda: found in elsewhere.err, LONG_S)
-    job.ends_with_success(run)
-    assert elsewhere.code(LONG_S) == 0, elsewhere.err
-    assert "step " in elsewhere.out
 
 
 def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
@@ -212,6 +273,7 @@ def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
     job.trains(attempt=2)
     assert len(job.events("policy-changed")) == 1
     job.ends_with_success(run)
+    assert "step 3 " in run.out
 
 
 def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home):
@@ -229,77 +291,12 @@ def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home
         job.end()
 
 
-def test_a_drained_node_moves_its_worker_before_its_pod_is_gone(job):
-    run = job.submit_and_train()
-    _, pod = other_than_first(job)
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
-    assert (
-        job.server.client.post(f"/api/v1/namespaces/default/pods/{pod}/eviction", json=body).status_code
-        == 201
-    )
-    job.trains(attempt=2)
-    assert pod not in job.placed(2)
-    assert "it was evicted (a drain of its node, or a tool)" in job.waits_for("node-lost")["reason"]
-    job.ends_with_success(run)
-
-
 def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
     run = job.submit_and_train(workers=2)
     job.server.delete("/apis/batch/v1/namespaces/default/jobs/t")
     assert run.code(LONG_S) == 143, job.said()
     wait_for(lambda: f"no pod: {job.pods()}", lambda: not job.pods() and not job.pods("controller"), LONG_S)
     job.nothing_left()
-
-
-def lose_controller(job):
-    """Its pod is removed by force; returns once another one is there."""
-    (controller,) = job.pods("controller")
-    job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
-    wait_for(
-        lambda: f"another controller:\n{job.said()}",
-        lambda: set(job.pods("controller")) - {controller},
-        LONG_S,
-    )
-
-
-def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(job):
-    run = job.submit_and_train(workers=2)
-    job.kill(job.rank(1))
-    job.trains(attempt=2)
-    ranks = job.ranks(2)
-    lose_controller(job)
-    job.waits_for("controller-resumed")
-    assert "restoring" in job.said()
-    job.trains(attempt=2, more=20)
-    assert job.ranks(2) == ranks
-    job.kill(job.rank(1, 2))
-    job.trains(attempt=3)
-    assert len(job.events("attempt-started")) == 3
-    job.ends_with_success(run)
-
-
-def listening_instead(pod, until_s):
-    """Listens at the address of a pod as soon as its process, which is being ended, no longer does."""
-    while True:
-        try:
-            return socket.create_server((pod["status"]["podIP"], PORT))
-        except OSError:
-            assert time.monotonic() < until_s
-
-
-def test_a_controller_that_cannot_listen_neither_begins_the_job_again_nor_gives_up(job):
-    run = job.submit_and_train()
-    job.kill(job.rank(1))
-    job.trains(attempt=2)
-    ranks = job.ranks(2)
-    (controller,) = job.pods("controller").values()
-    lose_controller(job)
-    with listening_instead(controller, time.monotonic() + LONG_S):
-        wait_for(lambda: f"a failed start:\n{job.said()}", lambda: "cannot listen at" in job.said(), LONG_S)
-    job.waits_for("controller-resumed")
-    job.trains(attempt=2, more=20)
-    assert job.ranks(2) == ranks
-    job.ends_with_success(run)
 
 
 def test_a_record_that_is_lost_everywhere_begins_the_job_again(job):
@@ -331,30 +328,4 @@ def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
     assert job.ranks() == ranks
     job.kill(job.rank(1))
     job.trains(attempt=2)
-    job.ends_with_success(run)
-
-
-def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fails_too(job):
-    run = job.submit()
-    spare = job.spare()
-    job.trains()
-    _, pod = other_than_first(job)
-    node, path = job.node_of(pod), f"/api/v1/namespaces/default/pods/{pod}"
-    (status,) = job.server.get(path)["status"]["containerStatuses"]
-    health = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-7", "health": "Unhealthy"}]}]
-    sick = {**status, "allocatedResourcesStatus": health}
-    job.server.merge(f"{path}/status", {"status": {"containerStatuses": [sick]}})
-    wait_for(lambda: f"the report:\n{job.said()}", lambda: "GPU-7" in job.said(), LONG_S)
-    job.trains(more=20)  # a report alone ends nothing
-    assert not job.events("device-faulted")
-    job.kill(job.rank(1))
-    job.trains(attempt=2)
-    assert spare in job.placed(2) and pod not in job.placed(2)
-    assert job.waits_for("device-faulted")["device"] == "nvidia.com/gpu GPU-7"
-    taints = wait_for(
-        f"a taint of {node}",
-        lambda: job.server.get(f"/api/v1/nodes/{node}")["spec"].get("taints"),
-        LONG_S,
-    )
-    assert [one["key"] for one in taints] == ["holdfast.dev/isolated"]
     job.ends_with_success(run)

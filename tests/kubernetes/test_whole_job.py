@@ -9,6 +9,7 @@ from many.whole_job import LONG_S
 from run.place import wait_for
 
 pytestmark = pytest.mark.timeout(280)
+LASTING = {"flags": ("--reschedule-pods",), "workers": 2}
 RESTARTS = ("--max-restarts", 100, "--unconditional-restart")
 
 
@@ -16,26 +17,23 @@ def uids(job):
     return {pod["metadata"]["uid"] for pod in job.pods().values()}
 
 
-@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano"])
-def test_a_reschedule_makes_all_pods_anew(tmp_path, cache_home, kind):
-    job = KubernetesJob(tmp_path, cache_home, kind=kind)
-    try:
-        run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS, workers=2)
-        before = uids(job)
-        job.kill(job.rank(1))
-        job.trains(attempt=2)
-        assert not before & uids(job)
-        assert REMAKE not in (job.owner()["metadata"].get("annotations") or {})
-        job.waits_for("job-moved")
-        assert len(job.events("job-moved")) == 1
-        job.ends_with_success(run)
-        assert job.owner_says() == "succeeded"
-    finally:
-        job.end()
+def has_all_pods_made_anew(job):
+    """By the first restart that is counted here."""
+    before = uids(job)
+    job.kill(job.rank(1))
+    job.trains(attempt=2)
+    assert not before & uids(job)
+    assert REMAKE not in (job.owner()["metadata"].get("annotations") or {})
+    job.waits_for("job-moved")
+    assert len(job.events("job-moved")) == 1
 
 
-def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(job):
-    run = job.submit_and_train(restarts=RESTARTS, workers=2, spares=0)
+def test_a_reschedule_makes_all_pods_anew(running):
+    has_all_pods_made_anew(running)
+
+
+def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(running):
+    job = running
     path = "/apis/batch/v1/namespaces/default/jobs/t"
     job.server.merge(path, {"spec": {"suspend": True}})
     wait_for(lambda: f"no pod: {job.said()}", lambda: not job.pods(), LONG_S)
@@ -47,18 +45,31 @@ def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(job):
     assert job.owner_says() == ""
     job.server.merge(path, {"spec": {"suspend": False}})
     job.trains(attempt=2)
-    job.ends_with_success(run)
 
 
-def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(job):
-    run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS, workers=2)
+def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(running):
+    """The last test of the job that the tests above share: it ends here."""
+    job = running
     job.server.control("deny", denied=[["patch", "jobs"]])
     before = uids(job)
     job.kill(job.rank(1))
     job.trains(attempt=2)
     assert before == uids(job)
     assert "the workers restart on the remaining nodes" in job.said()
-    job.ends_with_success(run)
+    job.ends_with_success(job.attach())
+    assert job.owner_says() == "succeeded"
+
+
+@pytest.mark.parametrize("kind", ["jobset", "trainjob", "volcano"])
+def test_a_reschedule_makes_all_pods_of_another_owner_anew(tmp_path, cache_home, kind):
+    job = KubernetesJob(tmp_path, cache_home, kind=kind)
+    try:
+        run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS, workers=2)
+        has_all_pods_made_anew(job)
+        job.ends_with_success(run)
+        assert job.owner_says() == "succeeded"
+    finally:
+        job.end()
 
 
 def test_a_template_keeps_its_pods_off_nodes_besides_what_it_asks_for_already():

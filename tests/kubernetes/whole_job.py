@@ -13,6 +13,7 @@ from run.place import wait_for
 SPARES = 1
 PODS = WORKERS + SPARES  # without the controller
 NODES = PODS + 2  # one for the controller, and one more
+BACKOFF_S = 0.5  # of a real cluster: 10 s
 OWNER_ENDS_S = 60.0  # the job has ended before: only controllers of the cluster act
 RESTARTS = ("--max-restarts", 100, "--unconditional-restart", "--replace-workers", 100)
 
@@ -23,9 +24,11 @@ class KubernetesJob(WholeJob):
     def __init__(self, path, cache, nodes=NODES, node_grace_s=50.0, kind="job", more=()):
         super().__init__(path, cache)
         self.kind = kind
-        self.server = Server(path / "cluster", nodes, node_grace_s, more)
-        self.env |= {"KUBECONFIG": str(self.server.kubeconfig)}
+        self.server = Server(path / "cluster", nodes, node_grace_s, ("--backoff", str(BACKOFF_S), *more))
+        # The launcher of the small training ends with its ranks: it needs no time to end by itself.
+        self.env |= {"KUBECONFIG": str(self.server.kubeconfig), "HOLDFAST_FINISH": "0s"}
         self.image = "test-image"
+        self._attempts_before = self._events_before = 0
 
     def submit(self, *flags, workers=WORKERS, spares=SPARES, restarts=RESTARTS, **more):
         """`holdfast run` of the small training, under way."""
@@ -50,6 +53,52 @@ class KubernetesJob(WholeJob):
         self.given_to()
         self.trains()
         return run
+
+    def submit_detached(self, flags=(), workers=WORKERS):
+        """The same, followed by nobody, for several tests: ranks may be killed in each of them."""
+        run = self.submit("--detach", *flags, workers=workers, HOLDFAST_SAME_PROBLEM_IN_A_ROW_MAX=100)
+        assert run.code(LONG_S) == 0, self.said()
+
+    def begins_anew(self):
+        """From now on the attempt that runs is attempt 1, and the journal begins with its start.
+
+        Waits until it trains and each pod, the spare's too, has its place in the job.
+        """
+        self._attempts_before = self._events_before = 0
+        self.given_to()
+        self.waits_for("attempt-started")
+        wait_for(lambda: f"all agents: {self.said()}", self._all_connected, LONG_S)
+        events = self.events()
+        kinds = [event["kind"] for event in events]
+        self._events_before = len(kinds) - 1 - kinds[::-1].index("attempt-started")
+        self._attempts_before = events[self._events_before]["attempt"] - 1
+        self.given_to()
+        self.trains()
+
+    @property
+    def may_end(self):
+        return (self.path / "go").exists()
+
+    def _all_connected(self):
+        logs = self.path / "cluster" / "pods"
+        texts = [next(logs.glob(f"{name}.*/log"), None) for name in self.pods()]
+        return len(texts) == self.workers + SPARES and all(
+            text is not None and "connected to the controller" in text.read_text(errors="replace")
+            for text in texts
+        )
+
+    def events(self, kind=None, name="t"):
+        events = super().events(name=name)[self._events_before :]
+        return [event for event in events if kind is None or event["kind"] == kind]
+
+    def _rank(self, rank, attempt):
+        return super()._rank(rank, attempt + self._attempts_before)
+
+    def _given(self, rank, attempt):
+        return super()._given(rank, attempt + self._attempts_before)
+
+    def steps(self, attempt):
+        return super().steps(attempt + self._attempts_before)
 
     def loses_a_rank_and_a_pod(self):
         """A killed rank of attempt 1 costs no write to the cluster; the spare replaces a killed pod of attempt 2."""

@@ -22,7 +22,6 @@ from holdfast.settings.read import SettingsRefused, settle, state_root
 from holdfast.settings.table import BY_KEY, Setting
 from holdfast.settings.values import allowed, spelled
 from holdfast.slurm_names import BadNodeList, allocation
-from holdfast.supervise.one_machine import attach_job, run_job
 from holdfast.supervise.start import recorded
 
 REFUSED = 2
@@ -193,7 +192,7 @@ def _run(context: Context, command: Sequence[str], config: str | None, nproc_per
     words = full_command(command, nproc_per_node, alone=start.nnodes == 1 and start.engine == "local")
     settings = replace(start, command=words)
     if settings.is_one_machine:
-        return run_job(settings)
+        return int(_here().run_job(settings))
     code: int = _elsewhere().run_elsewhere(settings, os.environ, _sbatch_flags(context), _pod_flags(context))
     return code
 
@@ -221,7 +220,7 @@ def attach(
     root = _place_of(job, root)
     of_many = job_of_many(StateDir(root), job)
     if of_many is None:
-        raise Exit(attach_job(str(root), job, quiet=quiet))
+        raise Exit(_here().attach_job(str(root), job, quiet=quiet))
     raise Exit(_elsewhere().attach_elsewhere(of_many, quiet=quiet))
 
 
@@ -274,6 +273,11 @@ def job_of_many(jobs: StateDir, name: str | None) -> JobDir | None:
         return job if job is not None and not recorded(job)[0].is_one_machine else None
     except (LookupError, ValueError, OSError, NewerJournal, JournalUnusable, MsgspecError):
         return None
+
+
+def _here() -> Any:
+    """Imports the supervisor of a job on this machine only when needed: who submits or follows a job does not need it."""
+    return importlib.import_module("holdfast.supervise.one_machine")
 
 
 def _elsewhere() -> Any:

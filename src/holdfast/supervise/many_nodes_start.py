@@ -1,7 +1,12 @@
-"""Starts a multi-node job, or reattaches to one whose controller has died."""
+"""Starts a multi-node job, or reattaches to one whose controller has died.
 
+The supervisor is imported on demand: who submits a job or follows it does not need it.
+"""
+
+import importlib
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from holdfast.controller.loop import decisions
 from holdfast.core.workers.memory import Memory
@@ -12,7 +17,6 @@ from holdfast.link.listening import ListenFailed
 from holdfast.link.tls import TlsUnavailable
 from holdfast.model.settings import RunSettings
 from holdfast.model.state import State
-from holdfast.supervise.many_nodes import NodesSupervisor
 from holdfast.supervise.start import (
     USAGE,
     begun,
@@ -28,8 +32,10 @@ def run_nodes(settings: RunSettings, engine: NodeEngine) -> int:
         return USAGE
     with start.lock:
         try:
-            supervisor = NodesSupervisor(start.settings, start.job, console, os.environ, start.cwd, engine)
-            return supervisor.submit()
+            supervisor = _supervising().NodesSupervisor(
+                start.settings, start.job, console, os.environ, start.cwd, engine
+            )
+            return int(supervisor.submit())
         except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
             console.tell(f"the job cannot be started: {error}")
             return USAGE
@@ -59,8 +65,17 @@ def attach_nodes(
         state = decision.state
     memory.moved = memory.moved or moved
     try:
-        supervisor = NodesSupervisor(settings, job, console, env, cwd, engine, memory)
-        return supervisor.resume(state, rows)
+        supervisor = _supervising().NodesSupervisor(settings, job, console, env, cwd, engine, memory)
+        return int(supervisor.resume(state, rows))
     except (EngineRefused, ListenFailed, TlsUnavailable, OSError) as error:
         console.tell(f"cannot reattach to the job: {error}")
         return USAGE
+
+
+def prepare() -> None:
+    """Imports the supervisor ahead of its use, by who cannot count on the disk later."""
+    _supervising()
+
+
+def _supervising() -> Any:
+    return importlib.import_module("holdfast.supervise.many_nodes")

@@ -33,9 +33,10 @@ MARK = "HOLDFAST_TEST_POD"
 
 
 class Kubelets:
-    def __init__(self, store, folder, faults):
+    def __init__(self, store, folder, faults, backoff_s=10.0):
         self.store, self.folder, self.faults = store, Path(folder), faults
         self.bad_images = set()
+        self.backoff_s = backoff_s  # before the second restart of a container, then twice as long each time
         self.frozen = set()
         self.runs = {}  # by uid
         self.logs = PodLogs(self)

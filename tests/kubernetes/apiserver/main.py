@@ -27,8 +27,10 @@ async def serve(arguments):
     faults = Faults()
     api = Api(faults)
     trainer = StatusServer(api.store, folder)
-    controllers = Controllers(api.store, trainer, node_grace_s=arguments.node_grace)
-    kubelets = Kubelets(api.store, folder, faults)
+    controllers = Controllers(
+        api.store, trainer, node_grace_s=arguments.node_grace, backoff_s=arguments.backoff
+    )
+    kubelets = Kubelets(api.store, folder, faults, arguments.backoff)
     control = Control(api, faults, kubelets, controllers)
     server = HttpServer(control.handle)
     control.server = server
@@ -61,6 +63,7 @@ def main():
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--node-grace", type=float, default=50.0)
+    parser.add_argument("--backoff", type=float, default=10.0, help="the first, of Jobs and of containers")
     parser.add_argument("--trainer-status", action="store_true", help="Trainer's feature gate TrainJobStatus")
     asyncio.run(serve(parser.parse_args()))
 

@@ -20,7 +20,7 @@ from kubernetes.apiserver.controllers.pods import (
 )
 from kubernetes.apiserver.controllers.scheduler import event
 
-RESTART_S, RESTART_S_MAX = 10.0, 300.0
+RESTART_S_MAX = 300.0
 _REFERENCE = re.compile(r"\$(?:(\$)|\((\w+)\))")  # $$ stands for $
 _ADDRESS = re.compile(r"([a-z0-9-]+):\d+")
 _SERVICE = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)\.svc\b")
@@ -260,9 +260,7 @@ class PodRun:
             return
         policy = self.pod["spec"].get("restartPolicy", "Always")
         if not is_ending(self.pod) and (policy == "Always" or (policy == "OnFailure" and code != 0)):
-            wait_s = (
-                0.0 if not self._restarts else min(RESTART_S * 2.0 ** (self._restarts - 1), RESTART_S_MAX)
-            )
+            wait_s = self._backoff_s()
             self._restarts += 1
             self._again_s = time.monotonic() + wait_s
             self._say(
@@ -274,6 +272,11 @@ class PodRun:
             self._say("Running", self._ended, ready=False)
         else:
             self._all_ended()
+
+    def _backoff_s(self):
+        return (
+            min(self._all.backoff_s * 2.0 ** (self._restarts - 1), RESTART_S_MAX) if self._restarts else 0.0
+        )
 
     def _all_ended(self):
         self.is_over = True
@@ -287,7 +290,7 @@ class PodRun:
             self._process.wait()
         self._process, self._over_with = None, None
         self._beside.end()
-        wait_s = 0.0 if not self._restarts else min(RESTART_S * 2.0 ** (self._restarts - 1), RESTART_S_MAX)
+        wait_s = self._backoff_s()
         self._restarts += 1
         self._again_s = time.monotonic() + wait_s
         self._say("Pending", self._ended or {"waiting": {}}, ready=False, restarting=True)

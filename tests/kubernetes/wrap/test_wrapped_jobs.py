@@ -14,7 +14,7 @@ from run.place import wait_for
 
 pytestmark = pytest.mark.timeout(280)
 CHECKS = ("HOLDFAST_BOOT_CHECK", "HOLDFAST_TROUBLESHOOT_WAIT")
-SETTINGS = ("HOLDFAST_STANDBY", "HOLDFAST_GRACE", *CHECKS)
+SETTINGS = ("HOLDFAST_STANDBY", "HOLDFAST_GRACE", "HOLDFAST_FINISH", *CHECKS)
 
 
 def pod_spec(job, ranks=1, container="main", words=()):

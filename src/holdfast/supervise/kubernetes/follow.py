@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import suppress
 from types import FrameType
+from typing import Literal
 
 import httpx2
 import msgspec
@@ -34,6 +35,7 @@ GONE_LOOKS_MAX = 3
 LINES_WAITING_MAX = 10_000
 INTERRUPTED = 128
 UNKNOWN = 1
+Read = Literal["whole", "gone", "refused"]  # of a log: read to its end; the pod is gone; not read
 _STAMPED = re.compile(rb"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z) ?")
 
 
@@ -65,27 +67,40 @@ class LogReader:
         self._connection, self._one, self.pod = connection, one, pod
         self.lines: queue.Queue[bytes] = queue.Queue(LINES_WAITING_MAX)
         self.since = since
-        self.is_over = threading.Event()  # the log has ended
+        self.is_over = threading.Event()  # the log has ended, and all of it was read
+        self.pauses = threading.Event()  # the server has ended the log: its container may have ended
+        self._ended = threading.Event()  # the container has ended
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stop.set()
+        self._ended.set()
+
+    def end(self) -> None:
+        """Tells the reader that the container has ended: the next reading to the log's end is the last one."""
+        self._ended.set()
 
     def _run(self) -> None:
         path = f"/api/v1/namespaces/{self._one.namespace}/pods/{self.pod}/log"
         while not self._stop.is_set():
-            try:
-                if self._read(path):
-                    break
-            except (httpx2.HTTPError, OSError):
-                pass
-            self._stop.wait(AGAIN_S)
+            is_last = self._ended.is_set()
+            found: Read = "refused"
+            with suppress(httpx2.HTTPError, OSError):
+                found = self._read(path)
+            if found == "gone" or (found == "whole" and is_last):
+                break
+            if found == "whole":
+                self.pauses.set()
+            soon = (
+                found == "whole" and not is_last
+            )  # what was written until the container's end is still to be read
+            (self._ended if soon else self._stop).wait(AGAIN_S)
         self.is_over.set()
 
-    def _read(self, path: str) -> bool:
-        """Reads the log. Returns True if it has ended."""
+    def _read(self, path: str) -> Read:
+        """Follows the log until the server ends it."""
         params = {"follow": "true", "timestamps": "true", "container": ROLE_CONTROLLER}
         if self.since:
             params["sinceTime"] = self.since[:19] + "Z"
@@ -93,20 +108,21 @@ class LogReader:
         timeout = httpx2.Timeout(10.0, read=LOG_QUIET_S)
         with self._connection.client.stream("GET", path, params=params, timeout=timeout) as answer:
             if answer.status_code == 404:
-                return True
+                return "gone"
             if answer.status_code >= 400:
-                return False
+                return "refused"
             for text in answer.iter_lines():
                 line = text.encode()
                 found = _STAMPED.match(line)
                 stamp = found[1] if found else b""
                 if stamp and stamp <= last:
                     continue
+                self.pauses.clear()
                 self.since = stamp.decode() or self.since
                 self._put(line[found.end() :] if found else line)
                 if self._stop.is_set():
-                    return True
-        return False
+                    return "gone"
+        return "whole"
 
     def _put(self, line: bytes) -> None:
         while not self._stop.is_set():
@@ -137,8 +153,8 @@ class Follower:
         try:
             while self._outcome is None and self._gone < GONE_LOOKS_MAX:
                 self._print()
-                log_ended = self._log is not None and self._log.is_over.is_set()
-                if time.monotonic() - looked_s >= (LOOK_SOON_S if log_ended else LOOK_S):
+                pauses = self._log is not None and (self._log.pauses.is_set() or self._log.is_over.is_set())
+                if time.monotonic() - looked_s >= (LOOK_SOON_S if pauses else LOOK_S):
                     looked_s = time.monotonic()
                     self._look()
                 time.sleep(TURN_S)
@@ -218,6 +234,8 @@ class Follower:
     def _drain(self) -> None:
         """Prints the last lines, which arrive moments after the end of the container."""
         until_s = time.monotonic() + 3.0
+        if self._log is not None:
+            self._log.end()
         while self._log is not None and time.monotonic() < until_s:
             self._print()
             if self._log.is_over.is_set() and self._log.lines.empty():

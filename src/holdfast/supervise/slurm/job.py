@@ -20,7 +20,7 @@ from holdfast.engines.slurm.slurmd_watch import DEFAULT_PORT
 from holdfast.journal.jobdir import JobDir, JobInUse, JobLock, NoSuchJob, StateDir, StateUnwritable
 from holdfast.model.settings import RunSettings
 from holdfast.slurm_names import Allocation, BadNodeList, allocation
-from holdfast.supervise.many_nodes_start import attach_nodes, run_nodes
+from holdfast.supervise.many_nodes_start import attach_nodes, prepare, run_nodes
 from holdfast.supervise.slurm.follow import Follower, ended_code
 from holdfast.supervise.slurm.submission import NotSubmitted, submission, submit, submitted_jobs
 from holdfast.supervise.start import USAGE, NotTakenUp, taken_up
@@ -228,6 +228,7 @@ def stand_by(state_dir: str, name: str, env: Mapping[str, str]) -> int:
     except (BadNodeList, LookupError, OSError, ValueError) as error:
         console.tell(str(error))
         return USAGE
+    prepare()  # the disk may be lost with the first node
     console.tell(f"{found.node} runs the standby controller of {name}")
     first = found.nodes[0]
     if not _wait_alone(job, console, lambda: _is_there(first, env)):

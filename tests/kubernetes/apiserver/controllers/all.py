@@ -18,7 +18,7 @@ TROUBLES_MAX = 20
 
 
 class Controllers:
-    def __init__(self, store, trainer, node_grace_s=50.0):
+    def __init__(self, store, trainer, node_grace_s=50.0, backoff_s=10.0):
         self._store = store
         self.troubles = []  # faults of the emulation itself, for tests to see
         self.kueue = Kueue(store)
@@ -30,7 +30,7 @@ class Controllers:
             JobSets(store),
             VolcanoJobs(store),
             PyTorchJobs(store),
-            Jobs(store),
+            Jobs(store, backoff_s),
             NodeLifecycle(store, node_grace_s),
             Scheduler(store),
         ]

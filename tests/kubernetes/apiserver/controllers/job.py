@@ -32,7 +32,7 @@ from kubernetes.apiserver.store import made_up
 
 TRACKED = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
-BACKOFF_S, BACKOFF_S_MAX = 10.0, 360.0
+BACKOFF_S_MAX = 360.0
 SYNC_S = 0.3  # of the real one: a second
 KEY = ("batch", "jobs")
 
@@ -51,8 +51,8 @@ class _Counts:
 
 
 class Jobs:
-    def __init__(self, store):
-        self._store = store
+    def __init__(self, store, backoff_s=10.0):
+        self._store, self._backoff_s = store, backoff_s
         self._counts = {}
 
     def turn(self, now_s):
@@ -136,6 +136,10 @@ class Jobs:
             break
         counts.failed += 1
 
+    def _waits(self, counts, which, now_s):
+        failures, last_s = counts.waits.get(which, (0, 0.0))
+        return failures > 0 and now_s - last_s < min(self._backoff_s * 2.0 ** (failures - 1), BACKOFF_S_MAX)
+
     def _untrack_orphans(self):
         """Of Jobs that are gone."""
         for pod in self._store.all(*PODS):
@@ -160,7 +164,7 @@ class Jobs:
             index
             for index in range(spec.get("completions") or 1)
             if index not in counts.done | taken
-            and not _waits(counts, str(index) if _per_index(job) else None, now_s)
+            and not self._waits(counts, str(index) if _per_index(job) else None, now_s)
         ]
         for index in wanted[: max(0, spec["parallelism"] - len(held))]:
             self._make_one(job, index)
@@ -239,11 +243,6 @@ class Jobs:
 
 def _per_index(job):
     return job["spec"].get("backoffLimitPerIndex") is not None
-
-
-def _waits(counts, which, now_s):
-    failures, last_s = counts.waits.get(which, (0, 0.0))
-    return failures > 0 and now_s - last_s < min(BACKOFF_S * 2.0 ** (failures - 1), BACKOFF_S_MAX)
 
 
 def _same_kinds(conditions, job):
