@@ -64,7 +64,7 @@ def test_a_users_own_script_is_taken_over_and_gone_on_with_when_slurm_starts_it_
 
 def test_what_dies_beside_the_training_costs_it_nothing(job):
     """Who follows the job, the controller, and Slurm itself."""
-    followed = job.submit()
+    followed = job.submit(workers=3)
     ranks = job.trains().ranks()
     os.kill(job.inner(followed), signal.SIGKILL)
     followed.process.wait()
@@ -72,7 +72,7 @@ def test_what_dies_beside_the_training_costs_it_nothing(job):
     run.says("following job t")
     job.kill(job.controller())
     run.says("reattached to t in attempt 1", LONG_S)
-    wait_for("slurmctld to save the job", lambda: job.cluster.has_saved(job.path, 5), LONG_S)
+    wait_for("slurmctld to save the job", lambda: job.cluster.has_saved(job.path, 4), LONG_S)
     job.cluster.kill_slurmctld()
     job.trains(more=20)
     job.cluster.start_slurmctld()
@@ -84,10 +84,10 @@ def test_what_dies_beside_the_training_costs_it_nothing(job):
 
 
 def test_a_job_is_moved_whole_where_no_spare_is_left(job):
-    job.submit(*RESTARTS, spares=0)
+    job.submit(*RESTARTS, workers=3, spares=0)
     job.given_to()
     job.trains()
-    crashed = next(number for number in map(job.number, (3, 2)) if number != 1)
+    crashed = next(number for number in map(job.number, (2, 1)) if number != 1)
     job.cluster.crash(crashed)
     job.trains(attempt=2)
     assert f"n{crashed}" not in job.placed(2)
@@ -189,7 +189,7 @@ def test_a_preempted_job_ends_in_order_and_trains_again_once_there_are_nodes_and
     """
     cluster = job.cluster
     cluster.ctl("scontrol", "update", "PartitionName=train", f"GraceTime={grace_s}")
-    run = job.submit(spares=0)
+    run = job.submit(workers=3, spares=0)
     job.given_to()
     job.trains()
     flags = ("--partition=urgent", "--nodes=4", "--exclusive", "--wrap=exec sleep 1000")
