@@ -313,3 +313,10 @@ def test_nobody_is_named_for_a_time_limit_but_the_node_of_the_schedulers_line(di
         found = diagnosis(STEPS + ended.format(why))
         assert {one.rank for one in found.culprits} == {None}
         assert found.culprits[0].host == "gn1"
+
+
+def test_a_network_card_that_a_standing_cpu_left_alone_is_not_the_cause(diagnosis):
+    found = diagnosis(
+        "[ 1273.7] igb 0000:0c:00.0 eth2: Reset adapter\n[ 1267.3] Kernel panic - not syncing: Watchdog detected hard LOCKUP on cpu 7\n"
+    )
+    assert (found.category, found.action) == ("soft_lockup", "reboot_node")
