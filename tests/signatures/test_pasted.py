@@ -174,3 +174,18 @@ def test_calm_lines_of_healthy_logs_are_rarely_named():
 def test_a_rank_that_the_launcher_names_stays_named_where_only_its_code_is_known(told):
     text = "mpirun detected that one or more processes exited with non-zero status, thus causing\n\n  Process name: [[711,1],3]\n  Exit code:    1\n"
     assert [one.rank for one in told(text).culprits] == [3]
+
+
+def test_settings_that_a_program_echoes_name_no_fault(told):
+    line = "[trainer][ERROR] - Error executing job with overrides: ['ddp.find_unused_parameters=false', 'seed=3']"
+    assert told(line, is_asked=False).category == "python_exception"
+
+
+def test_an_exception_says_more_than_the_exit_code_below_it(told):
+    lines = [
+        "(Server pid=4)     value = check(self, instance)",
+        "(Server pid=4) pydantic_core._pydantic_core.ValidationError: 1 validation error for RolloutRequest",
+        "(Server pid=4)   Value error, max_len is required for RolloutRequest [type=value_error]",
+        "srun: error: g7: task 0: Exited with exit code 1",
+    ]
+    assert told("\n".join(lines) + "\n", is_asked=False).category == "python_exception"

@@ -57,6 +57,14 @@ def test_of_hydras_reports_the_ranks_that_crashed(diagnosis):
     assert [(one.rank, one.host) for one in found.culprits] == [(1, "n1"), (3, "n2")]
 
 
+def test_of_hydras_report_of_a_bus_error_the_rank(diagnosis):
+    found = diagnosis(
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   RANK 3 PID 703 RUNNING AT n2\n=   KILLED BY SIGNAL: 7 (Bus error)\n"
+    )
+    assert found.category == "shm_oom"
+    assert [(one.rank, one.host) for one in found.culprits] == [(3, "n2")]
+
+
 def test_the_host_of_a_job_that_an_old_slurm_cancelled(diagnosis):
     found = diagnosis("work begins\nslurmstepd: *** JOB 77 CANCELLED AT 2031-05-06T07:01:30 *** on n2-7\n")
     assert (found.category, [one.host for one in found.culprits]) == ("terminated", ["n2-7"])
@@ -305,3 +313,10 @@ def test_nobody_is_named_for_a_time_limit_but_the_node_of_the_schedulers_line(di
         found = diagnosis(STEPS + ended.format(why))
         assert {one.rank for one in found.culprits} == {None}
         assert found.culprits[0].host == "gn1"
+
+
+def test_a_network_card_that_a_standing_cpu_left_alone_is_not_the_cause(diagnosis):
+    found = diagnosis(
+        "[ 1273.7] igb 0000:0c:00.0 eth2: Reset adapter\n[ 1267.3] Kernel panic - not syncing: Watchdog detected hard LOCKUP on cpu 7\n"
+    )
+    assert (found.category, found.action) == ("soft_lockup", "reboot_node")

@@ -84,6 +84,7 @@ HEADS = (
     ("2026-11-20T21:45:36.000000001Z [   12.500000] text", Writer(stamp_s=AT_S + 1e-9, uptime_s=12.5)),
     ("kern  :warn  : 2026-11-20T21:45:36,000000+00:00 text", Writer(stamp_s=AT_S)),
     ("kern  :warning : [Fri Nov 20 21:45:36 2026] text", Writer(stamp_s=AT_S)),
+    ("kern.alert <1> 2026-11-20T21:45:36+00:00 g7 kernel: text", Writer(host="g7", stamp_s=AT_S)),
     ("10.0.0.7: kern:     err: [2026-11-20T21:45:36.000Z]: text", Writer(host="10.0.0.7", stamp_s=AT_S)),
     ("gpu-07: kern: warning: [2026-11-20T21:45:36.000Z]: text", Writer(host="gpu-07", stamp_s=AT_S)),
     ("Nov 20 21:45:36.000000 gpu-07 INFO kernel: [   12.500000] text", Writer(host="gpu-07", stamp_s=AT_S, uptime_s=12.5)),

@@ -51,6 +51,16 @@ def test_without_a_year(text):
     assert stamp_at(text.replace("36", "37"), 0).stamp_s == alone + 1
 
 
+@pytest.mark.parametrize("name", ["Okt", "okt", "out", "ott", "oct"])
+def test_a_month_in_another_language(name):
+    assert stamp_at(f"{name} 20 21:45:36 g7 kernel: x", 0) == stamp_at("Oct 20 21:45:36 g7 kernel: x", 0)
+
+
+def test_a_word_that_is_no_month():
+    assert stamp_at("set 12 of 30 loaded", 0) is None
+    assert stamp_at("abc 20 21:45:36 x", 0) is None
+
+
 def test_the_year_that_is_nearest():
     new_year = stamp_at("Dec 31 23:59:59 a", 0, AT_S + 50 * 86400)  # seen from January 2027
     assert new_year.stamp_s == datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()

@@ -148,7 +148,8 @@ def _ended_so(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]
     Such a report names the process first, and how it ended below. Processes that were killed are left out if there
     are several: a launcher kills the others when one has failed.
     """
-    if root.role != "symptom" or root.signature.rank_from != "none":
+    is_bare = root.role == "symptom" and root.signature.rank_from == "none"
+    if not is_bare and not _is_row_of_end(root, candidates):
         return []
     line = root.match.text.strip()
     told = [
@@ -160,6 +161,15 @@ def _ended_so(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]
         for one in _captured(candidate)
     ]
     return told if len(told) == 1 or root.category != "process_killed" else []
+
+
+def _is_row_of_end(root: Candidate, candidates: Sequence[Candidate]) -> bool:
+    """Returns whether the root cause's line is the row of a launcher's report that gives a code or a signal."""
+    return any(
+        one.has("gives-exit-code")
+        and (one.match.source, one.match.offset) == (root.match.source, root.match.offset)
+        for one in candidates
+    )
 
 
 def _each_node(one: Culprit) -> list[Culprit]:

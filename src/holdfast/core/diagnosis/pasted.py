@@ -69,8 +69,10 @@ def of_pasted(
     troubled = [line for line in given if line in frames or _worries(line, signatures)]
     is_few = is_asked or len(given) <= FEW_LINES or len(frames) > len(given) / 2
     for at, one in enumerate(found):
-        if denies(one.text, signatures):
+        if denies(one.text, signatures) or signatures.says("echoed-settings", one.text):
             continue
+        if is_open(ordinary) and ordinary.category == "python_exception" and _says_nothing(one, signatures):
+            continue  # the exception says more
         if not is_few and one.text not in troubled and not frames:
             continue
         if one.score >= _least(
@@ -84,6 +86,14 @@ def of_pasted(
     near = max((one.score for one in found if _is_failure(one, signatures)), default=0.0)
     is_question = is_few and (bool(troubled) or near >= NAMED or is_asked and not is_calm)
     return _not_known(ordinary, file, lines, found, signatures) if is_question else ordinary
+
+
+def _says_nothing(one: Found, signatures: KnowledgeBase) -> bool:
+    """Returns whether a meaning is that something ended, and neither how nor why, such as exit code 1."""
+    signature = signatures[one.near.signature]
+    return signature.category != "python_exception" and signatures.is_of(
+        "no-cause-named", signature.id, signature.category
+    )
 
 
 def _worries(line: str, known: KnowledgeBase) -> bool:

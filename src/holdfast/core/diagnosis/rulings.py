@@ -12,6 +12,7 @@ from holdfast.core.diagnosis.compare.first_end import of_first_end
 from holdfast.core.diagnosis.devices.judge import judge
 from holdfast.core.diagnosis.devices.judgements import Judgement
 from holdfast.core.diagnosis.events.context import as_context
+from holdfast.core.diagnosis.events.loader_crashes import loader_crashes_outlived
 from holdfast.core.diagnosis.events.node_returns import nodes_that_returned
 from holdfast.core.diagnosis.events.pods import waits_that_ended
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
@@ -48,6 +49,7 @@ def all_rulings(search: Search, known: KnowledgeBase, tables: CodeTables) -> dic
     found |= of_first_exits(search.matches, known)
     found |= of_first_end(search, known)
     found |= waits_that_ended(search.matches, known)
+    found |= loader_crashes_outlived(search.matches, known)
     found |= nodes_that_returned(search.matches, known)
     found |= nodes_of_others(search, known)
     for judgement in judge(search.matches, search.sources, tables, known):

@@ -72,6 +72,7 @@ LETTER = (
     rf"{LEVEL} (?=\d\d-\d\d \d)",
     rf"{LEVEL} ?[:|] ?(?=\d{{4}}-)",
     rf"(?:kern|daemon|user|syslog) +:{KMSG_LEVEL} *: ?",
+    rf"(?:kern|daemon|user|syslog)\.{KMSG_LEVEL} (?:<\d{{1,3}}> ?)?",
     r"rank(?P<rank>\d{1,7})\[(?P<pid>\d{1,9})\]\[\w{1,40}\]: ?",
     rf"slurmstepd(?:-(?P<host>{HOST}))?: error: (?=\*\*\* .{{1,80}} ON (?P<ran_on>{HOST}) CANCELLED AT (?P<at>[\dT:-]{{19}}))",
     rf"slurmstepd-(?P<host>{HOST}): (?=error: )",

@@ -24,11 +24,30 @@ MONTHS = {
     name: number
     for number, name in enumerate("JanFebMarAprMayJunJulAugSepOctNovDec"[i : i + 3] for i in range(0, 36, 3))
 }
+# As journalctl and dmesg write them in other languages (glibc's locales): those of three letters of ASCII. A name
+# that means different months in two languages is none of them.
+FOREIGN_MONTHS = (
+    "ene gen sty led jan",
+    "fev lut feb",
+    "mrt mar",
+    "abr kwi dub apr",
+    "mag mei maj Mai mai may",
+    "giu cze jun",
+    "lug lip jul",
+    "ago sie srp aug",
+    "set wrz sep",
+    "ott out okt Okt oct",
+    "lis nov",
+    "dic dez gru pro Dez dec",
+)
+MONTHS |= {name: number for number, names in enumerate(FOREIGN_MONTHS) for name in names.split()}
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 DIGITS = "0123456789"
 GLOG_LEVELS = "IWEFCDV"
-MONTH_INITIALS = "JFMASONDTW"  # and of weekdays
+MONTH_INITIALS = "JFMASONDTW" + "".join(
+    sorted({name[0] for name in MONTHS if name[0].islower()})
+)  # and of weekdays
 MONTH = r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?!\d|:\d)"
 HALF = r"(?: (?P<half>[AP]M))?"
@@ -48,12 +67,14 @@ DIGIT_FORMS = tuple(
         rf"(?P<day>[0-3]\d) {MONTH},? (?:(?P<year>[12]\d{{3}}),? )?{CLOCK}",
     )
 )
+FOREIGN_MONTH = rf"(?P<name>{'|'.join(sorted(' '.join(FOREIGN_MONTHS).split()))})"
 MONTH_FORMS = tuple(
     late(form, re.ASCII)
     for form in (
         rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}{HALF}"
         r"(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
         rf"{MONTH}(?P<day>[0-3]\d) (?P<h>[0-2]\d):(?P<m>[0-5]\d)(?=\])",
+        rf"{FOREIGN_MONTH} +(?P<day>[0-3]?\d) {CLOCK}",
     )
 )
 GLOG_FORMS = tuple(
