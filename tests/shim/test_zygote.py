@@ -415,6 +415,36 @@ def test_ranks_are_forked_with_and_without_what_the_launcher_has_set(nursery, ra
     assert here.refusals() == []
 
 
+def test_a_variable_that_no_import_has_set_is_named(report, ranks):
+    ranks.module("sets.py", SETS)
+    said = report("sets", to_set=("TORCH_CACHE", "OTHER"))
+    assert (said["is"], said["not_set"]) == ("ready", ["OTHER"])
+
+
+ASKS_FOR_DEVICES = "import os; asked = os.getenv('PYTORCH_NVML_BASED_CUDA_CHECK')"
+SETS_THE_CHECK = """
+import os, torch.cuda
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+"""
+PRINTS_THE_CHECK = """
+import os, sys, torch.cuda
+print(torch.cuda.asked, os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK"))
+"""
+
+
+@pytest.mark.parametrize(("module", "has"), [("torch.cuda", "None"), ("sets", "1")])
+def test_torch_asks_for_devices_without_initialising_them_and_no_other_module_sees_why(
+    nursery, ranks, module, has
+):
+    """As deepspeed does, which sets the variable where it is missing, and torch, which reads it."""
+    ranks.module("torch/__init__.py", "")
+    ranks.module("torch/cuda/__init__.py", ASKS_FOR_DEVICES)
+    ranks.module("sets.py", SETS_THE_CHECK)
+    here = nursery(PRINTS_THE_CHECK, module)
+    assert ended(here.forked())[:2] == (0, f"1 {has}\n")
+    assert here.refusals() == []
+
+
 def test_a_value_that_an_import_would_not_give_is_refused(nursery, ranks):
     ranks.module("sets.py", SETS)
     here = nursery(PRINTS, "sets")

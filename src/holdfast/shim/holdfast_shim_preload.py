@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 NICE = 19
 JOIN_S = 2.0
-DEVICE_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+# To ask torch whether there is a GPU initialises it, unless this variable is 1. The zygote shows it to torch alone, so that a
+# module that sets it where it is missing does so here as well. source: torch/cuda/__init__.py, 2.13
+DEVICE_CHECK, DEVICE_CHECK_READER = b"PYTORCH_NVML_BASED_CUDA_CHECK", "torch.cuda"
 # Which rank of which attempt a process is: what reads one of these when it is imported cannot be imported ahead.
 PLACE = set(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE GROUP_WORLD_SIZE"
@@ -78,8 +80,12 @@ class Watched(dict):  # type: ignore[type-arg]
     def __getitem__(self, key: bytes) -> bytes:
         if self.walk and self.walk[-1] == key:
             self.walk.pop()
-        elif _reader() not in KEEP_RANK:
-            self.reads.setdefault(key, self.module)
+        else:
+            reader = _reader()
+            if reader == DEVICE_CHECK_READER and key == DEVICE_CHECK:
+                return bytes(dict.get(self, key, b"1"))
+            if reader not in KEEP_RANK:
+                self.reads.setdefault(key, self.module)
         found = dict.__getitem__(self, key)  # type: bytes
         return found
 
@@ -95,6 +101,7 @@ class Imports:
     ) -> None:
         self.lines = orders["lines"]
         self.launcher = set(orders["launcher"])
+        self.to_set = orders["to_set"]
         self.set_environ = set_environ
         self.left_out = {name for name, version in orders["left_out"].items() if _version(name) == version}
         self.memory_kib_max = orders["memory_kib_max"]
@@ -115,7 +122,6 @@ class Imports:
         self.out = os.memfd_create("output", os.MFD_CLOEXEC)
         for fd in (1, 2):
             os.dup2(self.out, fd)
-        os.environ.setdefault(DEVICE_CHECK, "1")  # else to ask whether there is a GPU initialises it
         self.set_environ(Watched(os.environ._data))  # type: ignore[attr-defined]
         Watched.reads.clear()
         self.path = list(sys.path)
@@ -196,8 +202,7 @@ class Imports:
         for key, value in self.env.items():
             if dict.get(now, key) != value:
                 raise Broken("it changes the variable %s" % os.fsdecode(key))
-        had = {*self.env, os.fsencode(DEVICE_CHECK)}
-        self.added = {key: value for key, value in dict.items(now) if key not in had}
+        self.added = {key: value for key, value in dict.items(now) if key not in self.env}
         for key in self.added:
             self.added_by.setdefault(key, Watched.module)
         for key, module in Watched.reads.items():
@@ -241,6 +246,7 @@ class Imports:
             "modules": len(sys.modules),
             "memory_kib": _memory_kib(),
             "stopped_at": self.stopped_at,
+            "not_set": [name for name in self.to_set if os.fsencode(name) not in self.added],
         }
 
 

@@ -28,7 +28,7 @@ MARKS = "HOLDFAST_JOB", "HOLDFAST_STATE_DIR", "HOLDFAST_NODE"  # variables by wh
 
 class Report(Struct, frozen=True, kw_only=True):
     """A message of a zygote. `kind`: ready; broken (importing a module did what a zygote must not do); lost
-    (an internal error).
+    (an internal error). `not_set`: variables that its imports were to add to the environment, and did not.
     """
 
     kind: str = msgspec.field(name="is")
@@ -39,6 +39,7 @@ class Report(Struct, frozen=True, kw_only=True):
     modules: int = 0
     memory_kib: int = 0
     stopped_at: str = ""
+    not_set: tuple[str, ...] = ()
 
 
 class Zygote:
@@ -60,6 +61,7 @@ class Zygote:
         content = {
             "lines": known.lines,
             "launcher": known.launcher,
+            "to_set": sorted({*known.by_import} - {*known.not_by_import}),
             "left_out": {name: one.version for name, one in known.left_out.items()},
             "memory_kib_max": MEMORY_KIB_MAX,
             "marks": {key: value for key, value in env.items() if key in MARKS},

@@ -23,6 +23,7 @@ from holdfast.agent.standby.imports_known import (
     encoded,
     file_of,
     learned,
+    learned_by_import,
     learned_bytes,
     learned_of_launcher,
     load,
@@ -154,18 +155,30 @@ class ZygoteKeeper:
 
     def _learn(self, attempt: Attempt, argv: tuple[str, ...], env: Mapping[str, str]) -> None:
         lines, launcher = learned(attempt.folder), learned_of_launcher(attempt.folder)
+        added = (name for name in learned_by_import(attempt.folder) if name in env)
+        by_import = merged(self._known.by_import, added)
         is_forked = (attempt.folder / SOCKET).exists()
         if is_forked:
             lines, launcher = merged(self._known.lines, lines), merged(self._known.launcher, launcher)
+        self._known = replace(self._known, argv=argv, lines=lines, launcher=launcher, by_import=by_import)
+        env = self._without_imports(env)
         own = {key: value for key, value in env.items() if self._base_env.get(key) != value}
         own = {key: value for key, value in own.items() if not key.startswith("HOLDFAST_")}
-        self._known = replace(self._known, argv=argv, own_env=own, lines=lines, launcher=launcher)
+        self._known = replace(self._known, own_env=own)
         store(self._path, self._known)
         if self.zygote is not None and (self._is_stale or self._differs(argv, env)):
             self._is_stale = False
             self._again(env)
         elif self.zygote is None:
             self._start(env)
+
+    def _without_imports(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Returns a rank's environment without the variables that an import of its launcher has added: a launcher that is
+        forked has these imports from the zygote, and the variables with them.
+        """
+        known = self._known
+        added = {*known.by_import} - {*known.not_by_import} - {*self._base_env}
+        return {key: value for key, value in env.items() if key not in added}
 
     def _differs(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
         """True if ranks are started otherwise than the zygote was, by what an earlier run has left."""
@@ -201,6 +214,9 @@ class ZygoteKeeper:
             case "ready":
                 self._known = replace(self._known, cost_s=report.cost)
                 store(self._path, self._known)
+                if report.not_set:
+                    self._keep(report.not_set)
+                    return
                 self.tell()
                 if report.stopped_at:
                     self._say(
@@ -216,6 +232,13 @@ class ZygoteKeeper:
             case _:
                 self._say(f"the next attempt starts as usual: {report.why}")
                 self._is_wanted = False
+
+    def _keep(self, names: tuple[str, ...]) -> None:
+        """Has the zygote made anew at the next look at the attempt, with these variables in its environment."""
+        self._known = replace(self._known, not_by_import=merged(self._known.not_by_import, names))
+        store(self._path, self._known)
+        self._is_stale = True
+        self._learned = 0
 
     def _again(self, env: Mapping[str, str]) -> None:
         if self.zygote is not None:
