@@ -55,6 +55,7 @@ IN_C = tuple(
     " GLOO_ TP_ DNNL_ ONEDNN_ TRITON_ BITSANDBYTES_ VIRTUAL_ENV".split()
 )
 DEVICES = (b"/dev/nvidia", b"/dev/kfd", b"/dev/dri", b"/dev/davinci", b"/dev/accel", b"/dev/infiniband")
+SILENT = "colorsys"  # a small module of the standard library, which prints nothing while it is imported
 QUIET_FILES = {"/dev/null", "/dev/urandom", "/dev/random", "/dev/zero"}
 
 
@@ -105,6 +106,7 @@ class Imports:
         self.set_environ = set_environ
         self.left_out = {name for name, version in orders["left_out"].items() if _version(name) == version}
         self.memory_kib_max = orders["memory_kib_max"]
+        self.memory_kib = 0  # what was too much
         self.cost = {}  # type: dict[str, float]
         self.why = {}  # type: dict[str, Any]
         self.env = env
@@ -132,11 +134,16 @@ class Imports:
         """Makes the imports; runs in a thread of its own."""
         try:
             os.setpriority(os.PRIO_PROCESS, _thread.get_native_id(), NICE)
+            __import__(SILENT)
+            if os.fstat(self.out).st_size:
+                raise Broken("its Python prints what it imports")
             for line in self.lines:
                 if not self.take(line):
                     break
             know_files()
             self.context = contextvars.copy_context()
+        except Broken as broken:
+            self.why = {"name": "", "why": str(broken)}
         except BaseException as error:
             self.why = self.why or {"name": "", "why": repr(error)}
         finally:
@@ -171,6 +178,7 @@ class Imports:
             self.check()
         except Broken as broken:
             self.why = {"name": name, "why": str(broken), "version": _version(name)}
+            self.why["memory_kib"] = self.memory_kib
         return not self.why
 
     def check(self) -> None:
@@ -190,6 +198,7 @@ class Imports:
         if any(getattr(sys.modules.get(name), "_initialized", False) for name in ("torch.cuda", "torch.xpu")):
             raise Broken("it initialises the device")
         if _memory_kib() > self.memory_kib_max:
+            self.memory_kib = _memory_kib()
             raise Broken("the memory exceeds %d MiB" % (self.memory_kib_max >> 10))
         self.check_environment()
         own = [name for name in self.own if name in sys.modules]

@@ -31,7 +31,9 @@ from holdfast.agent.standby.imports_known import (
     store,
 )
 from holdfast.agent.standby.keeper import is_worth_a_zygote
-from holdfast.agent.standby.zygote import SOCKET, Report, Zygote
+from holdfast.agent.standby.room import MEMORY_BYTES, limit_kib, why_no_room
+from holdfast.agent.standby.room import left as room_left
+from holdfast.agent.standby.zygote import MEMORY_KIB_MAX, SOCKET, Report, Zygote
 from holdfast.model.events import AnyEvent, FindingNoted
 from holdfast.model.settings import RunSettings
 
@@ -41,6 +43,7 @@ REFUSED_BYTES = 1 << 14
 YOUNG_S = 1.0
 QUIET_S = 0.3  # without a further import
 LATE_S = 20.0  # a training whose ranks tell nothing of their imports by then never will
+ROOM_S = 5.0  # how often it is looked for room, where there was none
 READ_S = 1.0  # how often a node without a worker looks for what the workers have stored
 # Variables by which ranks and attempts differ; others must be the same in the zygote.
 PLACE = re.compile("HOLDFAST|RANK|SIZE|ROLE|MASTER|TORCHELASTIC|PET_|MA_|NODE|DEBUG|SLURM|SHLVL|^_$|LOCALID")
@@ -83,6 +86,9 @@ class ZygoteKeeper:
         self._noted: set[str] = set()
         self._read_s = float("-inf")
         self._trains_s: float | None = None  # since when a zygote could be made
+        self._room_bytes = MEMORY_BYTES  # of memory that is to be left
+        self._memory_kib_max = MEMORY_KIB_MAX  # of this zygote
+        self._no_room_s = float("-inf")  # when there was none
 
     def _begin(self, env: Mapping[str, str]) -> None:
         """At the job's start: with what an earlier run has left. `env`: of the command."""
@@ -126,6 +132,8 @@ class ZygoteKeeper:
         self._watch_crashes(attempt)
         self._hear_refusals(attempt)
         if attempt.stopping or not trains or self._learned == attempt.number:
+            return
+        if self._clock() - self._no_room_s < ROOM_S:
             return
         size = learned_bytes(attempt.folder)
         if not self._is_complete(size, is_forked=(attempt.folder / SOCKET).exists()):
@@ -190,13 +198,23 @@ class ZygoteKeeper:
     def _start(self, env: Mapping[str, str]) -> None:
         if self._broken > BROKEN_MAX:
             return
+        room = room_left()
+        if why := why_no_room(room, self._room_bytes):
+            self._wait_for_room(f"no zygote is made until there is room for it: {why}")
+            return
         self._env = dict(env)
         self._begun = self._known.argv[0], _program_of(self._known.argv)
+        most = self._memory_kib_max = limit_kib(room, MEMORY_KIB_MAX)
         try:
-            self.zygote = Zygote(self._known.argv, env, self._cwd, self._known, self._folder)
+            self.zygote = Zygote(self._known.argv, env, self._cwd, self._known, self._folder, most)
         except OSError as error:
             self._say(f"the zygote cannot be started: {error}")
             self._broken += 1
+
+    def _wait_for_room(self, text: str) -> None:
+        """The next attempt starts as usual, and no standby is made, which needs more memory."""
+        self._say(text)
+        self._learned, self._no_room_s = 0, self._clock()
 
     def _hear(self) -> None:
         zygote = self.zygote
@@ -222,6 +240,13 @@ class ZygoteKeeper:
                     self._say(
                         f"modules that are imported after the script sets {report.stopped_at} are not preloaded"
                     )
+            case "broken" if report.memory_kib and self._memory_kib_max < MEMORY_KIB_MAX:
+                if self.zygote is not None:
+                    self.zygote.end()
+                self.zygote = None
+                self._broken += 1
+                self._room_bytes = 4 * report.memory_kib << 10
+                self._wait_for_room(f"no zygote is made until there is room for it: {report.why}")
             case "broken" if report.name:
                 left_out = self._known.left_out | {report.name: LeftOut(report.version, report.why)}
                 self._known = replace(self._known, left_out=left_out)
@@ -276,6 +301,11 @@ class ZygoteKeeper:
     def is_possible(self) -> bool:
         """Returns whether attempts are forked from the zygote, now or once it is ready."""
         return self._is_wanted and self._broken <= BROKEN_MAX
+
+    @property
+    def has_begun(self) -> bool:
+        """Returns whether the zygote's process runs. It may still make its imports."""
+        return self.zygote is not None and not self.zygote.over
 
     @property
     def is_ready(self) -> bool:
