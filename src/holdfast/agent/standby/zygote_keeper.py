@@ -31,7 +31,7 @@ from holdfast.agent.standby.imports_known import (
     store,
 )
 from holdfast.agent.standby.keeper import is_worth_a_zygote
-from holdfast.agent.standby.room import MEMORY_BYTES, limit_kib, why_no_room
+from holdfast.agent.standby.room import MEMORY_BYTES, Left, limit_kib, why_no_room
 from holdfast.agent.standby.room import left as room_left
 from holdfast.agent.standby.zygote import MEMORY_KIB_MAX, SOCKET, Report, Zygote
 from holdfast.model.events import AnyEvent, FindingNoted
@@ -52,7 +52,7 @@ SPAWNED = "--multiprocessing-fork"
 
 class ZygoteKeeper:
     """Keeps the zygote of a job. `emit`: receives lines for the job's log. If no restart is allowed, no
-    zygote is started. `ready`: is called with what is known of the imports, for other nodes, each time they are made.
+    zygote is started. `room`: returns what is left on this node. `ready`: is called with what is known of the imports, for other nodes, each time they are made.
     """
 
     def __init__(
@@ -62,7 +62,9 @@ class ZygoteKeeper:
         base_env: Mapping[str, str],
         clock: Callable[[], float],
         emit: Callable[[AnyEvent], None],
+        room: Callable[[], Left] = room_left,
     ) -> None:
+        self._room = room
         self.zygote: Zygote | None = None
         self.ready: Callable[[bytes], None] | None = None
         self._cwd = cwd
@@ -198,9 +200,9 @@ class ZygoteKeeper:
     def _start(self, env: Mapping[str, str]) -> None:
         if self._broken > BROKEN_MAX:
             return
-        room = room_left()
+        room = self._room()
         if why := why_no_room(room, self._room_bytes):
-            self._wait_for_room(f"no zygote is made until there is room for it: {why}")
+            self._wait_for_room(why)
             return
         self._env = dict(env)
         self._begun = self._known.argv[0], _program_of(self._known.argv)
@@ -211,9 +213,12 @@ class ZygoteKeeper:
             self._say(f"the zygote cannot be started: {error}")
             self._broken += 1
 
-    def _wait_for_room(self, text: str) -> None:
-        """The next attempt starts as usual, and no standby is made, which needs more memory."""
-        self._say(text)
+    def _wait_for_room(self, why: str) -> None:
+        """The next attempt starts as usual, and no standby is made, which needs more memory. It is said once: what is left
+        changes.
+        """
+        if self._no_room_s == float("-inf"):
+            self._say(f"no zygote is made until there is room for it: {why}")
         self._learned, self._no_room_s = 0, self._clock()
 
     def _hear(self) -> None:
@@ -246,7 +251,7 @@ class ZygoteKeeper:
                 self.zygote = None
                 self._broken += 1
                 self._room_bytes = 4 * report.memory_kib << 10
-                self._wait_for_room(f"no zygote is made until there is room for it: {report.why}")
+                self._wait_for_room(report.why)
             case "broken" if report.name:
                 left_out = self._known.left_out | {report.name: LeftOut(report.version, report.why)}
                 self._known = replace(self._known, left_out=left_out)
