@@ -116,7 +116,9 @@ class Zygote:
                 break
             with suppress(msgspec.MsgspecError):
                 found.append(msgspec.json.decode(data, type=Report))
-        self.is_ready = self.is_ready or any(report.kind == "ready" for report in found)
+        if not self.is_ready and any(report.kind == "ready" for report in found):
+            self.is_ready = True
+            self._share_cpu(0)  # from here on it only forks
         return found
 
     def serve(self, worker: Path, marks: Mapping[str, str]) -> int:
@@ -164,6 +166,7 @@ class Zygote:
         if not self.over:
             self.over = True
             self._control.close()
+            self._share_cpu(0)  # else its end, which is waited for, would take long on a busy machine
             self._process.kill()
             self._process.wait()
             self._orders.unlink(missing_ok=True)
