@@ -5,8 +5,8 @@ all ranks had made their first step again. Systems take turns. One JSON line a r
 thing printed is a Markdown table.
 
     python -m bench.job.recovery --runs 3 --wait-quiet 60
-    python -m bench.job.recovery --systems holdfast-zygote,holdfast,torchrun --faults kill9 --primed [--fault-step 60]
-    python -m bench.job.recovery --systems holdfast-zygote --faults kill9 --primed --series 5
+    python -m bench.job.recovery --systems holdfast,holdfast-standby,torchrun --faults kill9 --primed [--fault-step 60]
+    python -m bench.job.recovery --systems holdfast --faults kill9 --primed --series 5
 
 `--primed`: the job has run before in the same state folder, for a second. `--series N`: N faults, 5 s apart; each is a row.
 """

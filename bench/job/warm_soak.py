@@ -40,6 +40,7 @@ LAUNCHERS = {
 }
 LOOK_S = 0.2
 STEPS_BETWEEN = (1, 30)
+KINDS = "kill9", "exit3", "error"
 STEPS_LEFT = 40  # after the last fault, of a framework's training
 
 
@@ -74,10 +75,13 @@ def arguments() -> argparse.Namespace:
 
 def soaked(launcher: str, given: argparse.Namespace) -> dict[str, object]:
     dice = random.Random(f"{given.seed} {launcher}")
-    faults = [
-        (dice.randint(*STEPS_BETWEEN), dice.choice(("kill9", "exit3", "error")))
-        for _ in range(given.restarts)
-    ]
+    faults: list[tuple[int, str]] = []
+    for _ in range(given.restarts):
+        last = faults[-1][1] if faults else ""
+        kinds = [
+            kind for kind in KINDS if kind != last
+        ]  # the same one again and again is taken for a fault of the code
+        faults.append((dice.randint(*STEPS_BETWEEN), dice.choice(kinds)))
     steps = sum(step for step, _ in faults) + STEPS_LEFT
     plain = run(launcher, given, (), ("--no-standby",), steps)
     flags = ("--zygote", "--max-restarts", str(given.restarts + 1), "--unconditional-restart")

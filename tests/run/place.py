@@ -119,8 +119,8 @@ class Place:
             "HOLDFAST_BOOT_CHECK": "off",  # and no troubleshooting: what is not about checks need not wait for them
             "HOLDFAST_TROUBLESHOOT_WAIT": "0s",
             "HOLDFAST_ZYGOTE": os.environ.get(
-                "HOLDFAST_ZYGOTE", "no"
-            ),  # all these tests can run with one, too
+                "HOLDFAST_ZYGOTE", "yes"
+            ),  # all these tests can run without, too
             **self.marks,
         }
 

@@ -1,4 +1,4 @@
-"""The standby beside a training: when it is started, when it imports, and that it is released or gone.
+"""The standby beside a training without a zygote: when it is started, when it imports, and that it is released or gone.
 
 The launcher is a small one by the name of torchrun. `torch` is a module of the test's own that notes who imports it.
 """
@@ -67,9 +67,9 @@ class Training:
         self.launcher.write_text(TORCHRUN)
         self.launcher.chmod(0o755)
 
-    def run(self, **more):
+    def run(self, flag="--no-zygote", **more):
         path = self.place.path / "modules"
-        return self.place.run(*RESTARTS, "--", self.launcher, "train.py", PYTHONPATH=path, **more)
+        return self.place.run(*RESTARTS, flag, "--", self.launcher, "train.py", PYTHONPATH=path, **more)
 
     def touch(self, name):
         (self.place.path / name).touch()
@@ -136,8 +136,10 @@ def test_it_waits_with_python_alone_until_the_first_step(training):
 
 
 @needs_two_cores
-def test_a_fault_before_the_first_step_finds_it_at_the_gate(training):
-    run = training.run()
+@pytest.mark.parametrize("flag", ["--no-zygote", "--zygote"])
+def test_a_fault_before_the_first_step_finds_it_at_the_gate(training, flag):
+    """A zygote, too, is begun at the first step, in a script's first run."""
+    run = training.run(flag)
     standby = training.standby()
     training.kill_rank()
     given = {rank: training.place.given(rank, 2) for rank in (0, 1)}

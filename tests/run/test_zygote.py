@@ -105,6 +105,24 @@ def test_ranks_of_each_further_attempt_are_forked(job):
     assert not list(job.place.state.glob("jobs/*/attempt-*/worker-*/not-forked"))
 
 
+def test_ranks_are_forked_that_have_a_variable_by_an_import_of_their_launcher(job):
+    """As under DeepSpeed: the launcher imports what its ranks import, and that sets a variable where it is missing."""
+    (job.packages / "sets.py").write_text(
+        "import os\nos.environ.setdefault('TORCH_CACHE', '/cache')\nimport colorsys\n"
+    )
+    (job.packages / "heavy.py").write_text("import os, sets\nmade = os.getpid()\n")
+    job.launcher.write_text(TORCHRUN.replace("import os,", "import sets, os,"))
+    run = job.run()
+    wait_for("the zygote", job.is_ready, READY_S)
+    for attempt in (2, 3):
+        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        for rank in (0, 1):
+            given = job.place.given(rank, attempt)
+            assert (given["parent"], given["ahead"]) == ("holdfast-zygote", True)
+    job.ends_well(run)
+    assert not list(job.place.state.glob("jobs/*/attempt-*/worker-*/not-forked"))
+
+
 def test_the_next_attempt_waits_at_its_gate(job):
     run = job.run()
     wait_for("the zygote", job.is_ready, READY_S)

@@ -25,6 +25,7 @@ class Nursery:
         self,
         *lines,
         launcher=(),
+        to_set=(),
         python=(),
         executable=sys.executable,
         own=(),
@@ -36,6 +37,7 @@ class Nursery:
         given = {
             "lines": lines,
             "launcher": launcher,
+            "to_set": to_set,
             "left_out": left_out or {},
             "memory_kib_max": memory_kib_max,
             "marks": {"OF": "zygote"},

@@ -16,7 +16,7 @@ from holdfast.model.policy import Policy
 RANK = re.compile(r"\brank (\d+)")
 NAMES = {
     ("--no-standby",): "holdfast-cold",
-    ("--zygote",): "holdfast-zygote",
+    ("--no-zygote",): "holdfast-standby",
 }  # by the flags of `holdfast run`
 
 

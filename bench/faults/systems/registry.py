@@ -8,7 +8,7 @@ from bench.faults.systems.base import NotHere, System
 SYSTEMS: dict[str, Callable[[int], System]] = {
     "holdfast": holdfast.system,
     "holdfast-cold": lambda ranks: holdfast.system(ranks, "--no-standby"),
-    "holdfast-zygote": lambda ranks: holdfast.system(ranks, "--zygote"),
+    "holdfast-standby": lambda ranks: holdfast.system(ranks, "--no-zygote"),
     "torchrun": torchrun.system,
     "torchrun-once": torchrun.once,
     "ft_launcher": ft_launcher.system,

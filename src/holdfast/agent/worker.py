@@ -209,8 +209,8 @@ class WorkerAgent:
                 self._emit(finding)
         self._take_up(number, part, running)
         cores = len(os.sched_getaffinity(0)) - 1  # a launcher imports on one
-        if self._alone and cores and not self.zygotes.is_possible:
-            self.keeper.prepare(number + 1, self._own_part(number + 1))
+        if self._alone and cores:
+            self.keeper.prepare_early(number + 1, self._own_part(number + 1))
 
     def _release_standby(self, number: int, part: Part | None, counters: Mapping[str, str]) -> bool:
         standby = self.keeper.release(number, part)

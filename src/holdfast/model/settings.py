@@ -21,7 +21,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     quiet: bool = False  # no echo of the training's own output
     shim: bool = True  # load the shim in ranks, through sitecustomize
     standby: bool = True  # keep the next attempt's processes ready
-    zygote: bool = False  # instead of a standby: fork them from a process that has made their imports
+    zygote: bool = True  # fork them from a process that has made their imports; False: each makes them itself
     detach: bool = False  # the training continues if Holdfast ends
     # The platforms' slowdown rule: auto: for the logs of Megatron-LM and LLaMA-Factory; aistudio: for every log; off.
     slowdown_rule: str = "auto"

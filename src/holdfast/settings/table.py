@@ -160,8 +160,9 @@ SETTINGS = (
         "shim", "Load a small module into the ranks, for stacks, collective counters and uncaught exceptions."
     ),
     _switch("standby", "Keep the next attempt's processes ready, so that a restart is faster."),
-    Setting(
-        key="zygote", kind="yes", field="zygote", flag=True, help="Fork restarted ranks from one process."
+    _switch(
+        "zygote",
+        "Fork the next attempt's processes from one that has made their imports; else each makes them.",
     ),
     Setting(
         key="signatures",

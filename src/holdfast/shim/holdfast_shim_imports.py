@@ -140,8 +140,9 @@ def note_reached(folder: str) -> None:
 class Learning:
     """Records every module of the standard library and of installed packages, in order of import. Finds none itself.
 
-    A line each: the module, or `env:NAME` for a variable that the script has changed before it, or `own:NAME` for a
-    package of the script's own, whose modules are not recorded. `path`: of the file, which several processes may share.
+    A line each: the module, or `env:NAME` for a variable that the script has changed before it, `set:NAME` for one that
+    an import has added, or `own:NAME` for a package of the script's own, whose modules are not recorded. `path`: of the
+    file, which several processes may share.
     """
 
     def __init__(self, path: str, append: "Callable[[str], int]", attempt: "Callable[..., object]") -> None:
@@ -193,13 +194,15 @@ class Learning:
         return is_foreign
 
     def changed(self) -> "list[str]":
-        """What the script itself has set, and not a library while it was imported."""
+        """Returns lines for variables that the script has changed, and for those that a library has added while it was
+        imported.
+        """
         before, now = self.env, os.environ._data  # type: ignore[attr-defined]
         if before == now:
             return []
         self.env = dict(now)
         if self.is_within_an_import():
-            return []
+            return ["set:" + os.fsdecode(key) for key in sorted({*now} - {*before})]
         keys = [os.fsdecode(key) for key in {*before, *now} if before.get(key) != now.get(key)]
         return ["env:" + key for key in sorted(keys) if not key.startswith("HOLDFAST_")]
 

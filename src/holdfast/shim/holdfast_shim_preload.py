@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 NICE = 19
 JOIN_S = 2.0
-DEVICE_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+# To ask torch whether there is a GPU initialises it, unless this variable is 1. The zygote shows it to torch alone, so that a
+# module that sets it where it is missing does so here as well. source: torch/cuda/__init__.py, 2.13
+DEVICE_CHECK, DEVICE_CHECK_READER = b"PYTORCH_NVML_BASED_CUDA_CHECK", "torch.cuda"
 # Which rank of which attempt a process is: what reads one of these when it is imported cannot be imported ahead.
 PLACE = set(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK ROLE_NAME WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE GROUP_WORLD_SIZE"
@@ -53,6 +55,7 @@ IN_C = tuple(
     " GLOO_ TP_ DNNL_ ONEDNN_ TRITON_ BITSANDBYTES_ VIRTUAL_ENV".split()
 )
 DEVICES = (b"/dev/nvidia", b"/dev/kfd", b"/dev/dri", b"/dev/davinci", b"/dev/accel", b"/dev/infiniband")
+SILENT = "colorsys"  # a small module of the standard library, which prints nothing while it is imported
 QUIET_FILES = {"/dev/null", "/dev/urandom", "/dev/random", "/dev/zero"}
 
 
@@ -78,8 +81,12 @@ class Watched(dict):  # type: ignore[type-arg]
     def __getitem__(self, key: bytes) -> bytes:
         if self.walk and self.walk[-1] == key:
             self.walk.pop()
-        elif _reader() not in KEEP_RANK:
-            self.reads.setdefault(key, self.module)
+        else:
+            reader = _reader()
+            if reader == DEVICE_CHECK_READER and key == DEVICE_CHECK:
+                return bytes(dict.get(self, key, b"1"))
+            if reader not in KEEP_RANK:
+                self.reads.setdefault(key, self.module)
         found = dict.__getitem__(self, key)  # type: bytes
         return found
 
@@ -95,9 +102,11 @@ class Imports:
     ) -> None:
         self.lines = orders["lines"]
         self.launcher = set(orders["launcher"])
+        self.to_set = orders["to_set"]
         self.set_environ = set_environ
         self.left_out = {name for name, version in orders["left_out"].items() if _version(name) == version}
         self.memory_kib_max = orders["memory_kib_max"]
+        self.memory_kib = 0  # what was too much
         self.cost = {}  # type: dict[str, float]
         self.why = {}  # type: dict[str, Any]
         self.env = env
@@ -115,7 +124,6 @@ class Imports:
         self.out = os.memfd_create("output", os.MFD_CLOEXEC)
         for fd in (1, 2):
             os.dup2(self.out, fd)
-        os.environ.setdefault(DEVICE_CHECK, "1")  # else to ask whether there is a GPU initialises it
         self.set_environ(Watched(os.environ._data))  # type: ignore[attr-defined]
         Watched.reads.clear()
         self.path = list(sys.path)
@@ -126,11 +134,16 @@ class Imports:
         """Makes the imports; runs in a thread of its own."""
         try:
             os.setpriority(os.PRIO_PROCESS, _thread.get_native_id(), NICE)
+            __import__(SILENT)
+            if os.fstat(self.out).st_size:
+                raise Broken("its Python prints what it imports")
             for line in self.lines:
                 if not self.take(line):
                     break
             know_files()
             self.context = contextvars.copy_context()
+        except Broken as broken:
+            self.why = {"name": "", "why": str(broken)}
         except BaseException as error:
             self.why = self.why or {"name": "", "why": repr(error)}
         finally:
@@ -165,6 +178,7 @@ class Imports:
             self.check()
         except Broken as broken:
             self.why = {"name": name, "why": str(broken), "version": _version(name)}
+            self.why["memory_kib"] = self.memory_kib
         return not self.why
 
     def check(self) -> None:
@@ -184,6 +198,7 @@ class Imports:
         if any(getattr(sys.modules.get(name), "_initialized", False) for name in ("torch.cuda", "torch.xpu")):
             raise Broken("it initialises the device")
         if _memory_kib() > self.memory_kib_max:
+            self.memory_kib = _memory_kib()
             raise Broken("the memory exceeds %d MiB" % (self.memory_kib_max >> 10))
         self.check_environment()
         own = [name for name in self.own if name in sys.modules]
@@ -196,8 +211,7 @@ class Imports:
         for key, value in self.env.items():
             if dict.get(now, key) != value:
                 raise Broken("it changes the variable %s" % os.fsdecode(key))
-        had = {*self.env, os.fsencode(DEVICE_CHECK)}
-        self.added = {key: value for key, value in dict.items(now) if key not in had}
+        self.added = {key: value for key, value in dict.items(now) if key not in self.env}
         for key in self.added:
             self.added_by.setdefault(key, Watched.module)
         for key, module in Watched.reads.items():
@@ -241,6 +255,7 @@ class Imports:
             "modules": len(sys.modules),
             "memory_kib": _memory_kib(),
             "stopped_at": self.stopped_at,
+            "not_set": [name for name in self.to_set if os.fsencode(name) not in self.added],
         }
 
 

@@ -29,6 +29,8 @@ COMMAND = [
     "zygote",
 ]  # in /proc/PID/cmdline: by that name, checks know that its forks belong to a running job
 MESSAGE_BYTES = 1 << 20
+# The zygote is the first to be killed where memory is short: the training goes on without it, and without a rank it does not.
+OOM = "/proc/self/oom_score_adj"
 
 
 def serve(beside: "Callable[[str], ModuleType]") -> "Callable[[], None] | None":
@@ -86,6 +88,13 @@ class Zygote:
 
     def run(self) -> None:
         """Processes orders until the zygote ends. Never returns; raises Forked in a fork."""
+        with open(OOM, "rb") as file:
+            self.oom = file.read()
+        try:
+            with open(OOM, "wb", buffering=0) as file:
+                file.write(b"1000")
+        except OSError:
+            pass  # then it is killed for memory when its turn comes
         with open(os.fsdecode(self.control.recv(MESSAGE_BYTES)), "rb") as file:
             orders = json.load(file)
         self.fork.show(
@@ -135,6 +144,8 @@ class Zygote:
         if os.fork() == 0:
             self.control.close()
             os.setsid()
+            with open(OOM, "wb", buffering=0) as file:
+                file.write(self.oom)
             if os.fork():  # an orphan at once: nobody has to collect it
                 os._exit(0)
             self.server.Server(self, order, *fds).run()

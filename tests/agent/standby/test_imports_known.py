@@ -1,6 +1,15 @@
 """What is stored of a job's imports: for which command, in which order, and that a damaged file is none."""
 
-from holdfast.agent.standby.imports_known import Known, LeftOut, file_of, learned, load, merged, store
+from holdfast.agent.standby.imports_known import (
+    Known,
+    LeftOut,
+    file_of,
+    learned,
+    learned_by_import,
+    load,
+    merged,
+    store,
+)
 
 
 def test_options_make_no_other_job_and_another_script_does(tmp_path):
@@ -34,3 +43,10 @@ def test_what_a_launcher_sets_is_no_change_of_the_script(tmp_path):
     (tmp_path / "imports.launcher").write_text("env:OMP_NUM_THREADS\ntorch\ntorch.distributed.run\n")
     assert learned(tmp_path) == ("torch", "env:MODE", "numpy", "torch.distributed.run")
     assert merged(("a", "b"), ("b", "c")) == ("a", "b", "c")
+
+
+def test_a_variable_that_an_import_adds_is_no_module(tmp_path):
+    (tmp_path / "imports.learned").write_text("torch\nset:CACHE\nnumpy\n")
+    (tmp_path / "imports.launcher").write_text("deepspeed\nset:CHECK\nset:CACHE\nenv:PORT\n")
+    assert learned(tmp_path) == ("torch", "numpy", "deepspeed")
+    assert learned_by_import(tmp_path) == ("CACHE", "CHECK")

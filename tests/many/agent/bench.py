@@ -28,6 +28,8 @@ from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
 from kernel_log import reader
+from many.whole_job import words_of
+from run.place import wait_for
 
 HERE = Path(__file__).parent
 TRAINING = HERE / "training.py"
@@ -238,12 +240,17 @@ class Bench:
         try:
             for agent in self.agents:
                 agent.end()
+            wait_for("the end of the zygotes, by themselves", lambda: not self._zygotes())
             left = launch.sweep({"HOLDFAST_JOB": self.job})
             if self.hub is not None:
                 self.hub.close()
             return left
         finally:
             reader.end()
+
+    def _zygotes(self):
+        pids = launch.marked({"HOLDFAST_JOB": self.job})
+        return [pid for pid in pids if words_of(pid, "cmdline")[:2] == [b"holdfast", b"zygote"]]
 
 
 class Agent:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 FOLDER = "imports"
 LEARNED, OF_LAUNCHER = "imports.learned", "imports.launcher"  # in a worker's folder, written by the shim
+BY_IMPORT = "set:"
 LINES_MAX = 12_000
 READ_BYTES_MAX = 1 << 20
 FILES_MAX = 200
@@ -35,7 +36,8 @@ class Known(Struct, frozen=True):
 
     `argv`: command line of a rank. `own_env`: variables that a rank has in addition to its launcher's.
     `lines`: its imports, in the format of `shim/holdfast_shim_imports.py`. `launcher`: those of them that its launcher
-    imports. `cost_s`: seconds of each import,
+    imports. `by_import`: variables that a rank has because an import of its launcher has added them; a zygote is started
+    without them, so that its own imports add them. `not_by_import`: those of them that its imports did not add. `cost_s`: seconds of each import,
     as the last zygote measured them.
     """
 
@@ -43,6 +45,8 @@ class Known(Struct, frozen=True):
     own_env: dict[str, str] = {}
     lines: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()
+    by_import: tuple[str, ...] = ()
+    not_by_import: tuple[str, ...] = ()
     left_out: dict[str, LeftOut] = {}
     cost_s: dict[str, float] = {}
 
@@ -106,12 +110,20 @@ def learned(folder: Path) -> tuple[str, ...]:
     Variables that a launcher sets before its imports are for its ranks, which already have them when they
     start.
     """
-    return merged(_lines(folder / LEARNED), learned_of_launcher(folder))
+    own = (line for line in _lines(folder / LEARNED) if not line.startswith(BY_IMPORT))
+    return merged(own, learned_of_launcher(folder))
 
 
 def learned_of_launcher(folder: Path) -> tuple[str, ...]:
     """Returns what the launcher of a worker has imported so far, without the variables that it set."""
-    return tuple(line for line in _lines(folder / OF_LAUNCHER) if not line.startswith("env:"))
+    return tuple(line for line in _lines(folder / OF_LAUNCHER) if not line.startswith(("env:", BY_IMPORT)))
+
+
+def learned_by_import(folder: Path) -> tuple[str, ...]:
+    """Returns the variables that imports of a worker's ranks or launcher have added to the environment so far."""
+    lines = [*_lines(folder / LEARNED), *_lines(folder / OF_LAUNCHER)]
+    names = [line.removeprefix(BY_IMPORT) for line in lines if line.startswith(BY_IMPORT)]
+    return tuple(dict.fromkeys(names))
 
 
 def learned_bytes(folder: Path) -> int:

@@ -74,12 +74,15 @@ def may_hold(settings: RunSettings, launcher: Launcher, program: str) -> bool:
 
 
 class Forks(Protocol):
-    """The zygote, from which a standby is forked. `is_possible`: it is ready, or may still become so.
-    `is_doubted`: the next attempt is not to be forked.
+    """The zygote, from which a standby is forked. `is_possible`: it is ready, or may still become so. `has_begun`: its
+    process runs. `is_doubted`: the next attempt is not to be forked.
     """
 
     @property
     def is_possible(self) -> bool: ...
+
+    @property
+    def has_begun(self) -> bool: ...
 
     @property
     def is_ready(self) -> bool: ...
@@ -131,6 +134,7 @@ class StandbyKeeper:
         self._noted = 0  # the attempt whose ranks' starts are known
         self._prepared_s = 0.0
         self._may_begin = False  # beside the end of an attempt, once
+        self._is_early = False  # the standby was started before the first step, as a zygote cannot be
         self._failed = False
         self._seen_training = 0  # the attempt, by who sees all workers: not every worker's log names steps
         self._imports: Path | None = None
@@ -163,7 +167,8 @@ class StandbyKeeper:
         if standby is not None and is_held and self._clock() - self._prepared_s > HELD_S:
             standby.broken = standby.broken or not standby.is_held
         is_taken = standby is not None and self._holds_launcher and not standby.is_in_place
-        is_taken = is_taken or (self._forks is not None and self._forks.is_doubted)
+        if self._forks is not None:
+            is_taken = is_taken or self._forks.is_doubted or (self._is_early and self._forks.has_begun)
         if standby is not None and (standby.broken or standby.thrown_away or is_taken):
             if not (standby.thrown_away or is_taken):
                 self._failed = not standby.was_killed  # what broke once would break at every attempt
@@ -181,7 +186,8 @@ class StandbyKeeper:
             if self._may_prepare:
                 self._grant_wish()
             return trains and self.standby is None and self._may_prepare
-        if trains and not standby.imports:
+        is_replaced = self._is_early and self._forks is not None and self._forks.is_possible
+        if trains and not standby.imports and not is_replaced:
             self.note_imports(attempt)
             # A rank may print a step before rank 0, whose imports are noted, has made its own. A forked standby has
             # imported them already, and ranks that were forked themselves import little to be noted.
@@ -299,10 +305,19 @@ class StandbyKeeper:
         if self._imports is None or attempt.step is not None:
             self._imports = imports_to_repeat(attempt.folder) or self._imports
 
+    def prepare_early(self, number: int, part: Part) -> None:
+        """Starts a standby with the attempt itself, for a fault before its first step. A zygote that is begun later
+        replaces it; where one has begun with the job, none is needed.
+        """
+        if self._forks is None or not self._forks.has_begun:
+            self.prepare(number, part)
+            self._is_early = True
+
     def prepare(self, number: int, part: Part) -> None:
         """Starts the launcher and its ranks, which wait at the gate; the ranks import modules once the job
         trains.
         """
+        self._is_early = False
         if self._failed or not self._is_wanted or not self._is_proven:
             return
         if self._holds_command and not self._may_prepare:

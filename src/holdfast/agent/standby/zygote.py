@@ -21,6 +21,7 @@ from holdfast.agent.standby.imports_known import Known
 
 SOCKET = "zygote.sock"  # in a worker's folder: where stubs ask
 MEMORY_KIB_MAX = 4 << 20
+NICE = 19
 MESSAGE_BYTES = 1 << 20
 BACKLOG = 512
 MARKS = "HOLDFAST_JOB", "HOLDFAST_STATE_DIR", "HOLDFAST_NODE"  # variables by which its process is found
@@ -28,7 +29,7 @@ MARKS = "HOLDFAST_JOB", "HOLDFAST_STATE_DIR", "HOLDFAST_NODE"  # variables by wh
 
 class Report(Struct, frozen=True, kw_only=True):
     """A message of a zygote. `kind`: ready; broken (importing a module did what a zygote must not do); lost
-    (an internal error).
+    (an internal error). `memory_kib`: what it takes when it is ready, or took when that was too much. `not_set`: variables that its imports were to add to the environment, and did not.
     """
 
     kind: str = msgspec.field(name="is")
@@ -39,17 +40,24 @@ class Report(Struct, frozen=True, kw_only=True):
     modules: int = 0
     memory_kib: int = 0
     stopped_at: str = ""
+    not_set: tuple[str, ...] = ()
 
 
 class Zygote:
     """A running zygote process. `argv`, `env`, `cwd`: those with which a rank is started. `folder`: for
-    orders to the zygote.
+    orders to the zygote. `memory_kib_max`: what it may take.
 
     raises: OSError, if the zygote cannot be started
     """
 
     def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], cwd: str, known: Known, folder: Path
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        known: Known,
+        folder: Path,
+        memory_kib_max: int = MEMORY_KIB_MAX,
     ) -> None:
         self.program = ""
         self.is_ready = False
@@ -60,8 +68,9 @@ class Zygote:
         content = {
             "lines": known.lines,
             "launcher": known.launcher,
+            "to_set": sorted({*known.by_import} - {*known.not_by_import}),
             "left_out": {name: one.version for name, one in known.left_out.items()},
-            "memory_kib_max": MEMORY_KIB_MAX,
+            "memory_kib_max": memory_kib_max,
             "marks": {key: value for key, value in env.items() if key in MARKS},
         }
         orders.write_bytes(msgspec.json.encode(content))
@@ -83,6 +92,7 @@ class Zygote:
             raise
         finally:
             theirs.close()
+        self._share_cpu(NICE)
         self._control.setblocking(False)
         self._control.send(os.fsencode(orders))
         self._orders = orders
@@ -106,7 +116,9 @@ class Zygote:
                 break
             with suppress(msgspec.MsgspecError):
                 found.append(msgspec.json.decode(data, type=Report))
-        self.is_ready = self.is_ready or any(report.kind == "ready" for report in found)
+        if not self.is_ready and any(report.kind == "ready" for report in found):
+            self.is_ready = True
+            self._share_cpu(0)  # from here on it only forks
         return found
 
     def serve(self, worker: Path, marks: Mapping[str, str]) -> int:
@@ -137,15 +149,24 @@ class Zygote:
 
     def _hurry(self) -> None:
         """Raises its imports to the usual priority, if this process may: nothing trains while an attempt waits for it."""
+        self._share_cpu(0)
         with suppress(OSError):
             for thread in os.listdir(f"/proc/{self.pid}/task"):
                 os.setpriority(os.PRIO_PROCESS, int(thread), os.getpriority(os.PRIO_PROCESS, 0))
+
+    def _share_cpu(self, nice: int) -> None:
+        """Sets the priority of its autogroup: with autogroups the kernel shares CPU time between sessions, and the priority
+        of a thread counts only within its own. Its fork servers have sessions of their own.
+        """
+        with suppress(OSError):
+            Path(f"/proc/{self.pid}/autogroup").write_text(str(nice), encoding="ascii")
 
     def end(self) -> None:
         """Ends the zygote; fork servers and their ranks keep running."""
         if not self.over:
             self.over = True
             self._control.close()
+            self._share_cpu(0)  # else its end, which is waited for, would take long on a busy machine
             self._process.kill()
             self._process.wait()
             self._orders.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from holdfast.agent.standby.imports_known import (
     encoded,
     file_of,
     learned,
+    learned_by_import,
     learned_bytes,
     learned_of_launcher,
     load,
@@ -30,7 +31,9 @@ from holdfast.agent.standby.imports_known import (
     store,
 )
 from holdfast.agent.standby.keeper import is_worth_a_zygote
-from holdfast.agent.standby.zygote import SOCKET, Report, Zygote
+from holdfast.agent.standby.room import MEMORY_BYTES, Left, limit_kib, why_no_room
+from holdfast.agent.standby.room import left as room_left
+from holdfast.agent.standby.zygote import MEMORY_KIB_MAX, SOCKET, Report, Zygote
 from holdfast.model.events import AnyEvent, FindingNoted
 from holdfast.model.settings import RunSettings
 
@@ -40,6 +43,7 @@ REFUSED_BYTES = 1 << 14
 YOUNG_S = 1.0
 QUIET_S = 0.3  # without a further import
 LATE_S = 20.0  # a training whose ranks tell nothing of their imports by then never will
+ROOM_S = 5.0  # how often it is looked for room, where there was none
 READ_S = 1.0  # how often a node without a worker looks for what the workers have stored
 # Variables by which ranks and attempts differ; others must be the same in the zygote.
 PLACE = re.compile("HOLDFAST|RANK|SIZE|ROLE|MASTER|TORCHELASTIC|PET_|MA_|NODE|DEBUG|SLURM|SHLVL|^_$|LOCALID")
@@ -48,7 +52,7 @@ SPAWNED = "--multiprocessing-fork"
 
 class ZygoteKeeper:
     """Keeps the zygote of a job. `emit`: receives lines for the job's log. If no restart is allowed, no
-    zygote is started. `ready`: is called with what is known of the imports, for other nodes, each time they are made.
+    zygote is started. `room`: returns what is left on this node. `ready`: is called with what is known of the imports, for other nodes, each time they are made.
     """
 
     def __init__(
@@ -58,7 +62,9 @@ class ZygoteKeeper:
         base_env: Mapping[str, str],
         clock: Callable[[], float],
         emit: Callable[[AnyEvent], None],
+        room: Callable[[], Left] = room_left,
     ) -> None:
+        self._room = room
         self.zygote: Zygote | None = None
         self.ready: Callable[[bytes], None] | None = None
         self._cwd = cwd
@@ -82,6 +88,9 @@ class ZygoteKeeper:
         self._noted: set[str] = set()
         self._read_s = float("-inf")
         self._trains_s: float | None = None  # since when a zygote could be made
+        self._room_bytes = MEMORY_BYTES  # of memory that is to be left
+        self._memory_kib_max = MEMORY_KIB_MAX  # of this zygote
+        self._no_room_s = float("-inf")  # when there was none
 
     def _begin(self, env: Mapping[str, str]) -> None:
         """At the job's start: with what an earlier run has left. `env`: of the command."""
@@ -126,6 +135,8 @@ class ZygoteKeeper:
         self._hear_refusals(attempt)
         if attempt.stopping or not trains or self._learned == attempt.number:
             return
+        if self._clock() - self._no_room_s < ROOM_S:
+            return
         size = learned_bytes(attempt.folder)
         if not self._is_complete(size, is_forked=(attempt.folder / SOCKET).exists()):
             if not size:
@@ -154,18 +165,30 @@ class ZygoteKeeper:
 
     def _learn(self, attempt: Attempt, argv: tuple[str, ...], env: Mapping[str, str]) -> None:
         lines, launcher = learned(attempt.folder), learned_of_launcher(attempt.folder)
+        added = (name for name in learned_by_import(attempt.folder) if name in env)
+        by_import = merged(self._known.by_import, added)
         is_forked = (attempt.folder / SOCKET).exists()
         if is_forked:
             lines, launcher = merged(self._known.lines, lines), merged(self._known.launcher, launcher)
+        self._known = replace(self._known, argv=argv, lines=lines, launcher=launcher, by_import=by_import)
+        env = self._without_imports(env)
         own = {key: value for key, value in env.items() if self._base_env.get(key) != value}
         own = {key: value for key, value in own.items() if not key.startswith("HOLDFAST_")}
-        self._known = replace(self._known, argv=argv, own_env=own, lines=lines, launcher=launcher)
+        self._known = replace(self._known, own_env=own)
         store(self._path, self._known)
         if self.zygote is not None and (self._is_stale or self._differs(argv, env)):
             self._is_stale = False
             self._again(env)
         elif self.zygote is None:
             self._start(env)
+
+    def _without_imports(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Returns a rank's environment without the variables that an import of its launcher has added: a launcher that is
+        forked has these imports from the zygote, and the variables with them.
+        """
+        known = self._known
+        added = {*known.by_import} - {*known.not_by_import} - {*self._base_env}
+        return {key: value for key, value in env.items() if key not in added}
 
     def _differs(self, argv: tuple[str, ...], env: Mapping[str, str]) -> bool:
         """True if ranks are started otherwise than the zygote was, by what an earlier run has left."""
@@ -177,13 +200,26 @@ class ZygoteKeeper:
     def _start(self, env: Mapping[str, str]) -> None:
         if self._broken > BROKEN_MAX:
             return
+        room = self._room()
+        if why := why_no_room(room, self._room_bytes):
+            self._wait_for_room(why)
+            return
         self._env = dict(env)
         self._begun = self._known.argv[0], _program_of(self._known.argv)
+        most = self._memory_kib_max = limit_kib(room, MEMORY_KIB_MAX)
         try:
-            self.zygote = Zygote(self._known.argv, env, self._cwd, self._known, self._folder)
+            self.zygote = Zygote(self._known.argv, env, self._cwd, self._known, self._folder, most)
         except OSError as error:
             self._say(f"the zygote cannot be started: {error}")
             self._broken += 1
+
+    def _wait_for_room(self, why: str) -> None:
+        """The next attempt starts as usual, and no standby is made, which needs more memory. It is said once: what is left
+        changes.
+        """
+        if self._no_room_s == float("-inf"):
+            self._say(f"no zygote is made until there is room for it: {why}")
+        self._learned, self._no_room_s = 0, self._clock()
 
     def _hear(self) -> None:
         zygote = self.zygote
@@ -201,11 +237,21 @@ class ZygoteKeeper:
             case "ready":
                 self._known = replace(self._known, cost_s=report.cost)
                 store(self._path, self._known)
+                if report.not_set:
+                    self._keep(report.not_set)
+                    return
                 self.tell()
                 if report.stopped_at:
                     self._say(
                         f"modules that are imported after the script sets {report.stopped_at} are not preloaded"
                     )
+            case "broken" if report.memory_kib and self._memory_kib_max < MEMORY_KIB_MAX:
+                if self.zygote is not None:
+                    self.zygote.end()
+                self.zygote = None
+                self._broken += 1
+                self._room_bytes = 4 * report.memory_kib << 10
+                self._wait_for_room(report.why)
             case "broken" if report.name:
                 left_out = self._known.left_out | {report.name: LeftOut(report.version, report.why)}
                 self._known = replace(self._known, left_out=left_out)
@@ -216,6 +262,13 @@ class ZygoteKeeper:
             case _:
                 self._say(f"the next attempt starts as usual: {report.why}")
                 self._is_wanted = False
+
+    def _keep(self, names: tuple[str, ...]) -> None:
+        """Has the zygote made anew at the next look at the attempt, with these variables in its environment."""
+        self._known = replace(self._known, not_by_import=merged(self._known.not_by_import, names))
+        store(self._path, self._known)
+        self._is_stale = True
+        self._learned = 0
 
     def _again(self, env: Mapping[str, str]) -> None:
         if self.zygote is not None:
@@ -253,6 +306,11 @@ class ZygoteKeeper:
     def is_possible(self) -> bool:
         """Returns whether attempts are forked from the zygote, now or once it is ready."""
         return self._is_wanted and self._broken <= BROKEN_MAX
+
+    @property
+    def has_begun(self) -> bool:
+        """Returns whether the zygote's process runs. It may still make its imports."""
+        return self.zygote is not None and not self.zygote.over
 
     @property
     def is_ready(self) -> bool:

@@ -59,7 +59,8 @@ def imports(
     known = load(file_of(Path(state_root(state_dir, os.environ)), settings.command, cwd))
     if not known.cost_s:
         say(
-            f"no imports of {named.name} have been measured: run it with --zygote, to its first step at least"
+            f"no imports of {named.name} have been measured: run it to its first step at least, with restarts allowed"
+            " (--max-restarts) and neither --no-zygote nor --no-standby"
         )
         raise Exit(FAILED)
     found = report_of(named.name, known)
