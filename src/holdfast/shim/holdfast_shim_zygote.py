@@ -33,6 +33,15 @@ MESSAGE_BYTES = 1 << 20
 OOM = "/proc/self/oom_score_adj"
 
 
+def _set_oom(value: bytes) -> None:
+    """Sets how soon the kernel kills this process where memory is short, 1000 first. Where it may not, its turn is the usual one."""
+    try:
+        with open(OOM, "wb", buffering=0) as file:
+            file.write(value)
+    except OSError:
+        pass
+
+
 def serve(beside: "Callable[[str], ModuleType]") -> "Callable[[], None] | None":
     """Runs the zygote. Returns only in forks, each of which is the process that a stub stands for. `beside`: loads
     another file of the shim.
@@ -90,11 +99,7 @@ class Zygote:
         """Processes orders until the zygote ends. Never returns; raises Forked in a fork."""
         with open(OOM, "rb") as file:
             self.oom = file.read()
-        try:
-            with open(OOM, "wb", buffering=0) as file:
-                file.write(b"1000")
-        except OSError:
-            pass  # then it is killed for memory when its turn comes
+        _set_oom(b"1000")
         with open(os.fsdecode(self.control.recv(MESSAGE_BYTES)), "rb") as file:
             orders = json.load(file)
         self.fork.show(
@@ -144,8 +149,7 @@ class Zygote:
         if os.fork() == 0:
             self.control.close()
             os.setsid()
-            with open(OOM, "wb", buffering=0) as file:
-                file.write(self.oom)
+            _set_oom(self.oom)
             if os.fork():  # an orphan at once: nobody has to collect it
                 os._exit(0)
             self.server.Server(self, order, *fds).run()
