@@ -47,6 +47,7 @@ def torch_bench(bench):
         bench.settings,
         command=(torchrun, "--nproc-per-node", "1", str(script)),
         policy=replace(Policy(boot_check="off", troubleshoot_wait_s=0.0), max_restarts=3),
+        zygote=False,  # once there is a zygote, a standby that waits already is replaced
     )
     for node in ("n0", "n1"):
         bench.agent(node)
