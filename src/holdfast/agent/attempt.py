@@ -494,6 +494,7 @@ class Attempt:
 
     def close(self) -> None:
         self.looks.close()
+        self.memory.close()
         for seen in self.ranks.values():
             seen.reader.close()
         self._follower.close()

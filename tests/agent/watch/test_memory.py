@@ -38,8 +38,11 @@ def test_a_rank_killed_for_want_of_memory_is_told_from_one_killed_by_hand(cgroup
         rank.communicate(b"\n", timeout=200)
         assert rank.returncode == -9
         (said,) = watch.kills([rank.pid])
+        watch.close()
     assert "cgroup" in said
 
 
 def test_an_older_kill_is_not_taken_for_this_one():
-    assert MemoryWatch().kills([os.getpid()]) == ()
+    watch = MemoryWatch()
+    assert watch.kills([os.getpid()]) == ()
+    watch.close()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.observe.host.kernel import OomWatch, read_kernel_log
+from holdfast.observe.host.kernel import NewKernelLines, OomWatch
 
 
 def write(path: Path, text: str) -> Path:
@@ -45,27 +45,29 @@ def test_no_counter_is_unknown_not_zero(tmp_path):
     assert OomWatch(42, proc=tmp_path, cgroup_root=tmp_path).new_kills() is None
 
 
-def test_the_kernels_log_and_only_what_is_new(tmp_path):
-    text = (
-        "6,339,5140900,-;Out of memory: Killed process 7 (x)\n SUBSYSTEM=mem\n3,340,5140999,c;two\\x09words\n"
-    )
-    log = read_kernel_log(write(tmp_path / "kmsg", text))
-    assert (log.lines, log.why_not) == ((b"Out of memory: Killed process 7 (x)", b"two\twords"), "")
-    assert log.next_sequence == 341
-    assert read_kernel_log(tmp_path / "kmsg", since_sequence=340).lines == (b"two\twords",)
-    again = read_kernel_log(tmp_path / "kmsg", since_sequence=341)
-    assert (again.lines, again.why_not, again.next_sequence) == ((), "", 341)
-    assert read_kernel_log(tmp_path / "kmsg", lines_max=1).lines == (b"two\twords",)
+def test_only_what_the_kernel_writes_from_now_on(tmp_path):
+    path = write(tmp_path / "kmsg", "6,338,5140800,-;Out of memory: Killed process 6 (w)\n")
+    log = NewKernelLines(path)
+    assert log.read() == ()
+    with path.open("a") as file:
+        file.write("6,339,5140900,-;Out of memory: Killed process 7 (x)\n SUBSYSTEM=mem\n")
+    assert log.read() == (b"Out of memory: Killed process 7 (x)",)
+    with path.open("a") as file:
+        file.write("3,340,5140999,c;two\\x09words\n")
+    assert log.read() == (b"Out of memory: Killed process 7 (x)", b"two\twords")
+    log.close()
+    log.close()
+    assert len(log.read()) == 2
 
 
-def test_why_it_may_not_be_read(tmp_path):
-    assert (
-        read_kernel_log(tmp_path / "kmsg").why_not
-        == f"{tmp_path}/kmsg could not be opened: No such file or directory"
-    )
-    assert read_kernel_log(tmp_path).why_not == f"{tmp_path} could not be read: Is a directory"
+def test_a_log_that_may_not_be_read_has_no_lines(tmp_path):
+    for path in (tmp_path / "kmsg", tmp_path):
+        log = NewKernelLines(path)
+        assert log.read() == ()
+        log.close()
 
 
 def test_the_real_one_never_waits():
-    log = read_kernel_log()
-    assert bool(log.why_not) <= (not log.lines)
+    log = NewKernelLines()
+    log.read()
+    log.close()

@@ -165,7 +165,7 @@ class Reaper:
         if self.uncollected:
             return 0.0
         if self.stop:
-            return self.stop.wait_s()
+            return self.stop.wait_s(time.monotonic())
         return POLL_STARTING_S if self.is_starting(time.monotonic()) else POLL_IDLE_S
 
     def is_starting(self, now_s: float) -> bool:

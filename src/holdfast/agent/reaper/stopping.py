@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from .ranks import Ranks
 
-DOOMED_GRACE_S = 0.3  # for a launcher and helpers whose ranks are all gone
+# For a launcher and helpers whose ranks are all gone. A launcher that copies the ranks' output looks for more every 0.1 s
+# (torch/distributed/elastic/multiprocessing/tail_log.py); its own shutdown can take longer, and the next attempt waits for it.
+DOOMED_GRACE_S = 0.15
 STUCK_S = 1.5  # in state D or traced, and no processor time used: it will not act on a SIGTERM
 UNKILLABLE_S = 10.0  # after SIGKILL: what still lives then is in state D
 POLL_WAITING_S = 0.1
@@ -40,8 +42,13 @@ class Stop:
         self.finish_until_s = min(self.finish_until_s, now_s + finish_s)
         self.grace_s = min(self.grace_s, grace_s)
 
-    def wait_s(self) -> float:
-        return POLL_KILLING_S if self.killing_since_s is not None else POLL_WAITING_S
+    def wait_s(self, now_s: float) -> float:
+        """Returns the time in seconds until the next step of the stop."""
+        if self.killing_since_s is not None:
+            return POLL_KILLING_S
+        if self._doomed_at_s is None:
+            return POLL_WAITING_S
+        return min(POLL_WAITING_S, max(0.0, self._kill_at_s() - now_s))
 
     def may_finish(self, now_s: float, command_runs: bool) -> bool:
         return self.term_at_s is None and now_s < self.finish_until_s and command_runs

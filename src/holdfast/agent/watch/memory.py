@@ -5,7 +5,7 @@ Sources that cannot be read (no kernel log in a container, no cgroup files) give
 
 from collections.abc import Iterable
 
-from holdfast.observe.host.kernel import OomWatch, read_kernel_log
+from holdfast.observe.host.kernel import NewKernelLines, OomWatch
 from holdfast.parsers.kernel_lines import oom_kills, oom_words
 
 
@@ -15,7 +15,7 @@ class MemoryWatch:
     """
 
     def __init__(self) -> None:
-        self._since = read_kernel_log().next_sequence
+        self._kernel = NewKernelLines()
         self._cgroup: OomWatch | None = None
 
     def rank_found(self, pid: int) -> None:
@@ -28,8 +28,11 @@ class MemoryWatch:
         their cgroup.
         """
         wanted = set(pids)
-        log = read_kernel_log(since_sequence=self._since)
-        said = [oom_words(kill) for kill in oom_kills(log.lines) if kill.pid in wanted or kill.pid == 0]
+        found = oom_kills(self._kernel.read())
+        said = [oom_words(kill) for kill in found if kill.pid in wanted or kill.pid == 0]
         if said or self._cgroup is None or not self._cgroup.new_kills():
             return tuple(said)
         return ("the job's memory cgroup counted an OOM kill",)
+
+    def close(self) -> None:
+        self._kernel.close()

@@ -5,9 +5,8 @@ It only reads, and never waits. A missing or unreadable file is a result, not an
 
 import os
 import re
+from collections import deque
 from pathlib import Path
-
-from msgspec import Struct
 
 PROC = Path("/proc")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -17,17 +16,6 @@ LINES_MAX = 20_000
 # "6,339,5140900,-;NET: Registered PF_INET6" ; lines beginning with a space repeat it for machines
 RECORD = re.compile(rb"(?P<level>\d+),(?P<sequence>\d+),(?P<at_us>\d+),[^;]*;(?P<text>[^\n]*)")
 PRINTED_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
-
-
-class KernelLog(Struct, frozen=True, kw_only=True):
-    """Lines of the kernel log, oldest first.
-
-    `why_not`: why the log could not be read; empty if it was read.
-    """
-
-    lines: tuple[bytes, ...] = ()
-    why_not: str = ""
-    next_sequence: int = 0  # give it to the next call, to see only what is new
 
 
 class OomWatch:
@@ -98,34 +86,39 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def read_kernel_log(path: Path = KMSG, *, since_sequence: int = 0, lines_max: int = LINES_MAX) -> KernelLog:
-    """Returns the kernel log from record `since_sequence` on, at most the last `lines_max` lines.
+class NewKernelLines:
+    """Lines of /dev/kmsg that the kernel writes after the creation of this object.
+
+    The file stays open at the place that was read last: each record takes a read of its own, so that to read all records of a
+    long log takes a tenth of a second. Nothing blocks. A log that cannot be read has no lines.
 
     source: Linux, Documentation/ABI/testing/dev-kmsg
     """
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        return KernelLog(
-            why_not=f"{path} could not be opened: {error.strerror}", next_sequence=since_sequence
-        )
-    try:
-        records, why_not = read_records(file)
-    finally:
-        os.close(file)
-    lines: list[bytes] = []
-    next_sequence = since_sequence
-    for match in RECORD.finditer(b"\n".join(records)):
-        sequence = int(match["sequence"])
-        if sequence >= since_sequence:
-            lines.append(unescaped(match["text"]))
-            next_sequence = max(next_sequence, sequence + 1)
-    kept = tuple(lines[-lines_max:])
-    return KernelLog(
-        lines=kept,
-        why_not=f"{path} could not be read: {why_not}" if why_not and not kept else "",
-        next_sequence=next_sequence,
-    )
+
+    def __init__(self, path: Path = KMSG) -> None:
+        self._lines: deque[bytes] = deque(maxlen=LINES_MAX)
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            self._file = -1
+            return
+        try:
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError:
+            self.close()
+
+    def read(self) -> tuple[bytes, ...]:
+        """Returns all lines since the creation, oldest first, at most the last LINES_MAX."""
+        if self._file >= 0:
+            records, _ = read_records(self._file)
+            self._lines += (unescaped(match["text"]) for match in RECORD.finditer(b"\n".join(records)))
+        return tuple(self._lines)
+
+    def close(self) -> None:
+        """Closes the log. What was read until now stays."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def read_records(file: int, records_max: int = LINES_MAX * 10) -> tuple[list[bytes], str]:
