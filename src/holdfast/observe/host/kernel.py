@@ -13,6 +13,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 KMSG = Path("/dev/kmsg")
 RECORD_MAX_BYTES = 8192  # the kernel refuses a smaller buffer than its record with EINVAL
 LINES_MAX = 20_000
+RECORDS_MAX = 10 * LINES_MAX
 # "6,339,5140900,-;NET: Registered PF_INET6" ; lines beginning with a space repeat it for machines
 RECORD = re.compile(rb"(?P<level>\d+),(?P<sequence>\d+),(?P<at_us>\d+),[^;]*;(?P<text>[^\n]*)")
 PRINTED_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
@@ -110,8 +111,7 @@ class NewKernelLines:
     def read(self) -> tuple[bytes, ...]:
         """Returns all lines since the creation, oldest first, at most the last LINES_MAX."""
         if self._file >= 0:
-            records, _ = read_records(self._file)
-            self._lines += (unescaped(match["text"]) for match in RECORD.finditer(b"\n".join(records)))
+            self._lines += read_lines(self._file)[0]
         return tuple(self._lines)
 
     def close(self) -> None:
@@ -121,7 +121,13 @@ class NewKernelLines:
             self._file = -1
 
 
-def read_records(file: int, records_max: int = LINES_MAX * 10) -> tuple[list[bytes], str]:
+def read_lines(file: int, records_max: int = RECORDS_MAX) -> tuple[list[bytes], str]:
+    """Returns the texts of all current records of /dev/kmsg, and why reading ended early, or "". See `read_records`."""
+    records, why = read_records(file, records_max)
+    return [unescaped(match["text"]) for record in records for match in RECORD.finditer(record)], why
+
+
+def read_records(file: int, records_max: int = RECORDS_MAX) -> tuple[list[bytes], str]:
     """Returns all current records of /dev/kmsg, and why reading ended early, or "".
 
     One read returns one record.

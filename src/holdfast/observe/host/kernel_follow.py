@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.observe.host.kernel import KMSG, RECORD, RECORD_MAX_BYTES, read_records, unescaped
+from holdfast.observe.host.kernel import KMSG, RECORD_MAX_BYTES, read_lines
 from holdfast.parsers.log_lines.text import LineCutter
 
 SYSLOGS = (Path("/var/log/kern.log"), Path("/var/log/messages"))
@@ -118,10 +118,10 @@ class KernelFollower:
         return True
 
     def _records(self) -> list[bytes]:
-        records, why = read_records(self._fd, RECORDS_MAX)
+        lines, why = read_lines(self._fd, RECORDS_MAX)
         if why:
             self._lose(why)
-        return [unescaped(match["text"]) for record in records for match in RECORD.finditer(record)]
+        return lines
 
     def _lose(self, why: str) -> None:
         self.why_not = f"the kernel log ({self.source}) can no longer be read: {why}"
