@@ -93,10 +93,8 @@ class LogReader:
                 break
             if found == "whole":
                 self.pauses.set()
-            soon = (
-                found == "whole" and not is_last
-            )  # what was written until the container's end is still to be read
-            (self._ended if soon else self._stop).wait(AGAIN_S)
+            # Read to its end before the container had ended: its last lines are read as soon as it has.
+            (self._ended if found == "whole" else self._stop).wait(AGAIN_S)
         self.is_over.set()
 
     def _read(self, path: str) -> Read:
