@@ -20,6 +20,15 @@ def wait_for(what, is_true):
     return answer
 
 
+def wait_for_environ(pid):
+    """Returns when `/proc/PID/environ` shows the environment of a process that was just started.
+
+    The kernel closes the pipe that `Popen` waits for before it sets up the new environment: the file is empty
+    for a moment after `Popen` returns. Raises FileNotFoundError if the process has ended.
+    """
+    wait_for("its environment", Path(f"/proc/{pid}/environ").read_bytes)
+
+
 def state(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

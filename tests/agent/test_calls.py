@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.proc_kit import wait_for_environ
-from agent.running import is_over, wait_for
+from agent.running import is_over, wait_for, wait_for_environ
 from holdfast.agent.calls.on_node import CALLS_MAX, Calls, CallScene
 from holdfast.model.calls import (
     BeginCall,

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from agent.proc_kit import wait_for_environ
+from agent.running import wait_for_environ
 from holdfast.agent.launch import sweep_attempts
 
 

@@ -316,13 +316,7 @@ def test_a_record_on_a_claim_survives_the_loss_of_the_controllers_pod(job):
     run = job.submit("--state-claim", "record", workers=2, spares=0)
     ranks = (job.given_to(), job.ranks())[1]
     job.trains()
-    (controller,) = job.pods("controller")
-    job.server.delete(f"/api/v1/namespaces/default/pods/{controller}", gracePeriodSeconds=0)
-    wait_for(
-        lambda: f"another controller:\n{job.said()}",
-        lambda: set(job.pods("controller")) - {controller},
-        LONG_S,
-    )
+    lose_controller(job)
     job.waits_for("controller-resumed")
     job.trains(more=10)
     assert job.ranks() == ranks

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.proc_kit import wait_for_environ
+from agent.running import wait_for_environ
 from holdfast.agent.launch import FACTS
 from holdfast.agent.standby.held_command import (
     REACHED,
