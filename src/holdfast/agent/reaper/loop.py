@@ -267,7 +267,8 @@ class Reaper:
             self.stop.harden(time.monotonic(), finish_s, grace_s)
         else:
             self.facts.add("stopping", grace_s=grace_s, why=why)
-            self.stop = Stop(time.monotonic(), finish_s, grace_s)
+            command = self.command if self.command_code is None else None
+            self.stop = Stop(time.monotonic(), finish_s, grace_s, command)
 
     def go_on_stopping(self, stop: Stop, now_s: float) -> None:
         if not self.has_processes:

@@ -172,6 +172,17 @@ def open_files(pid: int) -> list[str]:
     return found
 
 
+def outputs(pid: int) -> set[str]:
+    """Returns what a process has as its standard output and standard error, as /proc names it; empty if that cannot be read.
+
+    Asks no file system: one on a dead file server would not answer.
+    """
+    try:
+        return {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2)}
+    except OSError:
+        return set()
+
+
 def environment(pid: int) -> dict[bytes, bytes]:
     data = read(f"/proc/{pid}/environ", 1 << 20)
     return dict(item.split(b"=", 1) for item in reversed(data.split(b"\0")) if b"=" in item)

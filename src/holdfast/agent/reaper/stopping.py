@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from .ranks import Ranks
 
 # For a launcher and helpers whose ranks are all gone. A launcher that copies the ranks' output looks for more every 0.1 s
-# (torch/distributed/elastic/multiprocessing/tail_log.py); its own shutdown can take longer, and the next attempt waits for it.
+# (torch/distributed/elastic/multiprocessing/tail_log.py), so it has this time after the ranks. One that copies nothing has it
+# from its SIGTERM on. Its own shutdown can take longer, and the next attempt waits for it.
 DOOMED_GRACE_S = 0.15
 STUCK_S = 1.5  # in state D or traced, and no processor time used: it will not act on a SIGTERM
 UNKILLABLE_S = 10.0  # after SIGKILL: what still lives then is in state D
@@ -26,14 +27,33 @@ POLL_KILLING_S = 0.02
 ORPHAN_ROUNDS = 50
 
 
+def may_be_copied(ranks: Iterable[int], command: int | None) -> bool:
+    """Returns whether these ranks write elsewhere than the command does, so that one of its tree may pass on what they write.
+
+    Process ids; `command` is None if it does not run.
+    """
+    own = proc.outputs(command) if command is not None else set()
+    theirs = [proc.outputs(pid) for pid in ranks]
+    return not theirs or any(not one or not one <= own for one in theirs)
+
+
+def doom_s(term_s: float, gone_s: float, *, is_copied: bool) -> float:
+    """Returns when a launcher without ranks is killed. `term_s`: of its SIGTERM; `gone_s`: of the last rank's end."""
+    return max(gone_s, (gone_s if is_copied else term_s) + DOOMED_GRACE_S)
+
+
 class Stop:
-    def __init__(self, now_s: float, finish_s: float, grace_s: float) -> None:
+    """A stop in progress. `command`: process id of the command; None if it does not run."""
+
+    def __init__(self, now_s: float, finish_s: float, grace_s: float, command: int | None) -> None:
+        self._command = command
         self.finish_until_s = now_s + finish_s
         self.grace_s = grace_s
         self.term_at_s: float | None = None
         self.killing_since_s: float | None = None
         self.killed: set[int] = set()
         self._had_ranks = False
+        self._is_copied = True  # something of the tree copies the ranks' output
         self._doomed_at_s: float | None = None
         self._stuck: dict[int, tuple[tuple[bytes, ...], float]] = {}
 
@@ -71,6 +91,7 @@ class Stop:
     def _terminate(self, now_s: float, tree: list[int], ranks: Ranks) -> None:
         self.term_at_s = now_s
         self._had_ranks = bool(ranks.living)
+        self._is_copied = may_be_copied(ranks.living, self._command)
         if self.grace_s > 0:
             for pid in tree:
                 if not is_stub(pid):  # it would pass it on to a process that gets one, too
@@ -83,7 +104,9 @@ class Stop:
     def _kill_at_s(self) -> float:
         assert self.term_at_s is not None
         at_s = self.term_at_s + self.grace_s
-        return at_s if self._doomed_at_s is None else min(at_s, self._doomed_at_s + DOOMED_GRACE_S)
+        if self._doomed_at_s is None:
+            return at_s
+        return min(at_s, doom_s(self.term_at_s, self._doomed_at_s, is_copied=self._is_copied))
 
     def _is_stuck(self, pid: int, now_s: float) -> bool:
         """Returns whether a process cannot react to SIGTERM: it is stopped, or in state D for long (not
