@@ -138,6 +138,8 @@ class Concluding:
         before = asked.evidence.get(report.worker)
         if before is None or report.revision >= before.revision:
             asked.evidence[report.worker] = report
+        if before is None and len(asked.evidence) == len(asked.nodes):
+            asked.looked_s = float("-inf")  # the last one that was waited for
 
     def turn(self, at_s: float) -> list[Act]:
         asked = self._asked

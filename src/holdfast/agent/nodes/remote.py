@@ -358,6 +358,7 @@ class RemoteAgent:
         mine = worker.part.worker if worker.part is not None else 0
         telling = Telling(command, mine, self._clock, worker.fitness, worker.node_log, worker.signatures)
         self._telling = order, telling
+        self._tell_evidence(order, telling)  # the verdict may need no more than what is known now
 
     def _look_closer(self, command: LookCloser, order: str) -> None:
         attempt = self._attempt(command.attempt)
