@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # a launcher starts it by it
 from torchft import DistributedDataParallel, Manager, ProcessGroupGloo
 
 from bench.faults.kinds import KINDS
-from bench.faults.training import IN_RANK
+from bench.faults.training import IN_RANK, rest_until_all_begin
 from bench.job import training
 
 GROUP, GROUPS = int(os.environ["REPLICA_GROUP_ID"]), int(os.environ["NUM_REPLICA_GROUPS"])
@@ -86,7 +86,7 @@ def train(options: argparse.Namespace, network: nn.Module, events: training.Even
         if step % options.checkpoint_every == 0 and GROUP == 0:
             save(checkpoint, manager, state(), loss)
         worked_s = time.perf_counter() - begun_s
-        time.sleep(max(0.0, options.step_s - worked_s))
+        training.rest(options.step_s, worked_s)
         events.tell("step", step=step, took_s=time.perf_counter() - begun_s, worked_s=worked_s)
         if step % options.log_every == 0 and GROUP == 0:
             print(f"step {step}/{options.steps} loss {loss:.6f}", flush=True)
@@ -135,4 +135,5 @@ if __name__ == "__main__":
     training.FAULTS.update({kind.name: IN_RANK.get(kind.name, lambda: None) for kind in KINDS})
     training.dist = SimpleNamespace(get_rank=lambda: GROUP)  # of whom a fault is told
     training.one_step = one_step  # a fault may replace it
+    training.rest = rest_until_all_begin
     main()

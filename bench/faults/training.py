@@ -84,6 +84,15 @@ def become_slower() -> None:
     training.one_step = slower
 
 
+def rest_until_all_begin(step_s: float, worked_s: float) -> None:
+    """Sleeps until the next step of all ranks: each begins where the monotonic clock has a multiple of the step's time.
+
+    Ranks that each rest for the remainder of their own step keep the distance that one pause put between them: the paused
+    rank would come later than the others at every step from then on, as a slow one does.
+    """
+    time.sleep(step_s - time.monotonic() % step_s)
+
+
 IN_RANK: dict[str, Callable[[], None]] = {
     "sigkill": training.FAULTS["kill9"],
     "sigsegv": training.FAULTS["segv"],
@@ -109,4 +118,5 @@ if __name__ == "__main__":
     # What the benchmark does from outside only needs its moment told.
     training.FAULTS.clear()
     training.FAULTS.update({kind.name: IN_RANK.get(kind.name, lambda: None) for kind in KINDS})
+    training.rest = rest_until_all_begin
     training.main()

@@ -74,11 +74,16 @@ def train(options: argparse.Namespace, network: nn.Module, events: Events) -> tu
         if step % options.checkpoint_every == 0 and dist.get_rank() == 0:
             save(checkpoint, network, optimizer, step, loss, options.checkpoint_mib)
         worked_s = time.perf_counter() - begun_s
-        time.sleep(max(0.0, options.step_s - worked_s))
+        rest(options.step_s, worked_s)
         events.tell("step", step=step, took_s=time.perf_counter() - begun_s, worked_s=worked_s)
         if step % options.log_every == 0 and dist.get_rank() == 0:
             print(f"step {step}/{options.steps} loss {loss:.6f}", flush=True)
     return step, loss
+
+
+def rest(step_s: float, worked_s: float) -> None:
+    """Sleeps for the rest of a step."""
+    time.sleep(max(0.0, step_s - worked_s))
 
 
 def last_step(options: argparse.Namespace, step: int) -> int:
