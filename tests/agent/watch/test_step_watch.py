@@ -1,5 +1,6 @@
 """The steps of an attempt as its output grows: who tells, what is found, and what a fault of ours costs."""
 
+import os
 import threading
 from itertools import pairwise
 
@@ -7,6 +8,7 @@ import pytest
 
 from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.watch.steps import NEWS_MAX, StepWatching
+from holdfast.agent.watch.stragglers import is_crowded
 from holdfast.model.samples import RankSample
 from holdfast.observe.logs.follow import Chunk
 from holdfast.observe.logs.step_file import read
@@ -246,6 +248,13 @@ def test_a_rank_that_is_awaited_again_and_again_and_held_back_is_named(tmp_path,
         told += found.look(samples, {rank: 10**8 + rank for rank in range(4)}, second)
     (slow,) = told
     assert (slow.kind, slow.numbers["ranks"]) == ("straggler", [2.0])
+
+
+def test_ranks_are_crowded_where_they_may_use_fewer_processors_than_they_are():
+    processors = len(os.sched_getaffinity(0))
+    assert not is_crowded([os.getpid()] * processors)
+    assert is_crowded([os.getpid()] * (processors + 1))
+    assert not is_crowded([10**8] * 1000)
 
 
 def test_no_line_that_a_form_reads_is_sieved_away(forms):

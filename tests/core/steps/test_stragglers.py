@@ -5,6 +5,7 @@ from array import array
 
 import pytest
 
+from holdfast.core.stragglers.limits import CROWDED
 from holdfast.core.stragglers.matrix import analyse
 from holdfast.core.stragglers.panel import Panel
 from holdfast.core.stragglers.panel_numpy import NumpyPanel
@@ -41,6 +42,18 @@ def test_one_slow_rank_is_named_with_its_ratio_and_its_first_step(ranks):
     assert found.first_step == pytest.approx(1060, abs=6)
     assert "since step" in found.explanation
     assert "rank 1" in found.explanation_zh
+
+
+@pytest.mark.parametrize(
+    ("share", "named"), [(0.3, []), (0.45, []), (0.8, [("straggler", [1.0])]), (3.0, [("straggler", [1.0])])]
+)
+def test_ranks_that_share_processors_are_named_only_if_much_slower(share, named):
+    watch = StragglerWatch(CROWDED)
+    told = []
+    for step, column in enumerate(zip(*slowed(table(4, 200), [1], share, at=60), strict=True)):
+        watch.own_work(step, dict(enumerate(column)))
+        told += kinds(watch.findings(step, float(step)))
+    assert told == named
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 64, 1024])

@@ -10,10 +10,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.core.stragglers.limits import CROWDED, StragglerSettings
 from holdfast.core.stragglers.records import Arrival, entered, joined, peers
 from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.told import in_few_words
@@ -35,6 +36,15 @@ STEP_MAX = 1 << 53  # a larger one is no step, and cannot be sent
 LOWEST = 19
 
 
+def is_crowded(pids: Collection[int]) -> bool:
+    """Returns whether these processes may use fewer processors than they are; False if that cannot be read."""
+    try:
+        processors = set().union(*map(os.sched_getaffinity, pids))
+    except OSError:
+        return False
+    return len(processors) < len(pids)
+
+
 class StragglerWatching:
     """Detector of slow ranks for one attempt on this worker. `folder`: of the ranks' sockets.
 
@@ -45,6 +55,7 @@ class StragglerWatching:
     def __init__(self, folder: Path, *, shares: bool = False) -> None:
         self._folder = folder
         self._shares = shares
+        self._settings = StragglerSettings()
         self._watch = StragglerWatch()
         self._throttles: dict[int, ThrottleReader] = {}
         self._samples = 0
@@ -74,6 +85,9 @@ class StragglerWatching:
     def look(self, samples: Sequence[RankSample], pids: Mapping[int, int]) -> None:
         """Samples all ranks. Call it once a second while they train. `pids`: of living ranks."""
         self._samples += 1
+        if self._samples == 1 and is_crowded(pids.values()):
+            self._settings = CROWDED
+            self._watch = StragglerWatch(CROWDED)
         throttled = self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
         self._watch.look(samples, throttled)
         at_s = samples[0].at_s if samples else 0.0
@@ -93,7 +107,7 @@ class StragglerWatching:
             if fetch.error is not None:
                 raise fetch.error
             if fetch.peers and not self._fetched:  # ranks that do different work: known only now
-                self._watch = StragglerWatch(peers=fetch.peers)
+                self._watch = StragglerWatch(self._settings, peers=fetch.peers)
             self._fetched = True
             for rank, groups in fetch.teams.items():
                 self._watch.teams(rank, groups)

@@ -280,6 +280,7 @@ class Panel:
         excess = median(series[first:])
         is_from_start = len(columns) == self.count and first < START_STEPS
         least = self._settings.excess_min if self.noise < LOUD else self.noise
+        least = max(least, self._settings.unsure_excess)
         if len(slow) < self._settings.steps_min or excess - usual < least:
             self._again[place] = (tries, self.count + 1 + len(slow) // 4)
             return None
