@@ -63,6 +63,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.supervise.kubernetes.remote": "cli.line.command_line, by its name: only for a job in a cluster",
     "holdfast.supervise.local_line": "cli.line_on_demand, by its name: most jobs are never asked anything",
     "holdfast.supervise.many_nodes": "supervise.many_nodes_start, by its name: who follows a job needs none of it",
+    "holdfast.link.tls_wire": "link.tls, by its name: most links are without TLS",
     "holdfast.supervise.engine_choice": "cli.run_command, by its name: one machine needs none of it",
     "holdfast.supervise.kubernetes.job": "supervise.engine_choice, by its name: an extra",
     "holdfast.engines.kubernetes.doctor": "cli.kubernetes.group, by its name: an extra",
