@@ -57,7 +57,7 @@ STARTED_FROM_OUTSIDE = {
     "holdfast.archive.checkpoint_advice": "supervise.companions, as a process beside the job",
     "holdfast.supervise.monitoring.job": "monitoring.choice, by its name: most jobs export none",
     "holdfast.supervise.monitoring.many_nodes": "the same",
-    "holdfast.supervise.monitoring.node": "the same",
+    "holdfast.supervise.monitoring.node": "monitoring.agent_choice, by its name, for the same reason",
     "holdfast.supervise.monitoring.device_watch": "the same",
     "holdfast.supervise.monitoring.trainer_status": "the same: in a TrainJob only",
     "holdfast.supervise.kubernetes.remote": "cli.line.command_line, by its name: only for a job in a cluster",

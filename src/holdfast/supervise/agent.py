@@ -48,7 +48,8 @@ from holdfast.model.nodes.workers import (
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.monitoring.choice import Metrics, NoMetrics, of_agent
+from holdfast.supervise.monitoring.agent_choice import of_agent
+from holdfast.supervise.monitoring.choice import Metrics, NoMetrics
 
 LOOK_S = 0.1
 FACTS_WAIT_S = 0.5  # at the start: a reaper reports its facts within milliseconds
