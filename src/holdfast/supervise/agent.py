@@ -23,6 +23,7 @@ from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.nodes.copy_on_demand import CopyOnDemand
 from holdfast.agent.nodes.home import NodeHome
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
+from holdfast.agent.rehearsal import rehearse_evidence
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
 from holdfast.core.kubernetes.wrapped import is_wrapped, without_addresses
@@ -105,7 +106,8 @@ class AgentWheel:
         self._agent: RemoteAgent | None = None
         self._metrics: Metrics = NoMetrics()  # until the controller has said what job it is
         self._spool = spool
-        self._signatures: Signatures = live_signatures(env, place.job_folder.parents[1] / SIGNATURES)
+        shared = place.job_folder.parents[1] / SIGNATURES
+        self._signatures: Signatures = live_signatures(env, rehearse_evidence, shared)
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()
         self._signals: list[int] = []
