@@ -2,7 +2,8 @@
 
 import threading
 
-from holdfast.agent.rehearsal import rehearse
+from holdfast.agent.rehearsal import rehearse_evidence
+from holdfast.agent.rehearsed_verdict import rehearse
 from holdfast.agent.watch.logs import Signatures
 from known import KNOWN
 
@@ -25,6 +26,14 @@ def test_it_is_found_the_same_way_where_no_logs_are_searched_and_nothing_is_comp
     assert done.verdict.category == "process_killed"
     assert done.matches > 3
     assert not list(tmp_path.iterdir())
+
+
+def test_an_agent_that_makes_no_verdict_rehearses_the_same_evidence(cache_home):
+    loaded = Signatures(lambda: KNOWN, cache_home / "holdfast")
+    assert loaded.wait(WAIT_S)
+    made_up = rehearse_evidence(loaded)
+    assert [one.rank for one in made_up.first.culprits] == [1]
+    assert len(made_up.search.matches) == rehearse(loaded).matches
 
 
 def test_it_follows_the_loading_and_its_fault_is_none_of_the_run(cache_home):

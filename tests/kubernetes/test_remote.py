@@ -101,7 +101,7 @@ def test_the_state_folder_of_this_machine_is_not_passed():
 
 
 def test_status_log_logs_exec_and_nodes_of_a_job_by_name(job):
-    run = job.submit_and_train(spares=0)
+    run = job.submit_and_train(workers=2, spares=0)
 
     def ends(*words, code=0):
         one = job.start(*words)
@@ -112,7 +112,7 @@ def test_status_log_logs_exec_and_nodes_of_a_job_by_name(job):
     assert (found["summary"]["job"], found["state"]) == ("t", "training")
     assert "attempt 1 runs on" in ends("log", "t").out
     wait_for("output", lambda: "step 1" in ends("logs", "t").out, LONG_S)
-    assert ends("exec", "t", "--workers", "2", "--", "sh", "-c", "echo here $RANK; exit 3", code=3).out
+    assert ends("exec", "t", "--workers", "1", "--", "sh", "-c", "echo here $RANK; exit 3", code=3).out
     known = json.loads(ends("nodes", "list", "--all", "--job", "t", "--json").out)
     assert {one["node"] for one in known["nodes"]} >= set(job.placed())
     (job.path / "elsewhere").mkdir()

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from kubernetes.kubectl import apply
-from kubernetes.whole_job import PODS, KubernetesJob
+from kubernetes.whole_job import SPARES, KubernetesJob
 from kubernetes.wrap.test_wrapped_jobs import manifests, wrapped
 from many.whole_job import LONG_S
 from run.place import wait_for
@@ -83,6 +83,7 @@ def test_all_containers_restart_in_the_same_pod_without_a_write(tmp_path, cache_
 def test_without_the_rule_the_pod_is_evicted_and_another_comes(tmp_path, cache_home):
     job = KubernetesJob(tmp_path, cache_home)
     try:
+        job.workers = 2
         started(job)
         pod = job.placed()[1]
         end_side(job, pod)
@@ -92,7 +93,7 @@ def test_without_the_rule_the_pod_is_evicted_and_another_comes(tmp_path, cache_h
         assert pod not in job.placed(2)
         wait_for(
             lambda: f"another pod: {list(job.pods())}",
-            lambda: len(job.pods()) == PODS and pod not in job.pods(),
+            lambda: len(job.pods()) == job.workers + SPARES and pod not in job.pods(),
         )
         assert [write[:2] for write in job.writes()] == [["create", "pods/eviction"]]
         ends_well(job)

@@ -14,9 +14,9 @@ from run.place import wait_for
 pytestmark = pytest.mark.timeout(280)
 
 
-def other_than_first(job, attempt=1):
-    """A worker that is not the first, and its pod."""
-    return 2, job.placed(attempt)[2]
+def other_than_first(job):
+    """The pod of the last worker."""
+    return job.placed()[-1]
 
 
 def lose_controller(job):
@@ -62,7 +62,7 @@ def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_
     running.server.control("faults", watch_s=0.0, doubled=False, shuffled=False)
     assert running.server.control("counts")["list pods"] - lists <= 2
     assert not running.events("node-lost")
-    _, pod = other_than_first(running)
+    pod = other_than_first(running)
     running.server.control("kill-pod", pod=pod)
     running.trains(attempt=2)
 
@@ -70,7 +70,7 @@ def test_watches_that_break_are_resumed_and_only_a_version_that_is_gone_costs_a_
 def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(running):
     spare = running.spare()
     running.writes()
-    _, pod = other_than_first(running)
+    pod = other_than_first(running)
     running.server.control("kill-pod", pod=pod)
     running.trains(attempt=2)
     assert spare in running.placed(2)
@@ -81,7 +81,7 @@ def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(runni
 
 
 def test_a_drained_node_moves_its_worker_before_its_pod_is_gone(running):
-    _, pod = other_than_first(running)
+    pod = other_than_first(running)
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     assert (
         running.server.client.post(f"/api/v1/namespaces/default/pods/{pod}/eviction", json=body).status_code
@@ -117,7 +117,7 @@ def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(run
 def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(running):
     """Its agent's connection is closed and its port refuses: that needs no API server."""
     spare = running.spare()
-    _, pod = other_than_first(running)
+    pod = other_than_first(running)
     running.server.control("faults", away=True)
     running.server.control("kill-pod", pod=pod)
     running.trains(attempt=2)
@@ -131,7 +131,7 @@ def test_a_pod_that_is_killed_while_the_server_is_away_is_replaced_at_once(runni
 
 def test_a_pod_of_a_frozen_node_is_removed_by_force_once_its_kubelet_is_silent_too(running):
     running.writes()
-    _, pod = other_than_first(running)
+    pod = other_than_first(running)
     node = running.node_of(pod)
     running.server.control("freeze", node=node)
     running.trains(attempt=2)
@@ -173,7 +173,7 @@ def test_a_controller_that_cannot_listen_neither_begins_the_job_again_nor_gives_
 
 def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fails_too(running):
     spare = running.spare()
-    _, pod = other_than_first(running)
+    pod = other_than_first(running)
     node, path = running.node_of(pod), f"/api/v1/namespaces/default/pods/{pod}"
     (status,) = running.server.get(path)["status"]["containerStatuses"]
     health = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-7", "health": "Unhealthy"}]}]
@@ -195,7 +195,7 @@ def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fail
 
 
 def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(running):
-    _, pod = other_than_first(running)
+    pod = other_than_first(running)
     api, used = "resource.k8s.io/v1", {"driver": "gpu.example.com", "pool": "n", "device": "gpu-3"}
     running.server.create({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c"}})
     by = {"resource": "pods", "name": pod, "uid": running.pods()[pod]["metadata"]["uid"]}
@@ -232,8 +232,8 @@ def test_a_detached_job_goes_on_and_attach_follows_it_to_its_end(running):
 @pytest.mark.parametrize("job", [{"node_grace_s": 8.0}], indirect=True)
 def test_a_frozen_node_is_out_of_service_until_it_is_back(job):
     """On two proofs: the agent is silent, and the cluster no longer hears the node."""
-    run = job.submit_and_train()
-    _, pod = other_than_first(job)
+    run = job.submit_and_train(workers=2)
+    pod = other_than_first(job)
     node = job.node_of(pod)
     job.server.control("freeze", node=node)
 
@@ -292,7 +292,7 @@ def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home
 
 
 def test_a_job_that_is_deleted_ends_and_leaves_nothing(job):
-    run = job.submit_and_train(workers=2)
+    run = job.submit_and_train(workers=2, spares=0)
     job.server.delete("/apis/batch/v1/namespaces/default/jobs/t")
     assert run.code(LONG_S) == 143, job.said()
     wait_for(lambda: f"no pod: {job.pods()}", lambda: not job.pods() and not job.pods("controller"), LONG_S)

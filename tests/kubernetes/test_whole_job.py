@@ -64,7 +64,7 @@ def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(running):
 def test_a_reschedule_makes_all_pods_of_another_owner_anew(tmp_path, cache_home, kind):
     job = KubernetesJob(tmp_path, cache_home, kind=kind)
     try:
-        run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS, workers=2)
+        run = job.submit_and_train("--reschedule-pods", restarts=RESTARTS, workers=2, spares=0)
         has_all_pods_made_anew(job)
         job.ends_with_success(run)
         assert job.owner_says() == "succeeded"

@@ -107,7 +107,7 @@ class KubernetesJob(WholeJob):
         self.kill(self.rank(1))
         self.trains(attempt=2)
         assert self.writes() == []
-        pod = self.placed(2)[2]
+        pod = self.placed(2)[-1]
         self.server.control("kill-pod", pod=pod)
         self.trains(attempt=3)
         assert spare in self.placed(3) and pod not in self.placed(3)

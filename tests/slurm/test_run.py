@@ -28,15 +28,15 @@ def job(hosts, tmp_path, cache_home):
 
 
 def test_a_job_is_submitted_and_goes_on_after_a_killed_rank_and_a_crashed_node(job):
-    run = job.submit(*RESTARTS)
+    run = job.submit(*RESTARTS, workers=3)
     given = job.given_to()
-    assert {one["NNODES"] for one in given} == {"4"}
-    assert len({one["HOLDFAST_NODE"] for one in given}) == 4
+    assert {one["NNODES"] for one in given} == {"3"}
+    assert len({one["HOLDFAST_NODE"] for one in given}) == 3
     job.trains().kill(job.rank(1))
     job.trains(attempt=2)
     verdict = job.events("verdict-reached")[0]
     assert [culprit["rank"] for culprit in verdict["verdict"]["culprits"]] == [1]
-    worker = next(worker for worker in (2, 3) if job.placed(2)[worker] != "n1")
+    worker = next(worker for worker in (1, 2) if job.placed(2)[worker] != "n1")
     crashed = job.number(worker, attempt=2)
     job.cluster.crash(crashed)
     job.trains(attempt=3)
@@ -145,13 +145,13 @@ def test_the_signal_ahead_of_a_time_limit_reaches_every_worker_and_a_cancel_ends
 def test_the_first_node_is_lost_with_the_controller_and_a_deputy_goes_on(job):
     """n4 is heard last, so that it is the spare: the first node left over would leave nothing to recover."""
     job.cluster.stop_slurmd(4)
-    run = job.submit(*RESTARTS)
+    run = job.submit(*RESTARTS, workers=3)
     job.given_to()
     job.trains()
     assert "n4" not in job.placed()
     job.cluster.stop_slurmd(4, goes_on=True)
     wait_for(lambda: job.said(), lambda: "runs the standby controller" in job.deputy_said(), LONG_S)
-    wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 5, LONG_S)
+    wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 4, LONG_S)
     job.cluster.crash(1)
     job.trains(attempt=2)
     assert "n1" not in job.placed(2)
@@ -165,17 +165,17 @@ def test_a_deputy_starts_the_agents_that_were_only_being_launched_when_the_first
     cluster = job.cluster
     for number in (2, 3):
         cluster.stop_slurmd(number)
-    run = job.submit(*RESTARTS)
+    run = job.submit(*RESTARTS, workers=3)
     wait_for(lambda: job.said(), lambda: "runs the standby controller" in job.deputy_said(), LONG_S)
-    wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 3, LONG_S)
+    wait_for(lambda: job.said(), lambda: job.agents_said("connected") == 2, LONG_S)
     steps = ("squeue", "-h", "-s", "-j", job.slurm_id(), "-o", "%j")
-    wait_for(lambda: cluster.ctl(*steps), lambda: cluster.ctl(*steps).count("holdfast-agent") == 5, LONG_S)
+    wait_for(lambda: cluster.ctl(*steps), lambda: cluster.ctl(*steps).count("holdfast-agent") == 4, LONG_S)
     assert not job.events("attempt-started")
     cluster.crash(1)
     cluster.kill_slurmd(3)
     cluster.start_slurmd(3)
     cluster.stop_slurmd(2, goes_on=True)
-    assert sorted(job.trains().placed(1)) == ["n2", "n3", "n4", "n5"]
+    assert sorted(job.trains().placed(1)) == ["n2", "n3", "n4"]
     job.go()
     assert run.code(LONG_S) == 0, job.said()
     assert job.events("job-moved") == []

@@ -1,19 +1,18 @@
-"""Collects the evidence about a failing attempt, and computes the verdict from it.
+"""Collects the evidence about a failing attempt, and computes the first verdict from it; `verdict.py` improves it.
 
 Reads the ends of logs and requests stacks. Never waits longer than a named limit, and never does anything to
 a rank that could stop it.
 """
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.bundle import Scene
-from holdfast.agent.watch.hang_scene import Seen, as_flight_scene
-from holdfast.core.diagnosis.concluded import concluded
+from holdfast.agent.watch.hang_scene import Seen
 from holdfast.core.verdict.conclude import NETWORK, answer, is_certain, were_only_ended
 from holdfast.core.verdict.first import first_verdict
 from holdfast.core.verdict.launcher_words import Known, launcher_words
@@ -21,13 +20,16 @@ from holdfast.core.verdict.trouble import is_complaint
 from holdfast.model.checks import NodeChecks
 from holdfast.model.events import VerdictReached
 from holdfast.model.failures import ErrorRecord, Failure, LauncherWord, RankExit
-from holdfast.model.verdicts import Evidence, Verdict
-from holdfast.observe.search.code_store import tables_for
+from holdfast.model.verdicts import Verdict
 from holdfast.parsers.elastic import failed_lines, failure_table
 from holdfast.parsers.tracebacks.read import Traceback, tracebacks
 
 TAIL_BYTES = 256 * 1024
 TABLE_S = 6.0  # for a launcher to say which rank was first; it gives those that do not end 30 s
+
+
+# Improves a first verdict by log lines and flight records: `verdict.with_logs`, where verdicts are made.
+WithLogs = Callable[[Verdict, Attempt, Seen | None], Verdict]
 
 
 class Told(Struct, frozen=True):
@@ -85,20 +87,9 @@ def needs_look(attempt: Attempt, told: Told) -> bool:
     return aborted or not told.certain or told.first.category in NETWORK
 
 
-def with_logs(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None = None) -> Verdict:
-    """Returns the verdict `first`, improved by log lines and flight records. An internal error here never
-    delays the job.
-    """
-    try:
-        seen = attempt.logs.search()
-        tables = tables_for({one.category for one in seen.matches})
-        if seen_of_ranks is None:
-            return concluded(first, seen, attempt.logs.signatures, tables)
-        scene = as_flight_scene(seen_of_ranks, attempt.looks.usual_bytes, attempt.world_size)
-        return concluded(first, seen, attempt.logs.signatures, tables, scene, seen_of_ranks.lives)
-    except Exception as error:  # noqa: BLE001 - hundreds of rules must not cost the recovery
-        says = f"the lines of the logs could not be evaluated ({type(error).__name__}: {error}): the verdict does not use them"
-        return replace(first, evidence=(*first.evidence, Evidence(text=says)))
+def first_alone(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None) -> Verdict:
+    """Returns the first verdict as it is: for agents, whose controller makes the verdicts."""
+    return first
 
 
 def diagnosis_of_no_start(reason: str, incident: int, at_s: float) -> VerdictReached:

@@ -1,20 +1,19 @@
-"""Diagnoses a made-up failure once, in the thread that loads the signatures.
+"""Collects the evidence about a made-up failure once, in the thread that loads the signatures.
 
 The first failure of a job then finds its patterns compiled: that took 0.2 s of processor time between a
-rank's end and the restart.
+rank's end and the restart. Where verdicts are made,
+`rehearsed_verdict.py` makes one on it.
 """
 
 from msgspec import Struct
 
 from holdfast.agent.watch.logs import Signatures
-from holdfast.core.diagnosis.concluded import concluded
 from holdfast.core.verdict.first import first_verdict
 from holdfast.core.verdict.launcher_words import Known, launcher_words
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
 from holdfast.model.matches import Search, Source
 from holdfast.model.verdicts import Verdict
 from holdfast.observe.logs.follow import Chunk
-from holdfast.observe.search.code_store import tables_for
 from holdfast.parsers.elastic import failed_lines, failure_table
 from holdfast.parsers.signature_files import SignatureError
 from holdfast.parsers.tracebacks.read import tracebacks
@@ -63,15 +62,15 @@ EXITS = (
 )
 
 
-class Rehearsed(Struct, frozen=True):
-    """What the rehearsal has found: the verdict, and how many lines matched a signature."""
+class MadeUp(Struct, frozen=True):
+    """The first verdict on the made-up failure, and the search of its logs."""
 
-    verdict: Verdict
-    matches: int
+    first: Verdict
+    search: Search
 
 
-def rehearse(signatures: Signatures) -> Rehearsed:
-    """Returns the verdict on the made-up failure, by the same functions as a real one.
+def rehearse_evidence(signatures: Signatures) -> MadeUp:
+    """Returns what is known of the made-up failure, by the same functions as of a real one.
 
     Raises SignatureError if the signatures cannot be used.
     """
@@ -96,6 +95,4 @@ def rehearse(signatures: Signatures) -> Rehearsed:
         elastic=tuple(RankExit(rank=row.rank, pid=row.pid, code=row.code, at_s=1.0) for row in table),
         launcher_words=launcher_words(search, signatures.by_id, Known()),
     )
-    tables = tables_for({one.category for one in matches})
-    verdict = concluded(first_verdict(failure), search, signatures.by_id, tables)
-    return Rehearsed(verdict, len(matches))
+    return MadeUp(first_verdict(failure), search)

@@ -65,7 +65,7 @@ class WorkerAgent:
 
     `node`: its name; empty: this machine's. `sampled`: receives the samples if this worker is one of several; the controller
     then detects hangs, makes verdicts and chooses addresses. None: this worker is the whole job. `part`: the part of the
-    attempt that this worker runs, if its launcher starts the other workers itself. `incidents`: evidence folder.
+    attempt that this worker runs, if its launcher starts the others itself. `with_logs`: improves a verdict (agent.verdict).
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class WorkerAgent:
         part: Part | None = None,
         incidents: Path | None = None,
         sampled: Callable[[Attempt, tuple[RankSample, ...], int], None] | None = None,
+        with_logs: evidence.WithLogs = evidence.first_alone,
     ) -> None:
         self.attempt: Attempt | None = None
         self.part: Part | None = part  # which part of it this worker is
@@ -92,6 +93,7 @@ class WorkerAgent:
         self.no_start: dict[int, str] = {}  # attempts that could not begin, and why
         self._alone = sampled is None
         self._sampled = sampled
+        self._with_logs = with_logs
         self._settings = settings
         self._settings_json = msgspec.json.encode(settings)
         self._job = job
@@ -420,7 +422,7 @@ class WorkerAgent:
         self._diagnose = None
         attempt.tell_last_step()
         attempt.scan(self.node_log.poll(at_s, now=True), now=True)
-        verdict = self.fitness.with_checks(evidence.with_logs(told.first, attempt, seen), order)
+        verdict = self.fitness.with_checks(self._with_logs(told.first, attempt, seen), order)
         checks = tuple(self.fitness.checker.last.values())
         scene = evidence.scene_of(
             attempt, order.incident, told.failure, verdict, self.node_log.why_not, checks, at_s

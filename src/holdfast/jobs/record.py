@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import psutil
 
 from holdfast.controller.loop import decisions
 from holdfast.core.job.story import Line, Story
@@ -25,6 +24,7 @@ from holdfast.journal.rows import RawEntry
 from holdfast.journal.store import JournalUnusable, Reader, open_reader
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
+from holdfast.observe.processes.procs import is_there
 from holdfast.settings.read import SettingsRefused, state_root
 
 LOOK_S = 0.5  # while following
@@ -145,7 +145,7 @@ def supervisor(job: JobDir, facts: dict[str, Any]) -> str:
     pid = _pid(path)
     held = _is_locked(path)
     if held is None:  # the disk knows no locks: the process must do
-        held = pid is not None and psutil.pid_exists(pid)
+        held = pid is not None and is_there(pid)
     if not held:
         return ""
     host = facts.get("host")

@@ -33,8 +33,7 @@ from holdfast.link.heard import Connected, Heard, Lost, Noted, Ordered, Refused,
 from holdfast.link.order_books import OrdersTaken
 from holdfast.link.resolve import Address, Lookup, SocketAddress
 from holdfast.link.spool import Spool
-from holdfast.link.tls import ClientTls, client_context
-from holdfast.link.wire import Wire
+from holdfast.link.tls import ClientTls, client_wires
 from holdfast.model.nodes.workers import PROTOCOL
 
 BEAT_S = 1.0
@@ -87,8 +86,7 @@ class AgentLink:
         self.trouble = "no connection was tried yet"  # why there is no connection; empty if there is one
         self._role, self._secret = role, secret
         self._where, self._hello, self._clock, self._dice = where, hello, clock, dice
-        self._pin = bytes.fromhex(tls.fingerprint) if tls else None
-        self._tls = client_context() if tls else None
+        self._wires = client_wires(tls)
         self._spool = spool or Spool(None, clock)
         self._instance = secrets.token_hex(8)
         self._taken = OrdersTaken()
@@ -278,10 +276,8 @@ class AgentLink:
             raise ChannelEnded(f"{where}: {os.strerror(code)}")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unwatch(sock.fileno())
-        if self._tls is not None:
-            sock = self._tls.wrap_socket(sock, do_handshake_on_connect=False)
+        wire = self._wires(sock)
         self._connecting = None
-        wire = Wire(sock, is_tls=self._tls is not None, pin=self._pin)
         side = AgentSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
         self._channel = Channel(wire, side, where, now_s)
         self._joined = False

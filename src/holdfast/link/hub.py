@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from holdfast.link import messages
-from holdfast.link.arrived import Arrived, Entry, Joined, Left, Said, Silent
+from holdfast.link.arrived import Arrived, Entry, Joined, Left, Refusals, Said, Silent
 from holdfast.link.beats import Beats
 from holdfast.link.channel import Channel, ChannelEnded
 from holdfast.link.frames import (
@@ -30,13 +30,11 @@ from holdfast.link.frames import (
     Frame,
 )
 from holdfast.link.handshake import NONCE_BYTES, ControllerSide
-from holdfast.link.listening import listeners, prepared_socket
+from holdfast.link.listening import accepted, listeners
 from holdfast.link.order_books import OrderBook
 from holdfast.link.peers import AGENT, LIMITS, Connection, Limits, Peer, Stream, used_twice
-from holdfast.link.refusals import Refusals
 from holdfast.link.resolve import Address
-from holdfast.link.tls import ServerTls, server_context
-from holdfast.link.wire import Wire
+from holdfast.link.tls import ServerTls, server_wires
 from holdfast.model.nodes.workers import PROTOCOL
 
 ACCEPTED_A_TURN, EVENTS_A_POLL = 128, 512
@@ -63,7 +61,7 @@ class Hub:
         limits: Limits = LIMITS,
     ) -> None:
         self._secret, self._clock, self._limits = secret, clock, limits
-        self._tls = server_context(tls) if tls else None
+        self._wires = server_wires(tls)
         self._streams = {stream: Stream(seq, seq) for stream, seq in seen.items()}
         self._peers: dict[str, Peer] = {}
         self._connections: dict[int, Connection] = {}
@@ -304,11 +302,10 @@ class Hub:
         return True
 
     def _begin(self, sock: socket.socket, address: str, now_s: float) -> None:
-        prepared = prepared_socket(sock, self._tls)
-        if prepared is None:
+        wire = accepted(sock, self._wires)
+        if wire is None:
             return
         side = ControllerSide(self._secret, secrets.token_bytes(NONCE_BYTES), PROTOCOL)
-        wire = Wire(prepared, is_tls=self._tls is not None)
         connection = Connection(Channel(wire, side, address, now_s), select.EPOLLIN)
         try:
             self._epoll.register(wire.fileno, select.EPOLLIN)

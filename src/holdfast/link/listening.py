@@ -1,10 +1,10 @@
 """Opens the listening TCP sockets of a controller."""
 
 import socket
-import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holdfast.link.resolve import Address
+from holdfast.link.wire import Wire
 
 BACKLOG = 4096
 
@@ -40,17 +40,15 @@ def listeners(addresses: Sequence[Address]) -> dict[int, socket.socket]:
     return made
 
 
-def prepared_socket(sock: socket.socket, tls: ssl.SSLContext | None) -> socket.socket | None:
-    """Makes an accepted connection non-blocking, without Nagle's delay, and with TLS if `tls` is given.
+def accepted(sock: socket.socket, wires: Callable[[socket.socket], Wire]) -> Wire | None:
+    """Makes an accepted connection non-blocking, without Nagle's delay, and wraps it with `wires`.
 
     None if the connection is already broken.
     """
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:
-            sock = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-    except (OSError, ssl.SSLError):
+        return wires(sock)
+    except OSError:
         sock.close()
         return None
-    return sock

@@ -2,13 +2,19 @@
 names.
 """
 
-import ssl
+import base64
+import importlib
+import socket
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+
+from holdfast.link.wire import Wire
 
 OPENSSL_LIMIT_S = 20.0
 _DAYS = 3650
@@ -39,9 +45,21 @@ class ServerTls(Struct, frozen=True):
     def fingerprint(self) -> str:
         """Returns the SHA-256 of the certificate as 64 hexadecimal digits. raises: TlsUnavailable"""
         try:
-            return sha256(ssl.PEM_cert_to_DER_cert(self.certificate.read_text())).hexdigest()
+            return sha256(_binary(self.certificate.read_text())).hexdigest()
         except (OSError, ValueError) as error:
             raise TlsUnavailable(f"the certificate {self.certificate} cannot be read: {error}") from error
+
+
+def _binary(text: str) -> bytes:
+    """Returns the DER bytes of the first certificate in a PEM text. raises: ValueError
+
+    source: RFC 7468
+    """
+    _, _, rest = text.partition("-----BEGIN CERTIFICATE-----")
+    body, end, _ = rest.partition("-----END CERTIFICATE-----")
+    if not end:
+        raise ValueError("it holds no certificate in PEM")
+    return base64.b64decode(body)
 
 
 def make_certificate(folder: Path) -> ServerTls:
@@ -69,23 +87,18 @@ def make_certificate(folder: Path) -> ServerTls:
     return made
 
 
-def client_context() -> ssl.SSLContext:
-    """Returns a TLS context without verification: the certificate is checked by its fingerprint after the
-    handshake.
+def client_wires(tls: ClientTls | None) -> Callable[[socket.socket], Wire]:
+    """Returns what wraps a client's connected sockets, without TLS for None. It raises OSError."""
+    return Wire if tls is None else _with_tls().client_wires(tls)
+
+
+def server_wires(tls: ServerTls | None) -> Callable[[socket.socket], Wire]:
+    """Returns what wraps the connections that a controller accepts, without TLS for None. It raises OSError.
+
+    raises: TlsUnavailable
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+    return Wire if tls is None else _with_tls().server_wires(tls)
 
 
-def server_context(tls: ServerTls) -> ssl.SSLContext:
-    """Returns the TLS context of a controller with this certificate. raises: TlsUnavailable"""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise TlsUnavailable(f"the certificate {tls.certificate} cannot be used: {error}") from error
-    return context
+def _with_tls() -> Any:
+    return importlib.import_module("holdfast.link.tls_wire")

@@ -1,9 +1,7 @@
-"""Wraps a non-blocking socket, with or without TLS, and its send queue."""
+"""Wraps a non-blocking socket and its send queue."""
 
 import select
 import socket
-import ssl
-from hashlib import sha256
 
 READ_BYTES = 1 << 16
 SEND_BYTES_MAX = 1 << 18
@@ -14,19 +12,13 @@ class WireClosed(Exception):
 
 
 class Wire:
-    """A non-blocking socket, with or without TLS, and its send queue.
+    """A non-blocking socket and its send queue. `tls_wire.TlsWire` is one with TLS."""
 
-    `pin`: SHA-256 of the other side's certificate.
-    """
-
-    def __init__(self, sock: socket.socket, *, is_tls: bool = False, pin: bytes | None = None) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self.fileno = sock.fileno()
         self.has_more = False  # data is left to read that the descriptor does not show
         self._sock = sock
-        self._pin = pin
         self._out = bytearray()
-        self._handshaking = is_tls
-        self._wants_write = False
 
     @property
     def waiting_bytes(self) -> int:
@@ -35,19 +27,15 @@ class Wire:
     @property
     def mask(self) -> int:
         """Returns the epoll events to wait for on the socket."""
-        writes = self._wants_write or (self._out and not self._handshaking)
-        return select.EPOLLIN | (select.EPOLLOUT if writes else 0)
+        return select.EPOLLIN | (select.EPOLLOUT if self._wants_to_write() else 0)
 
     def read(self, bytes_max: int) -> bytes:
         """Returns the data that has arrived; empty if none. raises: WireClosed"""
         parts: list[bytes] = []
         got = 0
-        self.has_more = self._wants_write = False
+        self.has_more = False
         try:
-            if self._handshaking and not self._shaken():
-                return b""
-            while got < bytes_max:
-                data = self._sock.recv(READ_BYTES)
+            while got < bytes_max and (data := self._received()) is not None:
                 if not data:
                     if not parts:
                         raise WireClosed("the other side has closed the connection")
@@ -55,17 +43,11 @@ class Wire:
                     break
                 parts.append(data)
                 got += len(data)
-                if len(data) < READ_BYTES and not isinstance(self._sock, ssl.SSLSocket):
+                if self._was_all(data):
                     break
-        except (BlockingIOError, ssl.SSLWantReadError):
-            pass
-        except ssl.SSLWantWriteError:
-            self._wants_write = True
         except OSError as error:
             if not parts:
-                raise WireClosed(_words(error)) from error
-            self.has_more = True
-        if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+                raise WireClosed(self._words(error)) from error
             self.has_more = True
         return b"".join(parts) if len(parts) != 1 else parts[0]
 
@@ -80,22 +62,15 @@ class Wire:
 
     def flush(self) -> None:
         """Sends queued data as far as the socket accepts it. raises: WireClosed"""
-        if not self._out and not self._handshaking:
-            return
-        self._wants_write = False
         try:
-            if self._handshaking and not self._shaken():
-                return
             while self._out:
                 with memoryview(self._out) as whole, whole[:SEND_BYTES_MAX] as part:
-                    sent = self._sock.send(part)
+                    sent = self._sent(part)
+                if not sent:
+                    return
                 del self._out[:sent]
-        except (BlockingIOError, ssl.SSLWantWriteError):
-            pass
-        except ssl.SSLWantReadError:
-            pass
         except OSError as error:
-            raise WireClosed(_words(error)) from error
+            raise WireClosed(self._words(error)) from error
 
     def close(self) -> None:
         try:
@@ -110,28 +85,26 @@ class Wire:
         except OSError:
             return ""
 
-    def _shaken(self) -> bool:
-        """Continues the TLS handshake. Returns whether it is done. raises: WireClosed, OSError"""
-        assert isinstance(self._sock, ssl.SSLSocket)
+    def _wants_to_write(self) -> bool:
+        return bool(self._out)
+
+    def _received(self) -> bytes | None:
+        """Returns data that has arrived: b"" at the end of the connection, None if there is none yet. raises: OSError"""
         try:
-            self._sock.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        except ssl.SSLWantWriteError:
-            self._wants_write = True
-            return False
-        if self._pin is not None:
-            shown = self._sock.getpeercert(binary_form=True) or b""
-            if sha256(shown).digest() != self._pin:
-                raise WireClosed(
-                    f"the certificate of the peer is not the pinned one: SHA-256 {sha256(shown).hexdigest()} "
-                    f"instead of {self._pin.hex()}"
-                )
-        self._handshaking = False
-        return True
+            return self._sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return None
 
+    def _was_all(self, data: bytes) -> bool:
+        """Returns whether nothing else had arrived when `data` was received."""
+        return len(data) < READ_BYTES
 
-def _words(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or error}"
-    return error.strerror or str(error) or type(error).__name__
+    def _sent(self, part: memoryview) -> int:
+        """Returns how many bytes the socket accepts now; 0 for none. raises: OSError"""
+        try:
+            return self._sock.send(part)
+        except BlockingIOError:
+            return 0
+
+    def _words(self, error: OSError) -> str:
+        return error.strerror or str(error) or type(error).__name__

@@ -23,6 +23,7 @@ from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.nodes.copy_on_demand import CopyOnDemand
 from holdfast.agent.nodes.home import NodeHome
 from holdfast.agent.nodes.remote import ANY_ADDRESS, RemoteAgent
+from holdfast.agent.rehearsal import rehearse_evidence
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.step_logs import StepForms
 from holdfast.core.kubernetes.wrapped import is_wrapped, without_addresses
@@ -48,7 +49,8 @@ from holdfast.model.nodes.workers import (
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
 from holdfast.supervise.live_signatures import live_signatures
-from holdfast.supervise.monitoring.choice import Metrics, NoMetrics, of_agent
+from holdfast.supervise.monitoring.agent_choice import of_agent
+from holdfast.supervise.monitoring.choice import Metrics, NoMetrics
 
 LOOK_S = 0.1
 FACTS_WAIT_S = 0.5  # at the start: a reaper reports its facts within milliseconds
@@ -104,7 +106,8 @@ class AgentWheel:
         self._agent: RemoteAgent | None = None
         self._metrics: Metrics = NoMetrics()  # until the controller has said what job it is
         self._spool = spool
-        self._signatures: Signatures = live_signatures(env, place.job_folder.parents[1] / SIGNATURES)
+        shared = place.job_folder.parents[1] / SIGNATURES
+        self._signatures: Signatures = live_signatures(env, rehearse_evidence, shared)
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()
         self._signals: list[int] = []

@@ -1,9 +1,8 @@
 """Loads the signatures of a run, Holdfast's own and the site's, as an agent needs them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast.agent.rehearsal import rehearse
 from holdfast.agent.watch.logs import Signatures
 from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
 from holdfast.observe.search.rule_store import all_knowledge
@@ -12,9 +11,13 @@ from holdfast.settings.read import SettingsRefused, cache_dir, site_signatures
 
 
 def live_signatures(
-    env: Mapping[str, str], shared: Path | None = None, *, searches_logs: bool = True
+    env: Mapping[str, str],
+    rehearse: Callable[[Signatures], object],
+    shared: Path | None = None,
+    *,
+    searches_logs: bool = True,
 ) -> Signatures:
-    """Returns signatures that load in a thread, which then diagnoses a made-up failure.
+    """Returns signatures that load in a thread, which then handles a made-up failure by `rehearse`.
 
     `shared`: see `cache_for`. `searches_logs`: see Signatures; a controller searches none.
     """

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Mapping
 
 from holdfast import __version__
+from holdfast.agent.rehearsed_verdict import rehearse
 from holdfast.controller.calls import CallRelay, JobNow
 from holdfast.controller.clock_notes import ClockNotes
 from holdfast.controller.conclusion import Case, Concluding
@@ -125,7 +126,7 @@ class NodesSupervisor:
         self.record = Recorder(job.journal_path, self.clock, console.tell)
         self.plain_log = PlainLog(job.path, settings.policy)
         self._fleet = FleetNotes(settings, lambda: len(engine.nodes), self.clock, console.tell)
-        self._signatures = live_signatures(env, searches_logs=False)
+        self._signatures = live_signatures(env, rehearse, searches_logs=False)
         self.worker_group = WorkerGroup(
             job.name, engine.nodes, self._group_settings(), __version__, secrets.token_hex(3), self._memory
         )

@@ -14,6 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agent.part import Part
+from holdfast.agent.rehearsed_verdict import rehearse
+from holdfast.agent.verdict import with_logs
 from holdfast.agent.watch.step_logs import StepForms
 from holdfast.agent.worker import WorkerAgent
 from holdfast.controller.loop import Controller, decisions
@@ -153,10 +155,11 @@ class Supervisor:
             console.echo,
             env,
             cwd,
-            live_signatures(env),
+            live_signatures(env, rehearse),
             StepForms(lambda: step_forms(settings.step_pattern)),
             part=among.part if among else None,
             incidents=job.incidents,
+            with_logs=with_logs,
         )
         self._line = LineOnDemand(
             job,

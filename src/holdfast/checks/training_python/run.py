@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 from msgspec import Struct, structs
 
 from holdfast.checks.forked import waited_s
@@ -28,6 +27,7 @@ from holdfast.core.checks.env.preparations import Preparation
 from holdfast.core.checks.env.script import SHADOWING_PACKAGES, SHADOWING_STANDARD
 from holdfast.core.checks.env.shell_text import is_known
 from holdfast.model.checks import Scene
+from holdfast.observe.processes.procs import tree_below
 
 PYTHON_S = 8.0
 SHELL_S = 8.0
@@ -420,13 +420,10 @@ def allowed_s(within_s: float, waited_s: float) -> float:
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:
     """Kills a process and its children. Processes that the kernel blocks are abandoned."""
-    family: list[psutil.Process] = []
-    with suppress(psutil.Error):
-        root = psutil.Process(process.pid)
-        family = [root, *root.children(recursive=True)]
-    for one in family:
-        with suppress(psutil.Error, ProcessLookupError):
-            one.send_signal(signal.SIGKILL)
+    family = [process.pid, *tree_below(process.pid)] if process.poll() is None else []
+    for pid in family:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
     until_s = time.monotonic() + 0.5
     while process.poll() is None and time.monotonic() < until_s:
         time.sleep(LOOK_S)

@@ -76,7 +76,7 @@ class RankReader:
         self._thread = 0  # another one than the main thread, which is read in its place
         self._status = _open(f"{here}/status")
         self._children = _open(f"{here}/task/{pid}/children")
-        self._gone = self._stat is None and not _is_there(pid)
+        self._gone = self._stat is None and not is_there(pid)
         self.leave_out: Set[int] = (
             frozenset()
         )  # processes below it, and what they started, that are others' to read
@@ -158,7 +158,7 @@ class RankReader:
 
         One never opened proves nothing.
         """
-        self._gone = self._stat is not None or not _is_there(self.pid)
+        self._gone = self._stat is not None or not is_there(self.pid)
         return self._gone
 
     def _add_up(self, stat: ProcessStat, io: Transferred | None) -> None:
@@ -180,7 +180,7 @@ class RankReader:
         every few samples.
         """
         if self._samples % WALK_EVERY == 0:
-            found = set(_tree_below(self.pid, self.leave_out))
+            found = set(tree_below(self.pid, self.leave_out))
         else:
             found = {*self._below, *parse_children(_read(self._children))}
             found.update(pid for process in self._below.values() for pid in process.children)
@@ -248,7 +248,7 @@ def _channels(processes: Iterable[_Descendant]) -> tuple[str, ...]:
     return tuple(name for name, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:NAMES_MAX])
 
 
-def _is_there(pid: int) -> bool:
+def is_there(pid: int) -> bool:
     """Returns True if the process exists, even if /proc hides it (hidepid): a signal is then refused."""
     try:
         os.kill(pid, 0)
@@ -331,7 +331,7 @@ def parse_children(text: bytes) -> list[int]:
     return [int(pid) for pid in pids if pid.isdigit()]
 
 
-def _tree_below(pid: int, leave_out: Set[int] = frozenset()) -> Iterator[int]:
+def tree_below(pid: int, leave_out: Set[int] = frozenset()) -> Iterator[int]:
     """Yields the descendants of a process, nearest first, at most DESCENDANTS_MAX, except `leave_out` and
     their descendants.
     """

@@ -1,19 +1,16 @@
-"""Starts the export of metrics if the settings enable it.
+"""Starts the export of metrics of a controller if the settings enable it; `agent_choice.py` does for an agent.
 
 Modules are imported by name, to save memory otherwise.
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
-from holdfast.agent.worker import WorkerAgent
 from holdfast.core.job.decision import Decision
 from holdfast.model.events import AnyEvent, FindingNoted
 from holdfast.model.settings import RunSettings
 from holdfast.observe.clock import JobClock
-
-TRAINER_ENV = "KUBEFLOW_TRAINER_SERVER_URL"  # set where Kubeflow Trainer takes the progress of a TrainJob
 
 
 class Metrics(Protocol):
@@ -100,28 +97,3 @@ def of_controller(
         module = importlib.import_module("holdfast.supervise.monitoring.device_watch")
         found.append(module.DeviceWatch(settings.prometheus, clock, note))
     return Several(*found)
-
-
-def of_agent(
-    settings: RunSettings,
-    job: str,
-    worker: WorkerAgent,
-    link: Callable[[], tuple[bool, int, int, int, int]],
-    faults: Callable[[], int],
-    clock: JobClock,
-    tell: Callable[[str], None],
-    env: Mapping[str, str],
-) -> Metrics:
-    """Creates what an agent exports: metrics, and progress for Kubeflow Trainer.
-
-    `link`: returns connected, entries, bytes, dropped, lost.
-    """
-    found: list[Metrics] = []
-    if is_asked(settings):
-        module = importlib.import_module("holdfast.supervise.monitoring.node")
-        found.append(module.AgentMetrics(settings, job, worker, link, faults, clock, tell))
-    if env.get(TRAINER_ENV):
-        module = importlib.import_module("holdfast.supervise.monitoring.trainer_status")
-        if module.is_on(env):
-            found.append(module.TrainerStatus(worker, env, clock, tell))
-    return Several(*found) if found else NoMetrics()
