@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
 from functools import cache
 from pathlib import Path
 
@@ -113,13 +112,14 @@ class Server:
 
 
 def until(look, within_s: float = 100.0):
-    """What `look` returns once it is true. Asks again and again: what is waited for happens in another process."""
-    until_s = time.monotonic() + within_s
-    seen = deque(maxlen=1)
-    while time.monotonic() < until_s:
-        found = look()
-        if found:
-            return found
-        seen.append(found)
-        time.sleep(0.02)
-    raise AssertionError(f"it did not happen within {within_s} s: {seen}")
+    """What `look` returns once it is true. Asks again and again: what is waited for happens in another process.
+
+    That process answers too: the longer it takes, the less often it is asked.
+    """
+    since_s, begun_s = time.monotonic(), time.process_time()
+    while not (found := look()):
+        waited_s = time.monotonic() - since_s
+        assert waited_s < within_s, f"it did not happen within {within_s} s: {found}"
+        time.sleep(max(0.02, min(waited_s / 20, 0.1), 4 * (time.process_time() - begun_s)))
+        begun_s = time.process_time()
+    return found
