@@ -3,6 +3,7 @@
 import fcntl
 import gc
 import importlib.util
+import os
 import signal
 import sys
 import time
@@ -195,9 +196,10 @@ def no_child_left() -> Iterator[None]:
 def _children() -> set[int]:
     """The direct children of this process; a zombie does not count, and neither do Python's housekeepers."""
     found: set[int] = set()
-    for listing in Path("/proc/self/task").glob("*/children"):
+    for thread in os.listdir("/proc/self/task"):  # twice for each test: without the cost of paths
         try:
-            found.update(map(int, listing.read_text().split()))
+            with open(f"/proc/self/task/{thread}/children", "rb", buffering=0) as listing:
+                found.update(map(int, listing.read().split()))
         except OSError:
             continue  # the thread has just ended
     return {pid for pid in found if _lives(pid) and not any(name in _command(pid) for name in HOUSEKEEPERS)}
