@@ -20,13 +20,18 @@ START_LIMIT_S = 180.0
 LOOK_S = 0.05
 
 
-class Setup(Struct, frozen=True):
-    """The training of a round. `limit_s`: after the fault, then the run is given up and counts as in need of a person."""
+class Setup(Struct, frozen=True, omit_defaults=True):
+    """The training of a round.
+
+    `limit_s`: after the fault, then the run is given up and counts as in need of a person. `sums`: without
+    DistributedDataParallel, whose import is half of a rank's start.
+    """
 
     ranks: int
     steps: int
     step_s: float
     limit_s: float
+    sums: bool = False
 
 
 def undisturbed(setup: Setup, root: Path) -> tuple[Result, float]:
@@ -47,7 +52,7 @@ def undisturbed(setup: Setup, root: Path) -> tuple[Result, float]:
 def words_of(setup: Setup, folder: Path, faults: Sequence[str], checkpoint: Path | None = None) -> list[str]:
     words = training(folder, steps=setup.steps, step_s=setup.step_s, faults=faults)
     where = ["--checkpoint", str(checkpoint)] if checkpoint else []
-    return [str(TRAINING), *words[1:], *where]
+    return [str(TRAINING), *words[1:], *where, *(["--sums"] if setup.sums else [])]
 
 
 def run_case(

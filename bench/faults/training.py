@@ -88,9 +88,11 @@ def rest_until_all_begin(step_s: float, worked_s: float) -> None:
     """Sleeps until the next step of all ranks: each begins where the monotonic clock has a multiple of the step's time.
 
     Ranks that each rest for the remainder of their own step keep the distance that one pause put between them: the paused
-    rank would come later than the others at every step from then on, as a slow one does.
+    rank would come later than the others at every step from then on, as a slow one does. Steps without a time of their
+    own have no rest.
     """
-    time.sleep(step_s - time.monotonic() % step_s)
+    if step_s > 0.0:
+        time.sleep(step_s - time.monotonic() % step_s)
 
 
 IN_RANK: dict[str, Callable[[], None]] = {

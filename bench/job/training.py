@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 LOOKS_EVERY = 10  # steps
 FEATURES, HIDDEN, CLASSES, BATCH = 128, 256, 10, 16
+LEARNING_RATE = 0.01
 COUNTERS = ("HOLDFAST_ATTEMPT", "MA_SCHEDULE_CNT", "MA_PROC_START_CNT")
 LAUNCHERS = (b"torchrun", b"torch.distributed.run", b"ft_launcher", b"dlrover-run")
 
@@ -61,8 +62,8 @@ def main() -> None:
 
 
 def train(options: argparse.Namespace, network: nn.Module, events: Events) -> tuple[int, float]:
-    model = DistributedDataParallel(network)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    model = network if options.sums else DistributedDataParallel(network)
+    optimizer = None if options.sums else torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
     checkpoint = options.checkpoint or options.folder / "checkpoint.pt"
     step, loss = resume(checkpoint, network, optimizer)
     events.tell("resumed", step=step)
@@ -93,15 +94,18 @@ def last_step(options: argparse.Namespace, step: int) -> int:
     return int(options.steps)
 
 
-def one_step(model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> float:
-    """Gives back the loss over all ranks."""
+def one_step(model: nn.Module, optimizer: torch.optim.Optimizer | None, step: int) -> float:
+    """Gives back the loss over all ranks. Without an optimizer: see `step_by_sums`."""
     dice = torch.Generator().manual_seed(step * dist.get_world_size() + dist.get_rank())
     inputs = torch.randn(BATCH, FEATURES, generator=dice)
     labels = inputs[:, :CLASSES].argmax(dim=1)
-    optimizer.zero_grad(set_to_none=True)
+    model.zero_grad(set_to_none=True)
     loss = nn.functional.cross_entropy(model(inputs), labels)
     loss.backward()
-    optimizer.step()
+    if optimizer is None:
+        step_by_sums(model, LEARNING_RATE)
+    else:
+        optimizer.step()
     return float(loss.item())
 
 
@@ -117,25 +121,26 @@ def step_by_sums(network: nn.Module, rate: float) -> None:
         weights -= rate / dist.get_world_size() * weights.grad
 
 
-def resume(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float]:
+def resume(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[int, float]:
     if not path.exists():
         return 0, float("nan")
     saved = torch.load(path, weights_only=True)
     network.load_state_dict(saved["network"])
-    optimizer.load_state_dict(saved["optimizer"])
+    if optimizer is not None:
+        optimizer.load_state_dict(saved["optimizer"])
     return saved["step"], saved["loss"]
 
 
 def save(
     path: Path,
     network: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | None,
     step: int,
     loss: float,
     ballast_mib: int = 0,
 ) -> None:
     part = path.with_suffix(".part")
-    state = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    state = {"network": network.state_dict(), "optimizer": optimizer.state_dict() if optimizer else {}}
     if ballast_mib:  # as large as the checkpoint of a larger model
         state["ballast"] = torch.full((ballast_mib << 20,), step % 256, dtype=torch.uint8)
     torch.save(state | {"step": step, "loss": loss}, part)
@@ -151,6 +156,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--checkpoint-every", type=int, default=10)
     parser.add_argument("--checkpoint-mib", type=int, default=0, help="so much larger")
     parser.add_argument("--log-every", type=int, default=10)
+    parser.add_argument("--sums", action="store_true", help="without DistributedDataParallel: starts faster")
     parser.add_argument("--fault", action="append", default=[], metavar="STEP:RANK:KIND")
     return parser.parse_args()
 

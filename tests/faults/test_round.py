@@ -20,7 +20,7 @@ RANKS, STEPS = 2, 40
 
 
 def test_a_killed_rank_is_judged_and_the_training_completes(tmp_path: Path):
-    setup = Setup(RANKS, STEPS, 0.0, 60.0)
+    setup = Setup(RANKS, STEPS, 0.0, 60.0, sums=True)
     unknown = (Result(STEPS, 0.0), 1.0)
     run, printed = run_case(system("torchrun", RANKS), Case(0, "sigkill", 25, 1), setup, tmp_path, unknown)
     row = judged(run, RANKS)

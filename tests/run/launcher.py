@@ -1,8 +1,9 @@
 """A launcher as small as can be: starts N ranks, ends the others when one fails, and ends with 1 as torchrun does.
 
-    launcher.py N SCRIPT [--lame]
+    launcher.py N SCRIPT [--lame] [-- WORDS]
 
-`--lame`: does not notice when a rank ends, and waits for all.
+`--lame`: does not notice when a rank ends, and waits for all. `--`: the ranks have installed packages and the shim; they
+are started with WORDS.
 """
 
 import os
@@ -12,9 +13,11 @@ import sys
 import time
 
 count, script, lame = int(sys.argv[1]), sys.argv[2], "--lame" in sys.argv
+with_packages = "--" in sys.argv
+words = sys.argv[sys.argv.index("--") + 1 :] if with_packages else []
 ranks = [
     subprocess.Popen(
-        [sys.executable, "-S", "-u", script],
+        [sys.executable, *([] if with_packages else ["-S"]), "-u", script, *words],
         env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
     )
     for rank in range(count)

@@ -154,6 +154,11 @@ class Place:
         words = [sys.executable, "-S", HERE / "launcher.py", count, HERE / "training.py"]
         return self.run(*flags, "--", *words, *(["--lame"] if lame else []), **more)
 
+    def real_ranks(self, count, training, *words, flags=(), **more):
+        """A training that needs installed packages, under the same launcher. torchrun would import PyTorch once more."""
+        command = [sys.executable, "-S", HERE / "launcher.py", count, training, "--", *words]
+        return self.run(*flags, "--", *command, **more)
+
     def do(self, rank, lines):
         """Has a rank of the training do this: "sleep S", "raise MESSAGE", "exit CODE".
 

@@ -1,12 +1,25 @@
-"""What a deterministic run sets in real processes, and that the script's own settings win."""
+"""What a deterministic run sets in real processes, and that the script's own settings win.
+
+The import of PyTorch is most of what such a process costs. Four of them answer all questions.
+"""
 
 import json
+from typing import NamedTuple
 
+import pytest
+from rank_kit import Ranks
+
+# What it draws first, and what it draws after seeds of its own, which it sets partly before it imports torch.
 REPORT = """import json, random
 import numpy.random
+numbers = [random.random(), float(numpy.random.rand())]
+random.seed(5); numpy.random.seed(5)
 import torch
+numbers.append(float(torch.rand(1)))
+torch.manual_seed(5)
 print(json.dumps({
-    "numbers": [random.random(), float(numpy.random.rand()), float(torch.rand(1))],
+    "numbers": numbers,
+    "own": [random.random(), float(numpy.random.rand()), float(torch.rand(1))],
     "algorithms": torch.are_deterministic_algorithms_enabled(),
     "warns": torch.is_deterministic_algorithms_warn_only_enabled(),
     "cudnn": [torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic],
@@ -14,33 +27,48 @@ print(json.dumps({
 """
 
 
-def report(ranks, rank=0, program=REPORT, **env):
-    code, out, err = ranks.run(program, rank=rank, HOLDFAST_DETERMINISTIC_SEED="0", **env)
+class Told(NamedTuple):
+    """By one process: its report, and its note, which is None if it left none."""
+
+    report: dict
+    note: dict | None
+
+
+def told(folder, rank=0, **env) -> Told:
+    folder.mkdir()
+    ranks = Ranks(folder)
+    code, out, err = ranks.run(REPORT, rank=rank, **env)
     assert (code, err) == (0, "")
-    return json.loads(out)
-
-
-def test_a_run_repeats_and_ranks_differ(ranks):
-    first, again, other = report(ranks), report(ranks), report(ranks, rank=1)
-    assert first == again
-    assert all(one != two for one, two in zip(first["numbers"], other["numbers"], strict=True))
-    assert (first["algorithms"], first["warns"], first["cudnn"]) == (True, True, [False, True])
-    note = ranks.read("deterministic.json")
-    assert (len(note["set"]), note["not_set"], note["seed"]) == (4, {}, 0)
-
-
-def test_a_process_that_is_no_rank_repeats_too(ranks):
-    assert report(ranks, rank=None) == report(ranks, rank=None)
-
-
-def test_seeds_of_the_script_win_and_without_the_variable_nothing_is_set(ranks):
-    seeded = REPORT.replace(
-        "import torch\n", "random.seed(5); numpy.random.seed(5)\nimport torch\ntorch.manual_seed(5)\n"
+    return Told(
+        json.loads(out), ranks.read("deterministic.json") if "deterministic.json" in ranks.names() else None
     )
-    plain = json.loads(ranks.run(seeded, rank=0)[1])
-    assert not plain["algorithms"]
-    assert "deterministic.json" not in ranks.names()
-    assert report(ranks, program=seeded)["numbers"] == plain["numbers"]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    return told(tmp_path_factory.mktemp("first") / "0", HOLDFAST_DETERMINISTIC_SEED="0")
+
+
+def test_a_run_repeats_and_ranks_differ(first, tmp_path):
+    """A process that is no rank draws the numbers of rank 0: both have the variable's value as their seed."""
+    again = told(tmp_path / "again", rank=None, HOLDFAST_DETERMINISTIC_SEED="0")
+    other = told(tmp_path / "other", rank=1, HOLDFAST_DETERMINISTIC_SEED="0")
+    assert first.report == again.report
+    numbers = zip(first.report["numbers"], other.report["numbers"], strict=True)
+    assert all(one != two for one, two in numbers)
+
+
+def test_what_is_set_and_noted(first):
+    report = first.report
+    assert (report["algorithms"], report["warns"], report["cudnn"]) == (True, True, [False, True])
+    assert (len(first.note["set"]), first.note["not_set"], first.note["seed"]) == (4, {}, 0)
+
+
+def test_seeds_of_the_script_win_and_without_the_variable_nothing_is_set(first, tmp_path):
+    plain = told(tmp_path / "plain")
+    assert not plain.report["algorithms"]
+    assert plain.note is None
+    assert first.report["own"] == plain.report["own"]
 
 
 def test_an_old_torch_has_what_it_knows(ranks):

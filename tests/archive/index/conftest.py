@@ -1,4 +1,4 @@
-"""Both databases for the tests of the index, a new one for each test, and state folders with real journals."""
+"""Both databases for the tests of the index, a new one for each test that changes it, and state folders with real journals."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def postgres_server():
         server.remove()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def postgres(postgres_server):
     if postgres_server is None:
         pytest.skip("no PostgreSQL here: make postgresql, as root, installs it")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from archive.index.fleet import BEGIN_S, listed, until, verdict
+from archive.index.fleet import BEGIN_S, Fleet, listed, until, verdict
 from holdfast.archive.index.entry import BadCursor
 from holdfast.archive.index.queries import similar_incidents
 from holdfast.archive.job import read
@@ -10,9 +10,17 @@ from holdfast.archive.job import read
 DAY_S = 86_400.0
 
 
-@pytest.fixture
-def service(fleet, url):
-    """Six jobs, a day apart; the index is made of them."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def six(request, tmp_path_factory, postgres_server):
+    """Six jobs, a day apart, and the index that is made of them, for all tests that only read it."""
+    url = ""
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres").new_database()
+    with Fleet(tmp_path_factory.mktemp("six") / "state") as fleet:
+        yield fleet, six_jobs(fleet, url)
+
+
+def six_jobs(fleet, url):
     fleet.job("a-first", BEGIN_S).begins("n0", "n1").steps(1, 30).succeeds()
     fleet.job("b-oom", BEGIN_S + DAY_S).begins("n0").steps(1, 5).fails()
     fleet.job("c-oom", BEGIN_S + 2 * DAY_S).begins("n1").steps(1, 5).fails()
@@ -24,6 +32,11 @@ def service(fleet, url):
     service = fleet.served(url)
     until(service, lambda service: listed(service).total == 6)
     return service
+
+
+@pytest.fixture
+def service(six):
+    return six[1]
 
 
 def names(page):
@@ -38,7 +51,8 @@ def test_all_jobs_the_newest_first_with_their_states(service):
     assert (page.total, page.next, page.groups) == (6, "", ())
 
 
-def test_a_row_is_the_one_that_is_read_from_the_folder(service, fleet):
+def test_a_row_is_the_one_that_is_read_from_the_folder(six):
+    fleet, service = six
     for row in listed(service).jobs:
         assert row == read(fleet.jobs[row.name].dir).row()
 

@@ -1,7 +1,6 @@
-"""The benches' training under torchrun: killed when its newest checkpoint is damaged, it goes on as if nothing had happened."""
+"""The benches' training: killed when its newest checkpoint is damaged, it goes on as if nothing had happened."""
 
 import os
-import sys
 from pathlib import Path
 
 import msgspec
@@ -17,9 +16,8 @@ LONG_S = 110.0
 
 def test_a_real_rank_goes_on_from_the_restored_checkpoint(place):
     place.env["OMP_NUM_THREADS"] = "1"
-    torchrun = [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "1"]
-    words = [TRAINING, "--folder", place.path, "--steps", "20", "--checkpoint-every", "5", "--log-every", "1"]
-    run = place.run(*RESTARTS, "--", *torchrun, *words, "--fault", FAULT)
+    words = ["--folder", place.path, "--steps", "20", "--checkpoint-every", "5", "--log-every", "1", "--sums"]
+    run = place.real_ranks(1, TRAINING, *words, "--fault", FAULT, flags=RESTARTS)
     checkpoint = place.path / "checkpoint.pt"
     wait_for("the fault", (place.path / f"struck-{FAULT.replace(':', '-')}").exists, LONG_S)
     wait_for(lambda: f"the copy:\n{run.err}", lambda: is_copied(checkpoint, place.path), LONG_S)

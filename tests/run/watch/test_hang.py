@@ -16,10 +16,12 @@ LONG_S = 120  # importing torch on a busy machine, and then the detector's patie
 def training(place):
     """Starts the bench's training under `holdfast run`, with one fault or one pause in rank 1 at step 40."""
 
-    def start(kind, *words, ranks=2):
-        flags = ["--no-hang-restart", "--grace", "1s", "--nproc-per-node", ranks]
+    def start(kind, *words, ranks=2, torchrun=False):
+        flags = ["--no-hang-restart", "--grace", "1s"]
         what = ["--folder", place.path, "--shape", "sums", "--kind", kind, "--ranks", STRUCK, "--at", AT]
-        return place.run(*flags, TRAINING, *what, *words, OMP_NUM_THREADS=1)
+        if torchrun:
+            return place.run(*flags, "--nproc-per-node", ranks, TRAINING, *what, *words, OMP_NUM_THREADS=1)
+        return place.real_ranks(ranks, TRAINING, *what, *words, flags=flags, OMP_NUM_THREADS=1)
 
     return start
 
@@ -47,7 +49,7 @@ def test_a_stopped_rank_is_named(place, training):
 
 
 def test_a_sleeping_rank_is_named_with_its_own_line(place, training):
-    verdict = the_verdict(place, training("sleep", ranks=3))
+    verdict = the_verdict(place, training("sleep", ranks=3, torchrun=True))
     assert verdict["category"] == "collective_missing_rank"
     assert culprits(verdict) == [STRUCK]
     assert f"rank {STRUCK} sleeps at faults.py:" in verdict["title"]

@@ -138,8 +138,8 @@ def test_a_rank_that_is_held_back_by_its_control_group_is_named(place):
         pytest.skip(f"no control group with a quota can be made here: {error}")
     try:
         words = ["--folder", place.path, "--steps", 2000, "--work-s", 0.05, "--sums"]
-        flags = ["--no-hang-restart", "--grace", "1s", "--nproc-per-node", RANKS]
-        run = place.run(*flags, BENCH / "training.py", *words, OMP_NUM_THREADS=1)
+        flags = ["--no-hang-restart", "--grace", "1s"]
+        run = place.real_ranks(RANKS, BENCH / "training.py", *words, flags=flags, OMP_NUM_THREADS=1)
         run.prints("step 20/", LONG_S)
         (pid,) = [one["pid"] for one in place.events("rank-started") if one["rank"] == STRUCK]
         quota.take(pid)

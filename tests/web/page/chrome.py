@@ -19,6 +19,9 @@ FLAGS = [
 ]  # fmt: skip
 ANSWER_MS = 60_000  # a guard, for a busy machine
 AXE = (Path(__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+# The rules of axe whose violations are never serious or critical, off: nobody reads what they find.
+LESS = """Object.fromEntries(axe._audit.rules.filter((rule) => ["minor", "moderate"].includes(rule.impact))
+  .map((rule) => [rule.id, { enabled: false }]))"""
 # Of what the page says in its console, this is the browser's advice and nobody's error.
 LOADING = re.compile("^(Loading|正在加载)")
 ADVICE = ("Password forms should have",)
@@ -97,6 +100,21 @@ class View:
         expect(self.page.locator("main h1")).to_have_count(1)
         expect(self.page.locator("main [role=status]").filter(has_text=LOADING)).to_have_count(0)
 
+    def move(self, path: str, title: str) -> None:
+        """To another view of the same page, as Forward leads there: nothing is loaded anew. `title`: of that view."""
+        self.page.evaluate(
+            "(to) => { history.pushState({}, '', to); dispatchEvent(new PopStateEvent('popstate')); }",
+            self.base + path,
+        )
+        expect(self.page).to_have_title(f"{title} · Holdfast")
+        expect(self.page.locator("main h1")).to_have_count(1)
+        expect(self.page.locator("main [role=status]").filter(has_text=LOADING)).to_have_count(0)
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Returns once the page has been drawn at that size."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+
     def wait(self, script: str) -> None:
         """Until it is true. Playwright's own wait_for_function compiles a text, which the page's policy forbids."""
         until_s = time.monotonic() + ANSWER_MS / 1000
@@ -113,7 +131,7 @@ class View:
         """
         if not self.run("Boolean(globalThis.axe)"):
             self.page.evaluate(AXE)
-        rules = f"{{ 'color-contrast': {{ enabled: {str(contrast).lower()} }} }}"
+        rules = f"{{ ...({LESS}), 'color-contrast': {{ enabled: {str(contrast).lower()} }} }}"
         found = self.run(
             f"axe.run(document, {{ resultTypes: ['violations'], preload: false, rules: {rules} }})"
         )
