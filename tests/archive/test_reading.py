@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from agent.running import wait_for_environ
 from cli.conftest import place as place
 from cli.journals import (
     POLICY,
@@ -83,6 +84,7 @@ def test_a_rank_whose_pid_is_of_another_namespace_lives_with_its_worker(state):
     facts.append({"kind": "rank-exited", "t": time.time(), "pid": 2**22 + 1, "rank": 1, "code": 1})
     (folder / "reaper.jsonl").write_text("".join(json.dumps(fact) + "\n" for fact in facts))
     pid = os.posix_spawn("/bin/sleep", ["sleep", "100"], {"HOLDFAST_WORKER_DIR": str(folder)})
+    wait_for_environ(pid)
     try:
         assert read(job).truth.living == frozenset({0})
     finally:
