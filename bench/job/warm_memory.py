@@ -21,6 +21,7 @@ from bench.job.trial import Trial, end_on_sigterm, holdfast_run, torchrun, train
 
 LIMIT_S = 300.0
 SETTLE_S = 3.0
+STATE = "state"
 STUB, OURS = "holdfast-stub", ("holdfast", "zygote")
 
 
@@ -32,18 +33,17 @@ def main() -> int:
     given = parser.parse_args()
     end_on_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="warm-memory-"))
-    state = folder / "state"
-    command = [*holdfast_run(state, "--zygote"), *torchrun(given.ranks)]
+    command = [*holdfast_run(folder / STATE, "--zygote"), *torchrun(given.ranks)]
     trial = Trial([*command, *training(folder, steps=100_000)], folder)
     try:
         wait_for(lambda: any(moment.kind == "step" for moment in trial.moments()))
         imports = min(_cpu_s(pid) for pid in _rank_pids(trial))
-        wait_for(lambda: waits(state, 2, given.ranks))
+        wait_for(lambda: waits(folder, 2, given.ranks))
         time.sleep(SETTLE_S)
         ready = costs(folder, 2)
         victim = _rank_pids(trial)[0]
         os.kill(victim, 9)
-        wait_for(lambda: _is_stepping(trial, victim) and waits(state, 3, given.ranks))
+        wait_for(lambda: _is_stepping(trial, victim) and waits(folder, 3, given.ranks))
         time.sleep(SETTLE_S)
         after = costs(folder, 3)
         print(json.dumps({"ranks": given.ranks, "rank_start_cpu_s": imports, "ready": ready, "after": after}))
@@ -53,9 +53,30 @@ def main() -> int:
     return 0
 
 
-def waits(state: Path, attempt: int, ranks: int) -> bool:
-    """Whether all ranks of that attempt wait at their gate."""
-    return len(list(state.glob(f"jobs/*/attempt-{attempt:03d}/worker-0/rank-*.ready"))) == ranks
+def waits(folder: Path, attempt: int, ranks: int) -> bool:
+    """Whether all ranks of that attempt wait at their gate, forked.
+
+    The files alone may be those of a standby that waited until the zygote had begun.
+    """
+    files = list(folder.glob(f"{STATE}/jobs/*/attempt-{attempt:03d}/worker-0/rank-*.ready"))
+    return len(files) == ranks and stubs(folder, attempt) == ranks
+
+
+def stubs(folder: Path, attempt: int) -> int:
+    """How many stubs of ranks of that attempt there are."""
+    found = [
+        _environ(one.pid).split(b"\0") for one in psutil.process_iter(["name"]) if one.info["name"] == STUB
+    ]
+    return sum(
+        b"HOLDFAST_ATTEMPT=%d" % attempt in one
+        and _is_below(folder, one)
+        and any(v.startswith(b"RANK=") for v in one)
+        for one in found
+    )
+
+
+def _is_below(folder: Path, variables: list[bytes]) -> bool:
+    return any(os.fsencode(folder) in one for one in variables)
 
 
 def wait_for(is_true: object) -> None:
@@ -88,7 +109,7 @@ def costs(folder: Path, attempt: int) -> dict[str, float]:
     for process in psutil.process_iter(["pid", "name", "cmdline"]):
         pid, words = process.info["pid"], tuple(process.info["cmdline"] or ())
         variables = _environ(pid).split(b"\0")
-        if not any(os.fsencode(folder) in one for one in variables):
+        if not _is_below(folder, variables):
             continue
         is_waiting = b"HOLDFAST_ATTEMPT=%d" % attempt in variables
         kind = "waiting_mib" if is_waiting else ""
