@@ -2,10 +2,12 @@
 
 Two ranks over gloo, a checkpoint every few steps, one fault in each attempt, as in `warm_training.py`. `steps` in the folder:
 after how many the training ends. Data are the same in each batch, so what is learned depends on the number of steps alone.
+WARM_STEP_S: seconds of rest after each step.
 """
 
 import json
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -14,6 +16,7 @@ from warm_training import FOLDER, fail, setting
 
 SAVE_EVERY = 5
 STEPS = int((FOLDER / "steps").read_text())
+STEP_S = float(os.environ.get("WARM_STEP_S", "0"))
 CHECKPOINTS = FOLDER / "checkpoints"
 
 
@@ -35,12 +38,14 @@ class Life:
     def step(self, number: int) -> None:
         """To be called after each step of this attempt."""
         self.done += 1
-        self.events.write(f"step {number}\n")
+        self.events.write(f"step {number} {time.time():.3f}\n")
+        time.sleep(STEP_S)
         if self.rank == 0:
             print(f"step {number} loss {1 / number:.6f}", flush=True)
         if self.fault is not None and self.done >= self.fault[0]:
             dist.barrier()
             if self.is_last:
+                self.events.write(f"struck {time.time():.3f}\n")
                 fail(self.fault[1])
 
     def end(self, model: torch.nn.Module) -> None:
