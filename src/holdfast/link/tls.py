@@ -2,13 +2,11 @@
 names.
 """
 
-import base64
 import importlib
 import socket
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +43,9 @@ class ServerTls(Struct, frozen=True):
     def fingerprint(self) -> str:
         """Returns the SHA-256 of the certificate as 64 hexadecimal digits. raises: TlsUnavailable"""
         try:
-            return sha256(_binary(self.certificate.read_text())).hexdigest()
+            return str(_with_tls().fingerprint(self.certificate.read_text()))
         except (OSError, ValueError) as error:
             raise TlsUnavailable(f"the certificate {self.certificate} cannot be read: {error}") from error
-
-
-def _binary(text: str) -> bytes:
-    """Returns the DER bytes of the first certificate in a PEM text. raises: ValueError
-
-    source: RFC 7468
-    """
-    _, _, rest = text.partition("-----BEGIN CERTIFICATE-----")
-    body, end, _ = rest.partition("-----END CERTIFICATE-----")
-    if not end:
-        raise ValueError("it holds no certificate in PEM")
-    return base64.b64decode(body)
 
 
 def make_certificate(folder: Path) -> ServerTls:

@@ -94,6 +94,11 @@ class TlsWire(Wire):
         )
 
 
+def fingerprint(certificate: str) -> str:
+    """Returns the SHA-256 of a certificate, given in PEM, as 64 hexadecimal digits. raises: ValueError"""
+    return sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
+
+
 def client_wires(tls: ClientTls) -> Callable[[socket.socket], Wire]:
     """Returns what wraps a client's connected sockets. It raises OSError.
 
