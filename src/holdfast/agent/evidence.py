@@ -26,8 +26,6 @@ from holdfast.parsers.tracebacks.read import Traceback, tracebacks
 
 TAIL_BYTES = 256 * 1024
 TABLE_S = 6.0  # for a launcher to say which rank was first; it gives those that do not end 30 s
-
-
 # Improves a first verdict by log lines and flight records: `verdict.with_logs`, where verdicts are made.
 WithLogs = Callable[[Verdict, Attempt, Seen | None], Verdict]
 

@@ -1,8 +1,7 @@
 """Collects the evidence about a made-up failure once, in the thread that loads the signatures.
 
 The first failure of a job then finds its patterns compiled: that took 0.2 s of processor time between a
-rank's end and the restart. Where verdicts are made,
-`rehearsed_verdict.py` makes one on it.
+rank's end and the restart. Where verdicts are made, `rehearsed_verdict.py` makes one on it.
 """
 
 from msgspec import Struct

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.core.stragglers.limits import CROWDED, StragglerSettings
+from holdfast.core.stragglers.limits import CROWDED
 from holdfast.core.stragglers.records import Arrival, entered, joined, peers
 from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.told import in_few_words
@@ -55,7 +55,6 @@ class StragglerWatching:
     def __init__(self, folder: Path, *, shares: bool = False) -> None:
         self._folder = folder
         self._shares = shares
-        self._settings = StragglerSettings()
         self._watch = StragglerWatch()
         self._throttles: dict[int, ThrottleReader] = {}
         self._samples = 0
@@ -86,7 +85,6 @@ class StragglerWatching:
         """Samples all ranks. Call it once a second while they train. `pids`: of living ranks."""
         self._samples += 1
         if self._samples == 1 and is_crowded(pids.values()):
-            self._settings = CROWDED
             self._watch = StragglerWatch(CROWDED)
         throttled = self._held_back(pids) if self._samples % THROTTLE_EVERY == 1 else {}
         self._watch.look(samples, throttled)
@@ -107,7 +105,7 @@ class StragglerWatching:
             if fetch.error is not None:
                 raise fetch.error
             if fetch.peers and not self._fetched:  # ranks that do different work: known only now
-                self._watch = StragglerWatch(self._settings, peers=fetch.peers)
+                self._watch = StragglerWatch(self._watch.settings, peers=fetch.peers)
             self._fetched = True
             for rank, groups in fetch.teams.items():
                 self._watch.teams(rank, groups)
