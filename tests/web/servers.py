@@ -18,6 +18,7 @@ from cli.journals import one_failure_and_on, write_job
 from holdfast.client import Client
 from holdfast.journal.jobdir import StateDir
 from holdfast.web.access.tokens import TokenFile
+from run.place import wait_for
 
 STARTED_S = 200.0  # a guard, as the others are
 HOUR_S = 3600.0
@@ -112,14 +113,5 @@ class Server:
 
 
 def until(look, within_s: float = 100.0):
-    """What `look` returns once it is true. Asks again and again: what is waited for happens in another process.
-
-    That process answers too: the longer it takes, the less often it is asked.
-    """
-    since_s, begun_s = time.monotonic(), time.process_time()
-    while not (found := look()):
-        waited_s = time.monotonic() - since_s
-        assert waited_s < within_s, f"it did not happen within {within_s} s: {found}"
-        time.sleep(max(0.02, min(waited_s / 20, 0.1), 4 * (time.process_time() - begun_s)))
-        begun_s = time.process_time()
-    return found
+    """What `look` returns once it is true. Asks again and again: what is waited for happens in another process."""
+    return wait_for("what another process does", look, within_s)
