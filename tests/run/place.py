@@ -215,6 +215,13 @@ class Place:
         found = [json.loads(entry.event) | {"why": entry.why} for entry in entries]
         return [event for event in found if kind is None or event["kind"] == kind]
 
+    def facts(self, attempt=1):
+        """The reaper's facts, each whole."""
+        path = self.worker(attempt) / "reaper.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+
     def findings(self):
         return [event["finding"] for event in self.events("finding-noted")]
 

@@ -3,7 +3,6 @@
 The launcher is a small one by the name of torchrun. `torch` is a module of the test's own that notes who imports it.
 """
 
-import json
 import os
 import signal
 import sys
@@ -78,19 +77,15 @@ class Training:
         """{rank: pid} of the second attempt, once both its ranks wait for a lock."""
 
         def waiting():
-            ranks = {fact["rank"]: fact["pid"] for fact in self.facts(2) if fact["kind"] == "rank-started"}
+            ranks = {
+                fact["rank"]: fact["pid"] for fact in self.place.facts(2) if fact["kind"] == "rank-started"
+            }
             return ranks if len(ranks) == 2 and all(map(waits_for_lock, ranks.values())) else None
 
         return wait_for(lambda: f"the standby:\n{self.place.runs[-1].err}", waiting)
 
-    def facts(self, attempt):
-        path = self.place.worker(attempt) / "reaper.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
-
     def is_released(self):
-        return any(fact["kind"] == "released" for fact in self.facts(2))
+        return any(fact["kind"] == "released" for fact in self.place.facts(2))
 
     def will_be_released(self):
         """The fact is written after the gate opens: a rank may already run."""

@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from run.place import wait_for
+
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 SCRIPT = """
@@ -55,7 +57,8 @@ def test_without_shim_and_standby_a_killed_rank_is_found_all_the_same(place, scr
         "2",
         script,
     )
-    run.prints("step 60 ", wait_s=LONG_S)  # without a shim ranks are found by looking: by now they are
+    run.prints("step 3 ", wait_s=LONG_S)
+    wait_for("the ranks, found without a shim", lambda: _ranks_found(place) == {0, 1})
     pid, shim, _ = place.notes("pids-1")[0].split(maxsplit=2)
     assert shim == "None"
     os.kill(int(pid), signal.SIGKILL)
@@ -65,3 +68,7 @@ def test_without_shim_and_standby_a_killed_rank_is_found_all_the_same(place, scr
     assert not list(place.worker().glob("rank-*.log"))
     assert [culprit["rank"] for culprit in place.events("verdict-reached")[0]["verdict"]["culprits"]] == [1]
     place.nothing_left()
+
+
+def _ranks_found(place):
+    return {fact["rank"] for fact in place.facts() if fact["kind"] == "rank-started"}
