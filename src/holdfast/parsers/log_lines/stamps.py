@@ -24,21 +24,21 @@ MONTHS = {
     name: number
     for number, name in enumerate("JanFebMarAprMayJunJulAugSepOctNovDec"[i : i + 3] for i in range(0, 36, 3))
 }
-# As journalctl and dmesg write them in other languages (glibc's locales): those of three letters of ASCII. A name
-# that means different months in two languages is none of them.
+# As journalctl and dmesg write them in other languages (glibc's locales): those of three letters of ASCII, and of
+# German and French all. A name that means different months in two languages is none of them.
 FOREIGN_MONTHS = (
-    "ene gen sty led jan",
-    "fev lut feb",
-    "mrt mar",
-    "abr kwi dub apr",
+    "ene gen sty led jan janv",
+    "fev lut feb févr",
+    "mrt mar mars Mär",
+    "abr kwi dub apr avril",
     "mag mei maj Mai mai may",
-    "giu cze jun",
-    "lug lip jul",
-    "ago sie srp aug",
-    "set wrz sep",
+    "giu cze jun juin",
+    "lug lip jul juil",
+    "ago sie srp aug août",
+    "set wrz sep sept",
     "ott out okt Okt oct",
     "lis nov",
-    "dic dez gru pro Dez dec",
+    "dic dez gru pro Dez dec déc",
 )
 MONTHS |= {name: number for number, names in enumerate(FOREIGN_MONTHS) for name in names.split()}
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -48,11 +48,14 @@ GLOG_LEVELS = "IWEFCDV"
 MONTH_INITIALS = "JFMASONDTW" + "".join(
     sorted({name[0] for name in MONTHS if name[0].islower()})
 )  # and of weekdays
-MONTH = r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+ENGLISH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+FOREIGN = "|".join(sorted(" ".join(FOREIGN_MONTHS).split()))
+MONTH = rf"(?P<name>{ENGLISH})"
 CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?!\d|:\d)"
 HALF = r"(?: (?P<half>[AP]M))?"
 ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
 WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
+NUMBERED_MONTH = r"(?P<month>1[0-2]|[1-9])[月월]"  # Chinese, Japanese and Korean locales
 EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
 
 # By the first character, after a "[" if there is one. Tried in this order.
@@ -65,17 +68,23 @@ DIGIT_FORMS = tuple(
         r"(?=\d\d)" + CLOCK + r"(?=[\]\s,|:]|$)",  # "1:02:03" and "[15:02:33<05:08" are durations
         EPOCH,
         rf"(?P<day>[0-3]\d) {MONTH},? (?:(?P<year>[12]\d{{3}}),? )?{CLOCK}",
+        rf"{NUMBERED_MONTH} +(?P<day>[0-3]?\d) {CLOCK}",
     )
 )
-FOREIGN_MONTH = rf"(?P<name>{'|'.join(sorted(' '.join(FOREIGN_MONTHS).split()))})"
 MONTH_FORMS = tuple(
     late(form, re.ASCII)
     for form in (
         rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}{HALF}"
         r"(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
         rf"{MONTH}(?P<day>[0-3]\d) (?P<h>[0-2]\d):(?P<m>[0-5]\d)(?=\])",
-        rf"{FOREIGN_MONTH} +(?P<day>[0-3]?\d) {CLOCK}",
+        rf"(?P<name>{FOREIGN})\.? +(?P<day>[0-3]?\d) {CLOCK}",
     )
+)
+# dmesg -T: "[Sa Mai 11 10:22:17 2024]", "[六 5月 11 10:22:17 2024]".
+FOREIGN_DATE = late(
+    rf"[^\s\[\]:]{{1,6}},? +(?:{NUMBERED_MONTH}|(?P<name>{ENGLISH}|{FOREIGN})\.?) +(?P<day>[0-3]?\d) {CLOCK}"
+    r"(?: (?P<year>[12]\d{3}))?(?=\])",
+    re.ASCII,
 )
 GLOG_FORMS = tuple(
     late(form, re.ASCII)
@@ -116,6 +125,11 @@ def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None
             found := _seconds(match, near_s)
         ) is not None:
             return Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=is_bracketed))
+    if is_bracketed and (match := FOREIGN_DATE.match(text, place + 1)):
+        found = _seconds(match, near_s)
+        return (
+            None if found is None else Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=True))
+        )
     return None
 
 
