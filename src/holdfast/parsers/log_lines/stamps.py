@@ -40,7 +40,15 @@ FOREIGN_MONTHS = (
     "lis nov",
     "dic dez gru pro Dez dec déc",
 )
-MONTHS |= {name: number for number, names in enumerate(FOREIGN_MONTHS) for name in names.split()}
+MONTHS |= {
+    spelled: number
+    for number, names in enumerate(FOREIGN_MONTHS)
+    for name in names.split()
+    for spelled in (
+        name,
+        name.encode().decode("latin-1"),
+    )  # heads of lines are read with a character for each byte
+}
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 DIGITS = "0123456789"
@@ -49,13 +57,16 @@ MONTH_INITIALS = "JFMASONDTW" + "".join(
     sorted({name[0] for name in MONTHS if name[0].islower()})
 )  # and of weekdays
 ENGLISH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
-FOREIGN = "|".join(sorted(" ".join(FOREIGN_MONTHS).split()))
+FOREIGN = "|".join(sorted(MONTHS.keys() - ENGLISH.split("|")))
 MONTH = rf"(?P<name>{ENGLISH})"
 CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?!\d|:\d)"
 HALF = r"(?: (?P<half>[AP]M))?"
 ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
 WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
-NUMBERED_MONTH = r"(?P<month>1[0-2]|[1-9])[月월]"  # Chinese, Japanese and Korean locales
+MONTH_SIGNS = "|".join(
+    spelled for sign in "月월" for spelled in (sign, sign.encode().decode("latin-1"))
+)  # of Chinese, Japanese and Korean locales
+NUMBERED_MONTH = rf"(?P<numbered>1[0-2]|[1-9])(?:{MONTH_SIGNS})"
 EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
 
 # By the first character, after a "[" if there is one. Tried in this order.
@@ -75,14 +86,14 @@ MONTH_FORMS = tuple(
     late(form, re.ASCII)
     for form in (
         rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}{HALF}"
-        r"(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
+        r"(?:(?: [A-Z]{3,4})? (?P<year>[12]\d{3}))?" + ZONE,
         rf"{MONTH}(?P<day>[0-3]\d) (?P<h>[0-2]\d):(?P<m>[0-5]\d)(?=\])",
         rf"(?P<name>{FOREIGN})\.? +(?P<day>[0-3]?\d) {CLOCK}",
     )
 )
 # dmesg -T: "[Sa Mai 11 10:22:17 2024]", "[六 5月 11 10:22:17 2024]".
 FOREIGN_DATE = late(
-    rf"[^\s\[\]:]{{1,6}},? +(?:{NUMBERED_MONTH}|(?P<name>{ENGLISH}|{FOREIGN})\.?) +(?P<day>[0-3]?\d) {CLOCK}"
+    rf"[^\s\[\]:]{{1,12}},? +(?:{NUMBERED_MONTH}|(?P<name>{ENGLISH}|{FOREIGN})\.?) +(?P<day>[0-3]?\d) {CLOCK}"
     r"(?: (?P<year>[12]\d{3}))?(?=\])",
     re.ASCII,
 )
@@ -103,11 +114,13 @@ class Stamp(Struct, frozen=True, kw_only=True):
     """A time stamp, and the offset after it.
 
     Both times None: one without information, such as dmesg's deltas.
+    `is_syslog`: begins with the name of a month, or with a day and such a name. A host and a program follow.
     """
 
     stamp_s: float | None = None
     uptime_s: float | None = None
     end: int
+    is_syslog: bool = False
 
 
 def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
@@ -124,13 +137,23 @@ def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None
         if (match := form.match(text, place + is_bracketed)) and (
             found := _seconds(match, near_s)
         ) is not None:
-            return Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=is_bracketed))
+            return Stamp(
+                stamp_s=found,
+                end=_behind(text, match.end(), is_bracketed=is_bracketed),
+                is_syslog=not is_bracketed and 0 <= _month_at(match) - place <= len("27 "),
+            )
     if is_bracketed and (match := FOREIGN_DATE.match(text, place + 1)):
         found = _seconds(match, near_s)
         return (
             None if found is None else Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=True))
         )
     return None
+
+
+def _month_at(match: re.Match[str]) -> int:
+    """Returns the offset of the month's name; -1 if the month has none."""
+    groups = match.re.groupindex.keys() & {"name", "numbered"}
+    return max((match.start(group) for group in groups), default=-1)
 
 
 def _forms(begin: str) -> tuple[re.Pattern[str], ...]:
@@ -160,7 +183,7 @@ def _seconds(match: re.Match[str], near_s: float | None) -> float | None:
     if epoch := part.get("epoch"):
         return float(epoch)
     name = part.get("name")
-    month = MONTHS[name] + 1 if name else int(part.get("month") or 0)
+    month = MONTHS[name] + 1 if name else int(part.get("numbered") or part.get("month") or 0)
     day = int(part.get("day") or 0)
     if not name and "year" in part and "/" in match[0] and month > 12 >= day:
         month, day = day, month  # 20/11/2026
