@@ -245,13 +245,8 @@ def _not_known(
 
 
 def is_calm_line(signature: Signature) -> bool:
-    """Returns whether a signature describes a line that is not a problem by itself.
-
-    A line that only tells more about a failure, or that it is over, is no failure where it stands alone.
-    """
-    if signature.category == "none" or signature.role in ("harmless", "end-ok"):
-        return True
-    return signature.role == "context" and signature.severity == "info"
+    """Returns whether a signature describes a line that is not a problem by itself."""
+    return signature.category == "none" or signature.role in ("harmless", "end-ok")
 
 
 def _as_signature_says(signature: Signature, captures: Mapping[str, str]) -> Diagnosis:
