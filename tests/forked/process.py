@@ -21,6 +21,7 @@ SERVER = Path(__file__).with_name("server.py")
 STARTS_S = 100.0  # a guard, for a busy machine
 PASSED_ON = ("PATH", "HOME")
 ITS_OWN = ("PYTHON", "LC_", "LANG")  # variables that the start of an interpreter reads
+AT_START = ("sitecustomize.py", "usercustomize.py")  # modules that it imports
 TOLD = struct.Struct("=ci")  # by the server: a process id, or an exit code
 
 
@@ -76,7 +77,7 @@ def begun(words, env, cwd, streams, is_forked=True):
 
     `words`: its command line, by the script or by `-P -m`. `streams`: files or descriptors of stdin, stdout and stderr.
     """
-    if is_forked and not any(key.startswith(ITS_OWN) for key in env):
+    if is_forked and not _is_read_at_start(env):
         numbers = [one if isinstance(one, int) else one.fileno() for one in streams]
         with suppress(NotForked):
             return Forked(words, env, cwd, numbers)
@@ -84,6 +85,14 @@ def begun(words, env, cwd, streams, is_forked=True):
     return subprocess.Popen(
         words, stdin=none, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True
     )
+
+
+def _is_read_at_start(env):
+    """Whether the interpreter would start in another way with these variables; modules can be found in more folders."""
+    folders = filter(None, env.get("PYTHONPATH", "").split(":"))
+    if any(Path(folder, name).exists() for folder in folders for name in AT_START):
+        return True
+    return any(key.startswith(ITS_OWN) for key in env if key != "PYTHONPATH")
 
 
 class NotForked(RuntimeError):

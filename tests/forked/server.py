@@ -95,7 +95,8 @@ def adopt(given, fds, added):
     if line[: len(MODULE)] == MODULE:
         argv, path = [holdfast.__file__.replace("__init__", "__main__"), *line[len(MODULE) :]], sys.path
     else:  # the script, which the kernel has Python run
-        argv, path, line = line, [str(Path(line[0]).parent), *sys.path], [sys.executable, *line]
+        more = filter(None, given["env"].get("PYTHONPATH", "").split(":"))
+        argv, path, line = line, [str(Path(line[0]).parent), *more, *sys.path], [sys.executable, *line]
         Path("/proc/self/comm").write_text(Path(argv[0]).name)
     show(line, env)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(KEPT[-1]))  # the kernel reads it until the process has ended
