@@ -92,8 +92,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")
-# Python's own: multiprocessing starts it once and keeps it until the end.
-HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
+# Each is started once and kept until the end: two of Python's own, by multiprocessing, and the one that forks `holdfast`.
+HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver", b"tests/forked/server.py")
 
 
 def pytest_configure() -> None:
