@@ -22,7 +22,7 @@ STARTS_S = 100.0  # a guard, for a busy machine
 PASSED_ON = ("PATH", "HOME")
 ITS_OWN = ("PYTHON", "LC_", "LANG")  # variables that the start of an interpreter reads
 AT_START = ("sitecustomize.py", "usercustomize.py")  # modules that it imports
-TOLD = struct.Struct("=ci")  # by the server: a process id, or an exit code
+REPORT = struct.Struct("=ci")  # of the server: a process id, or an exit code
 
 
 class _Server:
@@ -109,18 +109,18 @@ class Forked:
 
     def __init__(self, words, env, cwd, streams):
         self.returncode = None
-        self._told = SERVER_OF_ALL.start(words, env, cwd, streams)
-        kind, self.pid = TOLD.unpack(os.read(self._told, TOLD.size))
-        assert kind == b"p", f"the fork ended with code {self.pid} before it was what it was to be"
+        self._reports = SERVER_OF_ALL.start(words, env, cwd, streams)
+        kind, self.pid = REPORT.unpack(os.read(self._reports, REPORT.size))
+        assert kind == b"p", f"the fork ended with code {self.pid} before it had taken its command line"
 
     def poll(self):
-        self._hear(0.0)
+        self._read(0.0)
         return self.returncode
 
     def wait(self, timeout=None):
         until_s = None if timeout is None else time.monotonic() + timeout
         while self.returncode is None:
-            self._hear(None if until_s is None else max(0.0, until_s - time.monotonic()))
+            self._read(None if until_s is None else max(0.0, until_s - time.monotonic()))
             if self.returncode is None and until_s is not None and time.monotonic() >= until_s:
                 raise subprocess.TimeoutExpired("holdfast", timeout)
         return self.returncode
@@ -132,8 +132,8 @@ class Forked:
     def kill(self):
         self.send_signal(signal.SIGKILL)
 
-    def _hear(self, wait_s):
-        if self.returncode is not None or not select.select([self._told], [], [], wait_s)[0]:
+    def _read(self, wait_s):
+        if self.returncode is not None or not select.select([self._reports], [], [], wait_s)[0]:
             return
-        _, self.returncode = TOLD.unpack(os.read(self._told, TOLD.size))
-        os.close(self._told)
+        _, self.returncode = REPORT.unpack(os.read(self._reports, REPORT.size))
+        os.close(self._reports)

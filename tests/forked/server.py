@@ -1,6 +1,6 @@
 """Forks `holdfast` processes for tests (`process.py`): the imports of a start, half of its processor time, are done once here.
 
-A fork is what `execve` would have made: its arguments, environment, folder, session, streams and signals are those of the
+A fork has what `execve` would give it: its arguments, environment, folder, session, streams and signals are those of the
 request, in /proc too. It runs the command's own entry point, and ends as an interpreter does.
 """
 
@@ -22,7 +22,7 @@ from holdfast.shim.holdfast_shim_fork import KEPT, show, take_python
 MODULE = [sys.executable, "-P", "-m", "holdfast"]
 # Of a request: stdin, stdout, stderr, and a pipe for its process id, once it is what was asked for, and its exit code.
 DESCRIPTORS = 4
-TOLD = struct.Struct("=ci")
+REPORT = struct.Struct("=ci")
 REQUEST_BYTES_MAX = 1 << 20
 # What every `holdfast run`, `attach` and `status` imports.
 LOADED = (
@@ -46,11 +46,11 @@ def serve(channel):
     poll = select.poll()
     poll.register(woken, select.POLLIN)
     poll.register(channel, select.POLLIN)
-    told = {}
+    reports = {}
     while True:
         for fd, _ in poll.poll():
             if fd == woken:
-                _tell_ends(woken, told)
+                _report_ends(woken, reports)
                 continue
             data, fds, _, _ = socket.recv_fds(channel, REQUEST_BYTES_MAX, DESCRIPTORS)
             if not data:
@@ -61,12 +61,12 @@ def serve(channel):
                 channel.detach()
                 adopt(json.loads(data), fds, added)
                 return
-            told[pid] = fds.pop()
+            reports[pid] = fds.pop()
             for one in fds:
                 os.close(one)
 
 
-def _tell_ends(woken, told):
+def _report_ends(woken, reports):
     os.read(woken, 4096)
     while True:
         try:
@@ -75,11 +75,11 @@ def _tell_ends(woken, told):
             return
         if pid == 0:
             return
-        out = told.pop(pid)
+        out = reports.pop(pid)
         try:
-            os.write(out, TOLD.pack(b"e", os.waitstatus_to_exitcode(status)))
+            os.write(out, REPORT.pack(b"e", os.waitstatus_to_exitcode(status)))
         except BrokenPipeError:
-            pass  # nobody waits for it
+            pass  # no reader is left
         os.close(out)
 
 
@@ -101,7 +101,7 @@ def adopt(given, fds, added):
     show(line, env)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(KEPT[-1]))  # the kernel reads it until the process has ended
     take_python({"argv": argv, "words": line, "path": path, "lines": (False, True), "env": env}, added)
-    os.write(fds[3], TOLD.pack(b"p", os.getpid()))
+    os.write(fds[3], REPORT.pack(b"p", os.getpid()))
     os.closerange(3, 1 << 16)
 
 
