@@ -33,13 +33,12 @@ LONG_FILES = (
     "many/agent/test_torch.py",
     "shim/test_join.py",
     "run/test_zygote.py",
-    "web/page/test_axe.py",
+    "web/page/test_views.py",
     "kubernetes/test_kinds.py",
     "kubernetes/test_whole_job.py",
     "kubernetes/test_renewal.py",
     "slurm/test_engine.py",
     "many/agent/test_agent.py",
-    "web/page/test_views.py",
     "web/page/test_hostile.py",
     "checks/bench/test_gpu_bench.py",
     "faults/test_round.py",
@@ -92,8 +91,8 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("steady")
-# Python's own: multiprocessing starts it once and keeps it until the end.
-HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
+# Each is started once and kept until the end: two of Python's own, by multiprocessing, and the one that forks `holdfast`.
+HOUSEKEEPERS = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver", b"tests/forked/server.py")
 
 
 def pytest_configure() -> None:

@@ -111,6 +111,7 @@ def test_status_log_logs_exec_and_nodes_of_a_job_by_name(job):
     found = json.loads(ends("status", "t", "--json").out)
     assert (found["summary"]["job"], found["state"]) == ("t", "training")
     assert "attempt 1 runs on" in ends("log", "t").out
+    run.prints("step 1", LONG_S)  # not asked before: each question starts two Pythons
     wait_for("output", lambda: "step 1" in ends("logs", "t").out, LONG_S)
     assert ends("exec", "t", "--workers", "1", "--", "sh", "-c", "echo here $RANK; exit 3", code=3).out
     known = json.loads(ends("nodes", "list", "--all", "--job", "t", "--json").out)

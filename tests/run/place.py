@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
+from forked.process import begun
 from holdfast.agent import launch
 from holdfast.journal.store import open_reader
 from kernel_log import reader
@@ -51,16 +52,11 @@ class Run:
         self.number = len(place.runs)
         self._out = place.path / f"out-{self.number}"
         self._err = place.path / f"err-{self.number}"
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [*prefix, HOLDFAST, *map(str, words)],
-                stdin=subprocess.DEVNULL,
-                stdout=out if stdout is None else stdout,
-                stderr=err,
-                env=place.env | {key: str(value) for key, value in env.items()},
-                cwd=place.path,
-                start_new_session=True,
-            )
+        words = [*prefix, HOLDFAST, *map(str, words)]
+        env = place.env | {key: str(value) for key, value in env.items()}
+        with open(os.devnull, "rb") as none, self._out.open("wb") as out, self._err.open("wb") as err:
+            streams = (none, out if stdout is None else stdout, err)
+            self.process = begun(words, env, place.path, streams, is_forked=not prefix)
 
     @property
     def pid(self):

@@ -2,12 +2,20 @@
 
 import asyncio
 import os
+import socket
 
 import httpx
 import pytest
 
 from holdfast.web.access.access import Access, cookie_name
-from holdfast.web.access.loopback import is_loopback, uid_in
+from holdfast.web.access.loopback import (
+    is_loopback,
+    kernel_answer,
+    peer_uid,
+    request,
+    uid_answered,
+    uid_in,
+)
 from holdfast.web.access.rates import Rates
 from holdfast.web.access.sessions import SESSIONS_MAX, Sessions
 from holdfast.web.access.tokens import TokenFile, TokenRefused, TokensUnusable
@@ -20,6 +28,7 @@ TABLE = """\
    0: 0100007F:2116 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 249761 1
    1: 0100007F:DBA2 0100007F:2116 01 00000000:00000000 00:00000000 00000000  1001        0 249762 1
    2: 0100007F:2116 0100007F:DBA2 01 00000000:00000000 00:00000000 00000000  1000        0 249763 1
+   3: 0100007F:DBA4 0100007F:2116 05 00000000:00000000 00:00000000 00000000     0        0 0 1
 """
 
 
@@ -28,6 +37,40 @@ def test_the_user_of_the_other_end_is_found_in_the_kernels_table():
     assert uid_in(TABLE, ("127.0.0.1", 0xDBA3), ("127.0.0.1", 0x2116)) is None
     assert uid_in("", ("127.0.0.1", 1), ("127.0.0.1", 2)) is None
     assert uid_in(TABLE, ("no address", 1), ("127.0.0.1", 2)) is None
+    assert uid_in(TABLE, ("127.0.0.1", 0xDBA4), ("127.0.0.1", 0x2116)) is None, "closed: the table says root"
+
+
+@pytest.mark.parametrize(
+    ("address", "seen"),
+    [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::ffff:127.0.0.1")],
+    ids=["IPv4", "IPv6", "IPv4 on a socket of both"],
+)
+def test_the_kernel_says_whose_the_other_end_is_until_it_is_closed(address, seen):
+    family = socket.AF_INET6 if ":" in seen else socket.AF_INET
+    both = seen.startswith("::ffff:")
+    with socket.create_server(("" if both else address, 0), family=family, dualstack_ipv6=both) as listener:
+        here = socket.create_connection((address, listener.getsockname()[1]))
+        there, client = listener.accept()
+        with there:
+            client, server = client[:2], there.getsockname()[:2]
+            assert client[0] == seen
+            assert uid_answered(kernel_answer(request(client, server)), client, server) == os.getuid()
+            assert peer_uid(client, server) == os.getuid()
+            here.close()
+            assert peer_uid(client, server) is None
+
+
+def test_an_answer_about_no_connection_or_another_one_is_none():
+    ends = ("127.0.0.1", 0xDBA2), ("127.0.0.1", 1)
+    with pytest.raises(ValueError, match="does not know"):
+        uid_answered(kernel_answer(request(*ends)), *ends)
+    with pytest.raises(ValueError, match="no address"):
+        request(("no address", 1), ends[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel answers with what listens there
+        ends = listener.getsockname(), ("127.0.0.1", 1)
+        with pytest.raises(ValueError, match="does not know"):
+            uid_answered(kernel_answer(request(*ends)), *ends)
+        assert peer_uid(*ends) is None
 
 
 @pytest.mark.parametrize(

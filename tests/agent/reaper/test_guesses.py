@@ -62,6 +62,10 @@ def test_equal_children_of_a_shell_are_ranks_by_their_option():
     assert ranks(shell, *tree) == {11: 0, 12: 1}
 
 
+def test_a_process_that_has_ended_meanwhile_has_no_command_line():
+    assert ranks(process(10, words=())) == {10: 0}
+
+
 def test_different_programs_side_by_side_are_not_told_apart():
     shell = process(10, words=("bash",), starter=True)
     assert ranks(shell, process(11, 10), process(12, 10, ("python", "serve.py"))) == {}

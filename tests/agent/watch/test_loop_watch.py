@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -24,15 +25,21 @@ PROGRAMS = {
 
 
 @pytest.mark.skipif(tool_path() is None or not shutil.which("sh"), reason="py-spy is not installed")
-@pytest.mark.parametrize(("program", "distinct", "inside"), PROGRAMS.values(), ids=PROGRAMS.keys())
-def test_a_loop_is_told_from_a_call(tmp_path, program, distinct, inside):
-    said = f"{program}print('go', flush=True)\ngo()\n"
-    with subprocess.Popen([sys.executable, "-c", said], stdout=subprocess.PIPE) as running:
-        assert running.stdout.readline() == b"go\n"
+def test_loops_are_told_from_calls(tmp_path):
+    """Of four ranks at once. Each takes what others leave of the processors: it runs until it is killed."""
+    with ExitStack() as stack:
+        suspects = {}
+        for rank, (program, _, _) in enumerate(PROGRAMS.values()):
+            said = f"{program}print('go', flush=True)\ngo()\n"
+            running = subprocess.Popen(["nice", sys.executable, "-c", said], stdout=subprocess.PIPE)
+            stack.enter_context(running)
+            stack.callback(running.kill)
+            assert running.stdout.readline() == b"go\n"
+            suspects[rank] = (running.pid, 0)
         watch = LoopWatch(tmp_path, time.monotonic)
-        wait_for("a trend", lambda: watch.poll({0: (running.pid, 0)}) or watch.trends)
-        watch.close()
-        running.kill()
-    trend = watch.trends[0]
-    assert (trend.distinct, trend.inside) == (distinct, inside)
-    assert trend.samples == 10
+        stack.callback(watch.close)
+        wait_for("a trend of each", lambda: watch.poll(suspects) or len(watch.trends) == len(PROGRAMS))
+    for rank, (name, (_, distinct, inside)) in enumerate(PROGRAMS.items()):
+        trend = watch.trends[rank]
+        assert (trend.distinct, trend.inside) == (distinct, inside), name
+        assert trend.samples == 10, name

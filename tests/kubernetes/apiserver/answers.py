@@ -3,9 +3,9 @@
 source: https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md
 """
 
-import calendar
 import json
 import time
+from datetime import datetime
 
 JSON = "application/json"
 REASONS = {
@@ -67,5 +67,5 @@ def micro_now():
 def seconds(text):
     """The time of a stamp, whole or with a fraction."""
     whole, _, part = text.rstrip("Z").partition(".")
-    at_s = calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S"))
+    at_s = datetime.fromisoformat(whole + "Z").timestamp()  # strptime takes hundreds of times as long
     return at_s + (float(f"0.{part}") if part else 0.0)

@@ -4,13 +4,13 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import msgspec
 
+from forked.process import begun
 from holdfast.agent import launch
 from holdfast.link.arrived import Entry, Joined, Left, Refused, Said
 from holdfast.link.hub import Hub
@@ -271,15 +271,10 @@ class Agent:
             "NOTES": str(bench.notes),
         }
         given |= {key: str(value) for key, value in env.items()}
-        with self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "holdfast", "agent"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=err,
-                env={key: value for key, value in given.items() if value},
-                cwd="/",
-                start_new_session=True,
+        words = [sys.executable, "-P", "-m", "holdfast", "agent"]
+        with open(os.devnull, "r+b") as none, self._err.open("wb") as err:
+            self.process = begun(
+                words, {key: value for key, value in given.items() if value}, "/", (none, none, err)
             )
 
     @property

@@ -1,6 +1,9 @@
 """Step forms: each proves itself, none takes another's lines, and a user's own pattern is refused with reasons."""
 
+import functools
 import math
+import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,22 +15,34 @@ from holdfast.parsers.steps.forms import EXAMPLE, SAMPLE, StepFormError, from_pa
 from holdfast.parsers.steps.lines import StepLines
 
 FOLDER = Path(holdfast.__file__).parent / "step_forms"
-FORMS = tuple(
-    form for path in sorted(FOLDER.glob("*.toml")) for form in parse(path.read_text("utf-8"), path.name)
-)
-PROOFS = [(form, proof) for form in FORMS for proof in form.matches]
+FORMS = (
+    package_forms()
+)  # without their proofs: to read those compiles all patterns, which each process of xdist would do
+TABLES = [tomllib.loads(path.read_text("utf-8")) for path in sorted(FOLDER.glob("*.toml"))]
+PROOFS = Counter(proof["of"] for table in TABLES for proof in table["proof"])  # of each form
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.id)
-def test_each_form_reads_the_lines_that_prove_it(form: StepForm):
-    assert prove(form) == []
+@functools.cache
+def with_proofs() -> dict[str, StepForm]:
+    paths = sorted(FOLDER.glob("*.toml"))
+    return {form.id: form for path in paths for form in parse(path.read_text("utf-8"), path.name)}
+
+
+@pytest.mark.parametrize("form", [form.id for form in FORMS])
+def test_each_form_reads_the_lines_that_prove_it(form: str):
+    assert prove(with_proofs()[form]) == []
+
+
+def test_each_proof_is_of_a_form():
+    assert {name: len(form.matches) for name, form in with_proofs().items() if form.matches} == dict(PROOFS)
 
 
 @pytest.mark.parametrize(
-    ("form", "proof"), PROOFS, ids=[f"{form.id}-{i}" for i, (form, _) in enumerate(PROOFS)]
+    ("form", "number"), [(form, number) for form, count in PROOFS.items() for number in range(count)]
 )
-def test_no_other_form_takes_the_line(form, proof):
-    follower = StepLines(FORMS)
+def test_no_other_form_takes_the_line(form, number):
+    form, proof = with_proofs()[form], with_proofs()[form].matches[number]
+    follower = StepLines(tuple(with_proofs().values()))
     follower.feed([proof.line.encode()] * 2)
     follower.finish()
     assert (follower.framework, follower.first.step) == (form.framework, proof.step)
@@ -35,7 +50,7 @@ def test_no_other_form_takes_the_line(form, proof):
 
 def test_ids_are_unique_and_the_package_has_them_all():
     assert len({form.id for form in FORMS}) == len(FORMS)
-    assert [form.id for form in package_forms()] == [form.id for form in FORMS]
+    assert list(with_proofs()) == [form.id for form in FORMS]
 
 
 def test_a_file_of_ones_own_adds_and_replaces(tmp_path):

@@ -165,7 +165,7 @@ def _numbered(found: Sequence[Process]) -> list[Guess]:
 
 
 def _option(arguments: Sequence[str]) -> int | None:
-    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+    for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
         if found := RANK_OPTION.match(word):
             return int(found[1])
         if word in RANK_OPTIONS and after.isdigit():

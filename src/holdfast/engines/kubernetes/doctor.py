@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.kubernetes import needs
-from holdfast.core.kubernetes.cluster_report import ClusterReport, Need
+from holdfast.core.kubernetes.cluster_report import ClusterReport
 from holdfast.engines.kubernetes.connection import Connection, NoCluster, RequestFailed, ServerAway, connect
 from holdfast.engines.kubernetes.kinds import OWNERS
-from holdfast.engines.kubernetes.manifests import Document, restart_rules
-from holdfast.engines.kubernetes.rights import Right, allowed
+from holdfast.engines.kubernetes.trials import permitted, taken
 from holdfast.engines.kubernetes.wrap.texts import fresh
-
-_PROBE = "holdfast-doctor"
 
 
 class NoReport(Exception):
@@ -39,23 +36,6 @@ def examined(env: Mapping[str, str], context: str, namespace: str, kind: str) ->
         connection.close()
 
 
-def missing_rights(connection: Connection, kind: str) -> tuple[str, ...]:
-    """Returns which rights the caller lacks to submit a job, such as "create secrets"; empty if that cannot be queried.
-
-    Raises ServerAway.
-    """
-    owner = OWNERS[kind]
-    listed = tuple(
-        one for one in needs.needs(owner.group, owner.plural) if one.required and one.who == needs.YOU
-    )
-    try:
-        rights = needs.judged(listed, _allowed(connection, listed))
-    except RequestFailed:
-        return ()
-    found = [f"{', '.join(one.missing)} {one.need.resource}" for one in rights if one.missing]
-    return tuple(dict.fromkeys(found))
-
-
 def _refused(error: RequestFailed) -> str:
     if error.code == 401:
         return "the API server does not accept these credentials (401): log in again, or choose another --context"
@@ -71,7 +51,7 @@ def _report(connection: Connection, kind: str) -> ClusterReport:
     """Queries the cluster and returns the report. Raises ServerAway, RequestFailed."""
     owner = OWNERS[kind]
     listed = needs.needs(owner.group, owner.plural)
-    rights = needs.judged(listed, _allowed(connection, listed))
+    rights = needs.judged(listed, permitted(connection, listed))
     found = _read(connection, "/version") or {}
     version = str(found.get("gitVersion", ""))
     user = _user(connection)
@@ -87,18 +67,6 @@ def _report(connection: Connection, kind: str) -> ClusterReport:
         rights=rights,
         grants={place: "".join(map(fresh, documents)) for place, documents in granted.items()},
     )
-
-
-def _allowed(connection: Connection, listed: tuple[Need, ...]) -> dict[tuple[Need, str], bool]:
-    """Returns for each need and verb whether it is permitted. Raises ServerAway, RequestFailed."""
-    asked = {(need, verb): _right(need, verb) for need in listed for verb in need.verbs}
-    found = allowed(connection, connection.namespace, tuple(dict.fromkeys(asked.values())))
-    return {key: found[right] for key, right in asked.items()}
-
-
-def _right(need: Need, verb: str) -> Right:
-    resource, _, subresource = need.resource.partition("/")
-    return Right(verb, resource, need.group, subresource, need.namespaced)
 
 
 def _read(connection: Connection, path: str) -> Any:
@@ -131,38 +99,4 @@ def _probed(connection: Connection) -> dict[str, bool]:
     if policies is not None:
         names = {one.get("name") for one in policies.get("resources", ())}
         found[needs.POLICIES] = "mutatingadmissionpolicies" in names
-    tried = {feature: _tried(connection, *fields) for feature, fields in _PROBES.items()}
-    return found | {feature: has for feature, has in tried.items() if has is not None}
-
-
-def restarts_containers(connection: Connection) -> bool:
-    """Returns whether the server takes RestartAllContainers; False if it cannot be tried. Raises ServerAway."""
-    return bool(_tried(connection, *_PROBES[needs.RESTART_ALL]))
-
-
-def _tried(connection: Connection, container: Document, volumes: list[Document]) -> bool | None:
-    """Returns whether the server keeps these fields of a pod in a dry run; None if that is not permitted."""
-    spec = {
-        "restartPolicy": "Never",
-        "containers": [{"name": "c", "image": "i", **container}],
-        "volumes": volumes,
-    }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": _PROBE}, "spec": spec}
-    path = f"/api/v1/namespaces/{connection.namespace}/pods"
-    try:
-        made = connection.request("POST", path, pod, params={"dryRun": "All"}).json()["spec"]
-    except RequestFailed as error:
-        return False if error.code == 422 else None  # 422: the server does not take the value of the field
-    return bool(
-        made["containers"][0].get("restartPolicyRules")
-        or any("image" in one for one in made.get("volumes", ()))
-    )
-
-
-_PROBES: dict[str, tuple[Document, list[Document]]] = {
-    needs.RESTART_ALL: (restart_rules(), []),
-    needs.IMAGE_VOLUMES: (
-        {"volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}]},
-        [{"name": "v", "image": {"reference": "i"}}],
-    ),
-}
+    return found | taken(connection)

@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
-from holdfast.engines.kubernetes.doctor import missing_rights, restarts_containers
 from holdfast.engines.kubernetes.kinds import KINDS, OWNERS, OwnerKind
 from holdfast.engines.kubernetes.manifests import STATE, Document, Wanted, owner, the_rest
+from holdfast.engines.kubernetes.trials import missing_rights, restarts_containers
 from holdfast.jobs.elsewhere import SUBMITTED as FOLDER
 from holdfast.journal.jobdir import check_name
 from holdfast.model.settings import RunSettings
