@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.diagnose import answered, read_loosely
+from holdfast.core.diagnosis.pasted import is_calm_line
 from holdfast.core.diagnosis.words.telling import denies, speaks_of_trouble
 from holdfast.core.phrases.meanings import meanings_of
 from holdfast.observe.search.code_store import package_tables
@@ -129,6 +130,12 @@ def test_words_read_from_a_picture(told, text, category):
 def test_what_somebody_asks_about_is_none_only_where_a_line_of_it_is_calm(told):
     assert told("frobnicate the widgets").category == "unknown"
     assert told("Bootstrap : Using eth0").category == "none"
+
+
+def test_calm_lines_are_those_that_are_no_problem_by_themselves():
+    assert is_calm_line(KNOWN["node-is-in-order-again"])
+    assert not is_calm_line(KNOWN["copy-from-object-storage"])  # context, of a failure that may show nothing else
+    assert not is_calm_line(KNOWN["nvidia-xid"])
 
 
 def test_what_a_few_words_leave_out_is_marked_in_the_title(told):

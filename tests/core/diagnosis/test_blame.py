@@ -33,6 +33,22 @@ def test_whom_the_line_blames():
     assert named(blamed) == (Culprit(host="gpu-17"),)
 
 
+def test_a_fault_that_is_no_ranks_is_its_machines():
+    limit = signature("limit", "host_limit", rank_from="none")
+    asked = signature("asked", "nccl_network_error", rank_from="none")
+    assert named(candidate(limit, host="gpu-17")) == (Culprit(host="gpu-17"),)
+    assert named(candidate(asked, host="gpu-17")) == ()
+
+
+def test_the_device_that_a_report_names_below():
+    error = signature("error", "pcie_aer", area="kernel")
+    below = signature("error-where", "pcie_aer", role="context")
+    assert named(
+        candidate(error, offset=1, host="a", captures={"device": "0000:03:00.0"}),
+        candidate(below, offset=9, captures={"device": "0000:03:00.1"}),
+    ) == (Culprit(host="a", device="0000:03:00.1"),)
+
+
 def test_the_root_cause_of_torchruns_table_not_its_other_failures():
     assert named(
         candidate(OOM, offset=1),

@@ -56,6 +56,20 @@ def test_a_month_in_another_language(name):
     assert stamp_at(f"{name} 20 21:45:36 g7 kernel: x", 0) == stamp_at("Oct 20 21:45:36 g7 kernel: x", 0)
 
 
+@pytest.mark.parametrize("name", ["mars", "Mär", "3月", "3월", "Mar"])
+def test_a_month_is_read_from_text_and_from_bytes(name):
+    """Heads of lines are read with a character for each byte."""
+    for text in (name, name.encode().decode("latin-1")):
+        stamp = stamp_at(f"{text} 20 21:45:36 g7 kernel: x", 0)
+        assert stamp.stamp_s == stamp_at("Mar 20 21:45:36 g7 kernel: x", 0).stamp_s
+        assert stamp.is_syslog
+
+
+def test_a_weekday_in_another_language():
+    for text in ("[Fr Nov 20 21:45:36 2026]", "[ven. nov. 20 21:45:36 2026]", "[金 11月 20 21:45:36 2026]"):
+        assert stamp_at(text.encode().decode("latin-1"), 0).stamp_s == AT_S
+
+
 def test_a_word_that_is_no_month():
     assert stamp_at("set 12 of 30 loaded", 0) is None
     assert stamp_at("abc 20 21:45:36 x", 0) is None

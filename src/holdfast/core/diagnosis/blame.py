@@ -19,6 +19,9 @@ from holdfast.model.verdicts import Culprit
 
 CULPRITS_MAX = 16
 OF_GPUS = frozenset({"gpu_software", "memory"})  # classes of errors that a process gets from its GPU
+OF_NODES = frozenset(
+    {"environment", "hardware", "host"}
+)  # classes of faults that belong to the machine of the line
 WHERE = "-where"  # ends the id of the signature that names the culprit of a report, whose first line another one matches
 REPORT_BYTES = 4 << 10
 REPORT_LINES = 2  # of a report of one process, below the line that names it
@@ -41,7 +44,7 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
     found: list[Culprit] = []
     if root.signature.rank_from == "capture":
         found = [one for candidate in same for one in _captured(candidate)]
-    where = _told_below(root, candidates) or _ended_so(root, candidates)
+    where = named_below(root, candidates) or _ended_so(root, candidates)
     found = found or [
         _with_host_of_task(_of_line(candidate, candidates, search, alone), candidate, candidates)
         for candidate in same
@@ -54,7 +57,11 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
         found = _first_to_fail(root, candidates, alone)  # the rank that complains is not the culprit
     elif root.signature.rank_from == "none":
         told = _as_launchers_tell(candidates, alone)
-        found = [one for one in found if one.rank is not None] or (told if len(told) == 1 else [])
+        found = (
+            [one for one in found if one.rank is not None]
+            or (told if len(told) == 1 else [])
+            or ([one for one in found if one.host] if root.class_ in OF_NODES else [])
+        )
     elif all(one.rank is None for one in found) and not _blames_no_rank(root):
         told = _as_launchers_tell(candidates, alone)
         found = found if _complains_of_others(root, found, told, search) else told + found
@@ -126,13 +133,13 @@ def with_rank(
     return replace(blamed, rank=ranks.pop()) if len(ranks) == 1 else blamed
 
 
-def _told_below(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]:
+def named_below(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]:
     """Returns the culprits named a few lines below the root cause's line, in a report of several lines.
 
     They are found by a signature whose id is the root cause's id with the suffix "-where".
     """
     return [
-        one
+        replace(one, host=one.host or root.writer.host)
         for candidate in candidates
         if candidate.signature.id == root.signature.id + WHERE
         and candidate.match.source == root.match.source

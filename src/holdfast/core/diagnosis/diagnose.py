@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from holdfast.core.diagnosis.actions import action_for
-from holdfast.core.diagnosis.blame import culprits, with_rank
+from holdfast.core.diagnosis.blame import culprits, named_below, with_rank
 from holdfast.core.diagnosis.candidates import Candidate, candidates, class_of, filled, kind_of
 from holdfast.core.diagnosis.choice.choose import Choice, choose
 from holdfast.core.diagnosis.choice.confidence import confidence, others
@@ -103,7 +103,11 @@ def _explained(root: Candidate, choice: Choice, seen: Sequence[Candidate], searc
     ruling, titled = root.ruling, _titled(choice, root)
     if choice.shown is not None and choice.shown.signature in (signature, titled):
         captures |= choice.shown.match.captures  # the line that is quoted says more
-    named = ruling.culprits if ruling and ruling.culprits is not None else None
+    named = (
+        (tuple(named_below(root, seen)) or ruling.culprits)
+        if ruling and ruling.culprits is not None
+        else None
+    )
     blamed = named if named is not None else culprits(choice, seen, search)
     if len(blamed) == 1:
         blamed = (with_rank(blamed[0], choice.followers, seen, search),)

@@ -37,11 +37,12 @@ from holdfast.late_pattern import late
 from holdfast.model.matches import NOBODY, Writer
 from holdfast.parsers.log_lines.head_forms import ANYWHERE, AT_FIRST, BEHIND_STAMP, BEHIND_SYSLOG_STAMP, HOST
 from holdfast.parsers.log_lines.log_names import writer_of_name as writer_of_name
-from holdfast.parsers.log_lines.stamps import MONTHS, Stamp, stamp_at
+from holdfast.parsers.log_lines.stamps import Stamp, stamp_at
 
 HEAD_MAX_BYTES = 600  # no prefix is longer
 JSON_MAX_BYTES = 64 << 10
 PIECES_MAX = 10
+INDENTATION_MAX = 8
 NUMBER_MAX = 10**7  # no rank, worker or device is higher
 COLOUR = late(rb"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
 
@@ -110,7 +111,7 @@ def _read(line: bytes, near_s: float | None) -> tuple[Reading, bytes]:
     if line.startswith(b"{") and (inner := _json(line, reading)) is not None:
         line = inner
     head = line[:HEAD_MAX_BYTES].decode("latin-1")  # one character is one byte
-    place = 0
+    place = _indentation(head, near_s)
     for _ in range(PIECES_MAX):
         if (stamp := stamp_at(head, place, near_s)) and not (
             stamp.uptime_s is not None and reading.is_stamped and not KERNEL_UPTIME.match(head, place)
@@ -121,6 +122,12 @@ def _read(line: bytes, near_s: float | None) -> tuple[Reading, bytes]:
         else:
             break
     return reading, line[place:]
+
+
+def _indentation(head: str, near_s: float | None) -> int:
+    """Returns the length of the indentation before a time stamp, as text pasted into a page has; else 0."""
+    place = len(head) - len(head.lstrip(" "))
+    return place if 0 < place <= INDENTATION_MAX and stamp_at(head, place, near_s) else 0
 
 
 def _piece(reading: Reading, head: str, place: int) -> int | None:
@@ -138,8 +145,7 @@ def _take_stamp(reading: Reading, stamp: Stamp, head: str, place: int) -> int:
         reading.stamp_s = stamp.stamp_s
     if reading.uptime_s is None:
         reading.uptime_s = stamp.uptime_s
-    is_syslog = head[place : place + 3] in MONTHS or head[place + 3 : place + 6] in MONTHS
-    if is_syslog:
+    if stamp.is_syslog:
         patterns = BEHIND_SYSLOG_STAMP
     elif stamp.uptime_s is not None:
         patterns = KERNEL_ONLY

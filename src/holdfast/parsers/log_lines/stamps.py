@@ -24,23 +24,31 @@ MONTHS = {
     name: number
     for number, name in enumerate("JanFebMarAprMayJunJulAugSepOctNovDec"[i : i + 3] for i in range(0, 36, 3))
 }
-# As journalctl and dmesg write them in other languages (glibc's locales): those of three letters of ASCII. A name
-# that means different months in two languages is none of them.
+# As journalctl and dmesg write them in other languages (glibc's locales): those of three letters of ASCII, and of
+# German and French all. A name that means different months in two languages is none of them.
 FOREIGN_MONTHS = (
-    "ene gen sty led jan",
-    "fev lut feb",
-    "mrt mar",
-    "abr kwi dub apr",
+    "ene gen sty led jan janv",
+    "fev lut feb févr",
+    "mrt mar mars Mär",
+    "abr kwi dub apr avril",
     "mag mei maj Mai mai may",
-    "giu cze jun",
-    "lug lip jul",
-    "ago sie srp aug",
-    "set wrz sep",
+    "giu cze jun juin",
+    "lug lip jul juil",
+    "ago sie srp aug août",
+    "set wrz sep sept",
     "ott out okt Okt oct",
     "lis nov",
-    "dic dez gru pro Dez dec",
+    "dic dez gru pro Dez dec déc",
 )
-MONTHS |= {name: number for number, names in enumerate(FOREIGN_MONTHS) for name in names.split()}
+MONTHS |= {
+    spelled: number
+    for number, names in enumerate(FOREIGN_MONTHS)
+    for name in names.split()
+    for spelled in (
+        name,
+        name.encode().decode("latin-1"),
+    )  # heads of lines are read with a character for each byte
+}
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 DIGITS = "0123456789"
@@ -48,11 +56,17 @@ GLOG_LEVELS = "IWEFCDV"
 MONTH_INITIALS = "JFMASONDTW" + "".join(
     sorted({name[0] for name in MONTHS if name[0].islower()})
 )  # and of weekdays
-MONTH = r"(?P<name>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+ENGLISH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+FOREIGN = "|".join(sorted(MONTHS.keys() - ENGLISH.split("|")))
+MONTH = rf"(?P<name>{ENGLISH})"
 CLOCK = r"(?P<h>[0-2]?\d):(?P<m>[0-5]\d):(?P<s>[0-6]\d)(?:[.,](?P<frac>\d{1,9})(?:\.(?P<micro>\d{3}))?)?(?!\d|:\d)"
 HALF = r"(?: (?P<half>[AP]M))?"
 ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
 WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
+MONTH_SIGNS = "|".join(
+    spelled for sign in "月월" for spelled in (sign, sign.encode().decode("latin-1"))
+)  # of Chinese, Japanese and Korean locales
+NUMBERED_MONTH = rf"(?P<numbered>1[0-2]|[1-9])(?:{MONTH_SIGNS})"
 EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
 
 # By the first character, after a "[" if there is one. Tried in this order.
@@ -65,17 +79,23 @@ DIGIT_FORMS = tuple(
         r"(?=\d\d)" + CLOCK + r"(?=[\]\s,|:]|$)",  # "1:02:03" and "[15:02:33<05:08" are durations
         EPOCH,
         rf"(?P<day>[0-3]\d) {MONTH},? (?:(?P<year>[12]\d{{3}}),? )?{CLOCK}",
+        rf"{NUMBERED_MONTH} +(?P<day>[0-3]?\d) {CLOCK}",
     )
 )
-FOREIGN_MONTH = rf"(?P<name>{'|'.join(sorted(' '.join(FOREIGN_MONTHS).split()))})"
 MONTH_FORMS = tuple(
     late(form, re.ASCII)
     for form in (
         rf"(?:{WEEKDAY})?{MONTH} +(?P<day>[0-3]?\d),? (?:(?P<before>[12]\d{{3}}) )?{CLOCK}{HALF}"
-        r"(?: [A-Z]{3,4})?(?: (?P<year>[12]\d{3}))?" + ZONE,
+        r"(?:(?: [A-Z]{3,4})? (?P<year>[12]\d{3}))?" + ZONE,
         rf"{MONTH}(?P<day>[0-3]\d) (?P<h>[0-2]\d):(?P<m>[0-5]\d)(?=\])",
-        rf"{FOREIGN_MONTH} +(?P<day>[0-3]?\d) {CLOCK}",
+        rf"(?P<name>{FOREIGN})\.? +(?P<day>[0-3]?\d) {CLOCK}",
     )
+)
+# dmesg -T: "[Sa Mai 11 10:22:17 2024]", "[六 5月 11 10:22:17 2024]".
+FOREIGN_DATE = late(
+    rf"[^\s\[\]:]{{1,12}},? +(?:{NUMBERED_MONTH}|(?P<name>{ENGLISH}|{FOREIGN})\.?) +(?P<day>[0-3]?\d) {CLOCK}"
+    r"(?: (?P<year>[12]\d{3}))?(?=\])",
+    re.ASCII,
 )
 GLOG_FORMS = tuple(
     late(form, re.ASCII)
@@ -94,11 +114,13 @@ class Stamp(Struct, frozen=True, kw_only=True):
     """A time stamp, and the offset after it.
 
     Both times None: one without information, such as dmesg's deltas.
+    `is_syslog`: begins with the name of a month, or with a day and such a name. A host and a program follow.
     """
 
     stamp_s: float | None = None
     uptime_s: float | None = None
     end: int
+    is_syslog: bool = False
 
 
 def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None:
@@ -115,8 +137,23 @@ def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None
         if (match := form.match(text, place + is_bracketed)) and (
             found := _seconds(match, near_s)
         ) is not None:
-            return Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=is_bracketed))
+            return Stamp(
+                stamp_s=found,
+                end=_behind(text, match.end(), is_bracketed=is_bracketed),
+                is_syslog=not is_bracketed and 0 <= _month_at(match) - place <= len("27 "),
+            )
+    if is_bracketed and (match := FOREIGN_DATE.match(text, place + 1)):
+        found = _seconds(match, near_s)
+        return (
+            None if found is None else Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=True))
+        )
     return None
+
+
+def _month_at(match: re.Match[str]) -> int:
+    """Returns the offset of the month's name; -1 if the month has none."""
+    groups = match.re.groupindex.keys() & {"name", "numbered"}
+    return max((match.start(group) for group in groups), default=-1)
 
 
 def _forms(begin: str) -> tuple[re.Pattern[str], ...]:
@@ -146,7 +183,7 @@ def _seconds(match: re.Match[str], near_s: float | None) -> float | None:
     if epoch := part.get("epoch"):
         return float(epoch)
     name = part.get("name")
-    month = MONTHS[name] + 1 if name else int(part.get("month") or 0)
+    month = MONTHS[name] + 1 if name else int(part.get("numbered") or part.get("month") or 0)
     day = int(part.get("day") or 0)
     if not name and "year" in part and "/" in match[0] and month > 12 >= day:
         month, day = day, month  # 20/11/2026
