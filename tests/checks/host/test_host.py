@@ -106,8 +106,8 @@ def test_zombies_and_blocked_processes():
 @pytest.mark.parametrize(
     ("clock", "status"),
     [
-        (ClockState(offset_s=0.02, told_by="chrony"), PASS),
-        (ClockState(offset_s=-0.4, told_by="chrony", synced=True), WARN),
+        (ClockState(offset_s=0.02, source="chrony"), PASS),
+        (ClockState(offset_s=-0.4, source="chrony", synced=True), WARN),
         (ClockState(synced=True, estimated_error_s=0.001), PASS),
         (ClockState(synced=True, estimated_error_s=0.3), WARN),
         (ClockState(synced=False), SKIP),

@@ -9,7 +9,7 @@ from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
-    CheckTold,
+    CheckFinding,
     DeviceFaulted,
     DeviceSeen,
     FindingNoted,
@@ -158,7 +158,7 @@ def test_warnings_go_to_the_node_of_the_rank_and_of_the_check():
             nodes=("n0", "n1"),
             status="warn",
             troubles=(
-                CheckTold(
+                CheckFinding(
                     node="n1",
                     check="gpu-ecc",
                     status="warn",

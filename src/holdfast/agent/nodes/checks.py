@@ -30,7 +30,7 @@ from holdfast.model.checks import (
     Scene,
     Spec,
 )
-from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.events import CheckFinding, NodesChecked
 from holdfast.model.orders import CheckNodes
 from holdfast.model.settings import RunSettings
 from holdfast.model.verdicts import Verdict
@@ -269,7 +269,7 @@ class NodeChecker:
         return answer
 
     def _note_boot(self, checks: NodeChecks, answer: NodesChecked) -> None:
-        self._told |= dict.fromkeys(key_of(told) for told in answer.troubles)
+        self._told |= dict.fromkeys(key_of(finding) for finding in answer.troubles)
         self._continuous_s = self._monotonic()
         if answer.status != FAIL and checks.outcomes:
             self._learning = threading.Thread(target=self._learn, args=(checks,), daemon=True)
@@ -302,13 +302,13 @@ class NodeChecker:
         self._continuous_s = now_s
         self._begin(CONTINUOUS, attempt, CONTINUOUS_S, while_training, own_pids(), quick=True, training=True)
 
-    def news(self, answer: NodesChecked) -> list[CheckTold]:
+    def news(self, answer: NodesChecked) -> list[CheckFinding]:
         """Returns the findings in the results of a check during training that were not reported before in
         this run.
         """
-        new = [told for told in answer.troubles if key_of(told) not in self._told]
+        new = [finding for finding in answer.troubles if key_of(finding) not in self._told]
         if len(self._told) < TOLD_MAX:
-            self._told |= dict.fromkeys(key_of(told) for told in new)
+            self._told |= dict.fromkeys(key_of(finding) for finding in new)
             return new
         return []
 

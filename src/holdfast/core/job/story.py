@@ -28,7 +28,7 @@ from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
-    CheckTold,
+    CheckFinding,
     ControllerResumed,
     FindingNoted,
     IncidentAcknowledged,
@@ -116,7 +116,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     nodes: dict[int, str] = {}
     nodes_after: dict[int, str] = {}
     spent: tuple[Part, ...] = ()
-    troubles: tuple[CheckTold, ...] = ()
+    troubles: tuple[CheckFinding, ...] = ()
     exits: tuple[RankEnd, ...] = ()
     ended: bool = False
     resume: Numbers = {}

@@ -15,7 +15,7 @@ from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
-    CheckTold,
+    CheckFinding,
     DeviceFaulted,
     DeviceHealed,
     FindingNoted,
@@ -347,26 +347,26 @@ def _fault_words(incident: Incident) -> str:
     return words(incident.faults[0]) if incident.faults else "nothing explains it"
 
 
-def _check_line(event: NodesChecked, told: CheckTold, run: str) -> CheckLine:
+def _check_line(event: NodesChecked, finding: CheckFinding, run: str) -> CheckLine:
     return CheckLine(
         at_s=event.at_s,
-        node=told.node,
-        device=told.device,
-        status=told.status,
-        text=told.text[:TEXT_MAX],
-        check=told.check,
+        node=finding.node,
+        device=finding.device,
+        status=finding.status,
+        text=finding.text[:TEXT_MAX],
+        check=finding.check,
         context=event.context,
         run=run,
     )
 
 
-def _warning_line(at_s: float, told: CheckTold, warning: str, run: str) -> WarningLine:
+def _warning_line(at_s: float, finding: CheckFinding, warning: str, run: str) -> WarningLine:
     return WarningLine(
         at_s=at_s,
-        node=told.node,
-        device=told.device,
+        node=finding.node,
+        device=finding.device,
         warning=warning,
-        text=told.text[:TEXT_MAX],
+        text=finding.text[:TEXT_MAX],
         run=run,
     )
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.core.workers.acts import Act, Send, SetNodeAside, Tell
 from holdfast.core.workers.nodes import Node
 from holdfast.model.checks import IDLE
-from holdfast.model.events import CheckTold, FindingNoted, NodesChecked
+from holdfast.model.events import CheckFinding, FindingNoted, NodesChecked
 from holdfast.model.nodes.workers import CheckNode
 
 LOOK_S = 5.0  # interval between searches for spares that are due for a check
@@ -31,7 +31,7 @@ class SpareChecks:
         self._asked_s: dict[str, float] = {}
         self._waits: set[str] = set()
         self._refused: set[str] = set()
-        self._troubles: dict[str, tuple[CheckTold, ...]] = {}
+        self._troubles: dict[str, tuple[CheckFinding, ...]] = {}
         self._attempt = 0
         self._since_s = 0.0  # of the attempt
         self._looked_s = float("-inf")
@@ -89,7 +89,7 @@ class SpareChecks:
         asked_s = self._asked_s.get(node.name, float("-inf"))
         return idle and not away and mine and at_s - asked_s >= self._again_s / 2
 
-    def _new_of(self, name: str, answer: NodesChecked) -> tuple[CheckTold, ...]:
+    def _new_of(self, name: str, answer: NodesChecked) -> tuple[CheckFinding, ...]:
         """Returns the node's warnings; none if they equal those of the last check."""
         before, self._troubles[name] = self._troubles.get(name), answer.troubles
         return () if before == answer.troubles else answer.troubles

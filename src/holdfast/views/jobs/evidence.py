@@ -17,7 +17,7 @@ from holdfast.core.verdict.sentences import ended_by, exit_words
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow
 from holdfast.model.documents.jobs import LogLine
 from holdfast.model.documents.parts import LinePlace, Who
-from holdfast.model.events import CheckTold
+from holdfast.model.events import CheckFinding
 from holdfast.model.signatures import Words
 from holdfast.model.state import HangFault, NodeFault
 from holdfast.model.verdicts import Evidence
@@ -167,14 +167,14 @@ def _seen(kind: str, text: str, at_s: float, who: Who | None) -> EvidenceRow:
     )
 
 
-def _check(told: CheckTold) -> CheckRow:
+def _check(finding: CheckFinding) -> CheckRow:
     return CheckRow(
-        node=told.node,
-        check=told.check,
-        status=told.status,
-        text=told.text,
-        device=told.device,
-        advice=told.advice,
+        node=finding.node,
+        check=finding.check,
+        status=finding.status,
+        text=finding.text,
+        device=finding.device,
+        advice=finding.advice,
     )
 
 
