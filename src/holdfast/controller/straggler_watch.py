@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.slices import Sliced, pieces
+from holdfast.core.stragglers.logged_steps import LoggedSteps
 from holdfast.core.stragglers.records import Arrival, joined
-from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.core.workers.acts import Act, Say, Tell
 from holdfast.core.workers.group import WorkerGroup
@@ -63,7 +63,7 @@ class StragglersWatching:
         self._nodes: dict[int, str] = {}
         self._peers: dict[int, str] = {}
         self._watch: StragglerWatch | None = None
-        self._steps = StepsTold()
+        self._steps = LoggedSteps()
         self._asked: set[int] = set()  # workers; kept once asked, so that the same ranks are compared
         self._fetch: Fetch | None = None
         self._arrivals: deque[Arrival] = deque()
@@ -74,7 +74,7 @@ class StragglersWatching:
     @property
     def now(self) -> tuple[Straggler, ...]:
         """Returns the ranks and nodes that are slower than the others now."""
-        return self._watch.told if self._watch is not None else ()
+        return self._watch.reported if self._watch is not None else ()
 
     def sampled(self, node: str, report: Sampled) -> None:
         """Stores the samples that an agent sent about one worker, with their times converted to the job's

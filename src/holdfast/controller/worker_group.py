@@ -325,7 +325,7 @@ class WorkerGroupEngine:
                 event = self._times.of_event(entry.peer, report.event)
                 if not self._later.waits(entry.peer):  # else earlier entries would count as processed too
                     event = replace(event, via=f"{entry.stream}/{entry.seq}")
-                self._do(self.worker_group.told(entry.peer, event, event.at_s))
+                self._do(self.worker_group.on_report(entry.peer, event, event.at_s))
             case PortFound():
                 self._do(self.worker_group.port_found(entry.peer, report, at_s))
             case ImportsTold():

@@ -79,7 +79,7 @@ class Post:
             self._outbox.heard(row)
         self.unsure = self._outbox.restarted()
         for name, worker in self._workers.items():
-            worker.start(self._outbox.told(name))
+            worker.start(self._outbox.delivered_to(name))
 
     def put(self, notice: Notice) -> None:
         """Adds a notification for the channels that the routing rules select, by the worst severity that the

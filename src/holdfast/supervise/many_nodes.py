@@ -25,7 +25,7 @@ from holdfast.controller.worker_group import WorkerGroupEngine
 from holdfast.core.job.decision import Decision
 from holdfast.core.nodes import watch as node_watch
 from holdfast.core.plurals import counted
-from holdfast.core.stragglers.told import in_few_words
+from holdfast.core.stragglers.wording import in_few_words
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import FOR_OTHERS, MOVED, Memory
 from holdfast.core.workers.roster import Settings as GroupSettings

@@ -111,7 +111,7 @@ def test_a_card_hears_of_the_end_even_where_no_rule_names_it():
         arrive(box, send)
     box.put(made(version=2, severity="info", is_over=True), ())
     assert [send.channel for send in due(box)] == ["card"]
-    assert box.told("mail") and not box.told("card")
+    assert box.delivered_to("mail") and not box.delivered_to("card")
 
 
 def test_a_channel_that_fails_pauses_as_a_whole_and_longer_each_time():

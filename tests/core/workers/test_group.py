@@ -185,8 +185,8 @@ def test_processes_that_cannot_be_killed_are_told_of_once_and_asked_about_again(
     made.carry_out("n1")
     made.report("n1")
     left = AttemptStopped(at_s=0.0, attempt=1, left=(7,))
-    made.do(made.worker_group.told("n0", left, made.at_s))
-    made.do(made.worker_group.told("n0", left, made.at_s))
+    made.do(made.worker_group.on_report("n0", left, made.at_s))
+    made.do(made.worker_group.on_report("n0", left, made.at_s))
     assert [event.left for event in made.told(AttemptStopped)] == [(7,)]
     for _ in range(32):
         made.tick()
@@ -282,7 +282,7 @@ def test_steps_are_the_highest_and_at_most_one_a_second():
     for step in range(1, 6):
         for node in ("n0", "n1"):
             event = StepReached(at_s=made.at_s, attempt=1, step=step, via=f"{node}/s/{step}")
-            made.do(made.worker_group.told(node, event, made.at_s))
+            made.do(made.worker_group.on_report(node, event, made.at_s))
     assert [event.step for event in made.told(StepReached)] == [1]
     made.tick()
     assert [event.step for event in made.told(StepReached)] == [1, 5]
@@ -292,13 +292,15 @@ def test_what_is_not_of_this_attempt_and_this_worker_is_not_passed_on():
     made = world()
     for node, attempt, worker in (("n0", 0, 0), ("n2", 1, 0), ("n0", 1, 1), ("n0", 2, 0)):
         event = RankExited(at_s=made.at_s, attempt=attempt, worker=worker, rank=0, code=1)
-        made.do(made.worker_group.told(node, event, made.at_s))
+        made.do(made.worker_group.on_report(node, event, made.at_s))
     assert not made.told(RankExited)
 
 
 def test_findings_say_of_which_node_they_are():
     made = world()
-    made.do(made.worker_group.told("n2", FindingNoted(at_s=1.0, finding="check", text="warm"), made.at_s))
+    made.do(
+        made.worker_group.on_report("n2", FindingNoted(at_s=1.0, finding="check", text="warm"), made.at_s)
+    )
     assert made.told(FindingNoted)[-1].text == "n2: warm"
 
 
@@ -307,7 +309,7 @@ def test_what_all_nodes_say_alike_is_said_once_and_once_of_the_others():
     for node in ("n1", "n0", "n2"):
         for finding, text in (("environment", f"given to {node}"), ("clock", "the clock is late")):
             made.do(
-                made.worker_group.told(
+                made.worker_group.on_report(
                     node, FindingNoted(at_s=1.0, finding=finding, text=text, attempt=1), 1000.0
                 )
             )
@@ -321,7 +323,7 @@ def test_a_note_that_comes_again_from_the_same_node_is_news():
     made = world()
     for _ in range(2):
         note = FindingNoted(at_s=1.0, finding="loss", text="a spike", attempt=1)
-        made.do(made.worker_group.told("n0", note, made.at_s))
+        made.do(made.worker_group.on_report("n0", note, made.at_s))
     assert [one.text for one in made.told(FindingNoted) if one.finding == "loss"] == ["n0: a spike"] * 2
 
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.core.stragglers.limits import CROWDED
+from holdfast.core.stragglers.logged_steps import LoggedSteps
 from holdfast.core.stragglers.records import Arrival, entered, joined, peers
-from holdfast.core.stragglers.steps_told import StepsTold
-from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.core.stragglers.wording import in_few_words
 from holdfast.model.flight.records import Entered, FlightRecord
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import RankStep, StepFinding, StepRecord, Straggler
@@ -60,7 +60,7 @@ class StragglerWatching:
         self._samples = 0
         self._told: deque[RankStep] = deque(maxlen=RECORDS_MAX)
         self._stride = 1
-        self._steps = StepsTold()
+        self._steps = LoggedSteps()
         self._throttled: dict[int, float] = {}
         self._fetch: Fetch | None = None
         self._fetched = False

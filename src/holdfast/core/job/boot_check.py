@@ -160,7 +160,7 @@ def _checked(job: Job, nodes: tuple[str, ...] | list[str]) -> Job:
 
 def _remembered(event: NodesChecked) -> BootChecked:
     """Returns the findings of the last boot check, so that a later failure does not report them as new."""
-    known = tuple(dict.fromkeys(key_of(told) for told in event.troubles))
+    known = tuple(dict.fromkeys(key_of(finding) for finding in event.troubles))
     return BootChecked(status=event.status, known=known[:KNOWN_MAX])
 
 

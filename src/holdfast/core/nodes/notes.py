@@ -108,8 +108,8 @@ class NodeNotes:
         if isinstance(event, NodesChecked):
             self._serials |= {(one.node, _place(one.device)): one.serial for one in event.devices}
         lines = [*self._of_event(event), *self._of_incident(before.incident, event.at_s)]
-        told = tuple((key, self._with_serial(line)) for key, line in lines)
-        return Noted(told, ran) if told or ran else _NOTHING
+        entries = tuple((key, self._with_serial(line)) for key, line in lines)
+        return Noted(entries, ran) if entries or ran else _NOTHING
 
     def _with_serial(self, line: AnyLine) -> AnyLine:
         serial = "" if line.serial or not line.device else self._serials.get((line.node, _place(line.device)))
@@ -190,12 +190,12 @@ class NodeNotes:
             )
         if event.why_not:
             return
-        troubled = {told.node for told in event.troubles} | set(event.isolate)
-        for told in event.troubles:
-            key = f"check/{self.run}/{event.attempt}/{event.context}/{told.node}/{told.check}/{told.device}"
-            yield key, _check_line(event, told, self.run)
-            if told.status == "warn" and (warning := _warning(f"{told.category} {told.check}")):
-                yield f"warning/{key}", _warning_line(event.at_s, told, warning, self.run)
+        troubled = {finding.node for finding in event.troubles} | set(event.isolate)
+        for finding in event.troubles:
+            key = f"check/{self.run}/{event.attempt}/{event.context}/{finding.node}/{finding.check}/{finding.device}"
+            yield key, _check_line(event, finding, self.run)
+            if finding.status == "warn" and (warning := _warning(f"{finding.category} {finding.check}")):
+                yield f"warning/{key}", _warning_line(event.at_s, finding, warning, self.run)
         for node in event.nodes:
             if node not in troubled and event.status in ("pass", "warn"):
                 text = "boot check passed" if event.context != ON_FAILURE else "troubleshooting found nothing"

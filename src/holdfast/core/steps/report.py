@@ -126,7 +126,7 @@ class LogSteps:
                     self._watch.feed(record)
         return self._watch
 
-    def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
+    def add_part(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
         """Adds what a reader of one part of the log has found: framework, number of step lines, first and last
         step.
         """

@@ -66,21 +66,21 @@ class SpareChecks:
         self._waits.discard(node.name)
         if at_s - self._asked_s[node.name] > ANSWER_S:
             return None
-        told = Tell(replace(answer, context=IDLE, troubles=self._new_of(node.name, answer)))
+        report = Tell(replace(answer, context=IDLE, troubles=self._new_of(node.name, answer)))
         why = answer.isolate.get(node.name, "") or answer.stop
         if not why:
             if node.name in self._refused and node.returning == "refused":
                 node.returning = ""
             self._refused.discard(node.name)
-            return [told]
+            return [report]
         is_known = node.name in self._refused
         node.returning = "refused"
         self._refused.add(node.name)
         if is_known:
-            return [told]
+            return [report]
         text = f"the spare node {node.name} is not used, because its check found: {why}"
         noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
-        return [told, noted, *([SetNodeAside(node.name, why)] if node.name in answer.isolate else [])]
+        return [report, noted, *([SetNodeAside(node.name, why)] if node.name in answer.isolate else [])]
 
     def _is_due(self, node: Node, at_s: float) -> bool:
         idle = node.known and node.is_reachable and not node.attempt

@@ -348,7 +348,7 @@ class _OpenLog:
         if lines is None:
             return
         self.steps.take(lines.finish())
-        self.steps.told(lines.framework, lines.iteration_lines, lines.first, lines.last)
+        self.steps.add_part(lines.framework, lines.iteration_lines, lines.first, lines.last)
         self.steps.notes += lines.notes
 
 
@@ -385,7 +385,7 @@ class _OpenEvents:
         for record in records:
             self.steps.take((record,))
             here = FirstLast(step=record.number, step_time_s=record.printed_s)
-            self.steps.told("TensorBoard", 1, here, here)
+            self.steps.add_part("TensorBoard", 1, here, here)
 
 
 def _in_order(files: Sequence[LogFile], names: frozenset[str]) -> list[tuple[LogFile, Part]]:
