@@ -42,6 +42,7 @@ from holdfast.model.nodes.workers import (
     AnyNews,
     AnyReport,
     CheckNode,
+    EventReport,
     FindPort,
     Leave,
     LookCloser,
@@ -50,7 +51,6 @@ from holdfast.model.nodes.workers import (
     StartWorker,
     StopWorker,
     TellEvidence,
-    Told,
     WorkerEvidence,
 )
 from holdfast.model.policy import Policy
@@ -156,7 +156,7 @@ class PlayedAgent:
         self.link.send(msgspec.msgpack.encode(report))
 
     def tell(self, kind: type[AnyEvent], **fields: object) -> None:
-        self.send(Told(event=kind(at_s=self.clock(), **fields)))
+        self.send(EventReport(event=kind(at_s=self.clock(), **fields)))
 
     def turn(self) -> None:
         for heard in self.link.turn():

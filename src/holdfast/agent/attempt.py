@@ -121,12 +121,12 @@ class Attempt:
         self._sampled = sampled
         self._follower = Follower(self.folder, write_index=True, from_end=from_end)
         self._output = AttemptOutput()
-        self._step_told: int | None = None
-        self._step_told_s = 0.0
+        self._step_sent: int | None = None
+        self._step_sent_s = 0.0
         self.looks = Looks(self, clock, self._note, learned, env, ranks_return=ranks_return)
         self.looks.sampler.spread = sampled is not None
         self._guarded_s = 0.0
-        self._unknown_told = self._trains_told = False
+        self._unknown_noted = self._trains_noted = False
         self._space = SpaceGuard(self.folder, self._outputs)
         self._error_files = ErrorFiles(self.folder)
         self._unheard: deque[AnyFact] = deque()
@@ -359,8 +359,8 @@ class Attempt:
             if self.first_step is None:
                 self.first_step = step
                 self.looks.sampler.signals.step_seen()
-            elif step != self.first_step and not self._trains_told:
-                self._trains_told = True
+            elif step != self.first_step and not self._trains_noted:
+                self._trains_noted = True
                 self.running.trains()
             self.logs.step_seen(at_s)
 
@@ -373,11 +373,11 @@ class Attempt:
 
     def _tell_step(self, at_s: float, *, now: bool = False) -> None:
         """Reports the current step; `now`: even if one was just reported, because the attempt has failed."""
-        if self.step in (None, self._step_told) or self.stopping:
+        if self.step in (None, self._step_sent) or self.stopping:
             return
-        if not now and at_s - self._step_told_s < STEP_EVENT_S:
+        if not now and at_s - self._step_sent_s < STEP_EVENT_S:
             return
-        self._step_told, self._step_told_s = self.step, at_s
+        self._step_sent, self._step_sent_s = self.step, at_s
         self._emit(StepReached(at_s=at_s, attempt=self.number, step=self.step))
 
     def tell_last_step(self) -> None:
@@ -438,11 +438,11 @@ class Attempt:
 
     def _note_unknown_ranks(self) -> None:
         """Reports once that no rank is named and no process looks like one."""
-        if self.ranks or self._unknown_told or not self._started:
+        if self.ranks or self._unknown_noted or not self._started:
             return
         if self._clock() - self.started_s < RANKS_WAIT_S:
             return
-        self._unknown_told = True
+        self._unknown_noted = True
         text = f"no rank has been found in {RANKS_WAIT_S:.0f} s: no process reports one, no environment variable names one, and no process looks like one. Hangs are detected by output and the platforms' rule only, exits by the command's exit code, and no rank is named. Ranks are found by RANK or similar variables in the environment (docs/launchers.md)"
         self._note("ranks-unknown", text)
 

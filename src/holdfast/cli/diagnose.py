@@ -146,8 +146,8 @@ def read_loosely(
     every_line = [line for source in found.sources for line in source.tail]
     if not every_line or not is_open(answer):
         return answer
-    told = [(one.text.strip(), is_calm_line(signatures[one.signature])) for one in found.matches]
-    calm = {text for text, is_calm in told if is_calm} - {text for text, is_calm in told if not is_calm}
+    matched = [(one.text.strip(), is_calm_line(signatures[one.signature])) for one in found.matches]
+    calm = {text for text, is_calm in matched if is_calm} - {text for text, is_calm in matched if not is_calm}
     # What is left out is blank: the numbers of the lines stay.
     lines = ["" if line.strip() in calm else line for line in every_line]
     index = package_index(signatures.values(), cache)

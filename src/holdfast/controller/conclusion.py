@@ -181,7 +181,7 @@ class Concluding:
     ) -> bool:
         living = self._worker_group.workers(asked.order.attempt)
         open_ = [
-            worker for worker in living if (told := asked.evidence.get(worker)) is None or not told.is_all
+            worker for worker in living if (known := asked.evidence.get(worker)) is None or not known.is_all
         ]
         if not open_ or failure.lost_nodes:
             return False

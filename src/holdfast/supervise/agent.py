@@ -35,16 +35,16 @@ from holdfast.link.life_port import LifePort
 from holdfast.link.messages import UNREADABLE
 from holdfast.link.spool import Spool, SpoolInUse
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes.imports import ImportsTold, TakeImports
+from holdfast.model.nodes.imports import ImportsReport, TakeImports
 from holdfast.model.nodes.workers import (
     AgentHello,
     AnyCommand,
     AnyReport,
+    EventReport,
     KeepRows,
     Leave,
     SendRows,
     SetUp,
-    Told,
 )
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
@@ -57,9 +57,9 @@ FACTS_WAIT_S = 0.5  # at the start: a reaper reports its facts within millisecon
 GOODBYE_S = 5.0  # for the last reports to be taken
 UNKILLABLE_S = 30.0  # beyond the grace: what still lives then is in state D
 UNREACHED_S = 5.0  # without the controller: then the reason is printed
-REASONS_TOLD_MAX = 8  # while it is not reached
+REASONS_SHOWN_MAX = 8  # while it is not reached
 REFUSED_S = 60.0  # a refused agent without processes gives up
-FAULTS_TOLD_MAX = 20
+FAULTS_SHOWN_MAX = 20
 SPOOL = "spool"
 SIGNATURES = "signatures"  # in the state folder
 NOT_TAKEN = 3
@@ -275,7 +275,7 @@ class AgentWheel:
         why = self._link.trouble
         if self._link.connected or not why or self._clock() - self._unreached_s < UNREACHED_S:
             return
-        if why not in self._reasons and len(self._reasons) < REASONS_TOLD_MAX:
+        if why not in self._reasons and len(self._reasons) < REASONS_SHOWN_MAX:
             self._reasons.add(why)
             tell(f"the controller cannot be reached ({why}); retrying")
 
@@ -319,7 +319,7 @@ class AgentWheel:
     def _tell_imports(self, content: bytes) -> None:
         """Has nodes without a worker prepare the same zygote; worker 0 speaks for all."""
         if self._agent is not None and self._agent.runs[1] == 0:
-            self._send(ImportsTold(content=content), drop=True)
+            self._send(ImportsReport(content=content), drop=True)
 
     def _set_up(self, given: SetUp) -> None:
         if self._agent is None:
@@ -378,7 +378,7 @@ class AgentWheel:
             part()
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the training its life
             self._faults += 1
-            if self._faults <= FAULTS_TOLD_MAX:
+            if self._faults <= FAULTS_SHOWN_MAX:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
                 text = (
@@ -386,7 +386,7 @@ class AgentWheel:
                 )
                 tell(text)
                 fault = FindingNoted(at_s=self._clock(), finding="fault", text=f"{self._place.node}: {text}")
-                self._send(Told(event=fault))
+                self._send(EventReport(event=fault))
             time.sleep(LOOK_S)  # not a loop that turns on the spot
 
     def _watch(self, channels: list[int]) -> None:

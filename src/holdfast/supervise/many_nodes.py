@@ -153,7 +153,7 @@ class NodesSupervisor:
         self._stop_signals = 0
         self._slow: tuple[Straggler, ...] = ()  # ranks, as last written down
         self._engine_asked = False
-        self._is_told_to_end = False  # for good, by the engine
+        self._is_end_asked = False  # for good, by the engine
         self._held: list[AnyEvent] | None = None  # until it is known whether the scheduler ends the job
         self._held_until_s: float | None = None  # where the engine need not answer
         self._moves: EndAsked | None = None
@@ -390,7 +390,7 @@ class NodesSupervisor:
         """Passes an event to the controller, unless the scheduler is ending the processes of a moved job."""
         if self._moves is not None:
             return
-        if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
+        if self._held is None and self._is_scheduler_end(event) and self._engine.is_to_end():
             self._held, self._held_until_s = [], self.clock() + ASKED_S
             self.machine.goes_on = False
         if self._held is not None:
@@ -398,7 +398,7 @@ class NodesSupervisor:
         else:
             self.controller.handle(event)
 
-    def _was_told_to_end(self, event: AnyEvent) -> bool:
+    def _is_scheduler_end(self, event: AnyEvent) -> bool:
         """Returns whether a process ended by a signal of the scheduler, as in a preemption."""
         if not isinstance(self.controller.state.phase, Running):
             return False
@@ -449,9 +449,9 @@ class NodesSupervisor:
 
     def _end_for(self, asked: EndAsked, at_s: float) -> None:
         """Ends the job for the scheduler, once; it signals this process too, after the agents."""
-        if self._is_told_to_end:
+        if self._is_end_asked:
             return
-        self._is_told_to_end = True
+        self._is_end_asked = True
         self._console.tell(f"ending the job: {asked.reason}")
         self.machine.signal(signal.SIGTERM)
         stop = StopRequested(

@@ -91,7 +91,7 @@ class OneMachine:
             case CheckNodes() | StartAttempt() | StopAttempt() | Diagnose():
                 self.agent.carry_out(order)
             case TellPeople():
-                pass  # the console has said it with the decision; other channels are told by `notify`
+                pass  # the console has said it with the decision; `notify` sends it to other channels
             case EndJob():
                 self.ended = order
 

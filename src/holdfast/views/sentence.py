@@ -223,8 +223,8 @@ def _act_of_faults(incident: IncidentStory) -> Did:
             case CheckFault():
                 return Did("node", "failed its check", "未通过检查")
             case DeviceFault(device=device):
-                told = clean(device.code, 16)
-                return Did("device", f"reported {told}", f"报告 {told}")
+                fault_code = clean(device.code, 16)
+                return Did("device", f"reported {fault_code}", f"报告 {fault_code}")
             case _:
                 return Did("job", "could not be started", "无法启动")
     return DID["unknown"]
@@ -435,6 +435,6 @@ def _fitted(parts: Sequence[tuple[int, str]], end: str) -> str:
     return text if len(text) <= CHARACTERS_MAX else text[: CHARACTERS_MAX - 1] + "…"
 
 
-def told_zh(english: str) -> str:
+def sentence_zh(english: str) -> str:
     """Translates a sentence of a verdict into Chinese; unchanged if there is no translation."""
     return in_chinese(english) or english

@@ -40,7 +40,7 @@ CONTINUOUS_S = 20.0
 LATE_TIMES = 3.0  # of its time, at most, for a boot check whose processes wait for a processor
 GOOD_AGAIN_S = 600.0
 LEARN_S = 1.0  # at the end, for what was learned to be written
-TOLD_MAX = 256
+REPORTED_MAX = 256
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class NodeChecker:
         self._learning: threading.Thread | None = None
         self._good_s = float("-inf")  # when it was last written down that a step was made
         self._continuous_s = monotonic()
-        self._told: dict[str, None] = {}  # troubles that are no news any more
+        self._reported: dict[str, None] = {}  # troubles that are no news any more
 
     # Questions --------------------------------------------------------------------------------------------
 
@@ -269,7 +269,7 @@ class NodeChecker:
         return answer
 
     def _note_boot(self, checks: NodeChecks, answer: NodesChecked) -> None:
-        self._told |= dict.fromkeys(key_of(finding) for finding in answer.troubles)
+        self._reported |= dict.fromkeys(key_of(finding) for finding in answer.troubles)
         self._continuous_s = self._monotonic()
         if answer.status != FAIL and checks.outcomes:
             self._learning = threading.Thread(target=self._learn, args=(checks,), daemon=True)
@@ -306,9 +306,9 @@ class NodeChecker:
         """Returns the findings in the results of a check during training that were not reported before in
         this run.
         """
-        new = [finding for finding in answer.troubles if key_of(finding) not in self._told]
-        if len(self._told) < TOLD_MAX:
-            self._told |= dict.fromkeys(key_of(finding) for finding in new)
+        new = [finding for finding in answer.troubles if key_of(finding) not in self._reported]
+        if len(self._reported) < REPORTED_MAX:
+            self._reported |= dict.fromkeys(key_of(finding) for finding in new)
             return new
         return []
 

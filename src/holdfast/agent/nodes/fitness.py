@@ -6,7 +6,7 @@ Reports the results as events, without evaluating them.
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.agent.evidence import Told
+from holdfast.agent.evidence import EarlyDiagnosis
 from holdfast.agent.nodes.checks import NodeChecker
 from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with_checks
 from holdfast.core.verdict.patience import patience_s
@@ -68,9 +68,9 @@ class Fitness:
         if answer.context != CONTINUOUS:
             self._emit(answer)
             return
-        for told in self.checker.news(answer):
-            text = f"seen on the node while it trains: {told.text}" + (
-                f". {told.advice}" if told.advice else ""
+        for trouble in self.checker.news(answer):
+            text = f"seen on the node while it trains: {trouble.text}" + (
+                f". {trouble.advice}" if trouble.advice else ""
             )
             self._emit(FindingNoted(at_s=self._clock(), finding="check", text=text, attempt=answer.attempt))
 
@@ -78,7 +78,7 @@ class Fitness:
         self.checker.note_step()
         self.checker.look_again(attempt, self._own_pids)
 
-    def troubleshoot(self, order: Diagnose, told: Told, *, living: bool) -> bool:
+    def troubleshoot(self, order: Diagnose, early: EarlyDiagnosis, *, living: bool) -> bool:
         """Starts troubleshooting. Returns True if the verdict should wait for its findings.
 
         Findings after the verdict are reported separately.
@@ -91,8 +91,8 @@ class Fitness:
         if self._asked != order or self._verdict is not None:
             self._asked, self._since_s, self._verdict = order, at_s, None
             pids = self._own_pids()
-            self.checker.troubleshoot(order.attempt, told.first, wait_s, pids, living=living)
-        wait_s = patience_s(told.first, policy, wait_s, is_certain=told.certain)
+            self.checker.troubleshoot(order.attempt, early.first, wait_s, pids, living=living)
+        wait_s = patience_s(early.first, policy, wait_s, is_certain=early.certain)
         if not wait_s:
             self.checker.give_way()
         return not self.checker.take_up() and at_s - self._since_s <= wait_s and wait_s > 0

@@ -29,6 +29,7 @@ from holdfast.model.nodes.workers import (
     AnyCommand,
     AnyReport,
     CheckNode,
+    EventReport,
     FetchRecords,
     FindPort,
     Leave,
@@ -36,7 +37,7 @@ from holdfast.model.nodes.workers import (
     PassSignal,
     PortFound,
     PrepareStandby,
-    RecordsTold,
+    RecordsReport,
     Sampled,
     SampleStacks,
     SetUp,
@@ -44,7 +45,6 @@ from holdfast.model.nodes.workers import (
     StartWorker,
     StopWorker,
     TellEvidence,
-    Told,
 )
 from holdfast.model.orders import CheckNodes, StopAttempt
 from holdfast.model.samples import RankSample
@@ -108,7 +108,7 @@ class RemoteAgent:
         self._checks: list[str] = []  # orders whose answer is still to come
         self._telling: tuple[str, Telling] | None = None
         self._looking: tuple[str, LookCloser, HangScene, float] | None = None
-        self._standby_told: StandbyState | None = None
+        self._standby_sent: StandbyState | None = None
         self._ships = ships
         self._shipping: list[Shipping] = []  # the last is of the present attempt
         self._ends = 0  # how often the agent itself was asked to end
@@ -391,19 +391,19 @@ class RemoteAgent:
             self._tell(FindingNoted(at_s=self._clock(), finding="not-kept", text=text))
 
     def connected(self) -> None:
-        """Handles a new connection to the controller, which may be a new process that does not know this node's standby."""
-        self._standby_told = None
+        """Handles a new connection to the controller, which may be a new process without the state of this node's standby."""
+        self._standby_sent = None
 
     def _tell_standby(self) -> None:
-        keeper, told = self.worker.keeper, self._standby_told
+        keeper, sent = self.worker.keeper, self._standby_sent
         now = None
         if keeper.standby is not None and keeper.part is not None and keeper.standby.is_ready:
             attempt, worker = keeper.standby.number, keeper.part.worker
             now = StandbyState(attempt=attempt, worker=worker, is_ready=True)
-        elif told is not None and told.is_ready:
-            now = replace(told, is_ready=False)
-        if now is not None and now != told:
-            self._standby_told = now
+        elif sent is not None and sent.is_ready:
+            now = replace(sent, is_ready=False)
+        if now is not None and now != sent:
+            self._standby_sent = now
             self._send(now)
 
     def _tell_records(self) -> None:
@@ -411,19 +411,19 @@ class RemoteAgent:
         fetched = attempt.steps.stragglers.fetched() if attempt is not None else None
         if attempt is None or fetched is None:
             return
-        told = RecordsTold(
+        report = RecordsReport(
             attempt=attempt.number,
             worker=attempt.worker,
             entered=tuple(fetched.entered),
             peers=fetched.peers,
         )
-        self._send(told, drop=True)
+        self._send(report, drop=True)
 
     def _tell_evidence(self, order: str, telling: Telling) -> None:
         no_start = self.worker.no_start.get(telling.asked.attempt, "")
-        told = telling.turn(self.worker.attempt, no_start)
-        if told is not None:
-            self._send(told)
+        evidence = telling.turn(self.worker.attempt, no_start)
+        if evidence is not None:
+            self._send(evidence)
         if telling.is_over:
             self._telling = None
             self._done(order)
@@ -441,7 +441,7 @@ class RemoteAgent:
     # Reports --------------------------------------------------------------------------------------------------
 
     def _tell(self, event: AnyEvent) -> None:
-        self._send(Told(event=event))
+        self._send(EventReport(event=event))
 
     def _emit(self, event: AnyEvent) -> None:
         if isinstance(event, AttemptStopped) and not event.left:
@@ -473,7 +473,7 @@ class RemoteAgent:
             first_step=attempt.first_step,
             node_busy_s=looks.sampler.node_busy_s,
             trends=looks.trends,
-            steps=attempt.steps.stragglers.steps_told(),
+            steps=attempt.steps.stragglers.logged_steps(),
             throttled_s=attempt.steps.stragglers.held_back(
                 {rank: ranks[rank].pid for rank in attempt.living}
             ),

@@ -355,7 +355,7 @@ class ZygoteKeeper:
         return self._forked(spec) if self.is_ready else _learning(spec)
 
     def _forked(self, spec: LaunchSpec) -> LaunchSpec:
-        """Returns `spec` with the connection to a fork server, which the zygote is told to fork for it.
+        """Returns `spec` with the connection to a fork server, which the zygote forks for it.
 
         raises: OSError, if the zygote has ended
         """

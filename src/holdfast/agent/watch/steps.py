@@ -156,7 +156,7 @@ class StepWatching:
         if what in self._broken:
             return []
         try:
-            return self._told(part())
+            return self._kept(part())
         except Exception as error:  # noqa: BLE001 - what a log may hold must not end the watch over the ranks
             self._broken.add(what)
             why = f"{type(error).__name__}: {error}"
@@ -225,7 +225,7 @@ class StepWatching:
             return []
         found = self._watch.tick(at_s)
         self.baseline = self._watch.baseline() or self.baseline
-        told = StepFile(
+        content = StepFile(
             at_s=at_s,
             attempt=self._attempt,
             now=replace(self._watch.now(), straggler=self._slow_ranks),
@@ -236,7 +236,7 @@ class StepWatching:
             batch_counts=self._forms.batch_counts(self.framework),
             sequence=self.records[-1].sequence if self.records else None,
         )
-        self._file.write(told)
+        self._file.write(content)
         return found
 
     # Sources --------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class StepWatching:
                 return ()
             teller = self._tellers[log.source, item.rank] = Teller(source=log.source, rank=item.rank)
         teller.saw(item, at_s)
-        self.stragglers.told(item, ranks)
+        self.stragglers.add_step(item, ranks)
         if not self._leads(teller, at_s):
             if item.loss is not None:
                 self._loss_elsewhere = item.loss
@@ -321,9 +321,9 @@ class StepWatching:
 
     # Findings -----------------------------------------------------------------------------------------
 
-    def _told(self, found: Iterable[StepFinding]) -> list[StepFinding]:
+    def _kept(self, found: Iterable[StepFinding]) -> list[StepFinding]:
         """Returns the findings to report: without NaN and infinite numbers, and limited in number."""
-        told = []
+        kept = []
         for one in found:
             one = replace(one, numbers=_plain(one))
             self.findings.append(one)
@@ -337,8 +337,8 @@ class StepWatching:
                     f"there are too many findings of the kind {one.kind}: no more are reported in this attempt"
                 )
             if count <= NEWS_MAX:
-                told.append(one)
-        return told
+                kept.append(one)
+        return kept
 
     def _close(self, end: StepFinding) -> None:
         """Ends a finding: of several successive slowdowns the newest, of stragglers the one about these

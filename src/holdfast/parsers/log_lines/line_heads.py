@@ -254,5 +254,5 @@ def _writer(reading: Reading, by_name: Writer, *, labels_are_nodes: bool) -> Wri
         "stamp_s": reading.stamp_s,
         "uptime_s": reading.uptime_s,
     }
-    told = {key: value for key, value in own.items() if value is not None}
-    return replace(by_name, **{"stamp_s": None, "uptime_s": None, **told})
+    known = {key: value for key, value in own.items() if value is not None}
+    return replace(by_name, **{"stamp_s": None, "uptime_s": None, **known})

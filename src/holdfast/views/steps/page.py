@@ -92,8 +92,8 @@ def _hash(text: str) -> str:
 
 def _data(drawn: Chart, map_: Heat | None, report: StepReport) -> str:
     slow = sorted({rank for straggler in report.stragglers for rank in straggler.ranks})
-    told = {"chart": drawn, "heat": None if map_ is None else _packed(map_) | {"marked": slow}}
-    return msgspec.json.encode(told).decode().translate(_IN_SCRIPT)
+    data = {"chart": drawn, "heat": None if map_ is None else _packed(map_) | {"marked": slow}}
+    return msgspec.json.encode(data).decode().translate(_IN_SCRIPT)
 
 
 def _packed(map_: Heat) -> dict[str, object]:
