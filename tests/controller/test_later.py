@@ -174,7 +174,7 @@ def test_a_step_that_overtakes_is_acknowledged_after_what_came_before_it():
     bench.close()
 
 
-def test_what_may_rest_on_what_was_told_before_overtakes_nothing():
+def test_what_may_depend_on_earlier_reports_overtakes_nothing():
     bench = Bench()
     bench.clock.slow_s = 0.05  # one sample a turn
     for step in range(4):

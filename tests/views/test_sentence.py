@@ -123,7 +123,7 @@ def test_an_exception_is_named_where_the_category_says_what_it_meant():
     )
 
 
-def test_before_there_is_a_verdict_the_fault_is_told():
+def test_before_there_is_a_verdict_the_fault_is_named():
     told = said(incident(faults=(ExitFault(worker=0, code=-9, rank=3),)), state="recovering")
     assert told.text.en == "Rank 3 was ended by signal 9 at 15:12:07; diagnosis is running."
 

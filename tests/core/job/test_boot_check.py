@@ -291,7 +291,7 @@ def test_what_troubleshooting_finds_after_the_rung_was_chosen_is_one_more_fault(
 
 
 @pytest.mark.parametrize(("workers", "where"), [(1, ""), (2, "n1: ")])
-def test_of_several_nodes_it_is_told_which_one_troubleshooting_is_of(workers, where):
+def test_of_several_nodes_the_one_of_troubleshooting_is_named(workers, where):
     told = Told(RESTARTS, workers)
     nodes = ("n1", "n0")[:workers]
     told.place(*nodes)

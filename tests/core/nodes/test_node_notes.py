@@ -130,7 +130,7 @@ def test_several_nodes_that_fail_at_once_share_the_cause():
     assert (line.weighs, line.node, line.suspects) == ("shared", "", ("n0", "n1"))
 
 
-def test_exposure_is_told_each_minute_and_at_the_end():
+def test_exposure_is_recorded_each_minute_and_at_the_end():
     told = Told()
     for at_s in range(111, 462):
         told.tell(Tick(at_s=float(at_s)))

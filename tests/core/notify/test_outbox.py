@@ -200,7 +200,7 @@ def test_what_is_refused_is_not_tried_again_and_does_not_pause_the_channel():
     assert due(box) == [second]
 
 
-def test_what_happened_a_day_before_it_is_found_is_told_to_nobody():
+def test_what_happened_a_day_before_it_is_found_is_sent_to_nobody():
     box = outbox()
     box.put(made(at_s=1_000.0), NAMES)
     assert due(box, 1_000.0 + GIVE_UP_S + 1) == []
@@ -221,7 +221,7 @@ def test_rows_of_channels_that_are_gone_are_ignored():
     assert due(box) == []
 
 
-def test_a_joined_notice_counts_as_told_and_its_milestones_follow():
+def test_a_joined_notice_counts_as_sent_and_its_milestones_follow():
     box = outbox()
     box.put(made(), ("card",))
     box.heard(Joined(notice="llama/incident-1", channel="card", version=1, at_s=1_000.0, into="digest"))

@@ -122,7 +122,7 @@ def test_all_workers_meet_at_the_node_of_the_first_under_a_name_of_their_own():
     assert noted.numbers["run_id"] == "job-1-abc"
 
 
-def test_a_start_is_told_once_all_run():
+def test_a_start_is_reported_once_all_run():
     made = World(2, 2, POLICY)
     made.submit()
     for name in ("n0", "n1"):
@@ -177,7 +177,7 @@ def test_the_next_attempt_starts_when_every_node_has_said_that_nothing_is_left()
     assert made.running == {"n0": (2, 0), "n1": (2, 1)}
 
 
-def test_processes_that_cannot_be_killed_are_told_of_once_and_asked_about_again():
+def test_processes_that_cannot_be_killed_are_reported_once_and_asked_about_again():
     made = world()
     exit_of(made, 0)
     made.carry_out("n0")
@@ -218,7 +218,7 @@ def test_a_stop_of_what_is_over_is_answered_at_once():
 # The standby ----------------------------------------------------------------------------------------------
 
 
-def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_where_it_is_told_when_it_starts():
+def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_at_the_address_given_when_it_starts():
     made = world(standby=True)
     assert not made.standbys
     trains(made)
@@ -343,7 +343,7 @@ def test_a_broken_node_is_left_for_another():
     assert "n1" in made.state.job.isolated
 
 
-def test_an_agent_of_another_version_is_told_to_leave_once():
+def test_an_agent_of_another_version_is_sent_away_once():
     made = world()
     hello = AgentHello(node="n9", address="10.0.0.9", instance="i", version="0.9")
     for _ in range(2):
