@@ -43,6 +43,7 @@ from holdfast.model.nodes.workers import (
     AnyReport,
     CheckNode,
     EventReport,
+    FetchEvidence,
     FindPort,
     Leave,
     LookCloser,
@@ -50,7 +51,6 @@ from holdfast.model.nodes.workers import (
     SetUp,
     StartWorker,
     StopWorker,
-    TellEvidence,
     WorkerEvidence,
 )
 from holdfast.model.policy import Policy
@@ -183,14 +183,14 @@ class PlayedAgent:
                 self.tell(AttemptStopped, attempt=command.attempt)
             case CheckNode():
                 self.tell(NodesChecked, attempt=command.attempt, nodes=(self.name,), status="pass", passed=1)
-            case TellEvidence():
+            case FetchEvidence():
                 self.send(self._evidence(command))
             case LookCloser() if self.looked is not None:
                 self.send(self.looked(command))
             case Leave():
                 self.link.close(0.0)
 
-    def _evidence(self, command: TellEvidence) -> WorkerEvidence:
+    def _evidence(self, command: FetchEvidence) -> WorkerEvidence:
         return WorkerEvidence(
             incident=command.incident,
             attempt=command.attempt,

@@ -412,7 +412,7 @@ class WorkerAgent:
             return
         if evidence.waits_for_launcher(attempt, early, at_s - asked_s):
             return
-        if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends tell more
+        if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends give more evidence
             return
         seen = attempt.looks.look_at_failure() if looks else None
         if looks and seen is None and at_s - asked_s <= LOOK_S:
@@ -420,7 +420,7 @@ class WorkerAgent:
         if checking:
             return
         self._diagnose = None
-        attempt.tell_last_step()
+        attempt.report_last_step()
         attempt.scan(self.node_log.poll(at_s, now=True), now=True)
         verdict = self.fitness.with_checks(self._with_logs(early.first, attempt, seen), order)
         checks = tuple(self.fitness.checker.last.values())

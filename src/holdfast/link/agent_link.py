@@ -162,7 +162,7 @@ class AgentLink:
         return heard
 
     def close(self, wait_s: float) -> None:
-        """Sends the remaining entries for at most `wait_s` seconds, tells the controller that it ends, and closes the
+        """Sends the remaining entries for at most `wait_s` seconds, announces its end to the controller, and closes the
         connection and the spool.
         """
         if self._is_closed:

@@ -256,14 +256,14 @@ class Training:
 
     def _hang_limit_s(self) -> float:
         marks = self._made - self._base
-        knows = Learned(
+        learned = Learned(
             marks=marks,
             calls=marks,
             has_steps=True,
             from_before=self._learned,
             waiting_s=self._scenario.step_s,
         )
-        limit_s = quiet_limit_s(knows, self._limits)
+        limit_s = quiet_limit_s(learned, self._limits)
         if self._hang == "exit-hang" and self._limits.hang_timeout_s is None:
             return self._limits.exit_hang_s
         return limit_s

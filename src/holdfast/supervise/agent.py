@@ -184,7 +184,7 @@ class AgentWheel:
             ships=None if is_shared else lambda: self._link.connected,
         )
         if not is_shared:
-            agent.worker.zygotes.ready = self._tell_imports
+            agent.worker.zygotes.ready = self._send_imports
         self._metrics = of_agent(
             settings,
             given.job,
@@ -221,7 +221,7 @@ class AgentWheel:
         self._looked_s = at_s
         if agent is not None:
             self._fenced(agent.look)
-        self._fenced(self._tell_unreached)
+        self._fenced(self._show_unreached)
         self._fenced(self._see_whether_over)
 
     # The controller -----------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class AgentWheel:
                 case Noted():
                     tell(heard.text)
 
-    def _tell_unreached(self) -> None:
+    def _show_unreached(self) -> None:
         """Prints why the controller cannot be reached, each reason once; the agent retries forever."""
         why = self._link.trouble
         if self._link.connected or not why or self._clock() - self._unreached_s < UNREACHED_S:
@@ -316,8 +316,8 @@ class AgentWheel:
             self._link.done(order)
             self._code = command.code
 
-    def _tell_imports(self, content: bytes) -> None:
-        """Has nodes without a worker prepare the same zygote; worker 0 speaks for all."""
+    def _send_imports(self, content: bytes) -> None:
+        """Has nodes without a worker prepare the same zygote; worker 0 reports for all."""
         if self._agent is not None and self._agent.runs[1] == 0:
             self._send(ImportsReport(content=content), drop=True)
 

@@ -304,7 +304,7 @@ class NodesSupervisor:
             fenced(self._fleet.turn)
             fenced(self._companions.turn)
             fenced(lambda: self._note_clocks(at_s))
-            fenced(self._tell_of_evidence)
+            fenced(self._note_evidence)
             fenced(lambda: self._keep_stragglers(at_s))
             collect_orphans()
 
@@ -478,7 +478,7 @@ class NodesSupervisor:
             folder = self._job.attempt(attempt)
             StepFileWriter(folder).write(StepFile(at_s=at_s, attempt=attempt, now=words))
 
-    def _tell_of_evidence(self) -> None:
+    def _note_evidence(self) -> None:
         for text in self._evidence.news():
             self.machine.note("evidence", text)
 

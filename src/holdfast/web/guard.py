@@ -61,7 +61,7 @@ class Guard:
                 scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {})
             )
         except ClientDisconnect:
-            return  # nobody waits for an answer
+            return  # the client waits for no answer
         except Exception as error:  # the fence: one request's fault is not another's
             self._failed()
             LOG.exception(

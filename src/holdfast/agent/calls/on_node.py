@@ -56,7 +56,7 @@ TERM = "xterm-256color"
 
 
 class CallScene(NamedTuple):
-    """What the agent knows about its node when a user's call begins.
+    """The agent's data about its node when a user's call begins.
 
     `folder`: the folder of the worker that runs here; None if no worker runs. `env`, `cwd`: environment and
     working folder of commands if no worker runs.
@@ -287,7 +287,7 @@ class _TerminalCall:
         self._sender = _Sender(word, scene.node)
         env, cwd = surroundings(scene.folder, scene.env, scene.cwd)
         env["TERM"] = what.term or TERM
-        for name in ("LINES", "COLUMNS"):  # they would be believed more than the terminal itself
+        for name in ("LINES", "COLUMNS"):  # they would override the size of the terminal itself
             env.pop(name, None)
         command = _command(what.command) if what.command else (_shell(env),)
         self._process = CallProcess(command, env, cwd, limit_s=None, size=(what.rows, what.columns))

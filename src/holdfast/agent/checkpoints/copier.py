@@ -269,7 +269,7 @@ def main(words: list[str]) -> int:
 
 
 def lower_priority() -> None:
-    """Gives way to everything else: processor, and disk where its scheduler knows classes."""
+    """Gives way to everything else: processor, and disk where its scheduler has classes."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     with suppress(OSError):

@@ -188,7 +188,7 @@ class RamCheckpoints:
         return self._held is not None and self._held.number == number
 
     def cancel(self) -> None:
-        """Forgets a held start: it was ordered to stop."""
+        """Discards a held start, because an order has stopped it."""
         self._held = None
         self._end_restorer()
 

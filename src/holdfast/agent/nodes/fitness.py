@@ -51,7 +51,7 @@ class Fitness:
             self._emit(NodesChecked(at_s=at_s, attempt=order.attempt, nodes=order.nodes, why_not=why_not))
             return
         if self.checker.runs(ON_FAILURE):
-            self._tell_late()
+            self._report_late()
         self.checker.boot(order, self._own_pids())
 
     def hear(self) -> None:
@@ -60,7 +60,7 @@ class Fitness:
         """
         if self.checker.runs(ON_FAILURE):
             if self.checker.take_up() and self._verdict is not None:
-                self._tell_late()
+                self._report_late()
             return
         answer = self.checker.poll()
         if answer is None:
@@ -110,7 +110,7 @@ class Fitness:
         answer = self.checker.finish()
         if answer is None:
             return verdict
-        self._tell(answer, order)
+        self._report(answer, order)
         return with_checks(verdict, answer, order.boot, order.known)
 
     def give_way(self) -> None:
@@ -118,7 +118,7 @@ class Fitness:
         if self.checker.runs(ON_FAILURE):
             self.checker.give_way()
 
-    def tell_found(self, order: Diagnose) -> None:
+    def report_found(self, order: Diagnose) -> None:
         """Reports the findings of troubleshooting so far, if the controller makes the verdict."""
         self._verdict, self._is_judged_here = UNKNOWN, False
         if self._asked != order or not self.checker.runs(ON_FAILURE):
@@ -130,14 +130,14 @@ class Fitness:
         if answer is not None:
             self._emit(answer)
 
-    def _tell_late(self) -> None:
+    def _report_late(self) -> None:
         """Reports the results of an unfinished suite; nothing if no check has finished."""
         is_all = self.checker.take_up()
         answer = self.checker.finish()
         if answer is not None and self._asked is not None and not answer.why_not:
-            self._tell(answer, self._asked, is_all=is_all)
+            self._report(answer, self._asked, is_all=is_all)
 
-    def _tell(self, answer: NodesChecked, order: Diagnose, *, is_all: bool = True) -> None:
+    def _report(self, answer: NodesChecked, order: Diagnose, *, is_all: bool = True) -> None:
         self._emit(answer)
         if not self._is_judged_here:
             return

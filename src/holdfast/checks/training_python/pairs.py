@@ -258,7 +258,7 @@ class PairRun:
         """Returns the speeds of one pair; where the two nodes measured differently, the slower value."""
         exchanges = [
             self._workers[node].exchanged for node in (b, a)
-        ]  # the second knows best why they did not meet
+        ]  # the second has the better reason why they did not connect
         speeds: dict[str, float] = {}
         error = ""
         for exchanged in exchanges:

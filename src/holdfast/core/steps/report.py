@@ -43,7 +43,7 @@ NOTES_MAX = 50
 RECORDS_MAX = 2_000_000  # kept of one log on request
 LOOK_STEPS = 32  # after so many it is asked who is a straggler
 OVER_MAX = 50  # of stragglers that are none any more
-# Where two sorts of logs of one training lie beside each other, those that come first tell more.
+# Where two sorts of logs of one training lie beside each other, those that come first have more information.
 VIEWS = ("log", "jsonl", "events")
 OVERLAP = 0.5  # part of the shorter log's steps that two kinds of logs of one training share
 
@@ -188,7 +188,7 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
     groups.sort(key=lambda group: (VIEWS.index(group[0].view), -group[0].iteration_lines))
     kept: list[list[LogSteps]] = []
     for group in groups:
-        better = next((one for one in kept if _tells_the_same(one[0], group[0])), None)
+        better = next((one for one in kept if _has_the_same(one[0], group[0])), None)
         if better is None:
             kept.append(group)
         else:
@@ -288,7 +288,7 @@ def _by_worth(logs: Sequence[LogSteps]) -> list[LogSteps]:
     )
 
 
-def _tells_the_same(one: LogSteps, other: LogSteps) -> bool:
+def _has_the_same(one: LogSteps, other: LogSteps) -> bool:
     """Returns whether two kinds of logs, the folder of one within the other's, contain the same steps."""
     if one.view == other.view:
         return False

@@ -367,9 +367,9 @@ class StepWatch:
         slowdown.median = self._level.open[-1].median if self._level.open else change.before
         slowdown.what = self._what(change, count)
         slowdown.steps = count * (self._last.steps if self._last else 1)
-        return self._tell(slowdown)
+        return self._report(slowdown)
 
-    def _tell(self, slowdown: OpenSlowdown) -> list[StepFinding]:
+    def _report(self, slowdown: OpenSlowdown) -> list[StepFinding]:
         self._open.append(slowdown)
         if len(self._reported) >= SLOWDOWNS_MAX:
             return []
@@ -422,7 +422,7 @@ class StepWatch:
         first, at_s = self._place(since)
         slowdown = OpenSlowdown(change, first, at_s, self._step, self._last.run if self._last else 0)
         slowdown.restarted, slowdown.median = True, before.median_s
-        return self._tell(slowdown)
+        return self._report(slowdown)
 
     def _is_more_work(self, change: Change, count: int) -> bool:
         """Returns whether steps take longer while throughput stays the same, because a step has more work."""

@@ -290,7 +290,7 @@ class WorkerGroup:
         acts = self.roster.tick(at_s) + self._stand_by()
         acts += [Tell(noted) for noted in self._notes.turn(at_s)]
         if self._step != self._step_sent:
-            acts += self._tell_step(at_s)
+            acts += self._send_step(at_s)
         self.roster.changed = True  # time limits may be over
         return acts + self._go_on(at_s, look=True)
 
@@ -318,9 +318,9 @@ class WorkerGroup:
         self._step = event.step
         if self._step_sent is not None and at_s - self._step_sent_s < STEP_EVENT_S:
             return []
-        return self._tell_step(at_s, event.via if event.via is not UNSET else None)
+        return self._send_step(at_s, event.via if event.via is not UNSET else None)
 
-    def _tell_step(self, at_s: float, via: str | None = None) -> list[Act]:
+    def _send_step(self, at_s: float, via: str | None = None) -> list[Act]:
         if self._step is None or at_s - self._step_sent_s < STEP_EVENT_S:
             return []
         self._step_sent, self._step_sent_s = self._step, at_s

@@ -1,7 +1,7 @@
 """Requeues the whole Slurm job on other nodes, without the two minutes that Slurm waits by default.
 
 Slurm sets the new start time when the last process of the job has ended, so nothing inside the job can
-request an earlier one. A tiny separate job does: it waits until the job is pending, tells Slurm which nodes
+request an earlier one. A tiny separate job does: it waits until the job is pending, names to Slurm the nodes
 to avoid and to start it now, and ends. A `holdfast run` that follows the job does the same sooner, and needs
 no core for it.
 """

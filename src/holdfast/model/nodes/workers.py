@@ -1,6 +1,6 @@
 """Defines the messages between a job's controller and its agents, and the reports of engines about nodes.
 
-One agent runs on each node of the job, spares included; each start command tells it which worker it is.
+One agent runs on each node of the job, spares included; each start command gives it the number of its worker.
 Reports are kept on the node until the controller has them; commands can be repeated safely. Every message is
 one MessagePack map with its tag in `kind` (`msgspec.msgpack`), one per frame of the link.
 """
@@ -125,7 +125,7 @@ class Looked(Report, frozen=True, tag="looked"):
 
 
 class WorkerEvidence(Report, frozen=True, tag="evidence"):
-    """The result of the command TellEvidence: this worker's evidence on a failing attempt.
+    """The result of the command FetchEvidence: this worker's evidence on a failing attempt.
 
     Sent at once, and after each change with the next `revision`. `certain`: later evidence of this worker
     cannot change the verdict. `is_all`: it is complete. `search`: matches in its output and its node's kernel
@@ -266,7 +266,7 @@ class CheckNode(Command, frozen=True, tag="check-node"):
     suite: str = "quick"
 
 
-class TellEvidence(Command, frozen=True, tag="tell-evidence"):
+class FetchEvidence(Command, frozen=True, tag="tell-evidence"):
     """Command: collect evidence on a failing attempt while it is fresh.
 
     Answer: WorkerEvidence, repeatedly.
@@ -352,7 +352,7 @@ AnyCommand = (
     | TakeImports
     | StopWorker
     | CheckNode
-    | TellEvidence
+    | FetchEvidence
     | LookCloser
     | SampleStacks
     | FetchRecords

@@ -35,7 +35,7 @@ from holdfast.parsers.steps.tfevents import Damaged, Event, EventCutter, EventSt
 BLOCK_BYTES = 1 << 20
 KEPT_STEPS, KEPT_STEPS_MIN = 4096, 64  # of each rank's own times
 KEPT_IN_ALL = 8 << 20
-WATCHED_MAX = 16  # of the ranks' logs of one training: they tell the same steps
+WATCHED_MAX = 16  # of the ranks' logs of one training: they contain the same steps
 BEGIN_BYTES = 64 << 10  # in which the first stamp is looked for
 PIPE_WAIT_S = 10.0  # for data in a named pipe
 SKIPPED_MAX = 200
@@ -146,7 +146,7 @@ class _Reading:
         self._done_bytes = self._total_bytes = 0
         self._kept = KEPT_STEPS
         self._open: dict[str, _OpenLog] = {}
-        self._kin: Counter[str] = Counter()  # logs with steps, by training as far as names tell it
+        self._kin: Counter[str] = Counter()  # logs with steps, by training as far as names show it
 
     def all(self, places: Sequence[Path], stdin: BinaryIO | None) -> FoundLogs:
         pipes = [place for place in places if _is_pipe(place)]

@@ -76,8 +76,8 @@ def rung_rows(incident: IncidentStory, policy: Policy) -> tuple[RungRow, ...]:
     case = _case(incident, policy)
     others = [
         RungRow(rung=rung, why=why.en, says=why, chosen=False)
-        for rung, tell in _WHY_NOT.items()
-        if rung not in taken and (why := tell(case))
+        for rung, reason_of in _WHY_NOT.items()
+        if rung not in taken and (why := reason_of(case))
     ]
     return (*chosen, *others)
 

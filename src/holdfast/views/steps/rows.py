@@ -29,7 +29,7 @@ def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
         key=lambda file: (file.now.step if file.now.step is not None else -1, file.at_s),
         default=None,
     )
-    # With several workers only the controller knows which one is slower.
+    # With several workers only the controller has the data to find the slower one.
     slow = read(job.attempt(summary.attempt))
     if best is None or slow is None or slow.attempt != summary.attempt:
         return best

@@ -16,7 +16,7 @@ from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.watch.hang_scene import Seen
 from holdfast.agent.watch.logs import KERNEL, Signatures
 from holdfast.model.failures import Failure
-from holdfast.model.nodes.workers import Looked, TellEvidence, WorkerEvidence
+from holdfast.model.nodes.workers import FetchEvidence, Looked, WorkerEvidence
 from holdfast.model.orders import Diagnose
 
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
@@ -41,12 +41,12 @@ def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
     )
 
 
-class Telling:
+class EvidenceReply:
     """One request of the controller for evidence. Call `turn` ten times a second, until `is_over`."""
 
     def __init__(
         self,
-        asked: TellEvidence,
+        asked: FetchEvidence,
         worker: int,
         clock: Callable[[], float],
         fitness: Fitness,
@@ -80,7 +80,7 @@ class Telling:
         if (
             attempt is None or attempt.number != self.asked.attempt
         ):  # it has been judged, and the next one runs
-            self._fitness.tell_found(self._order)
+            self._fitness.report_found(self._order)
             return self._if_changed(self._evidence(Failure(), certain=False, is_all=True))
         return self._of(attempt)
 
@@ -90,7 +90,7 @@ class Telling:
         checking = not attempt.start_error and self._fitness.troubleshoot(
             self._order, early, living=bool(attempt.living)
         )
-        # Records are taken at once, before a launcher ends those who have them; what their ends tell is added.
+        # Records are taken at once, before a launcher ends the ranks that have them; evidence from their ends is added.
         looks = needs_look(attempt, early)
         seen = attempt.looks.look_at_failure() if looks else None
         waits = (
@@ -109,8 +109,8 @@ class Telling:
         self._sent_s = self._clock()
         attempt.scan(self._node_log.poll(self._clock(), now=True), now=True)
         if is_all:
-            attempt.tell_last_step()
-            self._fitness.tell_found(self._order)
+            attempt.report_last_step()
+            self._fitness.report_found(self._order)
             _keep_kernel(attempt)
         evidence = replace(
             self._evidence(early.failure, certain=early.certain, is_all=is_all),
