@@ -242,7 +242,7 @@ class NodesSupervisor:
             command=self._settings.command,
         )
 
-        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+        def begin() -> None:  # once signals are handled: a reader of the first line may send one
             nodes = counted(self._settings.nnodes, "node")
             self._console.tell(f"job {self._job.name} on {nodes}; its record: {self._job.path}")
             self._engine.begin(self._place)

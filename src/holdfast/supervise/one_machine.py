@@ -198,7 +198,7 @@ class Supervisor:
             at_s=self.clock(), job=self._common.name, workers=1, command=self._settings.command
         )
 
-        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+        def begin() -> None:  # once signals are handled: a reader of the first line may send one
             if self._common is self._job:  # else worker 0 says it, for all of them
                 self._console.tell(f"job {self._job.name}; its record: {self._job.path}")
             self._fleet.warn_of(socket.gethostname())

@@ -24,7 +24,7 @@ class Wheel:
     """A main loop. `tell`: receives messages about internal errors."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self.signals: list[int] = []  # that came and are still to be heeded
+        self.signals: list[int] = []  # received and not handled yet
         self._tell = tell
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()

@@ -110,7 +110,7 @@ class CallProcess:
             data = os.read(self._out, bytes_max)
         except BlockingIOError:
             return b""
-        except OSError:  # EIO: the last of those who had the terminal open is gone
+        except OSError:  # EIO: the last process that had the terminal open is gone
             data = b""
         self._has_output = bool(data)
         return data

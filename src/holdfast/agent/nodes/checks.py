@@ -276,7 +276,7 @@ class NodeChecker:
             self._learning.start()
 
     def _learn(self, checks: NodeChecks) -> None:
-        """Waits for others who learn, so in a thread. A folder that cannot be written costs the memory, not the run."""
+        """Stores what the checks learned; in a thread, because it waits for a lock. Without the folder nothing is learned."""
         store = baseline_path(self._state_dir, self._host)
         try:
             change_baseline(store, lambda before: learned(before, checks.outcomes, checks.at_s))

@@ -165,9 +165,7 @@ class HangScene:
         ended = {one.rank: one.exit_code for one in self._people if one.is_gone and not one.was_ended}
         seen = lives(self._tracks, by_rank, self._errors, ended)
         digests = tuple(digest_of.values())
-        located = (
-            None  # of ranks that have failed the diagnosis says who was awaited, with the lines of their logs
-        )
+        located = None  # for failed ranks, the diagnosis names the awaited ones with their log lines
         if digest_of and self._stalled_s is not None:
             located = locate(digests, self._world_size, seen, stalled_s=self._stalled_s)
         return Seen(located, stacks, digests=digests, lives=seen)

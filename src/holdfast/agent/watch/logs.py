@@ -258,7 +258,7 @@ class LogWatch:
         known = self._seen.get(key)
         if known is None and len(self._seen) >= MATCHES_MAX:
             return ()
-        # One machine, one clock: when a line arrived is surer than its own time stamp, which has many forms.
+        # The time of arrival, because time stamps of lines have many forms and clocks.
         first_s = known[0] if known else at_s
         stamped = replace(match, writer=replace(match.writer, stamp_s=first_s))
         self._seen[key] = (first_s, stamped)

@@ -26,7 +26,7 @@ from holdfast.model.steps import PhaseMark, StepFinding, StepRecord
 from holdfast.observe.logs.follow import Chunk
 from holdfast.observe.logs.step_file import RECENT_MAX, StepFile, StepFileWriter
 
-OFF, ALWAYS = "off", "aistudio"  # else, by whose log it is
+OFF, ALWAYS = "off", "aistudio"  # else it depends on the log's framework
 COMMAND_RUNS = "Command running..."
 # Frameworks that the platforms' rule was made for; for others it is reported on request.
 PLATFORMS_FRAMEWORKS = ("Megatron", "LLaMA-Factory")
@@ -296,7 +296,7 @@ class StepWatching:
         loss = record.loss
         if loss is None and not source.losses:
             loss, self._loss_elsewhere = self._loss_elsewhere, None
-        # One clock for all: when a line arrived is surer than its own time stamp, which has many forms.
+        # The time of arrival, because time stamps of lines have many forms and clocks.
         record = replace(record, at_s=at_s, loss=loss, run=record.run + self._run_shift)
         self.records.append(record)
         if self._watch is None:

@@ -23,7 +23,7 @@ from holdfast.core.stragglers.records import arrivals, peers
 from holdfast.core.stragglers.watch import FLOOR_SHARE, StragglerWatch
 from holdfast.late_pattern import late
 from holdfast.model.flight.records import FlightRecord
-from holdfast.model.matches import NOBODY, Writer
+from holdfast.model.matches import NO_WRITER, Writer
 from holdfast.model.steps import (
     CurvePoint,
     FirstLast,
@@ -70,7 +70,7 @@ class LogSteps:
         name: str,
         settings: StepSettings,
         *,
-        writer: Writer = NOBODY,
+        writer: Writer = NO_WRITER,
         view: str = "log",
         rule: bool = False,
         kept_steps: int = 4096,
@@ -94,7 +94,7 @@ class LogSteps:
         self.runs = 0
         self._rule = AistudioRule() if rule else None
         self._kept_steps = kept_steps
-        self._has_writer = writer != NOBODY
+        self._has_writer = writer != NO_WRITER
         self._run_first = 0
         self._keeps_records = keeps_records
         self.records: list[StepRecord] = []

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from holdfast.core.steps.report import LogSteps, kin
 from holdfast.core.steps.watch_settings import StepSettings
-from holdfast.model.matches import NOBODY, Skipped, Writer
+from holdfast.model.matches import NO_WRITER, Skipped, Writer
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import FirstLast, StepRecord
 from holdfast.observe.logs.index import SOURCE, rank_of_source, read_lines
@@ -311,7 +311,7 @@ class _OpenLog:
             view="jsonl" if JSONL.search(name) else "log",
             rule=settings.rule,
             kept_steps=kept_steps,
-            is_watched=is_watched or writer == NOBODY,
+            is_watched=is_watched or writer == NO_WRITER,
             keeps_records=settings.details,
         )
         self.steps.written_s = time.time()  # of what has no such time: it is being written
