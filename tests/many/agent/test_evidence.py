@@ -28,7 +28,7 @@ def _evidence(bench, node, incident, attempt=1, until_s=6.0):
     ]
 
 
-def test_an_exception_is_told_at_once_with_its_line(bench):
+def test_an_exception_is_reported_at_once_with_its_line(bench):
     bench.agent("n0")
     bench.joined("n0")
     bench.start("n0", 1, worker=1, workers=2)

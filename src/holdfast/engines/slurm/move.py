@@ -59,7 +59,7 @@ PUT_BACK_S = 5.0
 AGAIN_S, ASKED_S_MAX = 1.0, 600.0
 # Time to mark lost nodes down before the controller ends: otherwise Slurm starts a requeued job only after SlurmdTimeout,
 # when it takes the job's processes there as over.
-TOLD_S_MAX = 30.0
+MARKED_S_MAX = 30.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class Move:
         if later is not None and now_s >= later.due_s:
             self._later = None
             self._ask(later.words, later.heard)
-        if planned_s is not None and (self._is_marked() or now_s - planned_s >= TOLD_S_MAX):
+        if planned_s is not None and (self._is_marked() or now_s - planned_s >= MARKED_S_MAX):
             self._planned_s = None
             self._requeue(self._requeued)
 

@@ -67,7 +67,7 @@ def has_zygote(bench, node):
     return any(words_of(pid, "cmdline") == [b"holdfast", b"zygote"] for pid in launch.marked(marks))
 
 
-def test_a_spare_is_told_and_forks_what_moves_to_it(bench):
+def test_a_spare_receives_the_imports_and_forks_what_moves_to_it(bench):
     with_zygote(bench)
     own_agent(bench, "n0")
     own_agent(bench, "n1")
