@@ -56,15 +56,15 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
     elif root.signature.rank_from == "none" and root.role == "symptom":
         found = _first_to_fail(root, candidates, alone)  # the rank that complains is not the culprit
     elif root.signature.rank_from == "none":
-        told = _as_launchers_tell(candidates, alone)
+        reported = _as_launchers_tell(candidates, alone)
         found = (
             [one for one in found if one.rank is not None]
-            or (told if len(told) == 1 else [])
+            or (reported if len(reported) == 1 else [])
             or ([one for one in found if one.host] if root.class_ in OF_NODES else [])
         )
     elif all(one.rank is None for one in found) and not _blames_no_rank(root):
-        told = _as_launchers_tell(candidates, alone)
-        found = found if _complains_of_others(root, found, told, search) else told + found
+        reported = _as_launchers_tell(candidates, alone)
+        found = found if _complains_of_others(root, found, reported, search) else reported + found
     elif (
         len(found) > 1
         and (first := failure_table(candidates))
