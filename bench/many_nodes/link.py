@@ -24,7 +24,7 @@ from bench.many_nodes.simulated_node import RANKS
 from holdfast.link.arrived import Entry, Joined, Left, Refused
 from holdfast.link.hub import Hub
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes.workers import AnyReport, Told
+from holdfast.model.nodes.workers import AnyReport, EventReport
 from holdfast.observe.clock import JobClock
 
 REPORTS = 3  # of an agent in a second: samples, step, log
@@ -188,7 +188,7 @@ class Measured:
         self.twice += entry.seq <= last
         self.lost += max(0, entry.seq - last - 1)  # an agent that lives leaves out no number
         self.last[entry.stream] = entry.seq
-        if isinstance(report, Told) and isinstance(report.event, FindingNoted):
+        if isinstance(report, EventReport) and isinstance(report.event, FindingNoted):
             self.waits_s.append(now_s - report.event.at_s)
 
 

@@ -20,6 +20,7 @@ from holdfast.model.flight.records import GroupStatus
 from holdfast.model.nodes.workers import (
     AgentHello,
     AnyCommand,
+    EventReport,
     FindPort,
     LookCloser,
     Looked,
@@ -27,7 +28,6 @@ from holdfast.model.nodes.workers import (
     Sampled,
     Shipped,
     StartWorker,
-    Told,
 )
 from holdfast.model.samples import RankSample
 
@@ -155,7 +155,7 @@ def _sample(rank: int, hung: int | None) -> RankSample:
 
 
 def step_reached(attempt: int) -> Template:
-    return Template(Told(event=StepReached(at_s=AT, attempt=attempt, step=STEP)), (AT, STEP))
+    return Template(EventReport(event=StepReached(at_s=AT, attempt=attempt, step=STEP)), (AT, STEP))
 
 
 def shipped(attempt: int, worker: int) -> tuple[Template, int]:
@@ -250,16 +250,16 @@ class Node:
 
     def _tell_start(self, attempt: int, worker: int) -> None:
         at_s = time.time()
-        self.line.put(pack(Told(event=AttemptStarted(at_s=at_s, attempt=attempt))), drop=False)
+        self.line.put(pack(EventReport(event=AttemptStarted(at_s=at_s, attempt=attempt))), drop=False)
         for rank in range(worker * RANKS, (worker + 1) * RANKS):
             found = RankStarted(at_s=at_s, attempt=attempt, worker=worker, rank=rank, pid=40_000 + rank)
-            self.line.put(pack(Told(event=found)), drop=False)
+            self.line.put(pack(EventReport(event=found)), drop=False)
 
     def _finding(self, at_s: float) -> bytes:
         text = f"an uncorrectable error of the memory of a device, row {self._job.dice.random()}"
         attempt = self.run[0] if self.run else 0
         return pack(
-            Told(
+            EventReport(
                 event=FindingNoted(
                     at_s=at_s, finding="xid", text=text, attempt=attempt, numbers={"sent_s": at_s}
                 )

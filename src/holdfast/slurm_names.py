@@ -23,7 +23,7 @@ class BadNodeList(ValueError):
 
 
 class Allocation(Struct, frozen=True, kw_only=True):
-    """What a process inside a Slurm job knows of it from its environment.
+    """The facts of a Slurm job from the environment of a process inside it.
 
     `node`: of this process. `restarts`: number of requeues. `in_step`: started by srun; the batch script is no step.
     `is_batch`: the job has a batch script. `member`: of an array (`7_1`); empty: no array.

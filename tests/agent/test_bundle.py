@@ -106,7 +106,7 @@ def test_that_the_kernels_log_was_not_read_is_evidence_too(tmp_path):
     assert read_member(path, "kernel-not-read.txt") == b"no right to read it\n"
 
 
-def test_a_bundle_that_cannot_be_written_is_told_and_harms_nobody(tmp_path):
+def test_a_bundle_that_cannot_be_written_is_reported_and_does_no_harm(tmp_path):
     (tmp_path / "incidents").write_text("in the way")
     path, said = written(tmp_path)
     assert "could not be saved" in said[0]

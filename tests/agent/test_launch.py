@@ -138,7 +138,7 @@ def test_a_killed_reaper_takes_the_command_along_and_sweep_the_rest(job):
     assert isinstance(launch.attach(job.folder).read()[-1], ReaperLost)
 
 
-def test_a_stopped_tree_is_not_lost_whatever_is_told_after_it(job):
+def test_a_stopped_tree_is_not_lost_whatever_is_reported_after_it(job):
     job.python(SLEEPER)
     job.until(Started)
     job.stop()

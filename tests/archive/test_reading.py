@@ -41,7 +41,7 @@ def here(state, events, **more):
     return write_job(state, "llama", events, host=socket.gethostname(), **more)
 
 
-def test_a_supervised_job_is_told_by_its_journal(state):
+def test_a_supervised_job_is_described_by_its_journal(state):
     job = here(state, one_failure_and_on())
     with job.lock():
         row = read(job).row()
@@ -105,7 +105,7 @@ def test_what_a_person_runs_on_the_worker_is_no_rank(state):
         os.waitpid(pid, 0)
 
 
-def test_ended_jobs_are_told_apart(state):
+def test_ended_jobs_are_distinguished(state):
     ends = {
         "SIGTERM was sent to Holdfast": "stopped",
         "Slurm gives the nodes to a job of higher priority": "preempted",
@@ -161,7 +161,7 @@ def test_a_stopped_supervisor_is_said(state):
         process.wait()
 
 
-def test_a_damaged_journal_is_told_as_far_as_it_goes(state):
+def test_a_damaged_journal_is_shown_as_far_as_it_goes(state):
     job = here(state, one_failure_and_on())
     pages = bytearray(job.journal_path.read_bytes())
     at = pages.rindex(b'"step-reached"')

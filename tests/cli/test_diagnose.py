@@ -266,7 +266,7 @@ STOPPED = b"W0101 00:00:00.000000 7 torch/distributed/elastic/agent/server/api.p
 
 
 @pytest.mark.parametrize("by", ["name", "folder"])
-def test_of_a_job_the_newest_incident_counts_and_not_what_its_launcher_was_told(holdfast, state, by):
+def test_of_a_job_the_newest_incident_counts_and_not_the_signal_to_its_launcher(holdfast, state, by):
     """Holdfast itself stopped the launcher; which rank was killed before stands in the bundle alone."""
     job = write_job(state, "llama", one_failure_and_on())
     write(job.worker(2, 0) / "stderr", STOPPED.decode())

@@ -127,7 +127,7 @@ def test_commands_below_one_name():
     assert list(built.list_commands(click.Context(built))) == ["show", "isolate"]  # as declared
 
 
-def test_the_nearest_of_a_wrong_name_is_told():
+def test_the_nearest_of_a_wrong_name_is_named():
     with pytest.raises(click.UsageError, match="No such command 'shw'. Did you mean 'show'?"):
         group("shw")
 

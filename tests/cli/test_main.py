@@ -241,7 +241,7 @@ expect: {rungs: [RUNG], outcome: succeeded}
 """
 
 
-def test_a_scenario_is_told_and_held_against_what_it_expects(holdfast, place):
+def test_a_scenario_is_shown_and_compared_with_what_it_expects(holdfast, place):
     file = place / "one.yaml"
     file.write_text(SCENARIO.replace("RUNG", "reschedule-unconditional"))
     code, out, err = holdfast("simulate", str(file))

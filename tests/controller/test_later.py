@@ -11,7 +11,7 @@ from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.roster import Settings
 from holdfast.link.arrived import Entry, Left
 from holdfast.model.events import DeviceFaulted, FindingNoted, StepReached
-from holdfast.model.nodes.workers import Sampled, SetUp, Told
+from holdfast.model.nodes.workers import EventReport, Sampled, SetUp
 from holdfast.model.settings import RunSettings
 
 pack = msgspec.msgpack.encode
@@ -134,7 +134,7 @@ class Bench(Quiet):
 
 
 def finding(text):
-    return Told(event=FindingNoted(at_s=1000.0, finding="xid", text=text))
+    return EventReport(event=FindingNoted(at_s=1000.0, finding="xid", text=text))
 
 
 def texts(bench):
@@ -162,7 +162,7 @@ def test_a_step_that_overtakes_is_acknowledged_after_what_came_before_it():
     bench = Bench()
     for step in range(20):
         bench.samples("n0", step)
-    bench.tells("n0", Told(event=StepReached(at_s=1000.0, attempt=1, step=7)))
+    bench.tells("n0", EventReport(event=StepReached(at_s=1000.0, attempt=1, step=7)))
     bench.clock.slow_s = 0.004
     bench.machine.turn()
     taken = len(bench.hangs.samples)
@@ -174,16 +174,16 @@ def test_a_step_that_overtakes_is_acknowledged_after_what_came_before_it():
     bench.close()
 
 
-def test_what_may_rest_on_what_was_told_before_overtakes_nothing():
+def test_what_may_depend_on_earlier_reports_overtakes_nothing():
     bench = Bench()
     bench.clock.slow_s = 0.05  # one sample a turn
     for step in range(4):
         bench.samples("n0", step)
         bench.samples("n1", step)
-    bench.tells("n1", Told(event=StepReached(at_s=1000.0, attempt=1, step=7)))
+    bench.tells("n1", EventReport(event=StepReached(at_s=1000.0, attempt=1, step=7)))
     bench.machine.turn()
     assert len(bench.hangs.samples) == 1
-    bench.tells("n1", Told(event=DeviceFaulted(at_s=1000.0, node="n1", device="0", code="79")))
+    bench.tells("n1", EventReport(event=DeviceFaulted(at_s=1000.0, node="n1", device="0", code="79")))
     bench.machine.turn()
     assert [step for peer, step in bench.hangs.samples if peer == "n1"] == [0, 1, 2, 3]
     assert isinstance(bench.told[-1], DeviceFaulted)

@@ -7,7 +7,7 @@ import pytest
 from controller.worker_group_bench import WorkerGroupBench
 from holdfast.model.events import FindingNoted
 from holdfast.model.flight.records import Entered, GroupStatus
-from holdfast.model.nodes.workers import FetchRecords, RecordsTold, Sampled
+from holdfast.model.nodes.workers import FetchRecords, RecordsReport, Sampled
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import RankStep
 
@@ -88,7 +88,7 @@ class Training:
         for rank in ranks:
             at = {step: at_s + ahead_s for step, at_s in self.entered[rank].items() if at_s <= job_s}
             entered.append(Entered(rank=rank, group="0", sequences=tuple(at), at_s=tuple(at.values())))
-        return RecordsTold(attempt=agent.attempt, worker=agent.worker, entered=tuple(entered))
+        return RecordsReport(attempt=agent.attempt, worker=agent.worker, entered=tuple(entered))
 
     def train(self, seconds, until=lambda: False):
         end_s = self.bench.clock() + seconds

@@ -17,7 +17,7 @@ from holdfast.model.events import (
     WorkerExited,
 )
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
-from holdfast.model.nodes.imports import ImportsTold, TakeImports
+from holdfast.model.nodes.imports import ImportsReport, TakeImports
 from holdfast.model.nodes.workers import AgentEnded, Leave, NodeAlive, SetUp, Shipped, StartWorker
 from holdfast.model.state import Ended, Running
 
@@ -266,7 +266,7 @@ def test_what_the_ranks_import_is_passed_to_nodes_without_a_worker_now_and_later
     (spare,) = (agent for agent in bench.agents.values() if agent.worker is None)
     first, other = (agent for agent in bench.agents.values() if agent.worker is not None)
     taken = TakeImports(content=b"{}")
-    first.send(ImportsTold(content=b"{}"))
+    first.send(ImportsReport(content=b"{}"))
     bench.until(lambda: taken in spare.commands)
     late = bench.agent("n3")
     bench.until(lambda: taken in late.commands)

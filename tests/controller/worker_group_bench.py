@@ -42,6 +42,8 @@ from holdfast.model.nodes.workers import (
     AnyNews,
     AnyReport,
     CheckNode,
+    EventReport,
+    FetchEvidence,
     FindPort,
     Leave,
     LookCloser,
@@ -49,8 +51,6 @@ from holdfast.model.nodes.workers import (
     SetUp,
     StartWorker,
     StopWorker,
-    TellEvidence,
-    Told,
     WorkerEvidence,
 )
 from holdfast.model.policy import Policy
@@ -156,7 +156,7 @@ class PlayedAgent:
         self.link.send(msgspec.msgpack.encode(report))
 
     def tell(self, kind: type[AnyEvent], **fields: object) -> None:
-        self.send(Told(event=kind(at_s=self.clock(), **fields)))
+        self.send(EventReport(event=kind(at_s=self.clock(), **fields)))
 
     def turn(self) -> None:
         for heard in self.link.turn():
@@ -183,14 +183,14 @@ class PlayedAgent:
                 self.tell(AttemptStopped, attempt=command.attempt)
             case CheckNode():
                 self.tell(NodesChecked, attempt=command.attempt, nodes=(self.name,), status="pass", passed=1)
-            case TellEvidence():
+            case FetchEvidence():
                 self.send(self._evidence(command))
             case LookCloser() if self.looked is not None:
                 self.send(self.looked(command))
             case Leave():
                 self.link.close(0.0)
 
-    def _evidence(self, command: TellEvidence) -> WorkerEvidence:
+    def _evidence(self, command: FetchEvidence) -> WorkerEvidence:
         return WorkerEvidence(
             incident=command.incident,
             attempt=command.attempt,

@@ -122,7 +122,7 @@ def test_a_killed_holder_frees_the_job(tmp_path):
     job.lock().release()
 
 
-def test_a_state_folder_that_cannot_be_written_is_told_apart(tmp_path):
+def test_a_state_folder_that_cannot_be_written_is_distinguished(tmp_path):
     (tmp_path / "file").write_text("")
     state = StateDir(tmp_path / "file" / "state")
     with pytest.raises(StateUnwritable, match="cannot be written"):

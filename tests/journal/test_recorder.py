@@ -133,7 +133,7 @@ def test_a_journal_of_another_run_in_its_place_is_not_touched(tmp_path):
     scene.recorder.close()
 
 
-def test_a_salvaged_journal_is_told(tmp_path):
+def test_a_salvaged_journal_is_reported(tmp_path):
     (tmp_path / "journal.db").write_bytes(b"nonsense")
     scene = Scene(tmp_path / "journal.db")
     assert len(scene.said) == 1 and "was damaged" in scene.said[0]

@@ -78,7 +78,7 @@ def test_a_version_that_is_gone_costs_one_more_list(server, seen):
     assert seen.of.lists == 2
 
 
-def test_a_server_that_is_away_is_told_of_once_and_again_when_it_is_back(server, seen):
+def test_a_server_that_is_away_is_reported_once_and_again_when_it_is_back(server, seen):
     next_of(seen, "list")
     server.control("faults", away=True)
     assert next_of(seen, "away") == []
@@ -117,7 +117,7 @@ def test_without_the_right_to_evict_the_pod_is_deleted(server, writing):
     assert server.get(f"{PODS}/p0") is None
 
 
-def test_errors_that_pass_are_waited_out_and_refusals_are_told(server, writing):
+def test_errors_that_pass_are_waited_out_and_refusals_are_reported(server, writing):
     made = server.create(pod("p0"))
     server.control(
         "faults",

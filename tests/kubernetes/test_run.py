@@ -194,7 +194,7 @@ def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fail
     assert [one["key"] for one in taints] == ["holdfast.dev/isolated"]
 
 
-def test_a_tainted_device_of_a_pod_is_told_and_stops_nothing(running):
+def test_a_tainted_device_of_a_pod_is_reported_and_stops_nothing(running):
     pod = other_than_first(running)
     api, used = "resource.k8s.io/v1", {"driver": "gpu.example.com", "pool": "n", "device": "gpu-3"}
     running.server.create({"apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c"}})
@@ -276,7 +276,7 @@ def test_an_annotation_that_changes_while_the_job_runs_changes_its_limits(job):
     assert "step 3 " in run.out
 
 
-def test_what_keeps_a_pod_from_starting_is_told_in_one_line(tmp_path, cache_home):
+def test_what_keeps_a_pod_from_starting_is_reported_in_one_line(tmp_path, cache_home):
     job = KubernetesJob(tmp_path, cache_home, nodes=3)
     try:
         job.server.control("bad-image", image="no-such-image")

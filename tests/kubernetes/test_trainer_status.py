@@ -64,7 +64,7 @@ def place(tmp_path):
     server.close()
 
 
-def test_the_servers_answers_are_told(place, tmp_path):
+def test_the_servers_answers_are_reported(place, tmp_path):
     server, env = place
     assert env[URL].endswith(path_of("default", "t"))
     assert posted(env, {"progressPercentage": 5}) == ""

@@ -146,7 +146,7 @@ def test_strangers_are_bounded_and_agents_get_in_all_the_same(both, raw):
     assert any("not yet authenticated" in why for why in whys(both))
 
 
-def test_somebody_who_knocks_all_the_time_is_told_of_now_and_then(both, raw):
+def test_a_peer_that_connects_all_the_time_is_reported_now_and_then(both, raw):
     hub = both.hub(limits=Limits(refusals_a_minute=5))
     for _ in range(20):
         raw(hub).sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -184,7 +184,7 @@ def test_bytes_that_are_repeated_on_the_way_end_the_connection_and_nothing_is_lo
     assert [entry.body for entry in both.of(Entry)] == [b"a", b"b"]
 
 
-def test_a_cut_that_nobody_is_told_of_is_survived_by_both(both, tmp_path):
+def test_a_cut_without_notice_is_survived_by_both(both, tmp_path):
     hub = both.hub()
     relay = both.relay(hub)
     link = both.link(where=lambda: [relay.address], spool=Spool(tmp_path, both.clock))
@@ -286,7 +286,7 @@ def test_the_second_address_is_tried_where_nobody_listens_at_the_first(both):
     assert link.trouble == ""
 
 
-def test_a_place_that_is_taken_is_told(both):
+def test_a_place_that_is_taken_is_reported(both):
     hub = both.hub()
     with pytest.raises(ListenFailed, match=f"cannot listen at 127.0.0.1:{hub.addresses[0][1]}"):
         both.hub(listen=hub.addresses)
@@ -334,7 +334,7 @@ def test_another_certificate_is_refused_before_anything_is_said(both, tls):
     assert not both.of(Joined)
 
 
-def test_tls_on_one_side_only_is_told(both, tls):
+def test_tls_on_one_side_only_is_reported(both, tls):
     hub, plain = both.hub(tls=tls), both.hub()
     without = both.link(hub)
     with_tls = both.link(plain, name="node2", tls=ClientTls(tls.fingerprint))
@@ -348,7 +348,7 @@ def test_a_certificate_is_made_once_and_read_by_nobody_else(tls):
     assert tls.key.stat().st_mode & 0o077 == 0
 
 
-def test_a_certificate_that_is_none_is_told(tmp_path, both):
+def test_a_certificate_that_is_none_is_reported(tmp_path, both):
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_text("nothing")
     made = make_certificate(tmp_path)

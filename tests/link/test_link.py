@@ -168,7 +168,7 @@ def test_things_said_are_not_kept(both):
     assert both.heard[link][1].body == b"down"
 
 
-def test_goodbye_is_told_after_all_that_was_sent(both):
+def test_goodbye_is_reported_after_all_that_was_sent(both):
     hub = both.hub()
     link = both.link(hub)
     both.connect(link)
@@ -185,7 +185,7 @@ def test_goodbye_is_told_after_all_that_was_sent(both):
     assert not both.of(Silent)
 
 
-def test_silence_is_told_once_and_again_when_it_was_broken(both):
+def test_silence_is_reported_once_and_again_when_it_was_broken(both):
     hub = both.hub()
     link = both.link(hub)
     both.connect(link)
@@ -252,7 +252,7 @@ def test_an_address_that_does_not_answer_is_given_up_once_another_is_known(both)
         both.connect(link)
 
 
-def test_clocks_hours_apart_are_told_and_do_no_harm(both):
+def test_clocks_hours_apart_are_reported_and_do_no_harm(both):
     hub = both.hub()
     link = both.link(hub, clock=lambda: both.clock() + 7200.0)
     both.connect(link)

@@ -166,7 +166,7 @@ def test_in_memory_alone_it_does_the_same(tmp_path):
     assert spool.lost == 0
 
 
-def test_findings_alone_that_fill_memory_without_a_disk_are_lost_and_told():
+def test_findings_alone_that_fill_memory_without_a_disk_are_lost_and_reported():
     spool = Spool(None, HandClock(), SMALL)
     for _ in range(100):
         spool.append(b"." * 300, drop=False)
@@ -175,7 +175,7 @@ def test_findings_alone_that_fill_memory_without_a_disk_are_lost_and_told():
     assert "this entry is lost" in spool.notes()[-1]
 
 
-def test_an_entry_too_large_for_the_link_is_told():
+def test_an_entry_too_large_for_the_link_is_reported():
     spool = Spool(None, HandClock())
     spool.append(b"\0" * (16 << 20), drop=False)
     assert not drained(spool)
@@ -282,7 +282,7 @@ def on_a_small_disk(work: Callable[[Path], None], place: Path) -> None:
     in_child(mounted)
 
 
-def a_full_disk_loses_nothing_is_told_once_and_written_when_there_is_room(small_disk: Path) -> None:
+def a_full_disk_loses_nothing_is_reported_once_and_written_when_there_is_room(small_disk: Path) -> None:
     clock = HandClock()
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"\0" * 200_000)
@@ -344,7 +344,7 @@ def a_disk_that_is_full_from_the_start_is_taken_up_later(small_disk: Path) -> No
 @pytest.mark.parametrize(
     "work",
     [
-        a_full_disk_loses_nothing_is_told_once_and_written_when_there_is_room,
+        a_full_disk_loses_nothing_is_reported_once_and_written_when_there_is_room,
         on_a_full_disk_samples_make_room_for_findings,
         a_disk_that_is_full_from_the_start_is_taken_up_later,
     ],

@@ -121,7 +121,7 @@ def test_each_node_has_an_agent_that_knows_who_it_is(begun, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_agent_that_ends_is_told_with_its_code_and_started_again(begun, kind):
+def test_an_agent_that_ends_is_reported_with_its_code_and_started_again(begun, kind):
     one = begun(kind)
     pid = one.agent("node-1")
     os.kill(pid, signal.SIGKILL)

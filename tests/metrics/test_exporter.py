@@ -203,7 +203,7 @@ def test_addresses():
         parsed("9755")
 
 
-def test_a_fault_in_the_values_is_told_once_and_does_not_end_the_exporter(loop):
+def test_a_fault_in_the_values_is_reported_once_and_does_not_end_the_exporter(loop):
     broken = threading.Event()
 
     def collect():

@@ -166,7 +166,7 @@ def test_the_list(capsys):
     assert "GpuXid" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path, capsys):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert exit_code(["rules", "write", str(tmp_path / "file")]) == 2
     assert "file" in capsys.readouterr().err

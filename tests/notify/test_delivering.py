@@ -183,7 +183,7 @@ def test_who_has_heard_of_trouble_hears_of_its_end(office, tmp_path):
         assert keys(receiver) == ["llama/incident-1/1/a", "llama/incident-1/2/a"]
 
 
-def test_a_storm_is_told_with_its_count(office):
+def test_a_storm_is_notified_with_its_count(office):
     with Receiver() as receiver:
         one = office(a=receiver.url)
         one.post.begin([])

@@ -81,7 +81,7 @@ def wait_for(what, is_true):
         time.sleep(0.02)
 
 
-def test_it_is_killed_again_and_again_and_each_incident_is_told_once(job, tmp_path):
+def test_it_is_killed_again_and_again_and_each_incident_is_notified_once(job, tmp_path):
     """Doubled is only what was under way when it was killed, and a receiver that knows the key shows that once."""
     dice = random.Random(5)
     log = tmp_path / "notify.log"
@@ -161,7 +161,7 @@ def test_a_file_that_cannot_be_used_ends_it_with_the_reason(job, tmp_path, text,
 # All jobs ---------------------------------------------------------------------------------------------
 
 
-def test_all_jobs_of_a_server_are_told_of_and_a_restart_repeats_none(tmp_path):
+def test_all_jobs_of_a_server_are_notified_and_a_restart_repeats_none(tmp_path):
     root = tmp_path / "state"
     with Receiver() as receiver:
         path = config(tmp_path, ("ops", receiver.url))

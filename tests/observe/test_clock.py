@@ -29,7 +29,7 @@ def test_a_wall_clock_that_jumps_does_not_move_the_jobs(jump_s):
     assert clock() == pytest.approx(1_000_020.0)
 
 
-def test_it_goes_on_no_earlier_than_it_is_told():
+def test_it_goes_on_no_earlier_than_its_given_start():
     """A job taken up on a machine whose clock is an hour behind."""
     time = Time()
     clock = time.clock()
@@ -41,7 +41,7 @@ def test_it_goes_on_no_earlier_than_it_is_told():
     assert time.clock(not_before_s=2_000_000.0)() == pytest.approx(2_000_000.0)
 
 
-def test_a_moment_stamped_by_another_process_is_told_in_the_jobs_time():
+def test_a_moment_stamped_by_another_process_is_converted_to_the_jobs_time():
     time = Time()
     clock = time.clock(not_before_s=1_003_600.0)
     stamped_s = time.wall_s

@@ -195,7 +195,7 @@ def test_a_device_that_breaks_while_it_trains_is_found_and_isolated(place, gpus)
     assert len(place.events("attempt-started")) == 1
 
 
-def test_a_device_that_breaks_is_told_while_it_trains_and_the_training_goes_on(place, gpus):
+def test_a_device_that_breaks_is_reported_while_it_trains_and_the_training_goes_on(place, gpus):
     place.with_checks()
     script = "echo 'step 1 loss 2'; while [ ! -e $NOTES/end ]; do sleep 0.1; done"
     run = place.shell(script, HOLDFAST_CHECK_EVERY="1s")

@@ -92,7 +92,7 @@ def test_a_rank_asleep_is_found(place):
     assert place.events("hang-found")[0]["culprits"] == [1]
 
 
-def test_a_hang_without_hang_restart_is_told_and_the_training_left_alone(place):
+def test_a_hang_without_hang_restart_is_reported_and_the_training_left_alone(place):
     run = place.ranks(2).prints("step 20 ")
     pid = place.given(1, 1)["pid"]
     os.kill(pid, signal.SIGSTOP)

@@ -117,7 +117,7 @@ def test_failure_while_nobody_watched(place):
     assert place.start("attach", "t").code() == 3
 
 
-def test_a_reaper_killed_too_is_told(place):
+def test_a_reaper_killed_too_is_reported(place):
     """Both are gone: what is known is said, and a restart is possible."""
     run = place.python(COUNTING, "--detach", "--max-restarts", "3", "--unconditional-restart").prints(
         "line 5\n"

@@ -146,7 +146,7 @@ def test_inside_a_job_its_own_names_are_no_settings():
     assert settle({}, {**NOWHERE, "HOLDFAST_JOB": "llama"}).run.job == "llama"
 
 
-def test_what_agents_are_told_is_no_misspelling():
+def test_what_agents_receive_is_no_misspelling():
     settle({}, {**NOWHERE, "HOLDFAST_NODE": "n1", "HOLDFAST_JOB_FOLDER": "/j", "HOLDFAST_CONTROLLER": "a:1"})
 
 

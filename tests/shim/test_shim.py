@@ -167,7 +167,7 @@ def test_a_hook_of_the_hidden_sitecustomize_is_called(ranks):
 # Last words
 
 
-def test_an_exception_is_recorded_and_told_as_before(ranks):
+def test_an_exception_is_recorded_and_printed_as_before(ranks):
     plain = ranks.run(BROKEN, shim=False)
     assert ranks.names() == []
     before_s = time.time()

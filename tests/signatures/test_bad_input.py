@@ -43,7 +43,7 @@ def of_folder(tmp_path, cache_home):
     return of
 
 
-def test_of_two_jobs_in_a_folder_the_one_that_failed_is_told(of_folder):
+def test_of_two_jobs_in_a_folder_the_one_that_failed_is_reported(of_folder):
     found = of_folder(
         {"job-11/out.log": steps(60) + DONE.format(60), "job-12/out.log": steps(30, 20) + raised(OOM)}
     )

@@ -27,14 +27,14 @@ def link(down, up):
     )
 
 
-def test_gpudirect_on_some_nodes_is_told_beside_any_verdict(diagnosis):
+def test_gpudirect_on_some_nodes_is_noted_beside_any_verdict(diagnosis):
     found = diagnosis(channels({1}) + STEPS + OOM)
     assert found.category == "gpu_oom"
     assert "GPUDirect RDMA on 1 node, not on 1: node-a2" in found.notes[0].en
     assert "node-a2" in found.notes[0].zh
 
 
-def test_a_slow_job_is_told_of_gpudirect_on_some_nodes(diagnosis):
+def test_a_slow_job_gets_a_note_of_gpudirect_on_some_nodes(diagnosis):
     found = diagnosis(channels({1}) + STEPS)
     assert (found.category, len(found.notes)) == ("none", 1)
 
@@ -76,7 +76,7 @@ def test_a_short_break_alone_is_what_was_found(diagnosis):
     assert diagnosis(link("04:00:20", "04:00:23")).category == "nic_link_flap"
 
 
-def test_a_kernel_that_can_make_jobs_hang_is_told_beside_a_hang(diagnosis):
+def test_a_kernel_that_can_make_jobs_hang_is_noted_beside_a_hang(diagnosis):
     old = "Detected kernel version 4.19.0, which is below the recommended minimum of 5.5.0; this can cause the process to hang.\n"
     first = "".join(
         f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 60000{rank} milliseconds before timing out.\n"

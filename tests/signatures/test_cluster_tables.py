@@ -233,7 +233,7 @@ def test_a_job_on_several_nodes_names_none_of_them(diagnosis):
     assert all(one.host is None for one in diagnosis(placed + ended).culprits)
 
 
-def test_the_reason_of_a_node_is_told_before_its_state(diagnosis):
+def test_the_reason_of_a_node_is_named_before_its_state(diagnosis):
     reason = "[2031-05-27T10:42:30.509] update_node: node gn14 reason set to: (Code:NoCapacity)Failure when resuming nodes\n"
     down = "[2031-05-27T10:42:30.509] update_node: node gn14 state set to DOWN\n"
     assert diagnosis(reason + down).first_error.text == reason.strip()

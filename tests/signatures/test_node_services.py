@@ -105,7 +105,7 @@ CULPRITS = {
 
 
 @pytest.mark.parametrize("name", CULPRITS)
-def test_whom_a_line_is_about_is_told(diagnosis, name):
+def test_the_subject_of_a_line_is_named(diagnosis, name):
     text, culprit = CULPRITS[name]
     found = diagnosis(text).culprits
     assert culprit in {who for one in found for who in (one.host, one.device)}

@@ -134,7 +134,9 @@ def test_what_somebody_asks_about_is_none_only_where_a_line_of_it_is_calm(told):
 
 def test_calm_lines_are_those_that_are_no_problem_by_themselves():
     assert is_calm_line(KNOWN["node-is-in-order-again"])
-    assert not is_calm_line(KNOWN["copy-from-object-storage"])  # context, of a failure that may show nothing else
+    assert not is_calm_line(
+        KNOWN["copy-from-object-storage"]
+    )  # context, of a failure that may show nothing else
     assert not is_calm_line(KNOWN["nvidia-xid"])
 
 

@@ -111,7 +111,7 @@ def fault(node, at, kind):
     return {"node_id": node, "event_time": at, "event_type": f"fault_{kind}", "fault_type": {"Level": "x"}}
 
 
-def test_a_trace_with_overlapping_and_unfinished_faults_is_fitted_and_told(tmp_path):
+def test_a_trace_with_overlapping_and_unfinished_faults_is_fitted_and_reported(tmp_path):
     entries = [fault("a", 1, "start"), fault("a", 1.5, "start"), fault("a", 2, "end"), fault("a", 3, "end")]
     entries += [fault("b", 5, "start"), fault("c", 6, "start"), fault("c", 6.2, "end"), fault("d", 7, "end")]
     path = trace(tmp_path, entries)

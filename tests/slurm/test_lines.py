@@ -75,7 +75,7 @@ def test_who_answers_none_of_several_packets_in_time_is_not(server):
         one.close()
 
 
-def test_a_move_is_told_in_one_call_and_else_in_several(tmp_path):
+def test_a_move_is_requested_in_one_call_and_else_in_several(tmp_path):
     plan = Plan(job="7", restarts=1, without="n3", nodes="4-6")
     update = ["scontrol", "update", "JobId=7"]
     assert plan.words() == [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engines.slurm.move import AGAIN_S, ASKED_S_MAX, TOLD_S_MAX, Move
+from holdfast.engines.slurm.move import AGAIN_S, ASKED_S_MAX, MARKED_S_MAX, Move
 from holdfast.engines.slurm.run_command import NOT_FOUND, Answer, Commands
 from holdfast.model.nodes.workers import EndAsked, EngineNote, NoMoreNodes
 from holdfast.slurm_names import Allocation
@@ -55,7 +55,7 @@ def test_the_job_is_put_back_once_slurm_knows_of_the_nodes_that_are_gone(moved):
     """Else it would be completing on them until Slurm finds out by itself, and not start before."""
     moved.told = False
     moved.until_planned()
-    moved.turn(TOLD_S_MAX / 2)
+    moved.turn(MARKED_S_MAX / 2)
     assert moved.slurm.asked() == []
     moved.told = True
     moved.turn()
@@ -66,10 +66,10 @@ def test_the_job_is_put_back_once_slurm_knows_of_the_nodes_that_are_gone(moved):
     assert end.reason.endswith("without n2")
 
 
-def test_it_is_put_back_all_the_same_where_slurm_cannot_be_told(moved):
+def test_it_is_requeued_all_the_same_where_slurm_cannot_be_marked(moved):
     moved.told = False
     moved.until_planned()
-    moved.turn(TOLD_S_MAX)
+    moved.turn(MARKED_S_MAX)
     assert moved.slurm.asked() == ["scontrol requeue"]
 
 

@@ -16,7 +16,7 @@ from holdfast.model.state import Device, DeviceFault, ExitFault, HangFault, Node
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 from holdfast.views.sentence import CHARACTERS_MAX, About, clean, incident_sentence
 from holdfast.views.sentence_words import AFTER_RECOVERY, DID, TO_DO
-from holdfast.views.state_sentence import StateTold, state_sentence
+from holdfast.views.state_sentence import StateFacts, state_sentence
 
 FOUND_S = 1_767_280_327.0  # 2026-01-01 15:12:07 UTC
 
@@ -123,7 +123,7 @@ def test_an_exception_is_named_where_the_category_says_what_it_meant():
     )
 
 
-def test_before_there_is_a_verdict_the_fault_is_told():
+def test_before_there_is_a_verdict_the_fault_is_named():
     told = said(incident(faults=(ExitFault(worker=0, code=-9, rank=3),)), state="recovering")
     assert told.text.en == "Rank 3 was ended by signal 9 at 15:12:07; diagnosis is running."
 
@@ -165,7 +165,9 @@ def test_every_category_makes_a_sentence_with_its_own_words(category):
 
 
 def test_a_dead_job():
-    told = state_sentence(StateTold(name="llama-70b", state="dead", since_s=FOUND_S, step=1200, ranks=8), UTC)
+    told = state_sentence(
+        StateFacts(name="llama-70b", state="dead", since_s=FOUND_S, step=1200, ranks=8), UTC
+    )
     assert told.text.en == (
         "Dead: its supervisor and its ranks have ended since 15:12:07; the last step was 1,200. "
         "Start it again: holdfast attach llama-70b."
@@ -178,7 +180,7 @@ def test_a_dead_job():
 
 def test_a_job_that_waits_for_a_node():
     told = state_sentence(
-        StateTold(name="sft", state="waiting", since_s=FOUND_S, missing=(2,), isolated=2), UTC
+        StateFacts(name="sft", state="waiting", since_s=FOUND_S, missing=(2,), isolated=2), UTC
     )
     assert told.text.en == (
         "No healthy node for worker 2 since 15:12:07 (2 isolated). Release or add a node: holdfast nodes."
@@ -281,7 +283,7 @@ def test_it_is_never_longer_than_160_characters_nor_unclean(one, state, workers,
 
 @given(
     st.builds(
-        StateTold,
+        StateFacts,
         name=hostile,
         state=states,
         since_s=st.one_of(st.none(), times),

@@ -204,7 +204,7 @@ def failure_with(at_s):
     return [FindingNoted(at_s=at_s + n, finding="slowdown", text="x" * 20_000, attempt=1) for n in range(20)]
 
 
-def test_viewers_are_told_when_the_server_ends(place):
+def test_viewers_are_notified_when_the_server_ends(place):
     running = Server(place.root)
     with running.client() as client:
         viewer = Viewer(client, reconnect=False)

@@ -121,12 +121,12 @@ class Attempt:
         self._sampled = sampled
         self._follower = Follower(self.folder, write_index=True, from_end=from_end)
         self._output = AttemptOutput()
-        self._step_told: int | None = None
-        self._step_told_s = 0.0
+        self._step_sent: int | None = None
+        self._step_sent_s = 0.0
         self.looks = Looks(self, clock, self._note, learned, env, ranks_return=ranks_return)
         self.looks.sampler.spread = sampled is not None
         self._guarded_s = 0.0
-        self._unknown_told = self._trains_told = False
+        self._unknown_noted = self._trains_noted = False
         self._space = SpaceGuard(self.folder, self._outputs)
         self._error_files = ErrorFiles(self.folder)
         self._unheard: deque[AnyFact] = deque()
@@ -261,7 +261,7 @@ class Attempt:
         )
         if fact.code:
             self.looks.hurry_to_failure()
-            self._tell_step(at_s, now=True)
+            self._report_step(at_s, now=True)
         self.read_errors()
         self._emit(
             RankExited(at_s=at_s, attempt=self.number, worker=self.worker, rank=fact.rank, code=fact.code)
@@ -278,7 +278,7 @@ class Attempt:
             return
         if code == 0 and not self.stopping:
             self._note_leftovers(at_s)
-        self._tell_step(at_s, now=True)
+        self._report_step(at_s, now=True)
         self._emit(WorkerExited(at_s=at_s, attempt=self.number, worker=self.worker, code=code))
 
     @property
@@ -341,10 +341,10 @@ class Attempt:
             self._output.note_repeats(chunk)
             self._count_steps(chunk, at_s)
         self.scan(chunks, now=finish)
-        self._tell_step(at_s)
-        self._tell_steps(self.steps.read(chunks, at_s, self.world_size, finish=finish))
+        self._report_step(at_s)
+        self._report_findings(self.steps.read(chunks, at_s, self.world_size, finish=finish))
 
-    def _tell_steps(self, findings: Sequence[StepFinding]) -> None:
+    def _report_findings(self, findings: Sequence[StepFinding]) -> None:
         for one in findings:
             if not self.stopping:
                 self._note(one.kind, one.text, numbers=one.numbers)
@@ -359,8 +359,8 @@ class Attempt:
             if self.first_step is None:
                 self.first_step = step
                 self.looks.sampler.signals.step_seen()
-            elif step != self.first_step and not self._trains_told:
-                self._trains_told = True
+            elif step != self.first_step and not self._trains_noted:
+                self._trains_noted = True
                 self.running.trains()
             self.logs.step_seen(at_s)
 
@@ -371,19 +371,19 @@ class Attempt:
             if not self.stopping:
                 self._note("log", text, at_s)
 
-    def _tell_step(self, at_s: float, *, now: bool = False) -> None:
+    def _report_step(self, at_s: float, *, now: bool = False) -> None:
         """Reports the current step; `now`: even if one was just reported, because the attempt has failed."""
-        if self.step in (None, self._step_told) or self.stopping:
+        if self.step in (None, self._step_sent) or self.stopping:
             return
-        if not now and at_s - self._step_told_s < STEP_EVENT_S:
+        if not now and at_s - self._step_sent_s < STEP_EVENT_S:
             return
-        self._step_told, self._step_told_s = self.step, at_s
+        self._step_sent, self._step_sent_s = self.step, at_s
         self._emit(StepReached(at_s=at_s, attempt=self.number, step=self.step))
 
-    def tell_last_step(self) -> None:
+    def report_last_step(self) -> None:
         """Reports the last step of a failed attempt, before its verdict."""
         self.read_output()
-        self._tell_step(self._clock(), now=True)
+        self._report_step(self._clock(), now=True)
 
     def read_errors(self) -> None:
         """Reads uncaught exceptions that the shim wrote to files, while the processes of the ranks still exist."""
@@ -406,7 +406,7 @@ class Attempt:
         )
         if self.stopping:
             return
-        self._tell_step(self._clock(), now=True)
+        self._report_step(self._clock(), now=True)
         reason = f"{error.type}: {error.message}".splitlines()[0][:200]
         event = RankExited(
             at_s=self._clock(), attempt=self.number, worker=self.worker, rank=rank, code=None, reason=reason
@@ -438,11 +438,11 @@ class Attempt:
 
     def _note_unknown_ranks(self) -> None:
         """Reports once that no rank is named and no process looks like one."""
-        if self.ranks or self._unknown_told or not self._started:
+        if self.ranks or self._unknown_noted or not self._started:
             return
         if self._clock() - self.started_s < RANKS_WAIT_S:
             return
-        self._unknown_told = True
+        self._unknown_noted = True
         text = f"no rank has been found in {RANKS_WAIT_S:.0f} s: no process reports one, no environment variable names one, and no process looks like one. Hangs are detected by output and the platforms' rule only, exits by the command's exit code, and no rank is named. Ranks are found by RANK or similar variables in the environment (docs/launchers.md)"
         self._note("ranks-unknown", text)
 
@@ -452,7 +452,7 @@ class Attempt:
         living = {rank: seen.pid for rank, seen in self.ranks.items() if not seen.gone}
         if not trains or self.looks.is_looking or len(living) < len(self.ranks):
             return
-        self._tell_steps(self.steps.look(samples, living, self.step))
+        self._report_findings(self.steps.look(samples, living, self.step))
 
     def _note(
         self, finding: str, text: str, at_s: float | None = None, numbers: Numbers | None = None

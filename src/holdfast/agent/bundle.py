@@ -35,7 +35,7 @@ THINNED = 10
 WORKERS_WHOLE = 8  # of many: with the whole of their logs
 WORKERS_MAX = 256
 MOMENTS_MAX = 400  # with 8 ranks about 3 MiB
-TOLD = (
+VARIABLES = (
     "HOLDFAST_",
     "NCCL_",
     "TORCH_",
@@ -153,7 +153,7 @@ def _heads(scene: Scene | JobScene) -> Iterator[Member]:
     yield Member("settings.json", scene.settings)
     yield Member("versions.json", _json(_versions()))
     yield Member(
-        "environment.json", _json({k: v for k, v in sorted(scene.env.items()) if k.startswith(TOLD)})
+        "environment.json", _json({k: v for k, v in sorted(scene.env.items()) if k.startswith(VARIABLES)})
     )
 
 

@@ -101,16 +101,16 @@ def environment(
     )
     if shim:
         ours |= {"HOLDFAST_SHIM": "1", "PYTHONPATH": _first(str(SHIM), base.get("PYTHONPATH", ""))}
-    wishes = _address(names.part) | _diagnostics(names.worker_dir, old_torch=old_torch)
+    defaults = _address(names.part) | _diagnostics(names.worker_dir, old_torch=old_torch)
     if deterministic:
-        wishes |= DETERMINISTIC
+        defaults |= DETERMINISTIC
         ours |= {"HOLDFAST_DETERMINISTIC_SEED": SEED}
     if launcher.is_torchrun:
-        wishes |= _for_torchrun(names.part, launcher.rendezvous)
+        defaults |= _for_torchrun(names.part, launcher.rendezvous)
         if launcher.restarts:
-            wishes["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    kept = tuple(sorted(key for key in wishes if key in base))
-    added = {key: value for key, value in wishes.items() if key not in base} | ours
+            defaults["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    kept = tuple(sorted(key for key in defaults if key in base))
+    added = {key: value for key, value in defaults.items() if key not in base} | ours
     env = {key: value for key, value in base.items() if key not in OWN} | added
     return Given(env=env, added=added, kept=kept)
 
@@ -181,17 +181,17 @@ def _for_torchrun(part: Part, rendezvous: str) -> dict[str, str]:
     override an address on the command line. Other rendezvous backends (c10d) use only the endpoint. source:
     env and check_env of torch.distributed.argparse_util, get_rdzv_endpoint of torch.distributed.run, 2.13
     """
-    wishes = {"PET_RDZV_ID": part.run_id}
+    defaults = {"PET_RDZV_ID": part.run_id}
     if part.master_address:
-        wishes["PET_MASTER_PORT"] = str(part.master_port)
+        defaults["PET_MASTER_PORT"] = str(part.master_port)
     if part.workers == 1:
-        return wishes
-    wishes |= {"PET_NNODES": str(part.workers), "PET_NODE_RANK": str(part.worker)}
+        return defaults
+    defaults |= {"PET_NNODES": str(part.workers), "PET_NODE_RANK": str(part.worker)}
     if not part.master_address:
-        return wishes
+        return defaults
     if rendezvous != "static":
-        wishes["PET_RDZV_ENDPOINT"] = f"{part.master_address}:{part.master_port}"
-    return wishes | {"PET_MASTER_ADDR": part.master_address}
+        defaults["PET_RDZV_ENDPOINT"] = f"{part.master_address}:{part.master_port}"
+    return defaults | {"PET_MASTER_ADDR": part.master_address}
 
 
 def is_old_torch(python: str) -> bool:

@@ -30,7 +30,7 @@ TABLE_S = 6.0  # for a launcher to say which rank was first; it gives those that
 WithLogs = Callable[[Verdict, Attempt, Seen | None], Verdict]
 
 
-class Told(Struct, frozen=True):
+class EarlyDiagnosis(Struct, frozen=True):
     """A verdict from exit codes and errors of ranks. `certain`: later evidence cannot change it."""
 
     failure: Failure
@@ -38,7 +38,7 @@ class Told(Struct, frozen=True):
     certain: bool
 
 
-def diagnosis(attempt: Attempt) -> Told:
+def diagnosis(attempt: Attempt) -> EarlyDiagnosis:
     """Returns the verdict that follows from the exit codes and errors known now.
 
     It is called repeatedly until the verdict is certain, so it does not read log lines.
@@ -61,18 +61,18 @@ def diagnosis(attempt: Attempt) -> Told:
     )
     first = first_verdict(failure)
     certain = attempt.command_code is not None or is_certain(failure, first)
-    return Told(failure, first, certain)
+    return EarlyDiagnosis(failure, first, certain)
 
 
-def waits_for_launcher(attempt: Attempt, told: Told, for_s: float) -> bool:
+def waits_for_launcher(attempt: Attempt, early: EarlyDiagnosis, for_s: float) -> bool:
     """Returns whether the rank that failed first may still be unknown.
 
     That is the case if a rank died before Holdfast found it, and its launcher then ends the other ranks.
     """
-    return for_s <= TABLE_S and attempt.command_code is None and were_only_ended(told.failure)
+    return for_s <= TABLE_S and attempt.command_code is None and were_only_ended(early.failure)
 
 
-def needs_look(attempt: Attempt, told: Told) -> bool:
+def needs_look(attempt: Attempt, early: EarlyDiagnosis) -> bool:
     """Returns whether flight records can improve the verdict: ranks report errors about other ranks, or gloo
     aborted ranks.
 
@@ -82,7 +82,7 @@ def needs_look(attempt: Attempt, told: Told) -> bool:
     if attempt.hang is not None or not attempt.looks.has_collectives:
         return False
     aborted = any(done.code == -signal.SIGABRT for done in attempt.exits)
-    return aborted or not told.certain or told.first.category in NETWORK
+    return aborted or not early.certain or early.first.category in NETWORK
 
 
 def first_alone(first: Verdict, attempt: Attempt, seen_of_ranks: Seen | None) -> Verdict:

@@ -111,8 +111,8 @@ class WorkerAgent:
         self.node_log = NodeLog()
         checker = NodeChecker(settings, self.node, base_env, cwd, clock)
         self.fitness = Fitness(checker, settings, base_env, clock, emit, self._own_pids)
-        self._told_to_people: deque[str] = deque()  # by other threads
-        self._bundles = BundleWriter(incidents or job_folder / "incidents", self._told_to_people.append)
+        self._messages: deque[str] = deque()  # by other threads
+        self._bundles = BundleWriter(incidents or job_folder / "incidents", self._messages.append)
         self._launcher = recognise(settings.command, base_env)
         program = shutil.which(settings.command[0], path=base_env.get("PATH")) if settings.command else None
         self._program = program or ""
@@ -403,16 +403,16 @@ class WorkerAgent:
             return
         if attempt.looks.is_looking:  # at a hang: that explains what ends meanwhile
             return
-        told = evidence.diagnosis(attempt)
+        early = evidence.diagnosis(attempt)
         checking = not attempt.start_error and self.fitness.troubleshoot(
-            order, told, living=bool(attempt.living)
+            order, early, living=bool(attempt.living)
         )
-        looks = evidence.needs_look(attempt, told)
-        if not told.certain and at_s - asked_s <= SETTLE_S:
+        looks = evidence.needs_look(attempt, early)
+        if not early.certain and at_s - asked_s <= SETTLE_S:
             return
-        if evidence.waits_for_launcher(attempt, told, at_s - asked_s):
+        if evidence.waits_for_launcher(attempt, early, at_s - asked_s):
             return
-        if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends tell more
+        if looks and attempt.living and at_s - asked_s <= SETTLE_S:  # the others' ends give more evidence
             return
         seen = attempt.looks.look_at_failure() if looks else None
         if looks and seen is None and at_s - asked_s <= LOOK_S:
@@ -420,12 +420,12 @@ class WorkerAgent:
         if checking:
             return
         self._diagnose = None
-        attempt.tell_last_step()
+        attempt.report_last_step()
         attempt.scan(self.node_log.poll(at_s, now=True), now=True)
-        verdict = self.fitness.with_checks(self._with_logs(told.first, attempt, seen), order)
+        verdict = self.fitness.with_checks(self._with_logs(early.first, attempt, seen), order)
         checks = tuple(self.fitness.checker.last.values())
         scene = evidence.scene_of(
-            attempt, order.incident, told.failure, verdict, self.node_log.why_not, checks, at_s
+            attempt, order.incident, early.failure, verdict, self.node_log.why_not, checks, at_s
         )
         self._bundles.write(replace(scene, settings=self._settings_json, env=self._base_env))
         for one in self.node_log.failed_of(verdict):
@@ -457,8 +457,8 @@ class WorkerAgent:
     def _look_at_node(self, attempt: Attempt) -> None:
         """The kernel's log: known faults are reported, and a failed device of the job is a fault."""
         at_s = self._clock()
-        while self._told_to_people:
-            text = self._told_to_people.popleft()
+        while self._messages:
+            text = self._messages.popleft()
             self._emit(FindingNoted(at_s=at_s, finding="evidence", text=text, attempt=attempt.number))
         for text in (self.node_log.news(), self.signatures.news()):
             if text:

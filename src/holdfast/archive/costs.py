@@ -95,18 +95,18 @@ def read_fleet(
     since_s: float | None = None,
     *,
     steps: bool = True,
-    told: Callable[[int], None] = lambda count: None,
+    on_job: Callable[[int], None] = lambda count: None,
 ) -> FleetRead:
     """Returns the costs of all readable jobs, without those that ended before `since_s`.
 
-    `told`: called with the number of jobs read so far.
+    `on_job`: called with the number of jobs read so far.
     """
     found, unread, left_out = list[JobRead](), list[str](), 0
     for count, job in enumerate(jobs):
         if count >= JOBS_MAX:
             unread.append(f"only the newest {JOBS_MAX} jobs are counted")
             break
-        told(count)
+        on_job(count)
         try:
             one = read_cost(job, since_s, steps=steps)
         except RecordUnreadable as error:

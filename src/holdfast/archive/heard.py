@@ -38,7 +38,7 @@ class Heard:
         self._identity = (0, 0)
         self._policy = b""
         self._tail = Tail()
-        self._replay = QuickReplay(Policy(), told=self._told)
+        self._replay = QuickReplay(Policy(), on_line=self._add)
         self._begin(b"")
 
     @property
@@ -83,10 +83,10 @@ class Heard:
         self.findings: deque[LogLine] = deque(maxlen=FINDINGS_MAX)
         self.log: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
         self._tail = Tail()
-        self._replay = QuickReplay(self.policy, told=self._told)
+        self._replay = QuickReplay(self.policy, on_line=self._add)
 
-    def _told(self, seq: int, line: Line) -> None:
-        told = LogLine(
+    def _add(self, seq: int, line: Line) -> None:
+        entry = LogLine(
             seq=seq,
             at_s=line.at_s,
             kind=line.kind,
@@ -95,9 +95,9 @@ class Heard:
             incident=line.incident,
             finding=line.finding,
         )
-        self.log.append(told)
+        self.log.append(entry)
         if line.finding and line.finding not in RECORD_ONLY:
-            self.findings.append(told)
+            self.findings.append(entry)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -134,16 +134,16 @@ def _kernel(folders: Iterable[Path], bundle: Path | None, incident: IncidentStor
     parts = [
         (folder, content) for folder in folders if (content := _content(folder / KERNEL, KERNEL_BYTES_MAX))
     ]
-    told: list[tuple[str | None, str]] = []
+    lines: list[tuple[str | None, str]] = []
     for folder, content in parts:
         number = folder.name.removeprefix("worker-")
         node = incident.nodes.get(int(number)) if number.isdigit() else None
-        told += [(node, line) for line in _lines(content)]
-    if not told and bundle is not None:
+        lines += [(node, line) for line in _lines(content)]
+    if not lines and bundle is not None:
         only = next(iter(incident.nodes.values()), None) if len(incident.nodes) == 1 else None
         content = read_member(bundle, KERNEL, bytes_max=KERNEL_BYTES_MAX)
-        told = [(only, line) for line in _lines(content or b"")]
-    for place, (node, line) in enumerate(told[-KERNEL_LINES_MAX:], 1):
+        lines = [(only, line) for line in _lines(content or b"")]
+    for place, (node, line) in enumerate(lines[-KERNEL_LINES_MAX:], 1):
         who = Who(node=node) if node else None
         yield EvidenceRow(id=f"{incident.number}.k{place}", text=line, kind="kernel", who=who)
 

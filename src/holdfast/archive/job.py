@@ -87,7 +87,7 @@ class Reading:
         job, summary, truth = self.job, self.summary, self.truth
         workers = sorted({*summary.nodes, *(rank.worker for rank in summary.ranks)})[:WORKERS_MAX] or [0]
         folders = {worker: job.worker(summary.attempt, worker) for worker in workers if summary.attempt}
-        steps = {worker: told for worker, path in folders.items() if (told := read_steps(path)) is not None}
+        steps = {worker: one for worker, path in folders.items() if (one := read_steps(path)) is not None}
         files = {worker: found for worker, path in folders.items() if (found := _files(str(path)))}
         return Seen(
             id=job_id,

@@ -75,8 +75,8 @@ def living(job: JobDir, attempt: int, table: ProcessTable | None = None) -> Livi
         unread = {rank.rank for rank in facts.living if rank.pid in hidden and _is_of(rank.pid, folder)}
         # In another pid namespace the recorded pids are invalid: only the environment or the record
         # identifies ranks.
-        told = {rank for rank in own.values() if rank is not None} or {rank.rank for rank in facts.living}
-        ranks |= found | unread or (told if own else set())
+        recorded = {rank for rank in own.values() if rank is not None} or {rank.rank for rank in facts.living}
+        ranks |= found | unread or (recorded if own else set())
         others += len(unread)
         if not own and facts.command_pid in hidden and _is_of(facts.command_pid, folder):
             others += 1
@@ -142,8 +142,8 @@ def _worker_folders(environ: bytes) -> list[bytes]:
 
 def _rank(environ: bytes) -> int | None:
     values = dict(one.split(b"=", 1) for one in environ.split(b"\0") if b"=" in one)
-    told = named(lambda key: os.fsdecode(values.get(key.encode(), b"")))
-    rank = told["rank"] if told is not None else None
+    identity = named(lambda key: os.fsdecode(values.get(key.encode(), b"")))
+    rank = identity["rank"] if identity is not None else None
     return rank if isinstance(rank, int) else None
 
 

@@ -28,7 +28,7 @@ def part_with(process: Process, wait_s: float = MOMENT_S) -> None:
 
 @atexit.register
 def _collect() -> None:
-    """Forgets the processes that have ended."""
+    """Removes the processes that have ended."""
     _not_gone[:] = [one for one in _not_gone if one.poll() is None]
 
 

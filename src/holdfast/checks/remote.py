@@ -44,12 +44,12 @@ def check_nodes(
     via: str,
     arguments: Sequence[str],
     within_s: float,
-    told: Callable[[NodeChecks], None] | None = None,
+    on_answer: Callable[[NodeChecks], None] | None = None,
 ) -> tuple[NodeChecks, ...]:
     """Runs `holdfast check ARGUMENTS --as-node` on several nodes, and returns the results in the order of
     `nodes`.
 
-    `via`: template of the command that reaches a node, such as `ssh {node}`. `told`: called with each result
+    `via`: template of the command that reaches a node, such as `ssh {node}`. `on_answer`: called with each result
     as it arrives. Raises BadVia.
     """
     until_s = time.monotonic() + within_s
@@ -67,8 +67,8 @@ def check_nodes(
             if run.poll(time.monotonic()):
                 answers[node] = _answer(node, run, within_s)
                 del running[node]
-                if told is not None:
-                    told(answers[node])
+                if on_answer is not None:
+                    on_answer(answers[node])
         if running:
             time.sleep(LOOK_S)
     return tuple(answers[node] for node in nodes)

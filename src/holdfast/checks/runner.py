@@ -89,18 +89,18 @@ class SuiteRun:
             self.close()
         return outcomes
 
-    def wait(self, told: Callable[[Outcome], None] | None = None) -> list[Outcome]:
+    def wait(self, on_outcome: Callable[[Outcome], None] | None = None) -> list[Outcome]:
         """Runs the suite to its end and returns all outcomes.
 
-        `told`: called with each outcome as it arrives.
+        `on_outcome`: called with each outcome as it arrives.
         """
         outcomes: list[Outcome] = []
         while not self.over:
             self._pause()
             for outcome in self.poll():
                 outcomes.append(outcome)
-                if told is not None:
-                    told(outcome)
+                if on_outcome is not None:
+                    on_outcome(outcome)
         self.close()
         return outcomes
 

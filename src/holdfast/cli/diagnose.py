@@ -26,7 +26,7 @@ from holdfast.core.diagnosis.live import joined
 from holdfast.core.diagnosis.pasted import is_calm_line, is_open, of_pasted
 from holdfast.core.diagnosis.words.missing import NOTHING_READ, is_empty, not_found
 from holdfast.core.diagnosis.words.telling import speaks_of_trouble
-from holdfast.core.diagnosis.words.verdict_zh import told_in_chinese
+from holdfast.core.diagnosis.words.verdict_zh import diagnosis_zh
 from holdfast.core.phrases.meanings import LINES_MAX, meanings_of
 from holdfast.core.verdict.first import first_verdict
 from holdfast.journal.jobdir import JobDir
@@ -122,7 +122,7 @@ def diagnose(
             answer, found, jobs, asked
         )
     if language == "zh":
-        answer = told_in_chinese(answer)
+        answer = diagnosis_zh(answer)
     read = scanned(found, time.monotonic() - started_s, scene)
     if json:
         put_json(document(answer, read, language))
@@ -146,8 +146,8 @@ def read_loosely(
     every_line = [line for source in found.sources for line in source.tail]
     if not every_line or not is_open(answer):
         return answer
-    told = [(one.text.strip(), is_calm_line(signatures[one.signature])) for one in found.matches]
-    calm = {text for text, is_calm in told if is_calm} - {text for text, is_calm in told if not is_calm}
+    matched = [(one.text.strip(), is_calm_line(signatures[one.signature])) for one in found.matches]
+    calm = {text for text, is_calm in matched if is_calm} - {text for text, is_calm in matched if not is_calm}
     # What is left out is blank: the numbers of the lines stay.
     lines = ["" if line.strip() in calm else line for line in every_line]
     index = package_index(signatures.values(), cache)

@@ -80,7 +80,7 @@ def _run_scenario(path: Path, seed: int, *, json: bool) -> None:
     if json:
         put_json(answer)
     else:
-        for line in told(answer):
+        for line in answer_lines(answer):
             put(line)
     wrong = check_expect(answer, expect)
     for text in wrong:
@@ -120,7 +120,7 @@ def _run_world(seed: int, *, json: bool) -> None:
     if json:
         put_json(report)
     else:
-        for line in (*report.story, *told(report.answer)):
+        for line in (*report.story, *answer_lines(report.answer)):
             put(line)
     for text in report.violations:
         say(f"seed {seed}: {text}")
@@ -128,7 +128,7 @@ def _run_world(seed: int, *, json: bool) -> None:
         raise Exit(NOT_AS_EXPECTED)
 
 
-def told(answer: Answer) -> list[str]:
+def answer_lines(answer: Answer) -> list[str]:
     """Returns the result of a simulation as lines of text: each decision, then the outcome."""
     lines = [
         f"{decided.at_s:>10.1f} s  incident {decided.incident}: {decided.rung}: {decided.why}"

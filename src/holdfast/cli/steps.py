@@ -85,9 +85,9 @@ def steps(
     progress = Progress(started_s)
     flights = SceneReader()
     if job is not None:
-        found = read_job(job.path, settings, progress=progress.told)
+        found = read_job(job.path, settings, progress=progress.show)
     else:
-        found = read_logs(places, settings, stdin=stdin, beside=flights.take, progress=progress.told)
+        found = read_logs(places, settings, stdin=stdin, beside=flights.take, progress=progress.show)
     progress.end()
     groups = trainings(found.logs, is_one=job is not None)
     if rule is not None:
@@ -216,7 +216,7 @@ class Progress:
         self._is_shown = False
         self._is_wanted = sys.stderr.isatty()
 
-    def told(self, done_bytes: int, total_bytes: int) -> None:
+    def show(self, done_bytes: int, total_bytes: int) -> None:
         if not self._is_wanted or time.monotonic() < self._next_s:
             return
         self._next_s = time.monotonic() + PROGRESS_EVERY_S

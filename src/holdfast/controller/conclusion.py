@@ -29,7 +29,7 @@ from holdfast.core.workers.orders import joined as joined_checks
 from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import AnyEvent, AttemptStartFailed, NodesChecked, RankStarted
 from holdfast.model.failures import Failure
-from holdfast.model.nodes.workers import TellEvidence, WorkerEvidence
+from holdfast.model.nodes.workers import FetchEvidence, WorkerEvidence
 from holdfast.model.orders import CheckNodes, Diagnose
 from holdfast.model.policy import Policy
 from holdfast.model.samples import Hang
@@ -102,7 +102,7 @@ class Concluding:
         team = self._worker_group.roster.team
         nodes = dict(team.nodes) if team.attempt == order.attempt else {}
         self._asked = Asked(order, at_s, nodes)
-        ask = TellEvidence(
+        ask = FetchEvidence(
             incident=order.incident,
             attempt=order.attempt,
             until_s=self._limit_s,
@@ -181,7 +181,7 @@ class Concluding:
     ) -> bool:
         living = self._worker_group.workers(asked.order.attempt)
         open_ = [
-            worker for worker in living if (told := asked.evidence.get(worker)) is None or not told.is_all
+            worker for worker in living if (known := asked.evidence.get(worker)) is None or not known.is_all
         ]
         if not open_ or failure.lost_nodes:
             return False

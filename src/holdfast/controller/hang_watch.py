@@ -25,7 +25,7 @@ from holdfast.model.samples import GONE_STATES, Hang, RankSample, Utilisation
 
 FRESH_S = 3.5  # older samples are ignored: they come once a second, from a busy node a little late
 LOOK_S = 5.0  # for the answers of all workers; each agent's own look takes 4 s at most
-TOLD_AGAIN_S = 10.0  # repeats which stacks to sample, for agents that were away
+SENT_AGAIN_S = 10.0  # repeats which stacks to sample, for agents that were away
 
 
 class Look(Struct):
@@ -70,7 +70,7 @@ class HangWatching:
         self._looks = 0
         self._look: Look | None = None
         self._sampling: dict[str, tuple[int, ...]] = {}  # by node: whose stacks are being sampled
-        self._sampling_told_s = float("-inf")
+        self._sampling_sent_s = float("-inf")
         self._used: list[Utilisation] = []  # of devices, since the last look
         self._judging: Sliced[Hang | None] | None = None  # of the last tick that is not done yet
 
@@ -233,16 +233,16 @@ class HangWatching:
                 mine = [one.rank for one in report.ranks if one.rank in ranks]
                 if mine and worker in nodes:
                     wanted[nodes[worker]] = sorted(mine)
-        told = {node: tuple(mine) for node, mine in wanted.items()}
-        again = at_s - self._sampling_told_s >= TOLD_AGAIN_S
+        ranks_of = {node: tuple(mine) for node, mine in wanted.items()}
+        again = at_s - self._sampling_sent_s >= SENT_AGAIN_S
         acts: list[Act] = [
-            Say(node, SampleStacks(attempt=self._attempt, ranks=told.get(node, ())))
-            for node in {*told, *self._sampling}
-            if told.get(node) != self._sampling.get(node) or (again and node in told)
+            Say(node, SampleStacks(attempt=self._attempt, ranks=ranks_of.get(node, ())))
+            for node in {*ranks_of, *self._sampling}
+            if ranks_of.get(node) != self._sampling.get(node) or (again and node in ranks_of)
         ]
         if acts:
-            self._sampling_told_s = at_s
-        self._sampling = told
+            self._sampling_sent_s = at_s
+        self._sampling = ranks_of
         return acts
 
     # A closer look ----------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ class HangWatching:
         self.hang = look.result
         for text in dict.fromkeys(note for one in look.answers.values() for note in one.notes):
             self._note("hang", text)
-        told = HangFound(
+        event = HangFound(
             at_s=at_s,
             attempt=look.attempt,
             hang=self.hang.kind,
@@ -287,7 +287,7 @@ class HangWatching:
             reason=self.hang.why,
         )
         nodes = self._worker_group.workers(look.attempt).values()
-        return [Tell(told), *(Forget(node, self._look_id) for node in nodes)]
+        return [Tell(event), *(Forget(node, self._look_id) for node in nodes)]
 
     def _join(self, look: Look, stalled_s: float) -> None:
         """Compares stacks and flight records in a thread, because those of thousands of ranks take a

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.model.events import AnyEvent
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
-from holdfast.model.nodes.workers import RecordsTold, Sampled, WorkerEvidence
+from holdfast.model.nodes.workers import RecordsReport, Sampled, WorkerEvidence
 from holdfast.model.samples import Hang
 
 SAME_S = 0.005  # smaller offsets count as zero: the link measures no better
@@ -54,7 +54,7 @@ class NodeTimes:
             ),
         )
 
-    def of_records(self, node: str, report: RecordsTold) -> RecordsTold | None:
+    def of_records(self, node: str, report: RecordsReport) -> RecordsReport | None:
         """Returns flight records with their times converted to the job's clock.
 
         Returns None if the offset of the node's clock is unknown, so that the times cannot be compared.
@@ -70,11 +70,11 @@ class NodeTimes:
         ahead_s = self._of(node, latest_s)
         return replace(report, failure=_failure(report.failure, ahead_s)) if ahead_s else report
 
-    def _of(self, node: str, told_s: float) -> float:
+    def _of(self, node: str, reported_s: float) -> float:
         """Returns by how many seconds a node's clock is ahead; if unknown, as if the report were from now."""
         offset_s = self._offset_s(node)
         if offset_s is None:
-            return told_s - self._clock()
+            return reported_s - self._clock()
         return 0.0 if abs(offset_s) < SAME_S else offset_s
 
 

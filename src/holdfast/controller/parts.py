@@ -11,7 +11,7 @@ from holdfast.controller.journal_copies import JournalCopies
 from holdfast.core.workers.acts import Act
 from holdfast.link.arrived import Arrived
 from holdfast.model.events import AnyEvent
-from holdfast.model.nodes.workers import Looked, RecordsTold, Sampled, Shipped, WorkerEvidence
+from holdfast.model.nodes.workers import Looked, RecordsReport, Sampled, Shipped, WorkerEvidence
 from holdfast.model.orders import Diagnose
 
 
@@ -64,7 +64,7 @@ class StragglerWatch(Looking, Protocol):
 
     def sampled(self, node: str, report: Sampled) -> None: ...
 
-    def records(self, node: str, report: RecordsTold) -> None: ...
+    def records(self, node: str, report: RecordsReport) -> None: ...
 
 
 class Conclusion(Protocol):

@@ -25,7 +25,7 @@ _RUN_MAX = 4096  # steps per batch
 
 
 class QuickReplay:
-    """Replays journal entries into `story`. `told`: receives each log line with the number of its journal
+    """Replays journal entries into `story`. `on_line`: receives each log line with the number of its journal
     entry.
     """
 
@@ -33,10 +33,10 @@ class QuickReplay:
         self,
         policy: Policy,
         story: Story | None = None,
-        told: Callable[[int, Line], None] = lambda seq, line: None,
+        on_line: Callable[[int, Line], None] = lambda seq, line: None,
     ) -> None:
         self.policy = policy
-        self._told = told
+        self._on_line = on_line
         self.story = story if story is not None else Story(policy)
 
     def hear(self, entries: Iterable[RawEntry | SealedEntry]) -> None:
@@ -64,7 +64,7 @@ class QuickReplay:
         except msgspec.ValidationError:
             return  # written by a newer version
         for line in self.story.hear(event, decide(self.story.state, event, self.policy)):
-            self._told(seq, line)
+            self._on_line(seq, line)
 
     def _only_counts_steps_of(self) -> int:
         """Returns the attempt whose next steps only raise the job's step; 0 if there is none."""

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from holdfast.core.slices import Sliced, pieces
+from holdfast.core.stragglers.logged_steps import LoggedSteps
 from holdfast.core.stragglers.records import Arrival, joined
-from holdfast.core.stragglers.steps_told import StepsTold
 from holdfast.core.stragglers.watch import StragglerWatch
 from holdfast.core.workers.acts import Act, Say, Tell
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes.workers import FetchRecords, RecordsTold, Sampled
+from holdfast.model.nodes.workers import FetchRecords, RecordsReport, Sampled
 from holdfast.model.samples import GONE_STATES
 from holdfast.model.steps import StepFinding, Straggler
 
@@ -39,7 +39,7 @@ class Fetch(Struct):
 
     since_s: float
     waits_for: set[int]
-    answers: list[RecordsTold] = []
+    answers: list[RecordsReport] = []
 
 
 class StragglersWatching:
@@ -63,7 +63,7 @@ class StragglersWatching:
         self._nodes: dict[int, str] = {}
         self._peers: dict[int, str] = {}
         self._watch: StragglerWatch | None = None
-        self._steps = StepsTold()
+        self._steps = LoggedSteps()
         self._asked: set[int] = set()  # workers; kept once asked, so that the same ranks are compared
         self._fetch: Fetch | None = None
         self._arrivals: deque[Arrival] = deque()
@@ -74,7 +74,7 @@ class StragglersWatching:
     @property
     def now(self) -> tuple[Straggler, ...]:
         """Returns the ranks and nodes that are slower than the others now."""
-        return self._watch.told if self._watch is not None else ()
+        return self._watch.reported if self._watch is not None else ()
 
     def sampled(self, node: str, report: Sampled) -> None:
         """Stores the samples that an agent sent about one worker, with their times converted to the job's
@@ -92,7 +92,7 @@ class StragglersWatching:
         self._new.append(report)
         self._throttled |= report.throttled_s
 
-    def records(self, node: str, report: RecordsTold) -> None:
+    def records(self, node: str, report: RecordsReport) -> None:
         """Stores the flight records that an agent sent about one worker, with their times converted to the
         job's clock.
         """
@@ -175,7 +175,7 @@ class StragglersWatching:
         if self._arrivals:
             return acts  # part of the fetched records would mislead
         step = max((one.step for one in self._last.values() if one.step is not None), default=None)
-        return acts + [told for one in watch.findings(step, at_s) for told in self._told(one, at_s)]
+        return acts + [act for one in watch.findings(step, at_s) for act in self._acts(one, at_s)]
 
     def _all_train(self, at_s: float) -> bool:
         reports = self._last.values()
@@ -207,7 +207,7 @@ class StragglersWatching:
             nodes=self._nodes, peers=self._peers, apart=True, clock_error_s=CLOCK_ERROR_S
         )
 
-    def _told(self, one: StepFinding, at_s: float) -> list[Act]:
+    def _acts(self, one: StepFinding, at_s: float) -> list[Act]:
         count = self._news[one.kind] = self._news.get(one.kind, 0) + 1
         if count > NEWS_MAX:
             return []

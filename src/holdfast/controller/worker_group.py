@@ -40,7 +40,7 @@ from holdfast.model.events import (
     NodeReturned,
     StepReached,
 )
-from holdfast.model.nodes.imports import ImportsTold, TakeImports
+from holdfast.model.nodes.imports import ImportsReport, TakeImports
 from holdfast.model.nodes.workers import (
     AgentHello,
     AgentLeaves,
@@ -49,20 +49,20 @@ from holdfast.model.nodes.workers import (
     DevicesSick,
     EndAsked,
     EngineNote,
+    EventReport,
     JobGoesOn,
     Leave,
     Looked,
     NotRemade,
     PolicyAsked,
     PortFound,
-    RecordsTold,
+    RecordsReport,
     RowsKept,
     RowsSent,
     Sampled,
     SetUp,
     Shipped,
     StandbyState,
-    Told,
     WorkerEvidence,
 )
 from holdfast.model.orders import (
@@ -84,8 +84,8 @@ TICK_S = 1.0
 SLICE_S = 0.02  # for detectors, in one turn
 LATER_S = 0.03  # for samples and logs, in one turn
 ALONE_S = 0.07  # this much longer while nothing else arrives
-TOLD_AGAIN_S = 60.0  # between repeats of a note about refused peers or unreadable reports
-TOLD_MAX = 256  # different notes remembered
+NOTE_AGAIN_S = 60.0  # between repeats of a note about refused peers or unreadable reports
+NOTES_MAX = 256  # different notes remembered
 
 _encode = msgspec.msgpack.Encoder().encode
 _REPORTS: msgspec.msgpack.Decoder[AnyReport] = msgspec.msgpack.Decoder(AnyReport)
@@ -321,21 +321,21 @@ class WorkerGroupEngine:
             self._take_of(entry.peer)
         self._note_heard(entry)
         match report:
-            case Told():
+            case EventReport():
                 event = self._times.of_event(entry.peer, report.event)
                 if not self._later.waits(entry.peer):  # else earlier entries would count as processed too
                     event = replace(event, via=f"{entry.stream}/{entry.seq}")
-                self._do(self.worker_group.told(entry.peer, event, event.at_s))
+                self._do(self.worker_group.on_report(entry.peer, event, event.at_s))
             case PortFound():
                 self._do(self.worker_group.port_found(entry.peer, report, at_s))
-            case ImportsTold():
+            case ImportsReport():
                 self._pass_imports(report)
             case StandbyState():
                 self._do(self.worker_group.stands_by(entry.peer, report, self._clock()))
             case _:
                 self._seen(entry.peer, report)
 
-    def _pass_imports(self, report: ImportsTold) -> None:
+    def _pass_imports(self, report: ImportsReport) -> None:
         """Tells the nodes without a worker what the ranks import, these and those that join later."""
         self._imports = _encode(TakeImports(content=report.content))
         for peer in sorted(self.connected - set(self.worker_group.roster.team.nodes.values())):
@@ -360,7 +360,7 @@ class WorkerGroupEngine:
                 self.parts.hangs.sampled(peer, samples)
                 if self.parts.stragglers is not None:
                     self.parts.stragglers.sampled(peer, samples)
-            case RecordsTold():
+            case RecordsReport():
                 records = self._times.of_records(peer, report)
                 if self.parts.stragglers is not None and records is not None:
                     self.parts.stragglers.records(peer, records)
@@ -478,9 +478,9 @@ class WorkerGroupEngine:
         """Writes a note to the log, at most one a minute for the same `key`."""
         at_s = self._clock()
         key = f"{finding}:{key}"
-        if at_s - self._said_s.get(key, float("-inf")) < TOLD_AGAIN_S:
+        if at_s - self._said_s.get(key, float("-inf")) < NOTE_AGAIN_S:
             return
-        if len(self._said_s) >= TOLD_MAX:
+        if len(self._said_s) >= NOTES_MAX:
             self._said_s.clear()
         self._said_s[key] = at_s
         self.emit(FindingNoted(at_s=at_s, finding=finding, text=text))
@@ -490,4 +490,4 @@ def _overtakes(report: AnyReport) -> bool:
     """Returns whether a report may be processed before earlier ones: a step, which is contained in each
     sample.
     """
-    return isinstance(report, Told) and isinstance(report.event, StepReached)
+    return isinstance(report, EventReport) and isinstance(report.event, StepReached)

@@ -49,12 +49,12 @@ class AgentPlace(Struct, frozen=True, kw_only=True):
         """Returns possible addresses of the controller, the likeliest first. There may be several, because the
         controller may have moved to another node.
         """
-        found = [*_told(self.job_folder).addresses, *self.controllers]
+        found = [*_read_controller(self.job_folder).addresses, *self.controllers]
         return list(dict.fromkeys(one for text in found if (one := _address(text)) is not None))
 
     def tls(self) -> ClientTls | None:
         """Returns the certificate that the controller must show; None means no TLS."""
-        fingerprint = self.fingerprint or _told(self.job_folder).fingerprint
+        fingerprint = self.fingerprint or _read_controller(self.job_folder).fingerprint
         return ClientTls(fingerprint) if fingerprint else None
 
     def token(self) -> str:
@@ -123,7 +123,7 @@ def _own_folder(job: str, env: Mapping[str, str]) -> Path:
     raise AgentRefused(f"no folder can be written on this node: tried {', '.join(map(str, places))}")
 
 
-def _told(folder: Path) -> "_Controller":
+def _read_controller(folder: Path) -> "_Controller":
     """Returns the addresses that the controller wrote into the job's folder when it last began to listen."""
     try:
         return msgspec.json.decode((folder / CONTROLLER).read_bytes(), type=_Controller)

@@ -144,7 +144,7 @@ def supervisor(job: JobDir, facts: dict[str, Any]) -> str:
         return ""
     pid = _pid(path)
     held = _is_locked(path)
-    if held is None:  # the disk knows no locks: the process must do
+    if held is None:  # the disk has no locks: the process must do
         held = pid is not None and is_there(pid)
     if not held:
         return ""

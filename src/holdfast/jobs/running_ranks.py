@@ -17,7 +17,7 @@ class NotRunning(Exception):
 
 
 class RunningRank(NamedTuple):
-    """A rank of a running job that has not ended, as far as the journal and its reaper's records tell."""
+    """A rank of a running job that has not ended, as far as the journal and its reaper's records show."""
 
     rank: int
     worker: int

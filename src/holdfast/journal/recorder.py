@@ -149,8 +149,8 @@ class Recorder:
     def _note_recovery(self, written: int) -> None:
         lost = self._lost_in_trouble
         waiting = counted(written, "waiting entry", "waiting entries")
-        told = f"the journal of this job is being written again, with {waiting}"
-        self._tell(f"{told}, {lost} are lost" if lost else told)
+        text = f"the journal of this job is being written again, with {waiting}"
+        self._tell(f"{text}, {lost} are lost" if lost else text)
         if lost:
             self.set_meta(LOST_KEY, b"%d" % self.lost_rows)
         self._trouble, self._lost_in_trouble = "", 0

@@ -195,10 +195,10 @@ def _salvaged(path: Path, why: str) -> Ready:
     with closing(Salvage(path)) as salvage:
         tail = build(path, _rescued(path, salvage), salvage.meta)
     kept = put_in_place(path)
-    told = f"the journal {path} was damaged ({why}): {counted(tail.seq, 'entry was', 'entries were')} saved to a new file"
+    text = f"the journal {path} was damaged ({why}): {counted(tail.seq, 'entry was', 'entries were')} saved to a new file"
     if salvage.beyond:
-        told += f"; {salvage.beyond} later entries were readable but are dropped, because entries before them are missing"
-    return Ready(tail, f"{told}; the damaged file is kept as {kept}")
+        text += f"; {salvage.beyond} later entries were readable but are dropped, because entries before them are missing"
+    return Ready(tail, f"{text}; the damaged file is kept as {kept}")
 
 
 def _rescued(path: Path, salvage: Salvage) -> Iterator[RawEntry]:

@@ -91,7 +91,7 @@ class AgentLink:
         self._instance = secrets.token_hex(8)
         self._taken = OrdersTaken()
         self._heard: list[Heard] = []
-        self._told_refusal = ""
+        self._last_refusal = ""
         self._epoll = select.epoll()
         self._kick = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._kick, select.EPOLLIN)
@@ -162,7 +162,7 @@ class AgentLink:
         return heard
 
     def close(self, wait_s: float) -> None:
-        """Sends the remaining entries for at most `wait_s` seconds, tells the controller that it ends, and closes the
+        """Sends the remaining entries for at most `wait_s` seconds, announces its end to the controller, and closes the
         connection and the spool.
         """
         if self._is_closed:
@@ -333,7 +333,7 @@ class AgentLink:
         self._in_flight.clear()
         self._in_flight_bytes = 0
         self._failures = 0
-        self._told_refusal = self.trouble = ""
+        self._last_refusal = self.trouble = ""
         self._targets.clear()
         self.connected = True
         self._last_place = self._connecting_place
@@ -403,8 +403,8 @@ class AgentLink:
         if was_connected:
             self._lost_s = now_s
             self._heard.append(Lost(why))
-        if refused and why != self._told_refusal:
-            self._told_refusal = why
+        if refused and why != self._last_refusal:
+            self._last_refusal = why
             self._heard.append(Refused(why))
         if self._targets and not was_connected:
             self._wake()  # the next address at once

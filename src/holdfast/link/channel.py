@@ -40,7 +40,7 @@ class Channel:
 
     @property
     def is_proven(self) -> bool:
-        """Returns whether the other side has proved that it knows the job's secret."""
+        """Returns whether the other side has proved that it has the job's secret."""
         return self._opener is not None
 
     @property

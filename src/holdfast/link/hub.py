@@ -242,7 +242,7 @@ class Hub:
             self._join(connection, messages.as_join(body), now_s)
             return
         peer.beats.heard(now_s)
-        peer.silence_told = False
+        peer.silence_reported = False
         if kind == ENTRY:
             self._took_entry(connection, peer, body)
         elif kind == BEAT:
@@ -328,7 +328,7 @@ class Hub:
         connection.peer, peer.connection = peer, connection
         peer.role, peer.stream, peer.instance = join.role, join.stream, join.instance
         peer.beats = Beats(now_s, peer.beats.offset_s)
-        peer.has_joined, peer.said_goodbye, peer.silence_told = True, False, False
+        peer.has_joined, peer.said_goodbye, peer.silence_reported = True, False, False
         stream = self._streams.setdefault(join.stream, Stream())
         peer.orders.again()
         host = channel.address.rpartition(":")[0]
@@ -415,8 +415,8 @@ class Hub:
             silent_s = now_s - peer.beats.heard_s
             if silent_s <= limits.silent_s or not peer.has_joined or peer.said_goodbye:
                 continue
-            if not peer.silence_told and peer.role == AGENT:
-                peer.silence_told = True
+            if not peer.silence_reported and peer.role == AGENT:
+                peer.silence_reported = True
                 self._arrived.append(Silent(peer.name, silent_s))
             if peer.connection is not None and silent_s > limits.lost_s:
                 self._end(peer.connection, f"no message from the peer for {limits.lost_s:g} s")

@@ -81,7 +81,7 @@ class Peer(Struct, eq=False):
     connection: Connection | None = None
     has_joined: bool = False
     said_goodbye: bool = False
-    silence_told: bool = False
+    silence_reported: bool = False
     orders_wait: bool = False  # orders are held back until the controller has handled its Joined
 
 

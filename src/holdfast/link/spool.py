@@ -93,7 +93,7 @@ class Spool:
         self._trouble = ""  # why the disk is not written now; empty if it is
         self._retry_at_s = 0.0
         self._notes: list[str] = []
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         self.dropped = 0
         self.lost = 0
         self.stream_id = secrets.token_hex(8)
@@ -370,8 +370,8 @@ class Spool:
         self._notes.append(text)
 
     def _note_once(self, text: str) -> None:
-        if text not in self._told and len(self._told) < 100:
-            self._told.add(text)
+        if text not in self._noted and len(self._noted) < 100:
+            self._noted.add(text)
             self._notes.append(text)
 
 

@@ -32,7 +32,7 @@ FILE_EVERY_S = 15.0
 COLLECT_WAIT_S = 1.0  # for the main loop, which runs ten times a second
 END_WAIT_S = 2.0  # for the last file
 POLL_S = 5.0
-TOLD_MAX = 20  # messages per exporter
+MESSAGES_MAX = 20  # messages per exporter
 SUFFIX = ".prom"  # node-exporter reads only this suffix
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -89,7 +89,7 @@ class Exporter:
         self._handed: tuple[Callable[[], Sequence[AnySample]], float] | None = None
         self._news = threading.Condition()
         self._took_s = 0.0
-        self._unsaid: deque[str] = deque(maxlen=TOLD_MAX)
+        self._unsaid: deque[str] = deque(maxlen=MESSAGES_MAX)
         self._has_failed = False
         self._is_ending = False
         self._file = Path(exported.textfile) if exported.textfile else None

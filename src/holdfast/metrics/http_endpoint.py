@@ -109,10 +109,10 @@ def _replied(request: bytes, answer: Callable[[str], Answer]) -> bytes:
         return _response(200, PAGE, _PLAIN, is_head=method == "HEAD")
     if path != "/metrics":
         return _response(404, b"", _PLAIN)
-    told = answer(_accept(headers))
-    if told.body is None:
+    reply = answer(_accept(headers))
+    if reply.body is None:
         return _response(503, b"no values yet\n", _PLAIN)
-    return _response(200, told.body, told.content_type, is_head=method == "HEAD")
+    return _response(200, reply.body, reply.content_type, is_head=method == "HEAD")
 
 
 def _accept(headers: list[str]) -> str:

@@ -86,9 +86,9 @@ class Prometheus:
 
         Raises PrometheusUnavailable.
         """
-        told = self._data("/api/v1/rules", {"type": "alert"}, dict[str, Any])
+        answer = self._data("/api/v1/rules", {"type": "alert"}, dict[str, Any])
         found = {}
-        for group in told.get("groups") or ():
+        for group in answer.get("groups") or ():
             for rule in group.get("rules") or ():
                 found[str(rule.get("name"))] = str(rule.get("lastError") or "")
         return found
@@ -96,13 +96,13 @@ class Prometheus:
     # Asking -----------------------------------------------------------------------------------------------
 
     def _series(self, path: str, parameters: Mapping[str, str]) -> list[Found]:
-        told = self._data(path, parameters, _Result)
-        if told.resultType not in ("vector", "matrix"):
+        answer = self._data(path, parameters, _Result)
+        if answer.resultType not in ("vector", "matrix"):
             raise PrometheusUnavailable(
-                f"{self.url} answered {path} with {told.resultType or 'nothing'} instead of series"
+                f"{self.url} answered {path} with {answer.resultType or 'nothing'} instead of series"
             )
         try:
-            found = msgspec.json.decode(told.result, type=list[_Series])
+            found = msgspec.json.decode(answer.result, type=list[_Series])
         except msgspec.MsgspecError as error:
             raise PrometheusUnavailable(
                 f"{self.url} answered {path} with series in an unknown format: {error}"
@@ -112,12 +112,12 @@ class Prometheus:
     def _data(self, path: str, parameters: Mapping[str, str], kind: Any) -> Any:
         body = self._body(path, urlencode(parameters))
         try:
-            told = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            status = msgspec.json.decode(told.get("status", b'""'))
+            answer = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            status = msgspec.json.decode(answer.get("status", b'""'))
             if status != "success":
-                why = msgspec.json.decode(told.get("error", b'"unknown error"'))
+                why = msgspec.json.decode(answer.get("error", b'"unknown error"'))
                 raise PrometheusUnavailable(f"{self.url} rejected {path}: {str(why)[:WORDS_MAX]}")
-            return msgspec.json.decode(told.get("data", b"null"), type=kind)
+            return msgspec.json.decode(answer.get("data", b"null"), type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise PrometheusUnavailable(
                 f"{self.url} returned a response to {path} that is not of the Prometheus API ({error}): "

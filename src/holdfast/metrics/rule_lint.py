@@ -52,9 +52,9 @@ def _counted(prometheus: Prometheus, expression: str) -> frozenset[str]:
 def _samples(prometheus: Prometheus, asked: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
     found = {}
     for name, span in asked:
-        told = prometheus.now(f"max(count_over_time({name}[{span}]))")
-        if told and told[0].values:
-            found[name, span] = int(told[0].values[-1][1])
+        answer = prometheus.now(f"max(count_over_time({name}[{span}]))")
+        if answer and answer[0].values:
+            found[name, span] = int(answer[0].values[-1][1])
     return found
 
 

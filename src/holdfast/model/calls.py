@@ -194,7 +194,7 @@ class CancelCall(CallWord, frozen=True, tag="call-cancel"):
 class BeginCall(CallWord, frozen=True, tag="call-begin"):
     """Command of the controller to an agent: start a call on the agent's node.
 
-    `worker`, `attempt`: what runs there, as far as the controller knows; None and 0 if nothing runs.
+    `worker`, `attempt`: what runs there, as far as the controller's reports show; None and 0 if nothing runs.
     """
 
     what: What

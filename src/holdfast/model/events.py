@@ -192,7 +192,7 @@ class NodeReleased(Event, frozen=True, tag="node-released"):
     node: str
 
 
-class CheckTold(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CheckFinding(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One check's failure or warning on a node. `fault`: as in model.checks. `advice`: in English."""
 
     node: str
@@ -228,7 +228,7 @@ class NodesChecked(Event, frozen=True, tag="nodes-checked"):
     status: str = "skip"
     isolate: dict[str, str] = {}
     stop: str = ""
-    troubles: tuple[CheckTold, ...] = ()
+    troubles: tuple[CheckFinding, ...] = ()
     passed: int = 0
     warned: int = 0
     failed: int = 0

@@ -30,7 +30,7 @@ class Writer(Struct, frozen=True, kw_only=True):
     uptime_s: float | None = None
 
 
-NOBODY = Writer()
+NO_WRITER = Writer()
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Source(Struct, frozen=True, kw_only=True):
 
     name: str
     size_bytes: int = 0
-    writer: Writer = NOBODY
+    writer: Writer = NO_WRITER
     last_step_offset: int | None = None
     last_steps_offset: int | None = None
     last_three_steps_offset: int | None = None
@@ -81,7 +81,7 @@ class Match(Struct, frozen=True, kw_only=True):
     line: int
     text: str
     captures: Mapping[str, str] = {}
-    writer: Writer = NOBODY
+    writer: Writer = NO_WRITER
     count: int = 1
     last_offset: int = 0
     frame: str = ""

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
 def _of_one(job: JobDir, path: Path) -> int:
     config = read_config(path, os.environ)
     if is_only_one(job.path / companion.LOCK):
-        companion.tell_of(job, config)
+        companion.notify_of(job, config)
     return 0
 
 
@@ -56,7 +56,7 @@ def _of_all(path: Path, roots: list[Path]) -> int:
         _log.error("another server already sends notifications about the jobs in %s", roots[0])
         return FAILED
     parent = os.getppid()
-    fleet.tell_of_all(roots, config, lambda: os.getppid() == parent)
+    fleet.notify_of_all(roots, config, lambda: os.getppid() == parent)
     return 0
 
 

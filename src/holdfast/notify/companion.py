@@ -23,7 +23,7 @@ LEFT_S = 3_600.0  # for what is still to be delivered, once the job has ended
 _log = logging.getLogger("holdfast.notify")
 
 
-def tell_of(job: JobDir, config: NotifyConfig) -> None:
+def notify_of(job: JobDir, config: NotifyConfig) -> None:
     """Sends notifications about one job until the job has ended and no notification is waiting.
 
     raises: ConfigRefused, JournalUnusable and OSError

@@ -79,7 +79,7 @@ class Post:
             self._outbox.heard(row)
         self.unsure = self._outbox.restarted()
         for name, worker in self._workers.items():
-            worker.start(self._outbox.told(name))
+            worker.start(self._outbox.delivered_to(name))
 
     def put(self, notice: Notice) -> None:
         """Adds a notification for the channels that the routing rules select, by the worst severity that the
@@ -205,12 +205,12 @@ class _Worker:
         self._sender, self._done, self._woken = sender, done, woken
         self._clock, self._secrets = clock, secrets
         self._todo: queue.Queue[Send | None] = queue.Queue(1)
-        self._told: list[Notice] = []
+        self._earlier: list[Notice] = []
         self.is_busy = False
         self._thread = threading.Thread(target=self._run, name=f"notify-{name}", daemon=True)
 
-    def start(self, told: list[Notice]) -> None:
-        self._told = told
+    def start(self, earlier: list[Notice]) -> None:
+        self._earlier = earlier
         self._thread.start()
 
     def give(self, send: Send) -> None:
@@ -224,7 +224,7 @@ class _Worker:
             self._thread.join(1.0)
 
     def _run(self) -> None:
-        self._sender.begin(self._told)
+        self._sender.begin(self._earlier)
         while True:
             try:
                 send = self._todo.get(timeout=self._sender.again_s)

@@ -25,7 +25,7 @@ LOG, SINCE, LOCK = "notices.jsonl", "notify.since", "notify.lock"
 JOBS_LOOK_S = 1.0  # for jobs that have changed
 LOOK_S = 10.0  # at what their journals do not say
 WATCHED_MAX = 512  # jobs that are kept open; of others the journals are read again when they change
-OLD_S = 24 * 3_600.0  # journals that nobody has written for so long are not read at the start
+OLD_S = 24 * 3_600.0  # journals unchanged for so long are not read at the start
 _log = logging.getLogger("holdfast.notify")
 
 
@@ -111,7 +111,7 @@ class Fleet:
             watch.close()
 
 
-def tell_of_all(roots: Sequence[Path], config: NotifyConfig, go_on: Callable[[], bool]) -> None:
+def notify_of_all(roots: Sequence[Path], config: NotifyConfig, go_on: Callable[[], bool]) -> None:
     """Sends notifications about all jobs in the state folders `roots` until `go_on` returns False. Raises
     ConfigRefused and OSError.
     """

@@ -49,7 +49,7 @@ class Sender(Protocol):
     bounds_itself: bool
     again_s: float | None
 
-    def begin(self, told: Sequence[Notice]) -> None:
+    def begin(self, delivered: Sequence[Notice]) -> None:
         """Starts the sender with the notifications that earlier processes delivered and that are still
         open.
         """
@@ -71,7 +71,7 @@ class Plain:
     bounds_itself = False
     again_s: float | None = None
 
-    def begin(self, told: Sequence[Notice]) -> None:
+    def begin(self, delivered: Sequence[Notice]) -> None:
         """Does nothing, because this sender has no state."""
 
     def again(self) -> None:

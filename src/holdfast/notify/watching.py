@@ -72,7 +72,7 @@ class JobWatch:
         self._versions: dict[str, int] = {}
         self._rounds: dict[str, int] = {}  # how often what a key stands for has begun
         self._closed: set[str] = set()
-        self._lost = ""  # the key under which it was said that nobody supervises the job
+        self._lost = ""  # the key of the notice that the job has no supervisor
         self._silence = Silence(job, settings.silence_s)
         self._checkpoints = CheckpointAge(job, settings.checkpoint_age_s)
 
@@ -118,7 +118,7 @@ class JobWatch:
         is_lost = truth.state in ("dead", "unsupervised")
         if is_lost == bool(self._lost):
             return
-        # Nobody writes the journal while nobody supervises the job: a restart of this process names it the same.
+        # Without a supervisor the journal does not change, so a restart of this process gives the same key.
         key = self._lost or f"supervisor-{self._seq}"
         self._lost = key if is_lost else ""
         happening = Happening(

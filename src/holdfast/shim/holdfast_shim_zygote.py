@@ -150,7 +150,7 @@ class Zygote:
             self.control.close()
             os.setsid()
             _set_oom(self.oom)
-            if os.fork():  # an orphan at once: nobody has to collect it
+            if os.fork():  # an orphan at once, which init collects
                 os._exit(0)
             self.server.Server(self, order, *fds).run()
         os.waitpid(-1, 0)

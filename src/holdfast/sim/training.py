@@ -100,7 +100,7 @@ class Training:
         self._turn = 0  # whatever was planned in an earlier turn does not happen
         self._step_max = scenario.total_steps
         self._hang = "quiet"
-        self._hang_told: tuple[int, float] | None = None
+        self._hang_reported: tuple[int, float] | None = None
         self._over = False
 
     def start(self, order: StartAttempt) -> None:
@@ -234,9 +234,14 @@ class Training:
         self._world.at(self._marked_s + self._hang_limit_s(), lambda: self._find_hang(seen))
 
     def _find_hang(self, seen: tuple[int, float]) -> None:
-        if seen != (self.attempt, self._marked_s) or seen == self._hang_told or not self.alive or self._over:
+        if (
+            seen != (self.attempt, self._marked_s)
+            or seen == self._hang_reported
+            or not self.alive
+            or self._over
+        ):
             return
-        self._hang_told = seen
+        self._hang_reported = seen
         quiet_s = self._world.now_s - self._marked_s
         culprits = tuple(one.rank for one in self.troubles if one.code is None and not one.device)
         self._tell(
@@ -251,14 +256,14 @@ class Training:
 
     def _hang_limit_s(self) -> float:
         marks = self._made - self._base
-        knows = Learned(
+        learned = Learned(
             marks=marks,
             calls=marks,
             has_steps=True,
             from_before=self._learned,
             waiting_s=self._scenario.step_s,
         )
-        limit_s = quiet_limit_s(knows, self._limits)
+        limit_s = quiet_limit_s(learned, self._limits)
         if self._hang == "exit-hang" and self._limits.hang_timeout_s is None:
             return self._limits.exit_hang_s
         return limit_s

@@ -35,16 +35,16 @@ from holdfast.link.life_port import LifePort
 from holdfast.link.messages import UNREADABLE
 from holdfast.link.spool import Spool, SpoolInUse
 from holdfast.model.events import FindingNoted
-from holdfast.model.nodes.imports import ImportsTold, TakeImports
+from holdfast.model.nodes.imports import ImportsReport, TakeImports
 from holdfast.model.nodes.workers import (
     AgentHello,
     AnyCommand,
     AnyReport,
+    EventReport,
     KeepRows,
     Leave,
     SendRows,
     SetUp,
-    Told,
 )
 from holdfast.observe.clock import JobClock
 from holdfast.settings.read import step_forms
@@ -57,9 +57,9 @@ FACTS_WAIT_S = 0.5  # at the start: a reaper reports its facts within millisecon
 GOODBYE_S = 5.0  # for the last reports to be taken
 UNKILLABLE_S = 30.0  # beyond the grace: what still lives then is in state D
 UNREACHED_S = 5.0  # without the controller: then the reason is printed
-REASONS_TOLD_MAX = 8  # while it is not reached
+REASONS_SHOWN_MAX = 8  # while it is not reached
 REFUSED_S = 60.0  # a refused agent without processes gives up
-FAULTS_TOLD_MAX = 20
+FAULTS_SHOWN_MAX = 20
 SPOOL = "spool"
 SIGNATURES = "signatures"  # in the state folder
 NOT_TAKEN = 3
@@ -184,7 +184,7 @@ class AgentWheel:
             ships=None if is_shared else lambda: self._link.connected,
         )
         if not is_shared:
-            agent.worker.zygotes.ready = self._tell_imports
+            agent.worker.zygotes.ready = self._send_imports
         self._metrics = of_agent(
             settings,
             given.job,
@@ -221,7 +221,7 @@ class AgentWheel:
         self._looked_s = at_s
         if agent is not None:
             self._fenced(agent.look)
-        self._fenced(self._tell_unreached)
+        self._fenced(self._show_unreached)
         self._fenced(self._see_whether_over)
 
     # The controller -----------------------------------------------------------------------------------------
@@ -270,12 +270,12 @@ class AgentWheel:
                 case Noted():
                     tell(heard.text)
 
-    def _tell_unreached(self) -> None:
+    def _show_unreached(self) -> None:
         """Prints why the controller cannot be reached, each reason once; the agent retries forever."""
         why = self._link.trouble
         if self._link.connected or not why or self._clock() - self._unreached_s < UNREACHED_S:
             return
-        if why not in self._reasons and len(self._reasons) < REASONS_TOLD_MAX:
+        if why not in self._reasons and len(self._reasons) < REASONS_SHOWN_MAX:
             self._reasons.add(why)
             tell(f"the controller cannot be reached ({why}); retrying")
 
@@ -316,10 +316,10 @@ class AgentWheel:
             self._link.done(order)
             self._code = command.code
 
-    def _tell_imports(self, content: bytes) -> None:
-        """Has nodes without a worker prepare the same zygote; worker 0 speaks for all."""
+    def _send_imports(self, content: bytes) -> None:
+        """Has nodes without a worker prepare the same zygote; worker 0 reports for all."""
         if self._agent is not None and self._agent.runs[1] == 0:
-            self._send(ImportsTold(content=content), drop=True)
+            self._send(ImportsReport(content=content), drop=True)
 
     def _set_up(self, given: SetUp) -> None:
         if self._agent is None:
@@ -378,7 +378,7 @@ class AgentWheel:
             part()
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the training its life
             self._faults += 1
-            if self._faults <= FAULTS_TOLD_MAX:
+            if self._faults <= FAULTS_SHOWN_MAX:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
                 text = (
@@ -386,7 +386,7 @@ class AgentWheel:
                 )
                 tell(text)
                 fault = FindingNoted(at_s=self._clock(), finding="fault", text=f"{self._place.node}: {text}")
-                self._send(Told(event=fault))
+                self._send(EventReport(event=fault))
             time.sleep(LOOK_S)  # not a loop that turns on the spot
 
     def _watch(self, channels: list[int]) -> None:

@@ -138,7 +138,7 @@ def _is_over(folder: Path) -> bool:
         settings, _, rows = recorded(job)
         if not isinstance(replay(rows, settings.policy).phase, Ended):
             return False
-        with job.lock():  # who has written that it ended may be clearing its nodes away
+        with job.lock():  # the supervisor that recorded the end may still remove nodes
             return True
     except (JobInUse, *NO_RECORD):
         return False

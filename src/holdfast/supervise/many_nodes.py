@@ -25,7 +25,7 @@ from holdfast.controller.worker_group import WorkerGroupEngine
 from holdfast.core.job.decision import Decision
 from holdfast.core.nodes import watch as node_watch
 from holdfast.core.plurals import counted
-from holdfast.core.stragglers.told import in_few_words
+from holdfast.core.stragglers.wording import in_few_words
 from holdfast.core.workers.group import WorkerGroup
 from holdfast.core.workers.memory import FOR_OTHERS, MOVED, Memory
 from holdfast.core.workers.roster import Settings as GroupSettings
@@ -153,7 +153,7 @@ class NodesSupervisor:
         self._stop_signals = 0
         self._slow: tuple[Straggler, ...] = ()  # ranks, as last written down
         self._engine_asked = False
-        self._is_told_to_end = False  # for good, by the engine
+        self._is_end_asked = False  # for good, by the engine
         self._held: list[AnyEvent] | None = None  # until it is known whether the scheduler ends the job
         self._held_until_s: float | None = None  # where the engine need not answer
         self._moves: EndAsked | None = None
@@ -242,7 +242,7 @@ class NodesSupervisor:
             command=self._settings.command,
         )
 
-        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+        def begin() -> None:  # once signals are handled: a reader of the first line may send one
             nodes = counted(self._settings.nnodes, "node")
             self._console.tell(f"job {self._job.name} on {nodes}; its record: {self._job.path}")
             self._engine.begin(self._place)
@@ -304,7 +304,7 @@ class NodesSupervisor:
             fenced(self._fleet.turn)
             fenced(self._companions.turn)
             fenced(lambda: self._note_clocks(at_s))
-            fenced(self._tell_of_evidence)
+            fenced(self._note_evidence)
             fenced(lambda: self._keep_stragglers(at_s))
             collect_orphans()
 
@@ -390,7 +390,7 @@ class NodesSupervisor:
         """Passes an event to the controller, unless the scheduler is ending the processes of a moved job."""
         if self._moves is not None:
             return
-        if self._held is None and self._was_told_to_end(event) and self._engine.is_to_end():
+        if self._held is None and self._is_scheduler_end(event) and self._engine.is_to_end():
             self._held, self._held_until_s = [], self.clock() + ASKED_S
             self.machine.goes_on = False
         if self._held is not None:
@@ -398,7 +398,7 @@ class NodesSupervisor:
         else:
             self.controller.handle(event)
 
-    def _was_told_to_end(self, event: AnyEvent) -> bool:
+    def _is_scheduler_end(self, event: AnyEvent) -> bool:
         """Returns whether a process ended by a signal of the scheduler, as in a preemption."""
         if not isinstance(self.controller.state.phase, Running):
             return False
@@ -449,9 +449,9 @@ class NodesSupervisor:
 
     def _end_for(self, asked: EndAsked, at_s: float) -> None:
         """Ends the job for the scheduler, once; it signals this process too, after the agents."""
-        if self._is_told_to_end:
+        if self._is_end_asked:
             return
-        self._is_told_to_end = True
+        self._is_end_asked = True
         self._console.tell(f"ending the job: {asked.reason}")
         self.machine.signal(signal.SIGTERM)
         stop = StopRequested(
@@ -478,7 +478,7 @@ class NodesSupervisor:
             folder = self._job.attempt(attempt)
             StepFileWriter(folder).write(StepFile(at_s=at_s, attempt=attempt, now=words))
 
-    def _tell_of_evidence(self) -> None:
+    def _note_evidence(self) -> None:
         for text in self._evidence.news():
             self.machine.note("evidence", text)
 

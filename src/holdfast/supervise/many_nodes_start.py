@@ -73,7 +73,7 @@ def attach_nodes(
 
 
 def prepare() -> None:
-    """Imports the supervisor ahead of its use, by who cannot count on the disk later."""
+    """Imports the supervisor ahead of its use, in a process that may not reach the disk later."""
     _supervising()
 
 

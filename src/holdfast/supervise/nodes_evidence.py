@@ -19,8 +19,8 @@ class NodesEvidence:
 
     def __init__(self, job: JobDir, settings: RunSettings, env: Mapping[str, str]) -> None:
         self._job, self._settings, self._env = job, settings, env
-        self._told: deque[str] = deque()
-        self._writer = BundleWriter(job.incidents, self._told.append)
+        self._errors: deque[str] = deque()
+        self._writer = BundleWriter(job.incidents, self._errors.append)
 
     def save(self, case: Case, samples: tuple[RankSample, ...]) -> None:
         """Writes the bundle of an incident.
@@ -31,7 +31,7 @@ class NodesEvidence:
 
     def news(self) -> list[str]:
         """Returns the errors of writing bundles since the last call, each once."""
-        return [self._told.popleft() for _ in range(len(self._told))]
+        return [self._errors.popleft() for _ in range(len(self._errors))]
 
     def close(self) -> None:
         self._writer.wait(WAIT_S)

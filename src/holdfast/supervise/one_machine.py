@@ -91,7 +91,7 @@ class OneMachine:
             case CheckNodes() | StartAttempt() | StopAttempt() | Diagnose():
                 self.agent.carry_out(order)
             case TellPeople():
-                pass  # the console has said it with the decision; other channels are told by `notify`
+                pass  # the console has said it with the decision; `notify` sends it to other channels
             case EndJob():
                 self.ended = order
 
@@ -198,7 +198,7 @@ class Supervisor:
             at_s=self.clock(), job=self._common.name, workers=1, command=self._settings.command
         )
 
-        def begin() -> None:  # once signals are heeded: who reads the first line may send one
+        def begin() -> None:  # once signals are handled: a reader of the first line may send one
             if self._common is self._job:  # else worker 0 says it, for all of them
                 self._console.tell(f"job {self._job.name}; its record: {self._job.path}")
             self._fleet.warn_of(socket.gethostname())

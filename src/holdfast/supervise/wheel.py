@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 LOOK_S = 0.1
-FAULTS_TOLD_MAX = 20
+FAULTS_SHOWN_MAX = 20
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -24,7 +24,7 @@ class Wheel:
     """A main loop. `tell`: receives messages about internal errors."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self.signals: list[int] = []  # that came and are still to be heeded
+        self.signals: list[int] = []  # received and not handled yet
         self._tell = tell
         self._selector = selectors.DefaultSelector()
         self._watched: set[int] = set()
@@ -83,7 +83,7 @@ class Wheel:
             part()
         except Exception as error:  # noqa: BLE001 - a fault of ours must not cost the training its life
             self._faults += 1
-            if self._faults <= FAULTS_TOLD_MAX:
+            if self._faults <= FAULTS_SHOWN_MAX:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(where.filename).name}, line {where.lineno}"
                 self._tell(

@@ -105,8 +105,10 @@ class Console:
 
     def _checked(self, event: NodesChecked, *, is_named: bool) -> None:
         """Prints problems that checks have found, each once in a run. `is_named`: include the node's name."""
-        news = tuple(told for told in event.troubles if (told.node, key_of(told)) not in self._seen)
-        self._seen |= {(told.node, key_of(told)) for told in news}
+        news = tuple(
+            finding for finding in event.troubles if (finding.node, key_of(finding)) not in self._seen
+        )
+        self._seen |= {(finding.node, key_of(finding)) for finding in news}
         for line in check_lines(replace(event, troubles=news), is_named=is_named):
             self.tell(f"{check_name(event)}: {line}")
         if event.why_not:

@@ -176,8 +176,8 @@ def node_list(
         ),
         "strong",
     )
-    telling = [row for row in rows if row.state or row.lemon >= WORTH_A_ROW or row.last]
-    shown = list(rows) if every else telling[:ROWS_MAX]
+    noteworthy = [row for row in rows if row.state or row.lemon >= WORTH_A_ROW or row.last]
+    shown = list(rows) if every else noteworthy[:ROWS_MAX]
     table = [[text["node"], text["state"], text["lemon"], text["failures"], text["hours"], text["last"]]]
     for row in shown:
         ago = f"{_ago(row.last_at_s, now_s, language)}: {row.last}" if row.last_at_s is not None else ""

@@ -6,7 +6,7 @@ unchanged.
 
 from holdfast.late_pattern import late
 from holdfast.model.signatures import Words
-from holdfast.views.sentence import told_zh
+from holdfast.views.sentence import sentence_zh
 
 _PHASES = (
     (
@@ -51,4 +51,4 @@ def reason_zh(text: str, title: Words | None = None) -> str:
             return reason_zh(text.removesuffix(english), title) + chinese
     if title is not None and text == title.en:
         return title.zh
-    return told_zh(text)
+    return sentence_zh(text)

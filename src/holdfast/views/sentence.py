@@ -20,7 +20,7 @@ from holdfast.model.documents.parts import JobState, Sentence, Tone, Who
 from holdfast.model.signatures import Words
 from holdfast.model.state import CheckFault, DeviceFault, ExitFault, HangFault, NodeFault
 from holdfast.settings.times import length
-from holdfast.views.sentence_words import AFTER_RECOVERY, DID, SOMEBODY, TO_DO, Did
+from holdfast.views.sentence_words import AFTER_RECOVERY, DID, TO_DO, UNKNOWN_AUTHOR, Did
 from holdfast.views.wrapping import shown
 
 CHARACTERS_MAX = 160
@@ -223,8 +223,8 @@ def _act_of_faults(incident: IncidentStory) -> Did:
             case CheckFault():
                 return Did("node", "failed its check", "未通过检查")
             case DeviceFault(device=device):
-                told = clean(device.code, 16)
-                return Did("device", f"reported {told}", f"报告 {told}")
+                fault_code = clean(device.code, 16)
+                return Did("device", f"reported {fault_code}", f"报告 {fault_code}")
             case _:
                 return Did("job", "could not be started", "无法启动")
     return DID["unknown"]
@@ -237,7 +237,7 @@ def _who(people: Sequence[Who], act: Did, about: About) -> tuple[Words, Piece]:
     devices = list(dict.fromkeys(one.device for one in people if one.device))
     none = Piece(0, "", "")
     if act.subject in ("job", "launcher") and not ranks:
-        return SOMEBODY[act.subject], none
+        return UNKNOWN_AUTHOR[act.subject], none
     if ranks and act.subject != "node":
         many = "s" if len(ranks) > 1 else ""
         named = clean(ranges(ranks), RANKS_MAX)
@@ -256,7 +256,7 @@ def _who(people: Sequence[Who], act: Did, about: About) -> tuple[Words, Piece]:
     if workers and about.workers > 1:
         named = clean(ranges(workers), RANKS_MAX)
         return Words(en=f"Worker{'s' if len(workers) > 1 else ''} {named}", zh=f"worker {named}"), none
-    return SOMEBODY[act.subject], none
+    return UNKNOWN_AUTHOR[act.subject], none
 
 
 def _device(device: str) -> str:
@@ -435,6 +435,6 @@ def _fitted(parts: Sequence[tuple[int, str]], end: str) -> str:
     return text if len(text) <= CHARACTERS_MAX else text[: CHARACTERS_MAX - 1] + "…"
 
 
-def told_zh(english: str) -> str:
+def sentence_zh(english: str) -> str:
     """Translates a sentence of a verdict into Chinese; unchanged if there is no translation."""
     return in_chinese(english) or english

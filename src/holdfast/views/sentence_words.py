@@ -25,7 +25,7 @@ class Did(Struct, frozen=True):
     since: bool = False
 
 
-SOMEBODY: dict[Subject, Words] = {
+UNKNOWN_AUTHOR: dict[Subject, Words] = {
     "rank": Words(en="A rank", zh="某个 rank"),
     "node": Words(en="A node", zh="某个节点"),
     "device": Words(en="A device", zh="某个设备"),

@@ -53,7 +53,7 @@ _NONE = Words(en="no incident so far", zh="目前没有故障")
 _SURE = Words(en="{n:.0%} sure", zh="置信度 {n:.0%}")
 _NO_VERDICT = Words(en="none yet: the evidence is being gathered", zh="尚无：正在收集证据")
 _FAILED = Words(en="the job failed: ", zh="作业失败：")
-# What a reader sees without being told: the fault was none of those that these rungs are for.
+# Reasons that a reader sees without this line: the fault was none of those that these rungs are for.
 _PLAIN = frozenset(words.en for words in (NO_DEVICE, NO_HANG, NO_NODE, AWAY, OWN_RUNG))
 _SHADOW = Words(en="shadow mode, nothing was done: ", zh="仅记录，未执行：")
 _DEVICES = Words(en=" x {devices} = {hours:.2f} device-hours", zh=" x {n} 个设备 = {hours:.2f} 卡时")
@@ -128,15 +128,15 @@ class _Page:
     def job(self, job: JobDocument, incident: IncidentDocument | None) -> Iterator[Line]:
         row = job.row
         if incident is None:
-            told = said(_NONE, self._language)
+            text = said(_NONE, self._language)
         else:
-            told = said(_INCIDENT, self._language).format(
+            text = said(_INCIDENT, self._language).format(
                 n=incident.row.number,
                 total=row.incidents,
                 at=self._stamp(incident.row.found_at_s),
                 attempt=incident.row.attempt,
             )
-        yield from self.row(_JOB, f"{row.name}: {told}")
+        yield from self.row(_JOB, f"{row.name}: {text}")
         words = at_step(job.phase_words, row.step)
         if self._language == "zh":
             words = phase_zh(words, incident.title if incident is not None else None)

@@ -61,7 +61,7 @@ class Guard:
                 scope, receive, Refusal(error.status_code, code, text, headers=error.headers or {})
             )
         except ClientDisconnect:
-            return  # nobody waits for an answer
+            return  # the client waits for no answer
         except Exception as error:  # the fence: one request's fault is not another's
             self._failed()
             LOG.exception(
@@ -78,7 +78,7 @@ class Guard:
         self._hosts.check(seen.host)
         who = self._access.identity(scope, seen, headers)
         method = str(scope.get("method", "GET"))
-        # A browser always says which page opens a WebSocket; who does not is none.
+        # A browser always sends the page that opens a WebSocket; a client without it is no browser.
         if scope["type"] == "websocket" or seen.path.startswith("/api/") or method not in ("GET", "HEAD"):
             check_origin(seen, headers)
         return {**scope, "app": self, "path": seen.path, "root_path": "", "state": {"seen": seen, "who": who}}

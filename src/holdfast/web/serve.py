@@ -97,7 +97,7 @@ def serve(settings: ServerSettings, make_data: Callable[[], Data], tell: Callabl
     logging.basicConfig(format="holdfast serve: %(message)s", level=logging.WARNING)
     logging.getLogger("uvicorn").setLevel(
         logging.ERROR
-    )  # of requests that are none anybody could fill a disk with lines
+    )  # else malformed requests could fill the disk with lines
     check(settings)
     with bound(settings) as listening:
         parts = ServerParts(settings, make_data())

@@ -73,7 +73,7 @@ class Pool:
     def _is_done(self, future: "asyncio.Future[Any]") -> None:
         self._under_way -= 1
         if not future.cancelled():
-            future.exception()  # it may be that nobody waits for it any more
+            future.exception()  # possibly without a waiter
 
 
 def _settle(future: "asyncio.Future[Any]", answer: object, error: BaseException | None) -> None:

@@ -23,7 +23,7 @@ def watch():
     return LogWatch(signatures, "attempt-001/worker-0")
 
 
-def test_a_device_of_the_jobs_is_told_once(tmp_path):
+def test_a_device_of_the_jobs_is_reported_once(tmp_path):
     log, node = node_log(tmp_path)
     logs = watch()
     log.write_text(XID.format(n=1))
@@ -33,7 +33,7 @@ def test_a_device_of_the_jobs_is_told_once(tmp_path):
     assert node.failed(logs, [MINE]) == []
 
 
-def test_a_log_that_cannot_be_read_is_told_once(tmp_path):
+def test_a_log_that_cannot_be_read_is_reported_once(tmp_path):
     node = NodeLog(KernelFollower(tmp_path / "kmsg", [], ("no-such-reader",)))
     assert "cannot be read" in node.news()
     assert node.news() == ""

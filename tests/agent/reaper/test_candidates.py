@@ -51,7 +51,7 @@ def test_who_makes_none_is_a_rank_when_it_has_settled(job):
     assert guessed_after_s(job, job.until(RankFound, rank=0)) > STEADY_S
 
 
-def test_an_exit_code_that_the_launcher_hides_is_told(job):
+def test_an_exit_code_that_the_launcher_hides_is_reported(job):
     job.run([sys.executable, "-S", "-c", CLIENT, "1"])
     job.until(CommandGone, code=1)
     assert (0, 3) in [(one.rank, one.code) for one in job.all(RankGone)]

@@ -66,7 +66,7 @@ def test_a_process_that_has_ended_meanwhile_has_no_command_line():
     assert ranks(process(10, words=())) == {10: 0}
 
 
-def test_different_programs_side_by_side_are_not_told_apart():
+def test_different_programs_side_by_side_are_not_distinguished():
     shell = process(10, words=("bash",), starter=True)
     assert ranks(shell, process(11, 10), process(12, 10, ("python", "serve.py"))) == {}
 

@@ -209,7 +209,7 @@ time.sleep(600)
     assert job.until(CommandGone).code == 6
 
 
-def test_ranks_are_found_and_the_killed_one_told(job):
+def test_ranks_are_found_and_the_killed_one_reported(job):
     job.python(LAUNCHER, RANK_SCRIPT=SLEEPER)
     first, second = job.until(RankFound, rank=0), job.until(RankFound, rank=1)
     assert (first.local_rank, first.world_size, first.master_port) == (0, 2, 29500)

@@ -31,7 +31,7 @@ def ids(matches):
     return [one.signature for one in matches]
 
 
-def test_each_signature_is_told_once(signatures):
+def test_each_signature_is_reported_once(signatures):
     watch = LogWatch(signatures, "attempt-001/worker-0")
     assert ids(watch.look([lines("rank-1.log", "all well", "it melted down")], 100.0)) == ["own-fault"]
     assert watch.look([lines("rank-2.log", "it melted down", at_s=101.0)], 101.0) == []

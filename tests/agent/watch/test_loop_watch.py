@@ -25,7 +25,7 @@ PROGRAMS = {
 
 
 @pytest.mark.skipif(tool_path() is None or not shutil.which("sh"), reason="py-spy is not installed")
-def test_loops_are_told_from_calls(tmp_path):
+def test_loops_are_distinguished_from_calls(tmp_path):
     """Of four ranks at once. Each takes what others leave of the processors: it runs until it is killed."""
     with ExitStack() as stack:
         suspects = {}

@@ -28,7 +28,7 @@ def cgroup():
     folder.rmdir()
 
 
-def test_a_rank_killed_for_want_of_memory_is_told_from_one_killed_by_hand(cgroup):
+def test_a_rank_killed_for_want_of_memory_is_distinguished_from_one_killed_by_hand(cgroup):
     rank = subprocess.Popen([sys.executable, "-c", EATS], stdin=subprocess.PIPE)
     (cgroup / "cgroup.procs").write_text(str(rank.pid))
     with alone():

@@ -62,7 +62,7 @@ def test_nccl_is_not_asked_before_the_first_step(signals):
     assert one.suspect() and one.ras() is None
 
 
-def test_a_driver_that_does_not_answer_is_told_once(signals, tmp_path):
+def test_a_driver_that_does_not_answer_is_reported_once(signals, tmp_path):
     os.mkfifo(tmp_path / "driver")
 
     def never():

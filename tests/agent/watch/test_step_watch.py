@@ -55,7 +55,7 @@ def watching(place, forms, rule="off", **more):
     return StepWatching(place, 1, forms, rule, **more)
 
 
-def test_a_lasting_slowdown_is_told_once_with_its_numbers(tmp_path, forms):
+def test_a_lasting_slowdown_is_reported_once_with_its_numbers(tmp_path, forms):
     log = Log(watching(tmp_path, forms)).steps(60, 0.2).steps(60, 0.3)
     (slow,) = log.told
     assert slow.kind == "slowdown"
@@ -79,7 +79,7 @@ def test_the_file_tells_where_it_is_and_what_is_still_so(tmp_path, forms):
 
 
 @pytest.mark.parametrize(("rule", "is_told"), [("auto", True), ("aistudio", True), ("off", False)])
-def test_the_platforms_rule_is_told_for_megatron_unless_it_is_off(tmp_path, forms, rule, is_told):
+def test_the_platforms_rule_is_reported_for_megatron_unless_it_is_off(tmp_path, forms, rule, is_told):
     found = watching(tmp_path, forms, rule)
     assert found.says_that_the_command_runs == is_told
     log = Log(found).steps(22, 3.101).steps(5, 9.465)
@@ -93,7 +93,7 @@ def test_the_platforms_rule_is_told_for_megatron_unless_it_is_off(tmp_path, form
         assert told[0].numbers == numbers
 
 
-def test_of_other_logs_the_platforms_rule_is_told_when_asked_for(tmp_path, forms):
+def test_of_other_logs_the_platforms_rule_is_reported_when_asked_for(tmp_path, forms):
     for rule, is_told in (("auto", False), ("aistudio", True)):
         log = Log(watching(tmp_path, forms, rule))
         for step in range(1, 60):
@@ -133,14 +133,14 @@ def test_a_process_that_takes_a_job_up_does_not_say_again_that_the_command_runs(
     assert not StepWatching(tmp_path, 1, forms, "auto", is_new=False).says_that_the_command_runs
 
 
-def test_a_loss_that_is_no_number_is_told_and_can_be_written_down(tmp_path, forms):
+def test_a_loss_that_is_no_number_is_reported_and_can_be_stored(tmp_path, forms):
     log = Log(watching(tmp_path, forms)).steps(30, 0.2).steps(3, 0.2, loss="NAN")
     (nan,) = [one for one in log.told if one.kind == "loss-nan"]
     assert all(not isinstance(value, float) or value == value for value in nan.numbers.values())
     assert nan.numbers["step"] == 31
 
 
-def test_the_same_steps_told_by_every_rank_are_one_training(tmp_path, forms):
+def test_the_same_steps_logged_by_every_rank_are_one_training(tmp_path, forms):
     found = watching(tmp_path, forms)
     logs = [Log(found, f"rank-{rank}.log") for rank in range(4)]
     for step_s in [0.2] * 60 + [0.3] * 60:

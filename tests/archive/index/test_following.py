@@ -117,7 +117,7 @@ def test_another_job_of_the_same_name_takes_its_place(fleet, url):
     assert listed(service, search="n0").total == 0
 
 
-def test_a_damaged_journal_is_told_as_far_as_it_goes(fleet, url):
+def test_a_damaged_journal_is_shown_as_far_as_it_goes(fleet, url):
     job = fleet.job("llama").begins("n0").steps(1, 40).close()
     with sqlite3.connect(job.dir.journal_path) as connection:
         connection.execute("DROP TRIGGER entries_stay")

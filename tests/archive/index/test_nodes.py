@@ -87,7 +87,7 @@ def test_a_change_of_the_book_is_seen(service, book):
     assert (row.isolated, row.isolated_for, row.last) == (False, "", "released: fan replaced (ana)")
 
 
-def test_a_book_that_cannot_be_read_is_told(service, tmp_path):
+def test_a_book_that_cannot_be_read_is_reported(service, tmp_path):
     path = tmp_path / "fleet" / "nodes.db"
     for part in ("", "-wal", "-shm"):
         path.with_name(path.name + part).unlink(missing_ok=True)

@@ -98,7 +98,7 @@ def test_what_no_device_is_to_blame_for_is_skipped(error):
     assert told.status == SKIP and error in told.why
 
 
-def test_one_that_does_not_end_is_told_with_what_the_others_did():
+def test_one_that_does_not_end_is_reported_with_what_the_others_did():
     (told,) = failed([ran(0), broken(1, error="no answer within 140 s", is_late=True)])
     assert told.status == WARN and "the others here did" in told.why and told.advice.zh
 

@@ -113,7 +113,7 @@ def test_a_time_is_bad_when_it_is_high():
     assert finding.status == WARN and "20% above" in finding.why
 
 
-def test_a_disturbed_number_is_told_compared_with_nothing_and_not_learned():
+def test_a_disturbed_number_is_shown_compared_with_nothing_and_not_learned():
     one = bench(value=10, disturbed=disturbed(0.4))
     (finding,) = findings([one], known(gpu_1=100))
     assert finding.status == SKIP and "10 TFLOP/s" in finding.why and "40%" in finding.why

@@ -95,7 +95,7 @@ def test_what_is_no_number_with_a_unit_is_not_drawn():
     assert chart([odd]).is_empty and chart([]).is_empty
 
 
-def test_a_page_loads_nothing_and_escapes_what_it_is_told():
+def test_a_page_loads_nothing_and_escapes_its_values():
     evil = node(fact(700.0, name="<script>alert(1)</script>", device="gpu:</title><b>"), name="<img src=x>")
     page = html_page(chart([evil, eight()]), "a <b> title", ["<i>said</i>"])
     assert not re.search(r"<(script|img|b|i)\b", page) and "src=" not in page.replace("src=x&gt;", "")

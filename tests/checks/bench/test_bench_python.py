@@ -86,7 +86,7 @@ def test_one_that_hangs_is_ended_at_its_deadline(tmp_path):
     assert one.is_late and "0 s" in one.error and time.monotonic() - began_s < 200
 
 
-def test_one_that_dies_is_told_with_its_last_words(tmp_path):
+def test_one_that_dies_is_reported_with_its_last_words(tmp_path):
     python = script(tmp_path / "python", "#!/bin/sh\necho the driver is gone >&2\nkill -BUS $$\n")
     (one,) = burnt(python, scene(), [{"work": "matmul"}], 30.0)
     assert one.error == "the benchmark process was killed by SIGBUS: the driver is gone"

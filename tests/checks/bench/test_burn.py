@@ -75,7 +75,7 @@ def test_one_flipped_bit_is_found_with_its_place(torch, type, bit, told):
     assert found["wrong_repeats"] == found["repeats"] == found["wrong_elements"]
 
 
-def test_a_flipped_sign_bit_is_told_in_hexadecimal(torch):
+def test_a_flipped_sign_bit_is_shown_in_hexadecimal(torch):
     left, right = two_matrices(torch)
     first = torch.mm(left, right)
     first[5, 6] = -first[5, 6]
@@ -83,7 +83,7 @@ def test_a_flipped_sign_bit_is_told_in_hexadecimal(torch):
     assert found["where"] == [[5, 6, "80000000"]]
 
 
-def test_many_wrong_places_are_told_by_the_first(torch):
+def test_of_many_wrong_places_the_first_are_named(torch):
     left, right = two_matrices(torch)
     found = matrices.repeated(torch, "cpu", left, right, torch.mm(left, right) + 1, 0.0)
     assert (

@@ -95,7 +95,7 @@ def test_a_copy_that_comes_back_damaged_is_a_fault(bench):
     assert len([fact for fact in outcome.facts if fact.device.endswith("0") and fact.unit]) == 4
 
 
-def test_a_gpu_that_others_use_is_left_alone_and_of_one_at_work_clock_and_heat_are_told(bench):
+def test_a_gpu_that_others_use_is_left_alone_and_of_one_at_work_clock_and_heat_are_reported(bench):
     says = {"gpu.1.procs": "4242:20000", "gpu.0.temp": 77, "gpu.0.util": 100, "gpu.0.throttle": 4}
     outcome = bench("gpu-burn", count=2, says=says)
     (busy,) = of(outcome, address(1))

@@ -102,7 +102,7 @@ def test_a_node_is_held_against_what_it_gave_before_with_the_same_processors(tmp
     assert told(cores(*map(core, range(5))), scene)[-1].status == PASS, "with another number of cores"
 
 
-def test_a_core_far_slower_than_those_like_it_is_told():
+def test_a_core_far_slower_than_those_like_it_is_reported():
     many = [core(n) for n in range(7)] + [core(7, rate=20e9)]
     (finding,) = slow_cores(many, {})
     assert finding.device == "core 7" and finding.status == WARN and "33%" in finding.why
@@ -127,7 +127,7 @@ def test_a_sum_of_memory_that_is_wrong_is_a_fault():
     assert [one.status for one in findings(judged_triad(Scene(), answer | {"wrong_elements": 0}))] == [PASS]
 
 
-def test_a_loss_that_is_no_number_is_told():
+def test_a_loss_that_is_no_number_is_reported():
     answer = {
         "rates": [90.0, 100.0, 101.0, 102.0],
         "step_s": 0.2,

@@ -84,7 +84,7 @@ def test_the_launcher_and_its_script(command, launcher, script, module):
         ("", "command is empty"),
     ],
 )
-def test_what_cannot_be_told_is_said(command, why):
+def test_what_cannot_be_determined_is_said(command, why):
     assert why in launch(command).unclear
 
 
@@ -167,7 +167,7 @@ def test_what_a_branch_sets_is_not_known():
     assert asked_of(("bash", "-c", text), {}).ranks == 2
 
 
-def test_which_of_several_branches_is_run_cannot_be_told():
+def test_which_of_several_branches_is_run_cannot_be_determined():
     one = "if [ $N = 1 ]; then torchrun --nproc-per-node 1 t.py; else torchrun --nproc-per-node 8 t.py; fi"
     assert "known only at run time" in launch_of(("bash", "-c", one), {}).unclear
     assert asked_of(("bash", "-c", one), {}).ranks is None

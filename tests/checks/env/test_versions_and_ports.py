@@ -135,7 +135,7 @@ def test_a_real_port_is_free_until_somebody_listens():
     assert bind_error(70000) == "70000 is not a valid port number"
 
 
-def test_a_loopback_address_is_told_to_several_nodes():
+def test_a_loopback_address_is_a_warning_on_several_nodes():
     assert of_address(meeting(host="localhost", backend="c10d", rank=None), 2) is not None
     assert of_address(meeting(host="localhost", backend="c10d", rank=None), 1) is None
     assert of_address(meeting(host="127.0.0.1"), 2) is None  # the first node may name itself

@@ -203,7 +203,7 @@ def test_what_is_the_same_of_all_gpus_is_said_once():
     assert [one.device for one in hot] == ["0000:00:00.0", "0000:01:00.0"]
 
 
-def test_what_could_not_be_told_is_never_a_pass():
+def test_an_unread_value_is_never_a_pass():
     found = answered([], [Unread("a", "lost"), Unread("b", "lost"), Unread("c", "late")], 0, measured="x")
     assert [one.status for one in found] == [SKIP, SKIP] and found[0].why == "a, b: lost"
     assert [one.status for one in answered([], [], 0, measured="x")] == [SKIP]

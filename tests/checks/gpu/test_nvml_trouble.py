@@ -103,7 +103,7 @@ def test_a_driver_that_is_gone_after_it_was_opened(node):
     assert "driver was unloaded" in found["gpu-count"].findings[0].why
 
 
-def test_a_gpu_that_is_lost_is_told_by_the_count_only(node):
+def test_a_gpu_that_is_lost_is_reported_by_the_count_only(node):
     node.says({"gpu.2.lost": 2, "gpu.*.field.230": 0})
     found = node.outcomes(NVML)
     assert [name for name, outcome in found.items() if outcome.status == FAIL] == ["gpu-count"]

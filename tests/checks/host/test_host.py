@@ -106,8 +106,8 @@ def test_zombies_and_blocked_processes():
 @pytest.mark.parametrize(
     ("clock", "status"),
     [
-        (ClockState(offset_s=0.02, told_by="chrony"), PASS),
-        (ClockState(offset_s=-0.4, told_by="chrony", synced=True), WARN),
+        (ClockState(offset_s=0.02, source="chrony"), PASS),
+        (ClockState(offset_s=-0.4, source="chrony", synced=True), WARN),
         (ClockState(synced=True, estimated_error_s=0.001), PASS),
         (ClockState(synced=True, estimated_error_s=0.3), WARN),
         (ClockState(synced=False), SKIP),
@@ -130,7 +130,7 @@ def test_lists_of_processors(text, count):
     assert count_of_list(text) == count
 
 
-def test_only_units_that_a_training_needs_are_told():
+def test_only_units_that_a_training_needs_are_reported():
     text = "snap-core.mount loaded failed failed d\nopenibd.service loaded failed failed a\nsnap.cups.service loaded failed failed b\ndata.mount loaded failed failed c\n"
     assert failed_units(text) == ["openibd.service", "data.mount"]
 
@@ -206,7 +206,7 @@ def test_what_programs_write_into_the_kernels_log_is_not_the_kernels(tmp_path):
     assert read.lines == ((1.0, b"[    1.000000] kernel says"),)
 
 
-def test_kills_for_memory_are_told_only_while_they_are_news():
+def test_kills_for_memory_are_reported_only_while_they_are_news():
     line = b"[  100.000000] Memory cgroup out of memory: Killed process 629 (python) total-vm:9kB, anon-rss:9kB, file-rss:0kB"
     search = searched([line])
     found = incidents(search, knowing(*kernel_signatures()), NO_TABLES, 1000.0)
@@ -218,7 +218,7 @@ def test_kills_for_memory_are_told_only_while_they_are_news():
 @pytest.mark.parametrize(
     "check", all_checks(("rdma", "net", "io", "host")), ids=lambda check: check.spec.name
 )
-def test_an_empty_tree_is_told_and_harms_no_check(check, tmp_path):
+def test_an_empty_tree_is_reported_and_harms_no_check(check, tmp_path):
     """Benchmarks and what asks the machine itself are not looked at here."""
     if check.spec.bench or check.spec.name in (
         "host-clock",
@@ -235,7 +235,7 @@ def test_an_empty_tree_is_told_and_harms_no_check(check, tmp_path):
 @pytest.mark.parametrize(
     "check", all_checks(("rdma", "net", "io", "host")), ids=lambda check: check.spec.name
 )
-def test_a_tree_of_rubbish_is_told_and_harms_no_check(check, tmp_path):
+def test_a_tree_of_rubbish_is_reported_and_harms_no_check(check, tmp_path):
     if check.spec.bench or check.spec.name in (
         "host-clock",
         "host-failed-services",

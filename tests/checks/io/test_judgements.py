@@ -255,7 +255,7 @@ def test_the_lowest_limit_of_all_levels_counts(tmp_path):
     assert pids_left(files) == 30
 
 
-def test_a_container_that_is_told_the_hosts_path_looks_at_its_own_root(tmp_path):
+def test_a_container_that_is_given_the_hosts_path_looks_at_its_own_root(tmp_path):
     files = group_tree(
         tmp_path,
         "3:cpu,cpuacct:/docker/abc\n2:memory:/docker/abc\n",

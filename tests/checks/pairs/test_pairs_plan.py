@@ -83,12 +83,12 @@ def test_a_slow_link_is_no_slow_node(count):
     assert said(played(names(count), speed)) == {("link", ("gpu-02", "gpu-03"))}
 
 
-def test_two_nodes_that_do_not_reach_each_other_cannot_be_told_apart():
+def test_two_nodes_that_do_not_reach_each_other_cannot_be_distinguished():
     told = played(names(2), lambda a, b, turn: None)
     assert said(told) == {("one-of", ("gpu-01", "gpu-02"))}
 
 
-def test_two_nodes_slower_than_learned_cannot_be_told_apart():
+def test_two_nodes_slower_than_learned_cannot_be_distinguished():
     told = played(names(2), lambda a, b, turn: 1.0, usual={WHAT: 10.0})
     assert said(told) == {("one-of", ("gpu-01", "gpu-02"))}
     assert told.blames[0].whence == "baseline"
@@ -99,7 +99,7 @@ def test_a_spare_tells_which_of_two_nodes_it_is():
     assert said(told) == {("communication", ("gpu-02",))}
 
 
-def test_three_nodes_all_slow_with_each_other_cannot_be_told_apart():
+def test_three_nodes_all_slow_with_each_other_cannot_be_distinguished():
     told = played(names(3), lambda a, b, turn: None)
     assert said(told) == {("one-of", names(3))}
 

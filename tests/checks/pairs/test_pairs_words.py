@@ -56,7 +56,7 @@ def test_a_node_that_is_merely_slow_is_not_isolated(more, status):
     assert finding.status == status and finding.fault == NO_FAULT
 
 
-def test_two_nodes_alone_are_told_what_is_needed():
+def test_of_two_nodes_alone_the_answer_names_what_is_needed():
     finding = finding_of(blame("one-of", "gpu-03", "gpu-04", speed=0.0, expected=0.0, error="no connection"))
     assert finding.status == WARN
     assert (
@@ -65,7 +65,7 @@ def test_two_nodes_alone_are_told_what_is_needed():
     )
 
 
-def test_a_link_is_told_on_both_of_its_nodes():
+def test_a_link_is_reported_on_both_of_its_nodes():
     told = blame("link", "gpu-03", "gpu-04", whence="baseline")
     for node in ("gpu-03", "gpu-04"):
         finding = finding_of(told, node)
@@ -97,7 +97,7 @@ def test_all_well_is_learned_once_and_under_the_name_of_the_devices():
     assert all(answer.outcomes[0].status == PASS for answer in answers)
 
 
-def test_what_cannot_be_told_is_a_skip_with_its_reason():
+def test_what_cannot_be_decided_is_a_skip_with_its_reason():
     answers = node_outcomes(MEASURED, Verdict(unsure={"gpu-01": (2, 12)}, expected={WHAT: 10.0}))
     assert answers[0].outcomes[0].status == SKIP and "2 of 12" in answers[0].outcomes[0].findings[0].why
     alone = node_outcomes(Measured(nodes=("gpu-01",)), Verdict())

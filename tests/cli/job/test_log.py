@@ -140,7 +140,7 @@ def test_shadow_says_what_would_have_been_done(holdfast, state):
     assert "incident 1: shadow: would reschedule the job (restart 1 of " in holdfast("log")[1]
 
 
-def test_a_journal_that_names_no_policy_is_told_with_the_defaults_and_says_so(holdfast, state):
+def test_a_journal_that_names_no_policy_is_shown_with_the_defaults_and_says_so(holdfast, state):
     write_job(
         state, "old", [submitted(), *started(START_S + 1, 1), *steps(START_S + 9, 1, 1, 5)], policy=None
     )
@@ -232,7 +232,7 @@ def test_a_job_without_a_journal_yet(holdfast, state):
     assert "there is no journal" in err
 
 
-def test_a_damaged_journal_is_told_as_far_as_it_goes(holdfast, job):
+def test_a_damaged_journal_is_shown_as_far_as_it_goes(holdfast, job):
     pages = bytearray(job.journal_path.read_bytes())
     at = pages.rindex(b'"step-reached"')
     pages[at + 5] ^= 1

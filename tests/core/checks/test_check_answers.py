@@ -61,7 +61,7 @@ def test_a_node_without_an_answer_is_a_warning_and_no_reason_to_isolate():
     assert verdict.troubles[0].node == "b"
 
 
-def test_nothing_told_is_never_a_pass():
+def test_no_answer_is_never_a_pass():
     assert status_of([]) == SKIP
     assert status_of([node("a", outcome("x", Finding(status=SKIP)))]) == SKIP
     assert (
@@ -86,7 +86,7 @@ def test_what_else_was_known_of_a_node_stays():
     assert [(one.at_s, one.heard_s, len(one.outcomes)) for one in compared(nodes)] == [(5.0, 6.0, 2)] * 2
 
 
-def test_two_that_differ_are_both_told():
+def test_two_that_differ_are_both_named():
     nodes = compared([node("a", mtu(9000)), node("b", mtu(1500))])
     assert [one.outcomes[1].findings[0].expected for one in nodes] == ["the same on all nodes"] * 2
 
@@ -123,7 +123,7 @@ def heard(name, ahead_s, way_s=0.05):
     )
 
 
-def test_a_clock_that_is_off_is_told_by_how_much():
+def test_a_clock_that_is_off_is_reported_with_its_offset():
     nodes = clocks_compared([heard("a", 0.0), heard("b", 0.0, 0.09), heard("c", -0.6), heard("d", 0.01)])
     statuses = [one.outcomes[1].status for one in nodes]
     assert statuses == [PASS, PASS, WARN, PASS]

@@ -8,7 +8,7 @@ from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with
 from holdfast.core.checks.plan import areas_for, before_a_start, troubleshooting, while_training
 from holdfast.core.verdict.categories import KINDS
 from holdfast.model.checks import AREAS, Finding, NodeChecks, Outcome, Spec
-from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.events import CheckFinding, NodesChecked
 from holdfast.model.signatures import Words
 from holdfast.model.verdicts import UNKNOWN, Culprit, Verdict
 
@@ -144,7 +144,7 @@ def test_a_node_of_which_nothing_came_is_no_pass():
 
 # --- the verdict
 
-BROKEN = CheckTold(
+BROKEN = CheckFinding(
     node="n0",
     check="gpu-memory-repair",
     status="fail",
@@ -154,7 +154,7 @@ BROKEN = CheckTold(
     category="ecc_uncorrectable",
     advice="Have it replaced.",
 )
-SMALL = CheckTold(node="n0", check="io-shm", status="warn", text="io-shm: it is small", device="/dev/shm")
+SMALL = CheckFinding(node="n0", check="io-shm", status="warn", text="io-shm: it is small", device="/dev/shm")
 CODE = Verdict(category="python_exception", class_="training", title="KeyError", confidence=0.9)
 
 

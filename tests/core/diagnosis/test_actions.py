@@ -147,7 +147,7 @@ def test_an_attribute_that_a_librarys_class_or_module_lacks_is_a_matter_of_versi
     assert advised(candidate(other, text=says, innermost="/w/train.py:9 main")) == "fix_code"
 
 
-def test_what_a_launcher_was_not_told_is_a_setting():
+def test_a_missing_argument_of_a_launcher_is_a_setting():
     missing = signature("none-has-no-attribute", "python_exception")
     launcher = "/venv/lib/python3.12/site-packages/accelerate/commands/launch.py:9 simple"
     assert advised(candidate(missing, innermost=launcher)) == "fix_config"
@@ -216,7 +216,7 @@ def test_two_gpus_in_a_process_of_no_rank_are_too_many():
     assert advised(candidate(apart, text=says.format("cpu"))) == "fix_code"
 
 
-def test_where_only_one_came_nobody_else_was_told_to():
+def test_where_only_one_came_no_other_was_started():
     missing = signature("torch-store-clients-missing", "rendezvous_timeout")
     assert advised(candidate(missing, captures={"joined": "1", "expected": "4"})) == "fix_config"
     assert advised(candidate(missing, captures={"joined": "3", "expected": "4"})) == "restart"

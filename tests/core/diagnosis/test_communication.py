@@ -277,7 +277,7 @@ def test_sockets_and_a_card_without_gpudirect_beside_one_with_it_are_no_mismatch
     assert compare_gdr(mixed, LOGS, KNOWN) is None
 
 
-def test_gpudirect_is_also_told_by_other_lines():
+def test_gpudirect_is_also_shown_by_other_lines():
     rings = [
         seen(
             f"{host}:1:2 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR {gdr}",

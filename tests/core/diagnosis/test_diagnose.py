@@ -85,7 +85,7 @@ def test_the_same_from_many_ranks_is_one_fact_with_witnesses():
     assert told.first_error.file == "rank-0.log"
 
 
-def test_a_message_that_begins_on_the_next_line_is_told_with_it():
+def test_a_message_that_begins_on_the_next_line_is_quoted_with_it():
     raised = {"text": "RuntimeError: Error(s) in loading:", "error_type": "RuntimeError"}
     goes_on = match(OOM, **raised, record=("    size mismatch for head", "next"))
     first = diagnose(search(goes_on), KNOWN).first_error
@@ -114,7 +114,7 @@ def test_lines_of_another_rank_are_no_part_of_a_message():
     assert first.after == (mixed[0], mixed[2])
 
 
-def test_what_nccl_says_of_its_failure_is_told_with_the_exception():
+def test_what_nccl_says_of_its_failure_is_quoted_with_the_exception():
     raised = {"text": "[rank1]: DistBackendError: NCCL error in: a.hpp:26", "error_type": "DistBackendError"}
     lines = ("ncclSystemError: System call failed.", "Last error:", "socketPollConnect returned 113", "later")
     first = diagnose(

@@ -53,7 +53,7 @@ def test_a_kernel_log_is_known_by_its_name_or_its_lines(given_):
     assert said(source(), source(**given_), class_="hardware") == []
 
 
-def test_ranks_that_never_met_may_have_been_told_different_things():
+def test_ranks_that_never_met_may_have_different_settings():
     def hints(*sources, class_="process"):
         return [text for text in said(*sources, class_=class_) if "MASTER_ADDR" in text]
 

@@ -28,7 +28,7 @@ def test_errors_that_training_outlived_are_listed():
     assert fact.says.en.startswith("survived")
 
 
-def test_the_run_before_the_last_is_told_with_its_first_error():
+def test_the_run_before_the_last_is_noted_with_its_first_error():
     runs = (
         match(STARTS, offset=0),
         replace(match(BAD, offset=500), line=214, error_type="JSONDecodeError"),

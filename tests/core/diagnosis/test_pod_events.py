@@ -28,7 +28,7 @@ def test_a_wait_after_the_pod_was_placed_is_one():
     )
 
 
-def test_events_of_many_pods_are_told_apart():
+def test_events_of_many_pods_are_distinguished():
     wait = match(WAITS, offset=1, text="Warning  FailedScheduling  pod/w-1  0/8 nodes are available")
     other = match(PLACED, offset=90, text="Normal  Scheduled  pod/w-0  Successfully assigned a/w-0 to g3")
     same = match(PLACED, offset=99, text="Normal  Scheduled  pod/w-1  Successfully assigned a/w-1 to g3")

@@ -1,10 +1,10 @@
 """The rank of lines that do not say it."""
 
 from holdfast.core.diagnosis.seats import with_ranks
-from holdfast.model.matches import NOBODY, Match, Search, Source, Writer
+from holdfast.model.matches import NO_WRITER, Match, Search, Source, Writer
 
 
-def ranks(*writers, of_file=NOBODY):
+def ranks(*writers, of_file=NO_WRITER):
     seen = tuple(
         Match(signature="crash", category="segfault", source=0, offset=at, line=1, text="", writer=writer)
         for at, writer in enumerate(writers)

@@ -7,7 +7,7 @@ import pytest
 from core.diagnosis.candidate_kit import NO_SIGNATURES
 from holdfast.core.diagnosis.diagnose import diagnose
 from holdfast.core.diagnosis.live import joined
-from holdfast.core.diagnosis.words.verdict_zh import in_chinese, told_in_chinese
+from holdfast.core.diagnosis.words.verdict_zh import diagnosis_zh, in_chinese
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH, SIGNALS
 from holdfast.core.verdict.first import first_verdict
 from holdfast.model.failures import ErrorRecord, Failure, RankExit
@@ -71,7 +71,7 @@ def test_every_sentence_is_known(failure):
 
 
 def test_a_diagnosis_of_a_live_end_has_no_english_left():
-    told = told_in_chinese(joined(first_verdict(ended(-9)), diagnose(Search(), NO_SIGNATURES), NO_SIGNATURES))
+    told = diagnosis_zh(joined(first_verdict(ended(-9)), diagnose(Search(), NO_SIGNATURES), NO_SIGNATURES))
     assert told.title.zh == "rank 0 被 SIGKILL 终止；未见是谁所为"
     assert told.title.en == "rank 0 was killed by SIGKILL; the sender is unknown"
     assert told.advice.zh == ADVICE_ZH["process_killed"]
@@ -79,7 +79,7 @@ def test_a_diagnosis_of_a_live_end_has_no_english_left():
 
 def test_what_is_not_known_stands_behind_the_meaning_of_its_category():
     verdict = first_verdict(hang("the moon is full"))
-    told = told_in_chinese(joined(verdict, diagnose(Search(), NO_SIGNATURES), NO_SIGNATURES))
+    told = diagnosis_zh(joined(verdict, diagnose(Search(), NO_SIGNATURES), NO_SIGNATURES))
     assert told.title.zh.endswith("：the moon is full")
     assert in_chinese("the moon is full") is None
 

@@ -112,7 +112,7 @@ def test_counters_of_a_group_with_sends_are_not_taken_for_collectives():
     assert [one.kind for one in group.waiting] == ["send"]
 
 
-def test_a_group_of_which_the_ring_shows_nothing_is_told_apart():
+def test_a_group_of_which_the_ring_shows_nothing_is_distinguished():
     groups = {"7": Group(name="7", ranks=(0, 4))}
     told = digest(FlightRecord(rank=4, groups=groups, status=(GroupStatus(3, 5, -1, 5),)))
     assert [group.name for group in told.groups] == ["7"]

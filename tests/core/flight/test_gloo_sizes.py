@@ -26,6 +26,6 @@ def test_without_records_the_usual_sizes_tell(aborted, received, expected, odd):
     assert odd_one(aborted, said(received, expected), (), {32, 4096}, 4) == odd
 
 
-def test_nothing_is_told_from_other_words():
+def test_nothing_is_decided_from_other_words():
     assert odd_one(0, "Connection closed by peer", (), {32}, 4) is None
     assert odd_one(0, said(12, 4), ()) is None

@@ -80,7 +80,7 @@ def looped(job: Job, rank: int, *, distinct: int = 1, inside: str = "interpreter
     }
 
 
-def test_a_loop_is_told_from_an_evaluation_by_its_stacks():
+def test_a_loop_is_distinguished_from_an_evaluation_by_its_stacks():
     for distinct, inside, within_s in ((1, "interpreter", 8), (1, "library", 91), (3, "interpreter", 91)):
         job = known()
         fault_s = job.at_s
@@ -108,7 +108,7 @@ def test_stacks_of_an_earlier_standstill_prove_nothing():
     assert job.stay({2: LOOPS}, 80) is None
 
 
-def test_a_frozen_disk_is_told_from_a_flush_by_what_the_node_carries():
+def test_a_frozen_disk_is_distinguished_from_a_flush_by_the_traffic_of_the_node():
     frozen, flushes = known(), known()
     frozen.node_busy_s = frozen.at_s
     assert frozen.stay({0: FROZEN}, 8)

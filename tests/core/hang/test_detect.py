@@ -39,7 +39,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("doing", "kind", "within_s"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_fault_after_training_is_found_in_time_and_told_once(doing, kind, within_s):
+def test_a_fault_after_training_is_found_in_time_and_reported_once(doing, kind, within_s):
     job = Job().train()
     fault_s = job.at_s  # at worst the fault came right after this sample, so 1 s more in real life
     found = job.stay(doing, 300)
@@ -287,7 +287,7 @@ def test_nobody_watched_for_an_hour():
     assert job.stay({}, 4) is None
 
 
-def test_life_after_a_hang_is_learned_and_a_new_hang_told():
+def test_life_after_a_hang_is_learned_and_a_new_hang_reported():
     job = Job().train()
     assert job.stay({2: SLEEPS}, 20)
     job.train(20)

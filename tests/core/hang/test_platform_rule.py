@@ -25,7 +25,7 @@ def run(seconds, *, devices=None):
     return found
 
 
-def test_unchanged_counters_are_a_hang_after_the_time_and_told_once():
+def test_unchanged_counters_are_a_hang_after_the_time_and_reported_once():
     ((at_s, finding),) = run([(5, 7)] * 300)
     assert at_s == 120 and finding.since_s == 0
     assert finding.says == ("platform rule, all workers: no I/O counter of any process changed for 2 min")

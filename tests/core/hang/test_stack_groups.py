@@ -73,7 +73,7 @@ def test_other_threads_count_when_they_are_asked_for():
     assert [group.ranks for group in grouped(ranks, all_threads=True)] == [(2,), (0, 1)]
 
 
-def test_blocked_ranks_are_told_by_the_kernel():
+def test_blocked_ranks_are_recognised_by_the_kernel():
     blocked = [
         RankStacks(rank=number, pid=1, source="kernel", state="D", wait_channel=channel)
         for number, channel in enumerate(["nfs_wait", "nfs_wait", "io_schedule"])

@@ -74,7 +74,7 @@ def test_many_looks_at_one_long_step_are_one():
         assert watch.findings(7, float(look)) == []
 
 
-def test_who_is_as_fast_as_the_others_again_is_told_once():
+def test_a_rank_as_fast_as_the_others_again_is_reported_once():
     watch = StragglerWatch(nodes={rank: f"n{rank}" for rank in range(4)}, apart=True)
     dice, kinds = random.Random(3), []
     for look in range(900):

@@ -96,7 +96,7 @@ def test_it_waits_for_all_nodes():
 
 def test_what_it_warns_of_is_a_line_each_and_stops_nothing():
     told = begun(workers=1)
-    warned = ev.CheckTold(
+    warned = ev.CheckFinding(
         node="n0", check="io-shm", status="warn", text="io-shm: /dev/shm has 64 MiB", advice="Make it larger."
     )
     told.checked("n0", status="warn", troubles=(warned,), warned=1)
@@ -253,7 +253,7 @@ def test_shadow_says_what_would_be_done_and_starts():
 def test_a_node_that_troubleshooting_finds_broken_decides_the_rung():
     told = begun(RESTARTS)
     told.checked(
-        "n0", "n1", status="warn", troubles=(ev.CheckTold(node="n0", check="x", status="warn", text="t"),)
+        "n0", "n1", status="warn", troubles=(ev.CheckFinding(node="n0", check="x", status="warn", text="t"),)
     )
     told(ev.RankExited(at_s=0.0, attempt=1, worker=0, rank=0, code=1))
     assert told.order == od.Diagnose(incident=1, attempt=1, boot="warn", known=("x",))
@@ -291,13 +291,13 @@ def test_what_troubleshooting_finds_after_the_rung_was_chosen_is_one_more_fault(
 
 
 @pytest.mark.parametrize(("workers", "where"), [(1, ""), (2, "n1: ")])
-def test_of_several_nodes_it_is_told_which_one_troubleshooting_is_of(workers, where):
+def test_of_several_nodes_the_one_of_troubleshooting_is_named(workers, where):
     told = Told(RESTARTS, workers)
     nodes = ("n1", "n0")[:workers]
     told.place(*nodes)
     told.checked(*nodes)
     told(ev.RankExited(at_s=0.0, attempt=1, rank=0, worker=0, code=-9))
-    trouble = ev.CheckTold(node="n1", check="disk", status="fail", text="/tmp is full", advice="")
+    trouble = ev.CheckFinding(node="n1", check="disk", status="fail", text="/tmp is full", advice="")
     told(
         ev.NodesChecked(
             at_s=0.0,

@@ -92,7 +92,7 @@ def test_a_job_without_steps_has_no_useful_time():
     assert (summary.spent.useful_s, summary.spent.started_s) == (0.0, 100.0)
 
 
-def test_who_asked_for_the_end_is_told_also_by_an_older_journal():
+def test_who_asked_for_the_end_is_named_also_by_an_older_journal():
     asked = {
         "SIGTERM was sent to Holdfast": "signal",
         "Slurm gives the nodes to a job of higher priority": "preemption",

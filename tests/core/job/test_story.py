@@ -114,7 +114,7 @@ def test_a_second_controller_tells_no_start_twice():
     assert texts(lines, "news") == ["the controller resumed from its journal"]
 
 
-def test_a_verdict_that_never_came_is_told_as_unknown():
+def test_a_verdict_that_never_came_is_shown_as_unknown():
     _, lines = told(*START, WorkerExited(at_s=10.0, attempt=1, worker=0, code=1), Tick(at_s=99.0))
     assert texts(lines, "verdict") == ["incident 1: verdict: nothing explains it (unknown, 0% sure)"]
 
@@ -125,7 +125,7 @@ def test_a_dead_rank_whose_launcher_goes_on_is_news():
     assert texts(lines, "news") == ["rank 0 ended with 1"]
 
 
-def test_a_finding_of_steps_is_told_with_what_made_it():
+def test_a_finding_of_steps_is_shown_with_what_made_it():
     numbers = {"before_s": 0.2, "after_s": 0.3, "step": 120, "recent_s": [0.3, 0.31]}
     slow = FindingNoted(at_s=9.0, finding="slowdown", text="slower", attempt=1, numbers=numbers)
     _, lines = told(*START, slow)

@@ -343,7 +343,7 @@ def test_the_node_problem_detectors_conditions_of_services_are_no_fault_of_the_h
     assert set(sick.devices.values()) == {"XfsShutdown"}
 
 
-def test_a_taint_of_another_program_and_a_cordon_are_told(book):
+def test_a_taint_of_another_program_and_a_cordon_are_reported(book):
     book.listed([pod()], 0.0)
     book.turn(0.0)
     book.saw_node(NodeState(name="gpu-1", taints=(("example.com/gpu-fault", "NoExecute"),)), 1.0)

@@ -9,7 +9,7 @@ from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
-    CheckTold,
+    CheckFinding,
     DeviceFaulted,
     DeviceSeen,
     FindingNoted,
@@ -130,7 +130,7 @@ def test_several_nodes_that_fail_at_once_share_the_cause():
     assert (line.weighs, line.node, line.suspects) == ("shared", "", ("n0", "n1"))
 
 
-def test_exposure_is_told_each_minute_and_at_the_end():
+def test_exposure_is_recorded_each_minute_and_at_the_end():
     told = Told()
     for at_s in range(111, 462):
         told.tell(Tick(at_s=float(at_s)))
@@ -158,7 +158,7 @@ def test_warnings_go_to_the_node_of_the_rank_and_of_the_check():
             nodes=("n0", "n1"),
             status="warn",
             troubles=(
-                CheckTold(
+                CheckFinding(
                     node="n1",
                     check="gpu-ecc",
                     status="warn",

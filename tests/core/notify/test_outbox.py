@@ -111,7 +111,7 @@ def test_a_card_hears_of_the_end_even_where_no_rule_names_it():
         arrive(box, send)
     box.put(made(version=2, severity="info", is_over=True), ())
     assert [send.channel for send in due(box)] == ["card"]
-    assert box.told("mail") and not box.told("card")
+    assert box.delivered_to("mail") and not box.delivered_to("card")
 
 
 def test_a_channel_that_fails_pauses_as_a_whole_and_longer_each_time():
@@ -200,7 +200,7 @@ def test_what_is_refused_is_not_tried_again_and_does_not_pause_the_channel():
     assert due(box) == [second]
 
 
-def test_what_happened_a_day_before_it_is_found_is_told_to_nobody():
+def test_what_happened_a_day_before_it_is_found_is_sent_to_nobody():
     box = outbox()
     box.put(made(at_s=1_000.0), NAMES)
     assert due(box, 1_000.0 + GIVE_UP_S + 1) == []
@@ -221,7 +221,7 @@ def test_rows_of_channels_that_are_gone_are_ignored():
     assert due(box) == []
 
 
-def test_a_joined_notice_counts_as_told_and_its_milestones_follow():
+def test_a_joined_notice_counts_as_sent_and_its_milestones_follow():
     box = outbox()
     box.put(made(), ("card",))
     box.heard(Joined(notice="llama/incident-1", channel="card", version=1, at_s=1_000.0, into="digest"))

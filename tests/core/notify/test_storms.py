@@ -89,7 +89,7 @@ def test_a_hundred_incidents_in_a_minute_are_five_messages_and_one_with_the_coun
     assert office.box.is_idle
 
 
-def test_updates_of_what_was_told_go_out_in_a_storm():
+def test_updates_of_sent_notices_go_out_in_a_storm():
     office = Office()
     for number in range(20):
         office.box.put(made(f"n{number}"), ("ops",))

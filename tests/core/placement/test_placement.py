@@ -44,7 +44,7 @@ def test_roles_by_name(name, role):
     assert role_of_name(name) == role
 
 
-def test_groups_without_names_are_told_by_operations_and_shape():
+def test_groups_without_names_are_identified_by_operations_and_shape():
     found = {
         "a": Group(name="a", ranks=(0, 1)),
         "b": Group(name="b", ranks=(0, 4)),

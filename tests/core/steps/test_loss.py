@@ -19,7 +19,7 @@ def falling(count: int, seed: int = 0, noise: float = 0.03) -> list[float]:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_no_number_is_told_once_and_where(bad: float) -> None:
+def test_no_number_is_reported_once_and_where(bad: float) -> None:
     watch = LossWatch()
     told = fed(watch, [*falling(50), bad, bad, bad, 2.0])
     assert [(finding.kind, finding.step) for finding in told] == [("loss-nan", 50)]
@@ -33,7 +33,7 @@ def test_the_last_loss_is_none_where_it_is_no_number() -> None:
     assert watch.report().last is None
 
 
-def test_a_spike_is_told_once() -> None:
+def test_a_spike_is_reported_once() -> None:
     losses = falling(400)
     losses[300:303] = [9.0, 8.0, 5.0]
     watch = LossWatch()
@@ -44,7 +44,7 @@ def test_a_spike_is_told_once() -> None:
     assert watch.report().diverged_at is None
 
 
-def test_a_divergence_is_told_once_and_since_when() -> None:
+def test_a_divergence_is_reported_once_and_since_when() -> None:
     losses = [*falling(400), *(7.5 + 0.1 * math.sin(step) for step in range(200))]
     watch = LossWatch()
     assert [finding.kind for finding in fed(watch, losses)].count("loss-diverged") == 1

@@ -24,7 +24,7 @@ def usual(count: int, seed: int) -> list[float]:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("ratio", "within"), [(1.05, 30), (1.10, 10), (2.0, 10)])
-def test_a_lasting_slowdown_is_told_soon(seed: int, ratio: float, within: int) -> None:
+def test_a_lasting_slowdown_is_reported_soon(seed: int, ratio: float, within: int) -> None:
     values = scaled(usual(430, seed), lambda place: ratio if place > 400 else 1)
     watch = StepWatch()
     told = fed(watch, records(values))
@@ -97,7 +97,7 @@ def test_a_batch_that_grows_is_no_slowdown() -> None:
     assert not watch.slowdowns()
 
 
-def test_one_that_goes_by_is_told_as_over() -> None:
+def test_one_that_goes_by_is_reported_as_over() -> None:
     values = scaled(times(2600), lambda place: 1.14 if 925 <= place < 1295 else 1)
     watch = StepWatch()
     assert [finding.kind for finding in fed(watch, records(values))] == ["slowdown", "slowdown-over"]

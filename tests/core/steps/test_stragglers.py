@@ -86,7 +86,7 @@ def test_a_rank_that_writes_checkpoints_is_no_straggler():
     assert analyse(rows) == ()
 
 
-def test_slow_from_the_beginning_is_told_as_such():
+def test_slow_from_the_beginning_is_reported_as_such():
     (found,) = analyse(slowed(table(64, 80), [5], 0.08))
     assert "since the start" in found.explanation
     (later,) = analyse(slowed(table(64, 80), [5], 0.08, at=40))
@@ -97,7 +97,7 @@ def test_a_third_of_the_ranks_that_take_longer_by_design_are_left_alone():
     assert analyse(slowed(table(32, 200), range(0, 32, 2), 0.08)) == ()
 
 
-def test_a_rank_with_more_work_by_design_is_told_again_only_when_it_gets_slower():
+def test_a_rank_with_more_work_by_design_is_reported_again_only_when_it_gets_slower():
     watch = StragglerWatch()
     rows = slowed(slowed(table(16, 200), [15], 0.08), [15], 0.2, at=120)
     told = []
@@ -176,7 +176,7 @@ def test_nobody_is_named_where_all_come_as_they_do():
     assert arrivals_of(StragglerWatch(), 4, 400, set(), 0, 0) == []
 
 
-def test_who_is_fast_again_is_told_once():
+def test_a_rank_that_is_fast_again_is_reported_once():
     watch = StragglerWatch()
     told = arrivals_of(watch, 4, 60, {2}, 0.3, 30)
     assert kinds(told) == [("straggler", [2.0])]
@@ -193,7 +193,7 @@ def test_who_is_fast_again_is_told_once():
 
 
 @pytest.mark.parametrize("at", [0, 40])
-def test_a_slow_node_is_told_from_a_clock_that_is_wrong(at):
+def test_a_slow_node_is_distinguished_from_a_clock_that_is_wrong(at):
     watch = StragglerWatch(nodes=NODES)
     clocks = {"node-1": 3.0, "node-2": -7.0}
     told = arrivals_of(watch, 32, 90, set(range(8, 16)), 0.08, at, NODES, clocks)
@@ -224,7 +224,7 @@ def test_a_rank_held_up_in_its_own_group_is_not_blamed_in_another():
     assert kinds(told) == [("straggler", [1.0])]
 
 
-def test_arrivals_told_twice_and_with_gaps():
+def test_arrivals_reported_twice_and_with_gaps():
     watch = StragglerWatch()
     for sequence in (1, 2, 3, 2, 3, 50, 51, 7):
         watch.arrivals("0", sequence, {0: sequence * 1.0, 1: sequence + 0.1})
@@ -392,7 +392,7 @@ def test_who_logs_longer_times_only_because_it_waits_is_not_named():
 # The watch as a whole
 
 
-def test_nothing_told_is_nothing_found():
+def test_nothing_reported_is_nothing_found():
     watch = StragglerWatch(StragglerSettings())
     watch.own_work(1, {})
     watch.own_work(1, {0: float("nan"), 1: 1.0})

@@ -52,7 +52,7 @@ def test_two_periods_that_nothing_explains() -> None:
     assert not watch.slowdowns()
 
 
-def test_a_step_told_by_every_rank_counts_once() -> None:
+def test_a_step_logged_by_every_rank_counts_once() -> None:
     watch = StepWatch()
     for step, value in enumerate(times(100), 1):
         for rank in range(4):

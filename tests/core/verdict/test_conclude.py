@@ -98,7 +98,7 @@ def test_a_complaint_is_not_certain_and_an_error_of_a_ranks_own_is():
     assert [one.rank for one in verdict.culprits] == [3]
 
 
-def test_ranks_that_were_only_told_to_end_do_not_say_who_was_first():
+def test_ranks_that_only_got_a_signal_do_not_show_which_was_first():
     told_to = (ended(0, -15, 1.0), ended(2, 143, 1.1))
     assert were_only_ended(Failure(exits=told_to))
     assert not were_only_ended(Failure())

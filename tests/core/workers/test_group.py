@@ -122,7 +122,7 @@ def test_all_workers_meet_at_the_node_of_the_first_under_a_name_of_their_own():
     assert noted.numbers["run_id"] == "job-1-abc"
 
 
-def test_a_start_is_told_once_all_run():
+def test_a_start_is_reported_once_all_run():
     made = World(2, 2, POLICY)
     made.submit()
     for name in ("n0", "n1"):
@@ -177,7 +177,7 @@ def test_the_next_attempt_starts_when_every_node_has_said_that_nothing_is_left()
     assert made.running == {"n0": (2, 0), "n1": (2, 1)}
 
 
-def test_processes_that_cannot_be_killed_are_told_of_once_and_asked_about_again():
+def test_processes_that_cannot_be_killed_are_reported_once_and_asked_about_again():
     made = world()
     exit_of(made, 0)
     made.carry_out("n0")
@@ -185,8 +185,8 @@ def test_processes_that_cannot_be_killed_are_told_of_once_and_asked_about_again(
     made.carry_out("n1")
     made.report("n1")
     left = AttemptStopped(at_s=0.0, attempt=1, left=(7,))
-    made.do(made.worker_group.told("n0", left, made.at_s))
-    made.do(made.worker_group.told("n0", left, made.at_s))
+    made.do(made.worker_group.on_report("n0", left, made.at_s))
+    made.do(made.worker_group.on_report("n0", left, made.at_s))
     assert [event.left for event in made.told(AttemptStopped)] == [(7,)]
     for _ in range(32):
         made.tick()
@@ -218,7 +218,7 @@ def test_a_stop_of_what_is_over_is_answered_at_once():
 # The standby ----------------------------------------------------------------------------------------------
 
 
-def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_where_it_is_told_when_it_starts():
+def test_the_next_attempt_is_made_ready_once_this_one_trains_and_meets_at_the_address_given_when_it_starts():
     made = world(standby=True)
     assert not made.standbys
     trains(made)
@@ -282,7 +282,7 @@ def test_steps_are_the_highest_and_at_most_one_a_second():
     for step in range(1, 6):
         for node in ("n0", "n1"):
             event = StepReached(at_s=made.at_s, attempt=1, step=step, via=f"{node}/s/{step}")
-            made.do(made.worker_group.told(node, event, made.at_s))
+            made.do(made.worker_group.on_report(node, event, made.at_s))
     assert [event.step for event in made.told(StepReached)] == [1]
     made.tick()
     assert [event.step for event in made.told(StepReached)] == [1, 5]
@@ -292,13 +292,15 @@ def test_what_is_not_of_this_attempt_and_this_worker_is_not_passed_on():
     made = world()
     for node, attempt, worker in (("n0", 0, 0), ("n2", 1, 0), ("n0", 1, 1), ("n0", 2, 0)):
         event = RankExited(at_s=made.at_s, attempt=attempt, worker=worker, rank=0, code=1)
-        made.do(made.worker_group.told(node, event, made.at_s))
+        made.do(made.worker_group.on_report(node, event, made.at_s))
     assert not made.told(RankExited)
 
 
 def test_findings_say_of_which_node_they_are():
     made = world()
-    made.do(made.worker_group.told("n2", FindingNoted(at_s=1.0, finding="check", text="warm"), made.at_s))
+    made.do(
+        made.worker_group.on_report("n2", FindingNoted(at_s=1.0, finding="check", text="warm"), made.at_s)
+    )
     assert made.told(FindingNoted)[-1].text == "n2: warm"
 
 
@@ -307,7 +309,7 @@ def test_what_all_nodes_say_alike_is_said_once_and_once_of_the_others():
     for node in ("n1", "n0", "n2"):
         for finding, text in (("environment", f"given to {node}"), ("clock", "the clock is late")):
             made.do(
-                made.worker_group.told(
+                made.worker_group.on_report(
                     node, FindingNoted(at_s=1.0, finding=finding, text=text, attempt=1), 1000.0
                 )
             )
@@ -321,7 +323,7 @@ def test_a_note_that_comes_again_from_the_same_node_is_news():
     made = world()
     for _ in range(2):
         note = FindingNoted(at_s=1.0, finding="loss", text="a spike", attempt=1)
-        made.do(made.worker_group.told("n0", note, made.at_s))
+        made.do(made.worker_group.on_report("n0", note, made.at_s))
     assert [one.text for one in made.told(FindingNoted) if one.finding == "loss"] == ["n0: a spike"] * 2
 
 
@@ -341,7 +343,7 @@ def test_a_broken_node_is_left_for_another():
     assert "n1" in made.state.job.isolated
 
 
-def test_an_agent_of_another_version_is_told_to_leave_once():
+def test_an_agent_of_another_version_is_sent_away_once():
     made = world()
     hello = AgentHello(node="n9", address="10.0.0.9", instance="i", version="0.9")
     for _ in range(2):

@@ -332,7 +332,7 @@ class World:
         elif isinstance(report, PortFound):
             self.do(self.worker_group.port_found(name, report, self.at_s))
         else:
-            self.do(self.worker_group.told(name, replace(report, at_s=self.at_s), self.at_s))
+            self.do(self.worker_group.on_report(name, replace(report, at_s=self.at_s), self.at_s))
 
     def settle(self, most: int = 200) -> None:
         """All orders and reports on their way arrive."""
@@ -372,10 +372,10 @@ def exit_of(made: World, worker: int, code: int = 1) -> None:
     name = made.worker_group.roster.team.nodes[worker]
     place = made.places[name]
     event = WorkerExited(at_s=made.at_s, attempt=place.attempt, worker=worker, code=code)
-    made.do(made.worker_group.told(name, event, made.at_s))
+    made.do(made.worker_group.on_report(name, event, made.at_s))
 
 
 def trains(made: World) -> None:
-    made.do(made.worker_group.told("n0", StepReached(at_s=made.at_s, attempt=1, step=1), made.at_s))
+    made.do(made.worker_group.on_report("n0", StepReached(at_s=made.at_s, attempt=1, step=1), made.at_s))
     made.tick()
     made.settle()

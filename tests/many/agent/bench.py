@@ -19,10 +19,10 @@ from holdfast.model.nodes.workers import (
     AgentHello,
     AnyCommand,
     AnyReport,
+    EventReport,
     SetUp,
     StartWorker,
     StopWorker,
-    Told,
 )
 from holdfast.model.policy import Policy
 from holdfast.model.settings import RunSettings
@@ -175,7 +175,7 @@ class Bench:
         return [
             one.event
             for one in self.reports.get(node, ())
-            if isinstance(one, Told) and isinstance(one.event, kind)
+            if isinstance(one, EventReport) and isinstance(one.event, kind)
         ]
 
     def all_told(self):

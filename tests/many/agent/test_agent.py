@@ -93,7 +93,7 @@ def test_an_agent_killed_while_the_training_lives_is_taken_up_by_the_next(bench)
     assert len(set(bench.seqs)) == len(bench.seqs)
 
 
-def test_a_training_that_ends_while_no_agent_lives_is_told_by_the_next(bench):
+def test_a_training_that_ends_while_no_agent_lives_is_reported_by_the_next(bench):
     agent = bench.agent("n0")
     bench.joined("n0")
     bench.start("n0", 1)

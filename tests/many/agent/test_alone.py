@@ -108,7 +108,7 @@ def test_alone_it_is_one_worker_of_one(wrapped):
     assert code == 0 and err.count("its record") == 1
 
 
-def test_workers_that_cannot_know_their_job_are_told_what_to_do(wrapped):
+def test_workers_without_a_job_get_advice(wrapped):
     code, _, err = wrapped.run(NODE_RANK="1", NNODES="2")
     assert code == 2 and "--job" in err
 

@@ -8,19 +8,19 @@ from msgspec.structs import replace
 from holdfast.model.events import NodesChecked, StepReached, WorkerExited
 from holdfast.model.nodes.workers import (
     CheckNode,
+    FetchEvidence,
     LookCloser,
     Looked,
     PassSignal,
     Sampled,
     SampleStacks,
-    TellEvidence,
     WorkerEvidence,
 )
 from many.agent.bench import Bench, is_over
 
 
 def _evidence(bench, node, incident, attempt=1, until_s=6.0):
-    asked = TellEvidence(incident=incident, attempt=attempt, until_s=until_s)
+    asked = FetchEvidence(incident=incident, attempt=attempt, until_s=until_s)
     bench.order(node, f"incident-{incident}/evidence/{node}", asked)
     bench.report(node, WorkerEvidence, lambda one: one.incident == incident and one.is_all)
     return [
@@ -28,7 +28,7 @@ def _evidence(bench, node, incident, attempt=1, until_s=6.0):
     ]
 
 
-def test_an_exception_is_told_at_once_with_its_line(bench):
+def test_an_exception_is_reported_at_once_with_its_line(bench):
     bench.agent("n0")
     bench.joined("n0")
     bench.start("n0", 1, worker=1, workers=2)

@@ -40,7 +40,7 @@ def test_a_file_of_syslog_from_its_end_on(tmp_path):
     follower.close()
 
 
-def test_a_reader_that_ends_is_told(tmp_path):
+def test_a_reader_that_ends_is_reported(tmp_path):
     follower = KernelFollower(NOWHERE, [], ("sh", "-c", "echo one; echo two"))
     lines = []
     while not follower.why_not:

@@ -133,7 +133,7 @@ def test_a_report_without_end_is_cut(server):
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\n", b"x" * 5000, b""])
-def test_what_is_not_ras_is_told(server, greeting):
+def test_what_is_not_ras_is_reported(server, greeting):
     def other(connection):
         with connection:
             connection.recv(100)

@@ -96,7 +96,7 @@ def test_ranks_of_one_training_count_once_and_the_slow_one_is_named(tmp_path):
     assert [one.ranks for one in report.stragglers] == [(2,)]
 
 
-def test_different_trainings_are_told_apart(tmp_path):
+def test_different_trainings_are_distinguished(tmp_path):
     (tmp_path / "baseline.log").write_text(megatron(times(40)))
     (tmp_path / "wider.log").write_text(megatron(times(80, base_s=2.0)))
     groups = trainings(read(tmp_path).logs)

@@ -161,7 +161,7 @@ sys.stdin.read()"""
         assert len(os.listdir("/proc/self/fd")) == open_before
 
 
-def test_children_are_told_by_what_they_wait_for(child, tmp_path):
+def test_children_are_distinguished_by_what_they_wait_for(child, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     program = f"""import os, sys, socket
 ours, theirs = socket.socketpair()
@@ -221,7 +221,7 @@ sys.stdin.read()"""
         assert reader.sample(2.0).children == 2
 
 
-def test_what_is_written_is_told_from_what_is_read(child, tmp_path):
+def test_written_bytes_are_distinguished_from_read_ones(child, tmp_path):
     program = f"""import sys
 print('ready', flush=True)
 for line in sys.stdin:
@@ -348,7 +348,7 @@ def test_a_list_of_children_that_was_cut_loses_its_last():
     assert procs.parse_children(b"1 2 ") == [1, 2]
 
 
-def test_sums_of_io_and_tracers_are_told_as_the_kernel_writes_them():
+def test_sums_of_io_and_tracers_are_read_as_the_kernel_writes_them():
     text = (
         b"rchar: 5\nwchar: 7\nsyscr: 1\nsyscw: 1\nread_bytes: 20\nwrite_bytes: 30\ncancelled_write_bytes: 0\n"
     )

@@ -14,7 +14,7 @@ from holdfast.parsers.steps.lines import StepLines
 # Marks
 
 
-def test_marks_are_told_in_their_place():
+def test_marks_are_reported_in_their_place():
     lines = [megatron(n) for n in range(1, 30)]
     lines.insert(15, b"saving checkpoint at iteration      15 to /ckpt in torch_dist format")
     lines.insert(25, b" validation loss at iteration 24 | lm loss value: 3.1E+00 | lm loss PPL: 2.2E+01 |")
@@ -132,7 +132,7 @@ def test_the_size_of_the_whole_batch_is_kept():
     assert read(lines)[1][0].time_s == 0.5
 
 
-def test_a_unit_that_is_not_told_is_that_which_fits_the_time_left():
+def test_a_missing_unit_is_the_one_that_fits_the_time_left():
     def line(n, time):
         return b"Epoch:[0/1] [%d/1000]  eta: 0:00:%02d  loss: 0.1250  step_time: %s  lr: 12.5" % (
             n,

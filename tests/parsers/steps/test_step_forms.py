@@ -87,7 +87,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         all_forms(tmp_path / "absent.toml")
 
 
-def test_what_is_wrong_with_a_form_is_told():
+def test_what_is_wrong_with_a_form_is_reported():
     text = (
         "[[form]]\nid = 'Own Form'\nframework = 'x'\nliteral = 'pas '\npattern = 'pas (?P<step>INT) (?P<time>NUM)'\n"
         "time = 'step'\n[[form.marks]]\nkind = 'checkpoint'\nliteral = 'saved'\nmatches = ['kept']\n"

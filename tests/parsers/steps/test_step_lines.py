@@ -78,7 +78,7 @@ PREFIXES = [b"[default3]:", b"[rank3]:", b"  3: ", b"[default0]:[rank3]: ", b"\x
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_the_rank_before_a_line_is_told(prefix):
+def test_the_rank_before_a_line_is_read(prefix):
     _, records = read([prefix + megatron(1), prefix + megatron(2)])
     assert [record.rank for record in records] == [3, 3]
 
@@ -88,7 +88,7 @@ def test_a_host_before_a_line_is_no_rank():
     assert (follower.iteration_lines, [record.rank for record in records]) == (2, [None, None])
 
 
-def test_the_reader_of_one_ranks_log_may_be_told_the_rank():
+def test_the_reader_of_one_ranks_log_may_be_given_the_rank():
     assert read([megatron(1)], rank=5)[1][0].rank == 5
     assert read([b"[rank3]: " + megatron(1)], rank=5)[1][0].rank == 3
 
@@ -180,7 +180,7 @@ def test_bars_of_each_epoch_are_one_run():
     assert {record.run for record in records} == {0}
 
 
-def test_appended_and_resumed_runs_are_told_apart():
+def test_appended_and_resumed_runs_are_distinguished():
     lines = [megatron(n) for n in (*range(1, 9), *range(1, 5), *range(100, 110), *range(50, 60))]
     follower, records = read(lines)
     assert [record.run for record in records] == [0] * 8 + [1] * 4 + [1] * 10 + [2] * 10
@@ -192,7 +192,7 @@ def test_a_line_that_comes_late_begins_no_run():
     assert [(record.step, record.run) for record in records][4:] == [(6, 0), (5, 0), (7, 0)]
 
 
-def test_the_same_step_of_several_ranks_counts_once_and_is_told_of_each():
+def test_the_same_step_of_several_ranks_counts_once_and_is_kept_of_each():
     lines = [b"[rank%d]: " % rank + megatron(n, 1000 + rank) for n in (1, 2, 3) for rank in (0, 1, 2)]
     follower, records = read(lines)
     assert (follower.iteration_lines, len(records)) == (3, 9)
@@ -212,7 +212,7 @@ def test_ranks_that_say_the_same_loss_without_a_name_are_one():
 # How long a step took
 
 
-def test_milliseconds_and_seconds_are_told_apart_on_each_line():
+def test_milliseconds_and_seconds_are_distinguished_on_each_line():
     _, records = read([megatron(1, 1500), megatron(2, 1500, unit="s"), megatron(3, 2500)])
     assert [record.time_s for record in records] == [1.5, 1.5, 2.5]
 
@@ -287,7 +287,7 @@ def test_tokens_a_second_need_tokens_a_batch():
     assert read([line])[1][0].time_s == 0.5
 
 
-def test_stamps_serve_where_no_time_is_told():
+def test_stamps_serve_where_no_time_is_logged():
     lines = [
         b"[2025-01-02 03:04:%02d,500] [INFO] [logging.py:96:log_dist] [Rank 0] step=%d, skipped=0, lr=[0.1], mom=[0.9]"
         % (n * 2, n * 10)

@@ -96,7 +96,7 @@ def test_prefixes_say_whose_it_is():
         ), prefix
 
 
-def test_interleaved_ranks_are_told_apart_though_times_differ():
+def test_interleaved_ranks_are_distinguished_though_times_differ():
     one, two = prefixed("[rank1]: ", PLAIN), prefixed("[rank0]: ", CHAINED)
     mixed = [line for place in range(12) for line in (*one[place : place + 1], *two[place : place + 1])]
     timed = [b"2026-11-20 21:45:%02d " % place + line for place, line in enumerate(mixed)]
@@ -123,7 +123,7 @@ def test_colours_are_no_part_of_it():
     assert found.type == "RuntimeError"
 
 
-def test_the_rank_is_told_from_the_local_rank_and_the_node():
+def test_the_rank_is_distinguished_from_the_local_rank_and_the_node():
     assert tracebacks(prefixed("[default2]:", PLAIN))[0].local_rank == 2
     labelled = prefixed("1: ", PLAIN)
     assert tracebacks(labelled)[0].rank == 1

@@ -15,7 +15,7 @@ def bundle(place, incident=1):
     return place.job() / "incidents" / f"incident-{incident:03d}.tar.zst"
 
 
-def test_a_known_line_is_told_and_is_the_verdict(place):
+def test_a_known_line_is_reported_and_is_the_verdict(place):
     waits = "until [ -e $NOTES/go ]; do sleep 0.05; done"
     run = place.shell(f'echo starting; echo "{OOM}" >&2; {waits}; exit 1').prints("starting")
     wait_for("the line to be told", lambda: "log" in place.findings())

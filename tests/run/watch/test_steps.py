@@ -72,7 +72,7 @@ def test_without_the_platforms_rule_there_is_none_of_its_lines(place):
     assert not {"platform-slowdown", "command-running"} & set(place.findings())
 
 
-def test_a_loss_that_is_no_number_is_told_and_the_run_goes_on(place):
+def test_a_loss_that_is_no_number_is_reported_and_the_run_goes_on(place):
     run = place.python(TRAINER + "steps(1, 30, 200); steps(31, 60, 200, 'NAN')")
     assert run.code() == 0
     (nan,) = told(place, "loss-nan")

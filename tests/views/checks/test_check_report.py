@@ -40,7 +40,7 @@ def shown(answers, language="en"):
     return [line.text for line in report(answers, judged(answers), language, 1.24)]
 
 
-def test_a_trouble_is_told_with_what_was_expected_and_what_to_do():
+def test_a_finding_is_shown_with_the_expected_value_and_advice():
     answers = nodes(outcome("gpu-count", LOST), outcome("gpu-ecc", Finding(status=PASS, measured="0 errors")))
     assert shown(answers) == [
         "  FAIL gpu-count  0000:5d:00.0: a GPU has gone",
@@ -55,7 +55,7 @@ def test_a_trouble_is_told_with_what_was_expected_and_what_to_do():
     assert "建议：请复位。" in chinese and "不可用：1 项失败" in chinese
 
 
-def test_many_that_are_skipped_for_one_reason_are_told_together():
+def test_many_that_are_skipped_for_one_reason_are_shown_together():
     none = Finding(status=SKIP, why="there is no driver")
     lines = shown(nodes(*(outcome(f"gpu-{letter}", none) for letter in "abcdefgh")))
     assert lines[0] == "  skip gpu-a  there is no driver"
@@ -63,7 +63,7 @@ def test_many_that_are_skipped_for_one_reason_are_told_together():
     assert lines[-1] == "no check gave a result, 8 skipped (1.2 s)"
 
 
-def test_of_many_devices_the_first_are_told_and_the_rest_counted():
+def test_of_many_devices_the_first_are_shown_and_the_rest_counted():
     warm = [Finding(status=WARN, device=f"gpu {number}", why="it is warm") for number in range(9)]
     lines = shown(nodes(outcome("gpu-temperature", *warm)))
     assert sum("it is warm" in line for line in lines) == 6

@@ -21,7 +21,7 @@ from holdfast.core.job.decide import decide
 from holdfast.core.job.story import Story
 from holdfast.model.documents.incidents import IncidentDocument, StackGroup
 from holdfast.model.documents.jobs import JobDocument, LogLine
-from holdfast.model.events import CheckTold, NodesChecked, StopRequested, VerdictReached
+from holdfast.model.events import CheckFinding, NodesChecked, StopRequested, VerdictReached
 from holdfast.model.policy import Policy
 from holdfast.model.state import State
 from holdfast.model.steps import StepNow
@@ -165,7 +165,9 @@ def test_of_much_evidence_the_first_error_is_kept():
 
 def test_checks_files_and_lines_around_are_in_the_document():
     events = [submitted(), *started(START_S + 1, 1), *failure(START_S + 50, 1, 1)]
-    told = CheckTold(node="gpu-03", check="gpu-alive", status="fail", text="it is gone", advice="Reboot it.")
+    told = CheckFinding(
+        node="gpu-03", check="gpu-alive", status="fail", text="it is gone", advice="Reboot it."
+    )
     events.insert(
         -2,
         NodesChecked(

@@ -56,7 +56,7 @@ TERM = "xterm-256color"
 
 
 class CallScene(NamedTuple):
-    """What the agent knows about its node when a user's call begins.
+    """The agent's data about its node when a user's call begins.
 
     `folder`: the folder of the worker that runs here; None if no worker runs. `env`, `cwd`: environment and
     working folder of commands if no worker runs.
@@ -242,8 +242,8 @@ class _ProgramCall:
             self._outcome = "ran-away"
             self._process.end()
         words = self._sender.chunks()
-        told = self._process.told
-        if told is None or self._process.has_output or not self._sender.is_empty:
+        ending = self._process.ending
+        if ending is None or self._process.has_output or not self._sender.is_empty:
             return words
         return [
             *words,
@@ -262,7 +262,7 @@ class _ProgramCall:
             kept = data[: self._kept_max - self._kept]
             self._kept += len(kept)
             self._sender.add(kept)
-        if self._process.told is not None and left == READ_BYTES_MAX:
+        if self._process.ending is not None and left == READ_BYTES_MAX:
             self._process.no_more()
 
     def end(self) -> None:
@@ -282,12 +282,12 @@ class _TerminalCall:
     def __init__(self, word: BeginCall, what: Terminal, scene: CallScene, clock: Callable[[], float]) -> None:
         self._word, self._node = word, scene.node
         self._typed = bytearray()
-        self._given = self._told_given = 0
+        self._given = self._given_noted = 0
         self._outcome: Outcome = "exited"
         self._sender = _Sender(word, scene.node)
         env, cwd = surroundings(scene.folder, scene.env, scene.cwd)
         env["TERM"] = what.term or TERM
-        for name in ("LINES", "COLUMNS"):  # they would be believed more than the terminal itself
+        for name in ("LINES", "COLUMNS"):  # they would override the size of the terminal itself
             env.pop(name, None)
         command = _command(what.command) if what.command else (_shell(env),)
         self._process = CallProcess(command, env, cwd, limit_s=None, size=(what.rows, what.columns))
@@ -311,9 +311,9 @@ class _TerminalCall:
             self._sender.add(data)
             words += self._sender.chunks()
         words += self._sender.chunks()
-        if self._process.told is not None and self._sender.room > 0:
+        if self._process.ending is not None and self._sender.room > 0:
             self._process.no_more()
-        if self._process.told is None or self._process.has_output or not self._sender.is_empty:
+        if self._process.ending is None or self._process.has_output or not self._sender.is_empty:
             return words
         return [*words, _ended(self._word, self._node, self._process, self._outcome, 0)]
 
@@ -321,9 +321,9 @@ class _TerminalCall:
         while self._typed and (count := self._process.type(bytes(self._typed[:CHUNK_BYTES_MAX]))):
             del self._typed[:count]
             self._given += count
-        if self._given == self._told_given:
+        if self._given == self._given_noted:
             return []
-        self._told_given = self._given
+        self._given_noted = self._given
         return [TypedTaken(call=self._word.call, node=self._node, total_bytes=self._given)]
 
     def end(self) -> None:
@@ -410,21 +410,21 @@ def _encoded(collected: tuple[RankStacks, ...], *, all_threads: bool) -> bytes:
 
 
 def _ended(word: BeginCall, node: str, process: CallProcess, outcome: Outcome, cut_bytes: int) -> CallEnded:
-    told = process.told
-    assert told is not None
-    why = told.error
-    if told.left:
-        why = f"processes {', '.join(map(str, told.left))} cannot be killed and are left behind"
+    ending = process.ending
+    assert ending is not None
+    why = ending.error
+    if ending.left:
+        why = f"processes {', '.join(map(str, ending.left))} cannot be killed and are left behind"
     if outcome == "exited":
-        outcome = "timed-out" if told.timed_out else "exited" if told.code is not None else "not-started"
+        outcome = "timed-out" if ending.timed_out else "exited" if ending.code is not None else "not-started"
     return CallEnded(
         call=word.call,
         node=node,
         worker=word.worker,
         outcome=outcome,
-        code=told.code,
+        code=ending.code,
         cut_bytes=cut_bytes,
-        took_s=told.took_s,
+        took_s=ending.took_s,
         why=why,
     )
 

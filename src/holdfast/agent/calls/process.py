@@ -25,7 +25,7 @@ FACT_BYTES_MAX = 1 << 16
 ROWS_MAX = 0xFFFF
 
 
-class Told(Struct, frozen=True):
+class Ending(Struct, frozen=True):
     """The watcher process's final report on a command. `left`: processes of the command that cannot be
     killed.
     """
@@ -53,7 +53,7 @@ class CallProcess:
         limit_s: float | None,
         size: tuple[int, int] | None,
     ) -> None:
-        self.told: Told | None = None  # once it is over
+        self.ending: Ending | None = None  # once it is over
         self._unread = b""
         self._out, theirs = os.pipe2(os.O_CLOEXEC) if size is None else pty.openpty()
         self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -99,7 +99,7 @@ class CallProcess:
 
     def channels(self, *, output: bool) -> list[int]:
         """Returns the file descriptors to wait for; that of the command's output only if `output` is True."""
-        found = [] if self.told else [self._channel.fileno()]
+        found = [] if self.ending else [self._channel.fileno()]
         return [*found, self._out] if output and self._has_output else found
 
     def read(self, bytes_max: int) -> bytes:
@@ -110,7 +110,7 @@ class CallProcess:
             data = os.read(self._out, bytes_max)
         except BlockingIOError:
             return b""
-        except OSError:  # EIO: the last of those who had the terminal open is gone
+        except OSError:  # EIO: the last process that had the terminal open is gone
             data = b""
         self._has_output = bool(data)
         return data
@@ -134,10 +134,10 @@ class CallProcess:
             fcntl.ioctl(self._out, termios.TIOCSWINSZ, struct.pack("HHHH", *size))
 
     def hear(self) -> None:
-        """Receives a message of the watcher process. Once the command has ended, `told` contains the
+        """Receives a message of the watcher process. Once the command has ended, `ending` contains the
         result.
         """
-        if self.told is not None:
+        if self.ending is not None:
             return
         try:
             data = self._channel.recv(FACT_BYTES_MAX)
@@ -148,7 +148,7 @@ class CallProcess:
         self._unread += data
         line, is_whole, _ = self._unread.partition(b"\n")
         if is_whole or not data:
-            self.told = _told(line)
+            self.ending = _ending(line)
 
     def end(self) -> None:
         """Sends SIGTERM (with a terminal: SIGHUP) to all processes of the command, and SIGKILL a second later."""
@@ -166,8 +166,8 @@ class CallProcess:
         return self._process.poll() is not None
 
 
-def _told(line: bytes) -> Told:
+def _ending(line: bytes) -> Ending:
     try:
-        return msgspec.json.decode(line, type=Told)
+        return msgspec.json.decode(line, type=Ending)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Told(code=None, error="the process that supervised the command was killed")
+        return Ending(code=None, error="the process that supervised the command was killed")

@@ -55,7 +55,7 @@ class Copier:
         self._heard = b""
         self._has_agent = True
         self._looked_s = self._opened_s = self._alive_s = 0.0
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
         self._has_copied = False
         self.over = False
         self._watch_folders()
@@ -232,8 +232,8 @@ class Copier:
 
     def _tell_once(self, note: Note, key: str = "") -> None:
         key = key or f"{note.kind}{note.path}{note.text}"
-        if key not in self._told and len(self._told) < 100:
-            self._told.add(key)
+        if key not in self._noted and len(self._noted) < 100:
+            self._noted.add(key)
             self._tell(note)
 
     def _tell(self, note: Note) -> None:
@@ -269,7 +269,7 @@ def main(words: list[str]) -> int:
 
 
 def lower_priority() -> None:
-    """Gives way to everything else: processor, and disk where its scheduler knows classes."""
+    """Gives way to everything else: processor, and disk where its scheduler has classes."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     with suppress(OSError):

@@ -84,7 +84,7 @@ class RamCheckpoints:
         self._phase = ""  # what the restorer is doing
         self._attempt = 0
         self._said: Word | None = None
-        self._copied_told = 0  # the attempt in which a copy was noted
+        self._copy_noted = 0  # the attempt in which a copy was noted
         self._swept = False
 
     def channels(self) -> list[int]:
@@ -147,9 +147,9 @@ class RamCheckpoints:
 
     def _heard(self, note: Note) -> None:
         if note.kind == "copied":
-            if self._copied_told == self._attempt:
+            if self._copy_noted == self._attempt:
                 return  # one line for each attempt, not for each checkpoint
-            self._copied_told = self._attempt
+            self._copy_noted = self._attempt
         kind = "copy-failed" if note.kind == "failed" else note.kind
         numbers: Numbers = {
             "path": note.path,
@@ -188,7 +188,7 @@ class RamCheckpoints:
         return self._held is not None and self._held.number == number
 
     def cancel(self) -> None:
-        """Forgets a held start: it was ordered to stop."""
+        """Discards a held start, because an order has stopped it."""
         self._held = None
         self._end_restorer()
 
@@ -212,7 +212,7 @@ class RamCheckpoints:
         self._held = None
         self._end_restorer()
         self._attempt = held.number
-        held.begin(self._told(answer))
+        held.begin(self._recorded(answer))
 
     def _no_answer(self, waited_s: float, *, is_alive: bool) -> Result:
         manifest = self._store.newest()
@@ -226,7 +226,7 @@ class RamCheckpoints:
             text=why,
         )
 
-    def _told(self, result: Result) -> dict[str, str]:
+    def _recorded(self, result: Result) -> dict[str, str]:
         """Records a result. Returns the variables for the command."""
         if result.outcome == "none":
             return {}

@@ -30,7 +30,7 @@ from holdfast.model.checks import (
     Scene,
     Spec,
 )
-from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.events import CheckFinding, NodesChecked
 from holdfast.model.orders import CheckNodes
 from holdfast.model.settings import RunSettings
 from holdfast.model.verdicts import Verdict
@@ -40,7 +40,7 @@ CONTINUOUS_S = 20.0
 LATE_TIMES = 3.0  # of its time, at most, for a boot check whose processes wait for a processor
 GOOD_AGAIN_S = 600.0
 LEARN_S = 1.0  # at the end, for what was learned to be written
-TOLD_MAX = 256
+REPORTED_MAX = 256
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ class NodeChecker:
         self._learning: threading.Thread | None = None
         self._good_s = float("-inf")  # when it was last written down that a step was made
         self._continuous_s = monotonic()
-        self._told: dict[str, None] = {}  # troubles that are no news any more
+        self._reported: dict[str, None] = {}  # troubles that are no news any more
 
     # Questions --------------------------------------------------------------------------------------------
 
@@ -269,14 +269,14 @@ class NodeChecker:
         return answer
 
     def _note_boot(self, checks: NodeChecks, answer: NodesChecked) -> None:
-        self._told |= dict.fromkeys(key_of(told) for told in answer.troubles)
+        self._reported |= dict.fromkeys(key_of(finding) for finding in answer.troubles)
         self._continuous_s = self._monotonic()
         if answer.status != FAIL and checks.outcomes:
             self._learning = threading.Thread(target=self._learn, args=(checks,), daemon=True)
             self._learning.start()
 
     def _learn(self, checks: NodeChecks) -> None:
-        """Waits for others who learn, so in a thread. A folder that cannot be written costs the memory, not the run."""
+        """Stores what the checks learned; in a thread, because it waits for a lock. Without the folder nothing is learned."""
         store = baseline_path(self._state_dir, self._host)
         try:
             change_baseline(store, lambda before: learned(before, checks.outcomes, checks.at_s))
@@ -302,13 +302,13 @@ class NodeChecker:
         self._continuous_s = now_s
         self._begin(CONTINUOUS, attempt, CONTINUOUS_S, while_training, own_pids(), quick=True, training=True)
 
-    def news(self, answer: NodesChecked) -> list[CheckTold]:
+    def news(self, answer: NodesChecked) -> list[CheckFinding]:
         """Returns the findings in the results of a check during training that were not reported before in
         this run.
         """
-        new = [told for told in answer.troubles if key_of(told) not in self._told]
-        if len(self._told) < TOLD_MAX:
-            self._told |= dict.fromkeys(key_of(told) for told in new)
+        new = [finding for finding in answer.troubles if key_of(finding) not in self._reported]
+        if len(self._reported) < REPORTED_MAX:
+            self._reported |= dict.fromkeys(key_of(finding) for finding in new)
             return new
         return []
 

@@ -6,7 +6,7 @@ Reports the results as events, without evaluating them.
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 
-from holdfast.agent.evidence import Told
+from holdfast.agent.evidence import EarlyDiagnosis
 from holdfast.agent.nodes.checks import NodeChecker
 from holdfast.core.checks.evidence import BOTH_PASSED, speaks_for_the_code, with_checks
 from holdfast.core.verdict.patience import patience_s
@@ -51,7 +51,7 @@ class Fitness:
             self._emit(NodesChecked(at_s=at_s, attempt=order.attempt, nodes=order.nodes, why_not=why_not))
             return
         if self.checker.runs(ON_FAILURE):
-            self._tell_late()
+            self._report_late()
         self.checker.boot(order, self._own_pids())
 
     def hear(self) -> None:
@@ -60,7 +60,7 @@ class Fitness:
         """
         if self.checker.runs(ON_FAILURE):
             if self.checker.take_up() and self._verdict is not None:
-                self._tell_late()
+                self._report_late()
             return
         answer = self.checker.poll()
         if answer is None:
@@ -68,9 +68,9 @@ class Fitness:
         if answer.context != CONTINUOUS:
             self._emit(answer)
             return
-        for told in self.checker.news(answer):
-            text = f"seen on the node while it trains: {told.text}" + (
-                f". {told.advice}" if told.advice else ""
+        for trouble in self.checker.news(answer):
+            text = f"seen on the node while it trains: {trouble.text}" + (
+                f". {trouble.advice}" if trouble.advice else ""
             )
             self._emit(FindingNoted(at_s=self._clock(), finding="check", text=text, attempt=answer.attempt))
 
@@ -78,7 +78,7 @@ class Fitness:
         self.checker.note_step()
         self.checker.look_again(attempt, self._own_pids)
 
-    def troubleshoot(self, order: Diagnose, told: Told, *, living: bool) -> bool:
+    def troubleshoot(self, order: Diagnose, early: EarlyDiagnosis, *, living: bool) -> bool:
         """Starts troubleshooting. Returns True if the verdict should wait for its findings.
 
         Findings after the verdict are reported separately.
@@ -91,8 +91,8 @@ class Fitness:
         if self._asked != order or self._verdict is not None:
             self._asked, self._since_s, self._verdict = order, at_s, None
             pids = self._own_pids()
-            self.checker.troubleshoot(order.attempt, told.first, wait_s, pids, living=living)
-        wait_s = patience_s(told.first, policy, wait_s, is_certain=told.certain)
+            self.checker.troubleshoot(order.attempt, early.first, wait_s, pids, living=living)
+        wait_s = patience_s(early.first, policy, wait_s, is_certain=early.certain)
         if not wait_s:
             self.checker.give_way()
         return not self.checker.take_up() and at_s - self._since_s <= wait_s and wait_s > 0
@@ -110,7 +110,7 @@ class Fitness:
         answer = self.checker.finish()
         if answer is None:
             return verdict
-        self._tell(answer, order)
+        self._report(answer, order)
         return with_checks(verdict, answer, order.boot, order.known)
 
     def give_way(self) -> None:
@@ -118,7 +118,7 @@ class Fitness:
         if self.checker.runs(ON_FAILURE):
             self.checker.give_way()
 
-    def tell_found(self, order: Diagnose) -> None:
+    def report_found(self, order: Diagnose) -> None:
         """Reports the findings of troubleshooting so far, if the controller makes the verdict."""
         self._verdict, self._is_judged_here = UNKNOWN, False
         if self._asked != order or not self.checker.runs(ON_FAILURE):
@@ -130,14 +130,14 @@ class Fitness:
         if answer is not None:
             self._emit(answer)
 
-    def _tell_late(self) -> None:
+    def _report_late(self) -> None:
         """Reports the results of an unfinished suite; nothing if no check has finished."""
         is_all = self.checker.take_up()
         answer = self.checker.finish()
         if answer is not None and self._asked is not None and not answer.why_not:
-            self._tell(answer, self._asked, is_all=is_all)
+            self._report(answer, self._asked, is_all=is_all)
 
-    def _tell(self, answer: NodesChecked, order: Diagnose, *, is_all: bool = True) -> None:
+    def _report(self, answer: NodesChecked, order: Diagnose, *, is_all: bool = True) -> None:
         self._emit(answer)
         if not self._is_judged_here:
             return

@@ -2,7 +2,7 @@
 
     jobs/<job>/nodes/<node>/journal-copy/journal.db
 
-The copy is itself a journal, so its checksums tell a complete copy from a damaged one. Small files of the
+The copy is itself a journal, so its checksums distinguish a complete copy from a damaged one. Small files of the
 job's folder are stored in its metadata. `lineage`: identifies the copied journal; a copy of another journal
 is replaced.
 """

@@ -39,7 +39,7 @@ class NodeLog:
         self._follower = follower or KernelFollower()
         self._polled_s = float("-inf")
         self._offset = 0
-        self._why_told = ""
+        self._why_reported = ""
         self._found: set[DeviceFound] = set()
 
     @property
@@ -48,7 +48,7 @@ class NodeLog:
 
     def news(self) -> str:
         """Returns the reason why the kernel log cannot be read, once; empty otherwise."""
-        why, self._why_told = (self.why_not if self.why_not != self._why_told else ""), self.why_not
+        why, self._why_reported = (self.why_not if self.why_not != self._why_reported else ""), self.why_not
         return why
 
     def poll(self, at_s: float, *, now: bool = False) -> list[Chunk]:

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from holdfast.agent.attempt import Attempt
 from holdfast.agent.environment import free_port
+from holdfast.agent.evidence_reply import EvidenceReply, looked_of
 from holdfast.agent.launch import sweep_attempts
 from holdfast.agent.nodes.home import NodeHome, clear, was_run
 from holdfast.agent.nodes.shipping import Shipping
 from holdfast.agent.part import Part, unmet
-from holdfast.agent.telling import Telling, looked_of
 from holdfast.agent.watch.hang_scene import HangScene, Seen
 from holdfast.agent.watch.logs import Signatures
 from holdfast.agent.watch.looks import SCENE_S_MAX
@@ -29,6 +29,8 @@ from holdfast.model.nodes.workers import (
     AnyCommand,
     AnyReport,
     CheckNode,
+    EventReport,
+    FetchEvidence,
     FetchRecords,
     FindPort,
     Leave,
@@ -36,15 +38,13 @@ from holdfast.model.nodes.workers import (
     PassSignal,
     PortFound,
     PrepareStandby,
-    RecordsTold,
+    RecordsReport,
     Sampled,
     SampleStacks,
     SetUp,
     StandbyState,
     StartWorker,
     StopWorker,
-    TellEvidence,
-    Told,
 )
 from holdfast.model.orders import CheckNodes, StopAttempt
 from holdfast.model.samples import RankSample
@@ -106,9 +106,9 @@ class RemoteAgent:
         self._stops: set[int] = set()  # attempts that are to be answered for when nothing is left
         self._stop_until_s: float | None = None  # then the reaper is not waited for any longer
         self._checks: list[str] = []  # orders whose answer is still to come
-        self._telling: tuple[str, Telling] | None = None
+        self._reply: tuple[str, EvidenceReply] | None = None
         self._looking: tuple[str, LookCloser, HangScene, float] | None = None
-        self._standby_told: StandbyState | None = None
+        self._standby_sent: StandbyState | None = None
         self._ships = ships
         self._shipping: list[Shipping] = []  # the last is of the present attempt
         self._ends = 0  # how often the agent itself was asked to end
@@ -154,7 +154,7 @@ class RemoteAgent:
     def carry_out(self, command: AnyCommand, order: str = "") -> None:
         """Executes a command of the controller. `order`: id of the command; empty if it is sent only once."""
         match command:
-            case CheckNode() | TellEvidence() | LookCloser():
+            case CheckNode() | FetchEvidence() | LookCloser():
                 self._ask(command, order)
                 return
             case FindPort() | StartWorker() | PrepareStandby() | StopWorker() | Leave():
@@ -173,14 +173,14 @@ class RemoteAgent:
         if order:
             self._done(order)
 
-    def _ask(self, command: CheckNode | TellEvidence | LookCloser, order: str) -> None:
+    def _ask(self, command: CheckNode | FetchEvidence | LookCloser, order: str) -> None:
         """Starts a command whose execution takes time; it counts as done once its result is reported."""
         match command:
             case CheckNode():
                 self._checks.append(order)
                 nodes = (self._node,)
                 self.worker.carry_out(CheckNodes(attempt=command.attempt, nodes=nodes, suite=command.suite))
-            case TellEvidence():
+            case FetchEvidence():
                 self._ask_evidence(command, order)
             case LookCloser():
                 self._look_closer(command, order)
@@ -346,19 +346,19 @@ class RemoteAgent:
 
     # Questions ------------------------------------------------------------------------------------------------
 
-    def _ask_evidence(self, command: TellEvidence, order: str) -> None:
-        if self._telling is not None:
-            before, telling = self._telling
-            if telling.asked == command and not telling.is_over:
+    def _ask_evidence(self, command: FetchEvidence, order: str) -> None:
+        if self._reply is not None:
+            before, reply = self._reply
+            if reply.asked == command and not reply.is_over:
                 if order != before:
                     self._done(order)
                 return
             self._done(before)
         worker = self.worker
         mine = worker.part.worker if worker.part is not None else 0
-        telling = Telling(command, mine, self._clock, worker.fitness, worker.node_log, worker.signatures)
-        self._telling = order, telling
-        self._tell_evidence(order, telling)  # the verdict may need no more than what is known now
+        reply = EvidenceReply(command, mine, self._clock, worker.fitness, worker.node_log, worker.signatures)
+        self._reply = order, reply
+        self._send_evidence(order, reply)  # the verdict may need no more than what is known now
 
     def _look_closer(self, command: LookCloser, order: str) -> None:
         attempt = self._attempt(command.attempt)
@@ -379,56 +379,56 @@ class RemoteAgent:
         """Does the periodic work. Call it ten times a second."""
         self.worker.look()
         self._stop_without_reaper()
-        self._tell_standby()
-        self._tell_records()
+        self._send_standby()
+        self._send_records()
         self._ship()
-        if self._telling is not None:
-            self._tell_evidence(*self._telling)
+        if self._reply is not None:
+            self._send_evidence(*self._reply)
         if self._looking is not None:
-            self._tell_look(*self._looking)
+            self._send_look(*self._looking)
         if self._home.why_not:
             text, self._home.why_not = self._home.why_not, ""
             self._tell(FindingNoted(at_s=self._clock(), finding="not-kept", text=text))
 
     def connected(self) -> None:
-        """Handles a new connection to the controller, which may be a new process that does not know this node's standby."""
-        self._standby_told = None
+        """Handles a new connection to the controller, which may be a new process without the state of this node's standby."""
+        self._standby_sent = None
 
-    def _tell_standby(self) -> None:
-        keeper, told = self.worker.keeper, self._standby_told
+    def _send_standby(self) -> None:
+        keeper, sent = self.worker.keeper, self._standby_sent
         now = None
         if keeper.standby is not None and keeper.part is not None and keeper.standby.is_ready:
             attempt, worker = keeper.standby.number, keeper.part.worker
             now = StandbyState(attempt=attempt, worker=worker, is_ready=True)
-        elif told is not None and told.is_ready:
-            now = replace(told, is_ready=False)
-        if now is not None and now != told:
-            self._standby_told = now
+        elif sent is not None and sent.is_ready:
+            now = replace(sent, is_ready=False)
+        if now is not None and now != sent:
+            self._standby_sent = now
             self._send(now)
 
-    def _tell_records(self) -> None:
+    def _send_records(self) -> None:
         attempt = self.worker.attempt
         fetched = attempt.steps.stragglers.fetched() if attempt is not None else None
         if attempt is None or fetched is None:
             return
-        told = RecordsTold(
+        report = RecordsReport(
             attempt=attempt.number,
             worker=attempt.worker,
             entered=tuple(fetched.entered),
             peers=fetched.peers,
         )
-        self._send(told, drop=True)
+        self._send(report, drop=True)
 
-    def _tell_evidence(self, order: str, telling: Telling) -> None:
-        no_start = self.worker.no_start.get(telling.asked.attempt, "")
-        told = telling.turn(self.worker.attempt, no_start)
-        if told is not None:
-            self._send(told)
-        if telling.is_over:
-            self._telling = None
+    def _send_evidence(self, order: str, reply: EvidenceReply) -> None:
+        no_start = self.worker.no_start.get(reply.asked.attempt, "")
+        evidence = reply.turn(self.worker.attempt, no_start)
+        if evidence is not None:
+            self._send(evidence)
+        if reply.is_over:
+            self._reply = None
             self._done(order)
 
-    def _tell_look(self, order: str, command: LookCloser, scene: HangScene, since_s: float) -> None:
+    def _send_look(self, order: str, command: LookCloser, scene: HangScene, since_s: float) -> None:
         if not scene.is_done and self._clock() - since_s < SCENE_S_MAX:
             return
         self._looking = None
@@ -441,7 +441,7 @@ class RemoteAgent:
     # Reports --------------------------------------------------------------------------------------------------
 
     def _tell(self, event: AnyEvent) -> None:
-        self._send(Told(event=event))
+        self._send(EventReport(event=event))
 
     def _emit(self, event: AnyEvent) -> None:
         if isinstance(event, AttemptStopped) and not event.left:
@@ -473,7 +473,7 @@ class RemoteAgent:
             first_step=attempt.first_step,
             node_busy_s=looks.sampler.node_busy_s,
             trends=looks.trends,
-            steps=attempt.steps.stragglers.steps_told(),
+            steps=attempt.steps.stragglers.logged_steps(),
             throttled_s=attempt.steps.stragglers.held_back(
                 {rank: ranks[rank].pid for rank in attempt.living}
             ),

@@ -105,7 +105,7 @@ class Call:
         self.ending_s = time.monotonic()
         for pid in proc.descendants(os.getpid()):
             proc.send_signal(pid, signal.SIGHUP if self.is_terminal else signal.SIGTERM)
-            proc.send_signal(pid, signal.SIGCONT)  # one that is stopped cannot heed it
+            proc.send_signal(pid, signal.SIGCONT)  # a stopped process cannot handle it
 
     def go_on(self, now_s: float) -> None:
         if self.limit_s is not None and now_s - self.started_s >= self.limit_s and self.ending_s is None:

@@ -136,7 +136,7 @@ class StandbyKeeper:
         self._may_begin = False  # beside the end of an attempt, once
         self._is_early = False  # the standby was started before the first step, as a zygote cannot be
         self._failed = False
-        self._seen_training = 0  # the attempt, by who sees all workers: not every worker's log names steps
+        self._seen_training = 0  # the attempt, from the controller: not every worker's log has steps
         self._imports: Path | None = None
 
     def wish(self, number: int, part: Part) -> None:
@@ -175,7 +175,7 @@ class StandbyKeeper:
             self._end()
             self.gone()
             return False
-        # From the first step on: what a job is most likely to die of, it dies of early.
+        # From the first step on, because most failures come early.
         trains = self.trains(attempt)
         if attempt.stopping or attempt.is_done:
             return False
@@ -276,7 +276,7 @@ class StandbyKeeper:
         self._starts = unmet(attempt.worker, attempt.workers), starts
         self._may_begin = True
         if starts:
-            with suppress(OSError):  # for who goes on where nobody is left that has seen them
+            with suppress(OSError):  # for an agent that continues after this one
                 (attempt.folder / SEEN).write_bytes(as_listing(starts))
 
     def _prove(self, attempt: Attempt) -> None:

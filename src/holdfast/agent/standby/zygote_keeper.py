@@ -42,7 +42,7 @@ REFUSED = "not-forked"  # in a worker's folder: which starts were not forked, an
 REFUSED_BYTES = 1 << 14
 YOUNG_S = 1.0
 QUIET_S = 0.3  # without a further import
-LATE_S = 20.0  # a training whose ranks tell nothing of their imports by then never will
+LATE_S = 20.0  # a training whose ranks report no imports by then never will
 ROOM_S = 5.0  # how often it is looked for room, where there was none
 READ_S = 1.0  # how often a node without a worker looks for what the workers have stored
 # Variables by which ranks and attempts differ; others must be the same in the zygote.
@@ -355,7 +355,7 @@ class ZygoteKeeper:
         return self._forked(spec) if self.is_ready else _learning(spec)
 
     def _forked(self, spec: LaunchSpec) -> LaunchSpec:
-        """Returns `spec` with the connection to a fork server, which the zygote is told to fork for it.
+        """Returns `spec` with the connection to a fork server, which the zygote forks for it.
 
         raises: OSError, if the zygote has ended
         """

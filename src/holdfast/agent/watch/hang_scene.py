@@ -155,20 +155,18 @@ class HangScene:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="holdfast-records") as pool:
             asked = pool.map(self._record, self._people)
             stacks = self._stacks(living) if self._stalled_s is not None else ()
-            told = {one.rank: one for one in asked if one is not None}
-        return self._concluded(told, stacks)
+            digest_of = {one.rank: one for one in asked if one is not None}
+        return self._concluded(digest_of, stacks)
 
-    def _concluded(self, told: Mapping[int, Digest], stacks: tuple[RankStacks, ...]) -> Seen:
+    def _concluded(self, digest_of: Mapping[int, Digest], stacks: tuple[RankStacks, ...]) -> Seen:
         by_rank = {
             one.rank: Stack(rank=one.rank, frames=one.threads[0].frames) for one in stacks if one.threads
         }
         ended = {one.rank: one.exit_code for one in self._people if one.is_gone and not one.was_ended}
         seen = lives(self._tracks, by_rank, self._errors, ended)
-        digests = tuple(told.values())
-        located = (
-            None  # of ranks that have failed the diagnosis says who was awaited, with the lines of their logs
-        )
-        if told and self._stalled_s is not None:
+        digests = tuple(digest_of.values())
+        located = None  # for failed ranks, the diagnosis names the awaited ones with their log lines
+        if digest_of and self._stalled_s is not None:
             located = locate(digests, self._world_size, seen, stalled_s=self._stalled_s)
         return Seen(located, stacks, digests=digests, lives=seen)
 
@@ -180,11 +178,11 @@ class HangScene:
         """
         self._people, self._errors = tuple(people), dict(errors)
         try:
-            told = {one.rank: one for one in self.result.digests}
+            digest_of = {one.rank: one for one in self.result.digests}
             for one in self._people:
                 if one.is_gone and (left := self._left_by(one)) is not None:
-                    told[one.rank] = self._digest(left)
-            return self._concluded(told, self.result.stacks)
+                    digest_of[one.rank] = self._digest(left)
+            return self._concluded(digest_of, self.result.stacks)
         except Exception as error:  # noqa: BLE001 - the failure is reported without it, never delayed
             return Seen(None, (), (_not_looked_at(error),))
 

@@ -57,8 +57,8 @@ class Signatures:
         self.cache = cache
         self.by_id = KnowledgeBase((), package_rules())  # until the signatures are read
         self.why_not = ""
-        self._told = ""
-        self._left_out, self._told_out = left_out, False
+        self._reported = ""
+        self._left_out, self._left_out_noted = left_out, False
         self._source, self._then = load, then
         self._is_small = not searches_logs
         self._compiled: Watcher | None = None
@@ -72,11 +72,11 @@ class Signatures:
 
     def news(self) -> str:
         """Returns why the signatures cannot be used, once; empty otherwise."""
-        why, self._told = (self.why_not if self.why_not != self._told else ""), self.why_not
+        why, self._reported = (self.why_not if self.why_not != self._reported else ""), self.why_not
         if why:
             return f"known failures are not recognised in this run: {why}"
-        if self._left_out and self.is_over and not self._told_out:
-            self._told_out = True
+        if self._left_out and self.is_over and not self._left_out_noted:
+            self._left_out_noted = True
             return f"some of the site's signatures are left out: {'; '.join(self._left_out)}"
         return ""
 
@@ -146,7 +146,7 @@ class LogWatch:
         self._tails: dict[str, deque[bytes]] = {}
         self._ends: dict[str, int] = {}
         self._step_s: float | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._broken = False
         self._unread: list[Chunk] = []
         self._looked_s = float("-inf")
@@ -168,7 +168,7 @@ class LogWatch:
         if self._broken:
             return []
         try:
-            return [text for one in self.look(chunks, at_s, now=now) if (text := self.told(one))]
+            return [text for one in self.look(chunks, at_s, now=now) if (text := self.sentence_of(one))]
         except Exception as error:  # noqa: BLE001 - hundreds of rules must not end the watch over the ranks
             self._broken = True
             return [
@@ -198,7 +198,7 @@ class LogWatch:
                 new += self._keep(match, chunk.at_s)
         return new
 
-    def told(self, match: Match) -> str:
+    def sentence_of(self, match: Match) -> str:
         """Returns a sentence about a new fault; "" if the line is no fault by itself."""
         signature = self._signatures.by_id[match.signature]
         if (
@@ -258,13 +258,13 @@ class LogWatch:
         known = self._seen.get(key)
         if known is None and len(self._seen) >= MATCHES_MAX:
             return ()
-        # One machine, one clock: when a line came is surer than the many ways in which it may tell its time.
+        # The time of arrival, because time stamps of lines have many forms and clocks.
         first_s = known[0] if known else at_s
         stamped = replace(match, writer=replace(match.writer, stamp_s=first_s))
         self._seen[key] = (first_s, stamped)
-        if match.signature in self._told or len(self._told) >= NEW_MAX:
+        if match.signature in self._reported or len(self._reported) >= NEW_MAX:
             return ()
-        self._told.add(match.signature)
+        self._reported.add(match.signature)
         return (stamped,)
 
     def _remember(self, chunk: Chunk) -> None:

@@ -83,7 +83,7 @@ class Looks:
         self.platform = platform_rule.Watch()
         self.usual_bytes: frozenset[int] = frozenset()
         self.sampler = Sampler(attempt.folder, env, clock)
-        self.asked_to_sample: tuple[int, ...] = ()  # by who judges the ranks of all workers
+        self.asked_to_sample: tuple[int, ...] = ()  # by the controller, which judges the ranks of all workers
         self._attempt = attempt
         self._clock = clock
         self._note = note

@@ -52,7 +52,7 @@ class Sampler:
         self._sampled_s = 0.0
         self._period_s = SAMPLE_S
         self._counters: tuple[tuple[int, int | None, int | None], ...] = ()
-        self._used_told_s = float("-inf")
+        self._used_sent_s = float("-inf")
 
     def look(self, ranks: Mapping[int, Sampled], step: int | None) -> tuple[RankSample, ...] | None:
         """Takes a sample of all ranks. Call it ten times a second. Returns None if no sample is due yet."""
@@ -88,9 +88,9 @@ class Sampler:
         """
         counters = tuple((one.pid, one.io_bytes, one.disk_bytes) for one in samples)
         before, self._counters = self._counters, counters
-        if counters != before or not samples or samples[0].at_s - self._used_told_s < USED_S:
+        if counters != before or not samples or samples[0].at_s - self._used_sent_s < USED_S:
             return ()
-        self._used_told_s = samples[0].at_s
+        self._used_sent_s = samples[0].at_s
         return self.utilisation()
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from holdfast.observe.host.node_counters import NodeCounters
 from holdfast.observe.host.ras import RasWitness
 
 GPUS_EVERY = 10  # samples between two looks at whether a rank has opened a GPU; ranks open them once, early
-STUCK_TOLD_S = 10.0
+STUCK_S = 10.0
 
 
 class Signals:
@@ -41,7 +41,7 @@ class Signals:
         self._ras_kept: RasReport | None = None
         self._has_gpus = False
         self._taken = 0
-        self._stuck_told = False
+        self._stuck_reported = False
 
     def take(self, at_s: float, ranks: tuple[RankSample, ...]) -> Moment:
         """Samples the node, devices and NCCL once a second, and stores the result together with the ranks'
@@ -84,12 +84,12 @@ class Signals:
     def news(self) -> str:
         """Returns a sentence, once, if a driver has stopped responding; otherwise ""."""
         stuck_s = self._devices.stuck_s()
-        if stuck_s < STUCK_TOLD_S:
-            self._stuck_told = False
+        if stuck_s < STUCK_S:
+            self._stuck_reported = False
             return ""
-        if self._stuck_told:
+        if self._stuck_reported:
             return ""
-        self._stuck_told = True
+        self._stuck_reported = True
         return (
             f"the GPU driver has not answered for {stuck_s:.0f} s: "
             "check the kernel log for Xid lines; the GPU values shown are old"

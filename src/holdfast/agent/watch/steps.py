@@ -26,7 +26,7 @@ from holdfast.model.steps import PhaseMark, StepFinding, StepRecord
 from holdfast.observe.logs.follow import Chunk
 from holdfast.observe.logs.step_file import RECENT_MAX, StepFile, StepFileWriter
 
-OFF, ALWAYS = "off", "aistudio"  # else, by whose log it is
+OFF, ALWAYS = "off", "aistudio"  # else it depends on the log's framework
 COMMAND_RUNS = "Command running..."
 # Frameworks that the platforms' rule was made for; for others it is reported on request.
 PLATFORMS_FRAMEWORKS = ("Megatron", "LLaMA-Factory")
@@ -42,7 +42,7 @@ SOURCES_MAX = 512
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the forms are there
 SILENT_S = 30.0  # a log that is silent for so long while another goes on is not the one that counts
 SILENT_RECORDS = 20  # and for so many records of others
-SURE_RECORDS = 3  # before a log is known to tell more than another, or less
+SURE_RECORDS = 3  # before a log is taken to have more information than another, or less
 SKIPPED_MAX = 1000  # records of a log that has come to count, of steps that were already reported
 FINDINGS_KEPT = 100  # of one attempt, for its evidence
 NEWS_MAX = 200  # lines of one kind in one attempt: a training that limps to its end is not recited
@@ -52,7 +52,7 @@ OPEN_MAX = 20
 OPEN = ("slowdown", "straggler", "step-stands", "loss-nan", "loss-diverged")
 
 
-class Teller(Struct):
+class StepSource(Struct):
     """A source of steps: a log, or a rank that prints into it. `times`, `losses`: number of its step records
     with a time or a loss.
     """
@@ -107,8 +107,8 @@ class StepWatching:
         self._watch: StepWatch | None = None
         self._rule = AistudioRule()
         self._logs: dict[str, StepLog] = {}
-        self._tellers: dict[tuple[str, int | None], Teller] = {}
-        self._lead: Teller | None = None
+        self._sources: dict[tuple[str, int | None], StepSource] = {}
+        self._lead: StepSource | None = None
         self._behind = 0  # records of others since the last of the one that counts
         self._skip = 0
         self._run_shift: int | None = None
@@ -156,7 +156,7 @@ class StepWatching:
         if what in self._broken:
             return []
         try:
-            return self._told(part())
+            return self._kept(part())
         except Exception as error:  # noqa: BLE001 - what a log may hold must not end the watch over the ranks
             self._broken.add(what)
             why = f"{type(error).__name__}: {error}"
@@ -225,7 +225,7 @@ class StepWatching:
             return []
         found = self._watch.tick(at_s)
         self.baseline = self._watch.baseline() or self.baseline
-        told = StepFile(
+        content = StepFile(
             at_s=at_s,
             attempt=self._attempt,
             now=replace(self._watch.now(), straggler=self._slow_ranks),
@@ -236,7 +236,7 @@ class StepWatching:
             batch_counts=self._forms.batch_counts(self.framework),
             sequence=self.records[-1].sequence if self.records else None,
         )
-        self._file.write(told)
+        self._file.write(content)
         return found
 
     # Sources --------------------------------------------------------------------------------------------
@@ -245,43 +245,45 @@ class StepWatching:
         self, log: StepLog, item: StepRecord | PhaseMark, at_s: float, ranks: int | None
     ) -> Iterable[StepFinding]:
         if isinstance(item, PhaseMark):
-            tells_steps_too = any(name == log.source for name, _ in self._tellers)
-            is_main = self._lead is None or self._lead.source == log.source or not tells_steps_too
+            has_steps_too = any(name == log.source for name, _ in self._sources)
+            is_main = self._lead is None or self._lead.source == log.source or not has_steps_too
             return self._watch.feed(replace(item, at_s=at_s)) if self._watch is not None and is_main else ()
-        teller = self._tellers.get((log.source, item.rank))
-        if teller is None:
-            if len(self._tellers) >= SOURCES_MAX:
+        source = self._sources.get((log.source, item.rank))
+        if source is None:
+            if len(self._sources) >= SOURCES_MAX:
                 return ()
-            teller = self._tellers[log.source, item.rank] = Teller(source=log.source, rank=item.rank)
-        teller.saw(item, at_s)
-        self.stragglers.told(item, ranks)
-        if not self._leads(teller, at_s):
+            source = self._sources[log.source, item.rank] = StepSource(source=log.source, rank=item.rank)
+        source.saw(item, at_s)
+        self.stragglers.add_step(item, ranks)
+        if not self._leads(source, at_s):
             if item.loss is not None:
                 self._loss_elsewhere = item.loss
             return ()
         self.framework = log.framework
-        return self._step(teller, item, at_s, ranks)
+        return self._step(source, item, at_s, ranks)
 
-    def _leads(self, teller: Teller, at_s: float) -> bool:
+    def _leads(self, source: StepSource, at_s: float) -> bool:
         """Returns whether this log counts, or replaces the previous one because it has more information or
         that is silent.
         """
         lead = self._lead
-        if teller is lead:
+        if source is lead:
             self._behind = 0
             return True
         if lead is not None:
             self._behind += 1
-            tells_more = teller.worth > lead.worth and min(teller.records, lead.records) >= SURE_RECORDS
+            has_more = source.worth > lead.worth and min(source.records, lead.records) >= SURE_RECORDS
             is_silent = self._behind >= SILENT_RECORDS and at_s - lead.last_s > SILENT_S
-            if not tells_more and not is_silent:
+            if not has_more and not is_silent:
                 return False
-        self._lead, self._behind = teller, 0
+        self._lead, self._behind = source, 0
         self._skip = SKIPPED_MAX if lead is not None else 0
         self._run_shift = None
         return True
 
-    def _step(self, teller: Teller, record: StepRecord, at_s: float, ranks: int | None) -> list[StepFinding]:
+    def _step(
+        self, source: StepSource, record: StepRecord, at_s: float, ranks: int | None
+    ) -> list[StepFinding]:
         """Processes a step of the log that counts. Steps that a previous log reported are skipped."""
         last = self.records[-1] if self.records else None
         if self._run_shift is None:
@@ -292,9 +294,9 @@ class StepWatching:
                 return []
             self._skip = 0
         loss = record.loss
-        if loss is None and not teller.losses:
+        if loss is None and not source.losses:
             loss, self._loss_elsewhere = self._loss_elsewhere, None
-        # One clock for all: when a line came is surer than the many ways in which it may tell its time.
+        # The time of arrival, because time stamps of lines have many forms and clocks.
         record = replace(record, at_s=at_s, loss=loss, run=record.run + self._run_shift)
         self.records.append(record)
         if self._watch is None:
@@ -321,9 +323,9 @@ class StepWatching:
 
     # Findings -----------------------------------------------------------------------------------------
 
-    def _told(self, found: Iterable[StepFinding]) -> list[StepFinding]:
+    def _kept(self, found: Iterable[StepFinding]) -> list[StepFinding]:
         """Returns the findings to report: without NaN and infinite numbers, and limited in number."""
-        told = []
+        kept = []
         for one in found:
             one = replace(one, numbers=_plain(one))
             self.findings.append(one)
@@ -337,8 +339,8 @@ class StepWatching:
                     f"there are too many findings of the kind {one.kind}: no more are reported in this attempt"
                 )
             if count <= NEWS_MAX:
-                told.append(one)
-        return told
+                kept.append(one)
+        return kept
 
     def _close(self, end: StepFinding) -> None:
         """Ends a finding: of several successive slowdowns the newest, of stragglers the one about these

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.core.stragglers.limits import CROWDED
+from holdfast.core.stragglers.logged_steps import LoggedSteps
 from holdfast.core.stragglers.records import Arrival, entered, joined, peers
-from holdfast.core.stragglers.steps_told import StepsTold
-from holdfast.core.stragglers.told import in_few_words
 from holdfast.core.stragglers.watch import StragglerWatch
+from holdfast.core.stragglers.wording import in_few_words
 from holdfast.model.flight.records import Entered, FlightRecord
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import RankStep, StepFinding, StepRecord, Straggler
@@ -48,7 +48,7 @@ def is_crowded(pids: Collection[int]) -> bool:
 class StragglerWatching:
     """Detector of slow ranks for one attempt on this worker. `folder`: of the ranks' sockets.
 
-    `shares`: this worker only collects data (`steps_told`, `held_back`, `fetch`), which the controller
+    `shares`: this worker only collects data (`logged_steps`, `held_back`, `fetch`), which the controller
     compares.
     """
 
@@ -58,15 +58,15 @@ class StragglerWatching:
         self._watch = StragglerWatch()
         self._throttles: dict[int, ThrottleReader] = {}
         self._samples = 0
-        self._told: deque[RankStep] = deque(maxlen=RECORDS_MAX)
+        self._logged: deque[RankStep] = deque(maxlen=RECORDS_MAX)
         self._stride = 1
-        self._steps = StepsTold()
+        self._steps = LoggedSteps()
         self._throttled: dict[int, float] = {}
         self._fetch: Fetch | None = None
         self._fetched = False
         self._arrivals: deque[Arrival] = deque()
 
-    def told(self, record: StepRecord, ranks: int | None = None) -> None:
+    def add_step(self, record: StepRecord, ranks: int | None = None) -> None:
         """Adds one rank's step from its log. If steps are short, only some are compared, the same ones of all
         ranks.
 
@@ -79,7 +79,7 @@ class StragglerWatching:
             most = max(1, int(compared_s / max(record.time_s, SHORTEST_S)))
             self._stride = 1 << (most.bit_length() - 1)  # workers that differ have steps in common
         if record.step % self._stride == 0:
-            self._told.append(RankStep(record.step, record.rank, record.time_s, record.data_s))
+            self._logged.append(RankStep(record.step, record.rank, record.time_s, record.data_s))
 
     def look(self, samples: Sequence[RankSample], pids: Mapping[int, int]) -> None:
         """Samples all ranks. Call it once a second while they train. `pids`: of living ranks."""
@@ -113,8 +113,8 @@ class StragglerWatching:
         for _ in range(min(ARRIVALS_AT_ONCE, len(self._arrivals))):
             one = self._arrivals.popleft()
             self._watch.arrivals(one.group, one.sequence, one.at, device=one.device)
-        while self._told:
-            self._steps.add(self._told.popleft(), self._watch)
+        while self._logged:
+            self._steps.add(self._logged.popleft(), self._watch)
         return []
 
     def findings(self, step: int | None, at_s: float) -> list[StepFinding]:
@@ -134,11 +134,11 @@ class StragglerWatching:
 
     # Of one of several workers -----------------------------------------------------------------------------
 
-    def steps_told(self) -> tuple[RankStep, ...]:
+    def logged_steps(self) -> tuple[RankStep, ...]:
         """Returns the step times that ranks have logged since the last call."""
-        told = tuple(self._told)
-        self._told.clear()
-        return told
+        steps = tuple(self._logged)
+        self._logged.clear()
+        return steps
 
     def held_back(self, pids: Mapping[int, int]) -> dict[int, float]:
         """Returns the seconds that each rank was throttled by its CPU quota; refreshed every few seconds,

@@ -122,8 +122,8 @@ def _stamp(path: Path) -> str:
     found = []
     for part in ("", "-wal"):
         try:
-            told = os.stat(f"{path}{part}")
-            found.append(f"{told.st_ino}.{told.st_size}.{told.st_mtime_ns}")
+            status = os.stat(f"{path}{part}")
+            found.append(f"{status.st_ino}.{status.st_size}.{status.st_mtime_ns}")
         except OSError:
             found.append("-")
     return "/".join(found)

@@ -158,8 +158,8 @@ def changes_after(database: Database, revision: int, limit: int = CHANGES_MAX) -
             .order_by(INCIDENTS.c.revision)
             .limit(limit)
         ):
-            told = IncidentChanged(job=job, row=_INCIDENT.decode(body))
-            found.append((at, Change(kind="incident", job=job, data=told)))
+            changed = IncidentChanged(job=job, row=_INCIDENT.decode(body))
+            found.append((at, Change(kind="incident", job=job, data=changed)))
         for at, job in connection.execute(
             select(REMOVED.c.revision, REMOVED.c.job)
             .where(REMOVED.c.revision > revision)

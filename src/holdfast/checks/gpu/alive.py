@@ -30,31 +30,31 @@ _MODULE_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
 
 
 def driver(scene: Scene) -> Iterator[Seen]:
-    told = nvml.opened()
-    if isinstance(told, NotOpen):
-        yield judge_away(_away(scene, told), bool(scene.baseline.devices("gpu")))
+    library = nvml.opened()
+    if isinstance(library, NotOpen):
+        yield judge_away(_away(scene, library), bool(scene.baseline.devices("gpu")))
         return
-    found, facts = judge_versions(_versions(scene, told))
+    found, facts = judge_versions(_versions(scene, library))
     yield from facts
     yield from found
 
 
 def count(scene: Scene) -> Iterator[Seen]:
-    told = nvml.opened(QUICK_S if scene.quick else PATIENCE_S)
-    if isinstance(told, NotOpen):
-        if told.kind == nvml.SLOW:
+    library = nvml.opened(QUICK_S if scene.quick else PATIENCE_S)
+    if isinstance(library, NotOpen):
+        if library.kind == nvml.SLOW:
             on_bus = len(pci_gpus(Path(scene.root)) or ())
-            yield slow_driver(told.why, told.after_s, on_bus, is_kept_loaded=_is_kept_loaded(scene))
+            yield slow_driver(library.why, library.after_s, on_bus, is_kept_loaded=_is_kept_loaded(scene))
         else:
-            yield Finding(status=SKIP, why=f"{told.why} (see gpu-driver)")
+            yield Finding(status=SKIP, why=f"{library.why} (see gpu-driver)")
         return
-    if told.why_not_counted:
-        yield Finding(status=SKIP, why=f"the GPUs cannot be listed: {told.why_not_counted}")
+    if library.why_not_counted:
+        yield Finding(status=SKIP, why=f"the GPUs cannot be listed: {library.why_not_counted}")
         return
     seen = Presence(
-        gpus=tuple(device.gpu for device in told.devices),
+        gpus=tuple(device.gpu for device in library.devices),
         pci=pci_gpus(Path(scene.root)),
-        memory=_memory(told),
+        memory=_memory(library),
         ranks=scene.ranks,
         visible=scene.env.get("CUDA_VISIBLE_DEVICES"),
     )
@@ -63,27 +63,27 @@ def count(scene: Scene) -> Iterator[Seen]:
 
 
 def persistence(scene: Scene) -> Iterator[Seen]:
-    told = nvml.opened()
-    if isinstance(told, NotOpen):
-        yield Finding(status=SKIP, why=told.why)
+    library = nvml.opened()
+    if isinstance(library, NotOpen):
+        yield Finding(status=SKIP, why=library.why)
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     modes: list[tuple[Gpu, bool, bool]] = []
     for gpu, handle in devices:
-        mode = told.ask("DeviceGetPersistenceMode", handle)
+        mode = library.ask("DeviceGetPersistenceMode", handle)
         if mode.trouble:
             unread.append(Unread(gpu.where, mode.why))
             continue
-        is_server = not told.ask("DeviceGetEccMode", handle).trouble
+        is_server = not library.ask("DeviceGetEccMode", handle).trouble
         modes.append((gpu, bool(mode.value), is_server))
         if gpu.key and mode.value:
             yield Fact(name="persistence", value=True, device=gpu.key, learn=True)
     yield from judge_persistence(modes, unread, scene.baseline)
 
 
-def _versions(scene: Scene, told: Nvml) -> Versions:
-    driver = told.ask("SystemGetDriverVersion").value
-    cuda = told.ask("SystemGetCudaDriverVersion_v2").value
+def _versions(scene: Scene, library: Nvml) -> Versions:
+    driver = library.ask("SystemGetDriverVersion").value
+    cuda = library.ask("SystemGetCudaDriverVersion_v2").value
     return Versions(
         driver=str(driver) if driver else "",
         module=_loaded_module(Path(scene.root)),
@@ -91,12 +91,12 @@ def _versions(scene: Scene, told: Nvml) -> Versions:
     )
 
 
-def _away(scene: Scene, told: NotOpen) -> Away:
+def _away(scene: Scene, library: NotOpen) -> Away:
     root = Path(scene.root)
     cards = pci_gpus(root) or ()
     return Away(
-        kind=told.kind,
-        why=told.why,
+        kind=library.kind,
+        why=library.why,
         on_bus=sum(card.driver in ("", "nvidia") for card in cards),
         is_loaded=bool(_loaded_module(root)) or any(card.driver == "nvidia" for card in cards),
     )
@@ -113,9 +113,11 @@ def _loaded_module(root: Path) -> str:
     return found[1] if found else ""
 
 
-def _memory(told: Nvml) -> dict[str, int]:
+def _memory(library: Nvml) -> dict[str, int]:
     asked = {
-        gpu.key: told.ask("DeviceGetMemoryInfo", handle) for gpu, handle in told.readable()[0] if gpu.key
+        gpu.key: library.ask("DeviceGetMemoryInfo", handle)
+        for gpu, handle in library.readable()[0]
+        if gpu.key
     }
     return {key: int(answer.value.total) for key, answer in asked.items() if not answer.trouble}
 

@@ -122,8 +122,8 @@ def _free(bed: Bed, scene: Scene, check: str) -> tuple[list[Target], list[Findin
 def _users(nvml: Nvml, target: Target) -> list[int]:
     if target.nvml is None:
         return []
-    told = nvml.ask("DeviceGetComputeRunningProcesses", target.nvml.handle)
-    return sorted(int(process.pid) for process in told.value or ())
+    processes = nvml.ask("DeviceGetComputeRunningProcesses", target.nvml.handle)
+    return sorted(int(process.pid) for process in processes.value or ())
 
 
 class _Watch:

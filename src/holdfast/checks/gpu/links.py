@@ -45,38 +45,40 @@ MANAGER = "nv-fabricmanage"  # nv-fabricmanager: the kernel keeps 15 characters
 
 
 def nvlink(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     links: list[tuple[Device, tuple[bool, ...]]] = []
     for device in devices:
-        if is_divided(told, device.handle):
+        if is_divided(library, device.handle):
             unread.append(Unread(device.gpu.where, DIVIDED))
             continue
-        states = _states(told, device.handle)
+        states = _states(library, device.handle)
         if isinstance(states, str):
             unread.append(Unread(device.gpu.where, states))
         else:
             links.append((device, states))
-    before = {device.gpu.index: _link_errors(told, device.handle, len(up)) for device, up in links if any(up)}
+    before = {
+        device.gpu.index: _link_errors(library, device.handle, len(up)) for device, up in links if any(up)
+    }
     if before:
         time.sleep(option_s(scene, "gpu-nvlink.during_s", DURING_S))
     seen = []
     for (gpu, handle), up in links:
-        errors = _link_errors(told, handle, len(up)) if gpu.index in before else {}
+        errors = _link_errors(library, handle, len(up)) if gpu.index in before else {}
         new = {kind: max(0, count - before[gpu.index].get(kind, count)) for kind, count in errors.items()}
         seen.append(NvLinks(gpu=gpu, states=up, errors=errors, new=new))
     yield from nvlink_facts(seen)
     yield from judge_nvlinks(seen, unread, scene.baseline)
 
 
-def _states(told: Nvml, handle: Any) -> tuple[bool, ...] | str:
+def _states(library: Nvml, handle: Any) -> tuple[bool, ...] | str:
     """Returns whether each NVLink of a GPU is active, or the reason why it is unknown."""
     states: list[bool] = []
     for link in range(LINKS_MAX):
-        answer = told.ask("DeviceGetNvLinkState", handle, link)
+        answer = library.ask("DeviceGetNvLinkState", handle, link)
         if answer.trouble == "absent":
             break
         if answer.trouble:
@@ -85,29 +87,29 @@ def _states(told: Nvml, handle: Any) -> tuple[bool, ...] | str:
     return tuple(states)
 
 
-def _link_errors(told: Nvml, handle: Any, links: int) -> dict[str, int]:
-    totals = told.fields(handle, list(_TOTALS.values()))
+def _link_errors(library: Nvml, handle: Any, links: int) -> dict[str, int]:
+    totals = library.fields(handle, list(_TOTALS.values()))
     counts = {
         kind: int(answer.value) for kind, answer in zip(_TOTALS, totals, strict=True) if not answer.trouble
     }
-    by_link = told.fields(handle, [(_RECOVERY_FAILED_EVENTS, link) for link in range(links)])
+    by_link = library.fields(handle, [(_RECOVERY_FAILED_EVENTS, link) for link in range(links)])
     failed = [int(answer.value) for answer in by_link if not answer.trouble]
     return counts | ({RECOVERY_FAILED: sum(failed)} if failed else {})
 
 
 def pcie(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     began_s = time.monotonic()
-    before = [told.ask("DeviceGetPcieReplayCounter", device.handle) for device in devices]
+    before = [library.ask("DeviceGetPcieReplayCounter", device.handle) for device in devices]
     if any(not answer.trouble for answer in before):
         time.sleep(option_s(scene, "gpu-pcie.during_s", DURING_S))
     seen = []
     for device, replays in zip(devices, before, strict=True):
-        link = _pcie(told, device, replays, began_s)
+        link = _pcie(library, device, replays, began_s)
         if isinstance(link, Unread):
             unread.append(link)
         else:
@@ -116,27 +118,27 @@ def pcie(scene: Scene) -> Iterator[Seen]:
     yield from judge_pcie(seen, unread, scene.baseline)
 
 
-def _pcie(told: Nvml, device: Device, replays_before: Answer, began_s: float) -> PcieLink | Unread:
+def _pcie(library: Nvml, device: Device, replays_before: Answer, began_s: float) -> PcieLink | Unread:
     gpu, handle = device
-    width = told.ask("DeviceGetCurrPcieLinkWidth", handle)
+    width = library.ask("DeviceGetCurrPcieLinkWidth", handle)
     if width.trouble:
         return Unread(gpu.where, width.why)
-    if told.fields(handle, [_C2C_LINK_COUNT])[0].value:
+    if library.fields(handle, [_C2C_LINK_COUNT])[0].value:
         return Unread(
             gpu.where, "the GPU is connected to its CPU by NVLink-C2C and transfers no data over PCIe"
         )
-    clock = told.ask("DeviceGetClockInfo", handle, 1).value
-    highest = told.ask("DeviceGetMaxClockInfo", handle, 1).value
-    rates = told.ask("DeviceGetUtilizationRates", handle).value
-    replays = told.ask("DeviceGetPcieReplayCounter", handle)
+    clock = library.ask("DeviceGetClockInfo", handle, 1).value
+    highest = library.ask("DeviceGetMaxClockInfo", handle, 1).value
+    rates = library.ask("DeviceGetUtilizationRates", handle).value
+    replays = library.ask("DeviceGetPcieReplayCounter", handle)
     both = not (replays.trouble or replays_before.trouble)
     return PcieLink(
         gpu=gpu,
         width=width.value,
-        width_max=told.ask("DeviceGetMaxPcieLinkWidth", handle).value,
-        generation=told.ask("DeviceGetCurrPcieLinkGeneration", handle).value,
-        generation_max=told.ask("DeviceGetMaxPcieLinkGeneration", handle).value,
-        performance_state=told.ask("DeviceGetPowerState", handle).value,
+        width_max=library.ask("DeviceGetMaxPcieLinkWidth", handle).value,
+        generation=library.ask("DeviceGetCurrPcieLinkGeneration", handle).value,
+        generation_max=library.ask("DeviceGetMaxPcieLinkGeneration", handle).value,
+        performance_state=library.ask("DeviceGetPowerState", handle).value,
         clock=clock / highest if clock and highest else None,
         utilization=rates.gpu / 100 if rates else None,
         new_replays=max(0, replays.value - replays_before.value) if both else 0,
@@ -145,14 +147,14 @@ def _pcie(told: Nvml, device: Device, replays_before: Answer, began_s: float) ->
 
 
 def fabric(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     seen = []
     for gpu, handle in devices:
-        info = told.filled("DeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t", handle)
+        info = library.filled("DeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t", handle)
         if info.trouble == "absent":
             seen.append(Fabric(gpu=gpu, state=0))
         elif info.trouble:
@@ -189,18 +191,18 @@ def _is_managed(proc: Path) -> bool | None:
 
 
 def peer(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
-    unread += [Unread(gpu.where, DIVIDED) for gpu, handle in devices if is_divided(told, handle)]
-    devices = tuple(device for device in devices if not is_divided(told, device.handle))
+    devices, unread = library.readable()
+    unread += [Unread(gpu.where, DIVIDED) for gpu, handle in devices if is_divided(library, handle)]
+    devices = tuple(device for device in devices if not is_divided(library, device.handle))
     pairs = []
     answers = []
     for place, (one, one_handle) in enumerate(devices):
         for other, other_handle in devices[place + 1 :]:
-            answer = told.ask("DeviceGetP2PStatus", one_handle, other_handle, _P2P_READ)
+            answer = library.ask("DeviceGetP2PStatus", one_handle, other_handle, _P2P_READ)
             answers.append(answer)
             if not answer.trouble:
                 why = _P2P_WORDS.get(answer.value, f"NVML status {answer.value}")

@@ -19,14 +19,14 @@ MULTIPLE_SINGLE_BIT, DOUBLE_BIT = 0, 1  # why a page was retired
 
 
 def errors(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    modes, unread = asked(told, "DeviceGetEccMode")
+    modes, unread = asked(library, "DeviceGetEccMode")
     seen = []
     for device, mode in modes:
-        read = _errors(told, device, mode)
+        read = _errors(library, device, mode)
         if isinstance(read, Unread):
             unread.append(read)
             continue
@@ -36,17 +36,17 @@ def errors(scene: Scene) -> Iterator[Seen]:
     yield from judge_errors(seen, unread, scene.baseline)
 
 
-def _errors(told: Nvml, device: Device, mode: Answer) -> Errors | Unread:
+def _errors(library: Nvml, device: Device, mode: Answer) -> Errors | Unread:
     gpu, handle = device
     now, later = (bool(one) for one in mode.value)
     if not now:
         return Errors(gpu=gpu, is_on=False, will_be_on=later)
-    volatile = told.ask("DeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE)
+    volatile = library.ask("DeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE)
     if volatile.trouble:
         return Unread(gpu.where, volatile.why)
-    corrected = told.ask("DeviceGetTotalEccErrors", handle, CORRECTED, VOLATILE)
-    lifetime = told.ask("DeviceGetTotalEccErrors", handle, UNCORRECTED, LIFETIME)
-    sram = told.filled("DeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t", handle).value
+    corrected = library.ask("DeviceGetTotalEccErrors", handle, CORRECTED, VOLATILE)
+    lifetime = library.ask("DeviceGetTotalEccErrors", handle, UNCORRECTED, LIFETIME)
+    sram = library.filled("DeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t", handle).value
     return Errors(
         gpu=gpu,
         will_be_on=later,
@@ -56,32 +56,32 @@ def _errors(told: Nvml, device: Device, mode: Answer) -> Errors | Unread:
         sram_uncorrected=sram and int(sram.volatileUncParity + sram.volatileUncSecDed),
         sram_lifetime=sram and int(sram.aggregateUncParity + sram.aggregateUncSecDed),
         is_sram_worn=bool(sram and sram.bThresholdExceeded),
-        recovery=_recovery(told, handle).value,
+        recovery=_recovery(library, handle).value,
     )
 
 
 def repairs(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     seen = []
     for gpu, handle in devices:
-        rows = told.ask("DeviceGetRemappedRows", handle)
-        pages = _retired(told, handle)
+        rows = library.ask("DeviceGetRemappedRows", handle)
+        pages = _retired(library, handle)
         if rows.trouble and pages is None and rows.trouble != ABSENT:
             unread.append(Unread(gpu.where, rows.why))
             continue
-        seen.append(_repairs(told, gpu, handle, rows, pages))
+        seen.append(_repairs(library, gpu, handle, rows, pages))
     yield from judge_repairs(seen, unread)
 
 
-def _repairs(told: Nvml, gpu: Gpu, handle: Any, rows: Answer, pages: int | None) -> Repairs:
+def _repairs(library: Nvml, gpu: Gpu, handle: Any, rows: Answer, pages: int | None) -> Repairs:
     corrected, uncorrected, is_pending, has_failed = rows.value or (0, 0, 0, 0)
-    banks = told.ask("DeviceGetRowRemapperHistogram", handle).value
-    waits = told.ask("DeviceGetRetiredPagesPendingStatus", handle).value
-    channel_and_cluster = told.ask("DeviceGetRepairStatus", handle).value
+    banks = library.ask("DeviceGetRowRemapperHistogram", handle).value
+    waits = library.ask("DeviceGetRetiredPagesPendingStatus", handle).value
+    channel_and_cluster = library.ask("DeviceGetRepairStatus", handle).value
     return Repairs(
         gpu=gpu,
         remapped=None if rows.trouble else int(corrected + uncorrected),
@@ -94,33 +94,37 @@ def _repairs(told: Nvml, gpu: Gpu, handle: Any, rows: Answer, pages: int | None)
     )
 
 
-def _retired(told: Nvml, handle: Any) -> int | None:
+def _retired(library: Nvml, handle: Any) -> int | None:
     """Returns the number of retired memory pages of a GPU, of both causes; None if the GPU has no page
     retirement.
     """
-    counts = [told.ask("DeviceGetRetiredPages", handle, cause) for cause in (MULTIPLE_SINGLE_BIT, DOUBLE_BIT)]
-    told_of = [len(one.value) for one in counts if not one.trouble]
-    return sum(told_of) if told_of else None
+    counts = [
+        library.ask("DeviceGetRetiredPages", handle, cause) for cause in (MULTIPLE_SINGLE_BIT, DOUBLE_BIT)
+    ]
+    known = [len(one.value) for one in counts if not one.trouble]
+    return sum(known) if known else None
 
 
 def recovery(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
-    answers = [(gpu, _recovery(told, handle)) for gpu, handle in devices]
+    devices, unread = library.readable()
+    answers = [(gpu, _recovery(library, handle)) for gpu, handle in devices]
     unread += [Unread(gpu.where, answer.why) for gpu, answer in answers if answer.trouble]
     seen = [(gpu, int(answer.value)) for gpu, answer in answers if not answer.trouble]
     yield from judge_recovery(seen, unread, scene.training)
 
 
-def _recovery(told: Nvml, handle: Any) -> Answer:
+def _recovery(library: Nvml, handle: Any) -> Answer:
     """Returns the recovery action that the driver requests for a GPU.
 
     Drivers before R565 do not report it.
     """
-    return told.fields(handle, [told.constant("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", RECOVERY_ACTION)])[0]
+    return library.fields(handle, [library.constant("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", RECOVERY_ACTION)])[
+        0
+    ]
 
 
 CHECKS = (

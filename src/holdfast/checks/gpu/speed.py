@@ -18,11 +18,11 @@ _THRESHOLD_SLOWDOWN, _THRESHOLD_MEMORY = 1, 2
 
 
 def clocks(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     reasons: dict[int, list[int]] = {device.gpu.index: [] for device in devices}
     failed: dict[int, str] = {}
     between_s = option_s(scene, "gpu-clocks.between_s", BETWEEN_S)
@@ -30,7 +30,7 @@ def clocks(scene: Scene) -> Iterator[Seen]:
         if look:
             time.sleep(between_s)
         for gpu, handle in devices:
-            answer = _reasons(told, handle)
+            answer = _reasons(library, handle)
             if answer.trouble == ABSENT or not answer.trouble:
                 reasons[gpu.index] += [] if answer.trouble else [int(answer.value)]
             else:
@@ -40,8 +40,8 @@ def clocks(scene: Scene) -> Iterator[Seen]:
         Clocks(
             gpu=gpu,
             reasons=tuple(reasons[gpu.index]),
-            limit_w=_watts(told.ask("DeviceGetEnforcedPowerLimit", handle)),
-            default_w=_watts(told.ask("DeviceGetPowerManagementDefaultLimit", handle)),
+            limit_w=_watts(library.ask("DeviceGetEnforcedPowerLimit", handle)),
+            default_w=_watts(library.ask("DeviceGetPowerManagementDefaultLimit", handle)),
         )
         for gpu, handle in devices
         if gpu.index not in failed
@@ -50,10 +50,10 @@ def clocks(scene: Scene) -> Iterator[Seen]:
     yield from judge_clocks(seen, unread, scene.baseline)
 
 
-def _reasons(told: Nvml, handle: Any) -> Answer:
-    answer = told.ask("DeviceGetCurrentClocksEventReasons", handle)
+def _reasons(library: Nvml, handle: Any) -> Answer:
+    answer = library.ask("DeviceGetCurrentClocksEventReasons", handle)
     if answer.trouble == ABSENT:  # as drivers before R535 call it
-        return told.ask("DeviceGetCurrentClocksThrottleReasons", handle)
+        return library.ask("DeviceGetCurrentClocksThrottleReasons", handle)
     return answer
 
 
@@ -62,28 +62,28 @@ def _watts(answer: Answer) -> float | None:
 
 
 def temperature(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     seen = []
     for gpu, handle in devices:
-        degrees = told.ask("DeviceGetTemperature", handle, 0)
+        degrees = library.ask("DeviceGetTemperature", handle, 0)
         if degrees.trouble:
             unread.append(Unread(gpu.where, degrees.why))
             continue
-        memory, offset = told.fields(handle, [_MEMORY_TEMPERATURE, _SLOWDOWN_MARGIN])
-        margin = told.ask("DeviceGetMarginTemperature", handle)
+        memory, offset = library.fields(handle, [_MEMORY_TEMPERATURE, _SLOWDOWN_MARGIN])
+        margin = library.ask("DeviceGetMarginTemperature", handle)
         has_margin = not margin.trouble and not offset.trouble
         seen.append(
             Heat(
                 gpu=gpu,
                 degrees=int(degrees.value),
-                slowdown=told.ask("DeviceGetTemperatureThreshold", handle, _THRESHOLD_SLOWDOWN).value,
+                slowdown=library.ask("DeviceGetTemperatureThreshold", handle, _THRESHOLD_SLOWDOWN).value,
                 left=int(margin.value) - _signed(int(offset.value)) if has_margin else None,
                 memory=int(memory.value) if memory.value else None,
-                memory_max=told.ask("DeviceGetTemperatureThreshold", handle, _THRESHOLD_MEMORY).value,
+                memory_max=library.ask("DeviceGetTemperatureThreshold", handle, _THRESHOLD_MEMORY).value,
             )
         )
     yield from judge_heat(seen, unread)

@@ -16,28 +16,28 @@ MEMORY_V2 = 0x02000028  # nvmlMemory_v2: reports the driver's reserve separately
 
 
 def foreign(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    answers, unread = asked(told, "DeviceGetComputeRunningProcesses")
+    answers, unread = asked(library, "DeviceGetComputeRunningProcesses")
     proc = Path(scene.root) / "proc"
     own = frozenset(scene.own_pids)
-    seen = [_use(told, device, answer.value, proc, own) for device, answer in answers]
+    seen = [_use(library, device, answer.value, proc, own) for device, answer in answers]
     yield from judge_use(seen, unread, scene.training)
 
 
-def _use(told: Nvml, device: Device, processes: Any, proc: Path, own: frozenset[int]) -> Use:
+def _use(library: Nvml, device: Device, processes: Any, proc: Path, own: frozenset[int]) -> Use:
     gpu, handle = device
-    exact = told.ask("DeviceGetMemoryInfo", handle, MEMORY_V2)
-    memory = told.ask("DeviceGetMemoryInfo", handle).value if exact.trouble else exact.value
+    exact = library.ask("DeviceGetMemoryInfo", handle, MEMORY_V2)
+    memory = library.ask("DeviceGetMemoryInfo", handle).value if exact.trouble else exact.value
     return Use(
         gpu=gpu,
         holders=tuple(_holder(one, proc, own) for one in processes),
         used=int(memory.used) if memory else None,
         total=int(memory.total) if memory else None,
         is_exact=not exact.trouble,
-        is_divided=is_divided(told, handle),
+        is_divided=is_divided(library, handle),
     )
 
 
@@ -53,31 +53,31 @@ def _holder(process: Any, proc: Path, own: frozenset[int]) -> Holder:
 
 
 def mig(scene: Scene) -> Iterator[Seen]:
-    told = opened()
-    if isinstance(told, Finding):
-        yield told
+    library = opened()
+    if isinstance(library, Finding):
+        yield library
         return
-    devices, unread = told.readable()
+    devices, unread = library.readable()
     seen = []
     for gpu, handle in devices:
-        mode = told.ask("DeviceGetMigMode", handle)
+        mode = library.ask("DeviceGetMigMode", handle)
         if mode.trouble == "absent":
             seen.append(Division(gpu=gpu))
         elif mode.trouble:
             unread.append(Unread(gpu.where, mode.why))
         else:
             now, later = (bool(one) for one in mode.value)
-            parts = _parts(told, handle) if now else None
+            parts = _parts(library, handle) if now else None
             seen.append(Division(gpu=gpu, is_on=now, will_be_on=later, parts=parts))
     yield from judge_division(seen, unread, scene.ranks)
 
 
-def _parts(told: Nvml, handle: Any) -> int | None:
-    most = told.ask("DeviceGetMaxMigDeviceCount", handle)
+def _parts(library: Nvml, handle: Any) -> int | None:
+    most = library.ask("DeviceGetMaxMigDeviceCount", handle)
     if most.trouble:
         return None
     answers = [
-        told.ask("DeviceGetMigDeviceHandleByIndex", handle, place)
+        library.ask("DeviceGetMigDeviceHandleByIndex", handle, place)
         for place in range(min(int(most.value), PARTS_MAX))
     ]
     if any(answer.trouble not in ("", "absent") for answer in answers):

@@ -117,18 +117,18 @@ def _broken_core(core: Mapping[str, Any]) -> Finding | None:
     if "error" in core:
         return Finding(status=SKIP, device=where, why=f"{where}: {core['error']}")
     number = os.WTERMSIG(core["ended"]) if os.WIFSIGNALED(core["ended"]) else 0
-    told = (
+    ending = (
         f"its process ended by signal {number}" if number else f"its process ended with {core['ended'] >> 8}"
     )
     if number not in _BROKEN:
-        return Finding(status=SKIP, device=where, why=f"{where}: {told}")
+        return Finding(status=SKIP, device=where, why=f"{where}: {ending}")
     return Finding(
         status=FAIL,
         device=where,
-        measured=told,
+        measured=ending,
         expected="the product",
         whence=RULE,
-        why=f"{where}: {told} in a matrix product that the other cores compute correctly",
+        why=f"{where}: {ending} in a matrix product that the other cores compute correctly",
         advice=Words(
             en="Keep the node out of training and check for machine check errors in the kernel log (dmesg, rasdaemon).",
             zh="请隔离该节点，并在内核日志（dmesg、rasdaemon）中查找 machine check 错误。",

@@ -40,7 +40,7 @@ def look_at_clock(scene: Scene) -> Iterator[Seen]:
             synced=synced,
             estimated_error_s=error_s,
             offset_s=offset_s,
-            told_by="chrony" if offset_s is not None else "",
+            source="chrony" if offset_s is not None else "",
         )
     )
     if offset_s is not None:

@@ -32,8 +32,8 @@ def look_at_log(scene: Scene) -> Iterator[Seen]:
     tables = tables_for({one.category for one in search.matches})
     found = incidents(search, known, tables, booted_s)
     # gpu-xid reports codes of GPUs; it reads the same device.
-    told = judge_incidents(found, now_s, scene.good_s, without_xids=read.source == "kmsg")
-    yield from told or [passed(f"no known fault in {counted(len(lines), 'line')} ({read.source})")]
+    findings = judge_incidents(found, now_s, scene.good_s, without_xids=read.source == "kmsg")
+    yield from findings or [passed(f"no known fault in {counted(len(lines), 'line')} ({read.source})")]
 
 
 CHECKS = (

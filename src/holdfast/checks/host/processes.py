@@ -109,10 +109,10 @@ def _segments(files: NodeFiles, scene: Scene) -> list[Finding]:
 def _in_shm(files: NodeFiles, now_s: float) -> Iterator[Segment]:
     for name in files.entries(SHM)[:SEGMENTS_MAX]:
         try:
-            told = files.place(f"{SHM}/{name}").lstat()
+            status = files.place(f"{SHM}/{name}").lstat()
         except OSError:
             continue
-        yield Segment(name, told.st_blocks * 512, now_s - max(told.st_mtime, told.st_ctime))
+        yield Segment(name, status.st_blocks * 512, now_s - max(status.st_mtime, status.st_ctime))
 
 
 def _sees_all(files: NodeFiles) -> bool:

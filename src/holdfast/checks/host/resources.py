@@ -75,8 +75,8 @@ def _governors(files: NodeFiles) -> tuple[Counter[str], str]:
 
 def look_at_memory(scene: Scene) -> Iterator[Seen]:
     files = NodeFiles(scene)
-    told = parse_meminfo(files.text("/proc/meminfo"))
-    total, available = told.get("MemTotal", 0), told.get("MemAvailable")
+    fields = parse_meminfo(files.text("/proc/meminfo"))
+    total, available = fields.get("MemTotal", 0), fields.get("MemAvailable")
     if not total or available is None:
         yield skipped("/proc/meminfo cannot be read")
         return
@@ -85,7 +85,9 @@ def look_at_memory(scene: Scene) -> Iterator[Seen]:
     memory = Memory(
         total=total,
         available=available,
-        swap_used=max(0, told.get("SwapTotal", 0) - told.get("SwapFree", 0) - told.get("SwapCached", 0)),
+        swap_used=max(
+            0, fields.get("SwapTotal", 0) - fields.get("SwapFree", 0) - fields.get("SwapCached", 0)
+        ),
         group_left=limit.limit_bytes - limit.used_bytes if limit else None,
         group_limit=limit.limit_bytes if limit else 0,
         stalled=float(stalled[1]) if stalled else None,

@@ -75,29 +75,29 @@ def space_of(path: str) -> dict[str, float | int | str]:
     """
     for _ in range(PARENTS_MAX):
         try:
-            told = os.statvfs(path)
+            space = os.statvfs(path)
         except FileNotFoundError:
             path = os.path.dirname(path)
             continue
-        free = told.f_bfree if os.geteuid() == 0 else told.f_bavail
-        inodes = told.f_ffree if os.geteuid() == 0 else told.f_favail
+        free = space.f_bfree if os.geteuid() == 0 else space.f_bavail
+        inodes = space.f_ffree if os.geteuid() == 0 else space.f_favail
         return {
-            "size_bytes": told.f_blocks * told.f_frsize,
-            "free_bytes": free * told.f_frsize,
-            "inodes": told.f_files,
+            "size_bytes": space.f_blocks * space.f_frsize,
+            "free_bytes": free * space.f_frsize,
+            "inodes": space.f_files,
             "free_inodes": inodes,
         }
     raise OSError(errno.ENOENT, "neither the folder nor any parent folder exists")
 
 
 def look_at_space(scene: Scene) -> Iterator[Seen]:
-    for role, path, told in _spaces(scene):
-        yield told if isinstance(told, Finding) else judge_space(role, path, told)
+    for role, path, space in _spaces(scene):
+        yield space if isinstance(space, Finding) else judge_space(role, path, space)
 
 
 def look_at_inodes(scene: Scene) -> Iterator[Seen]:
-    for role, path, told in _spaces(scene):
-        yield told if isinstance(told, Finding) else judge_inodes(role, path, told)
+    for role, path, space in _spaces(scene):
+        yield space if isinstance(space, Finding) else judge_inodes(role, path, space)
 
 
 def _spaces(scene: Scene) -> Iterator[tuple[str, str, Space | Finding]]:

@@ -21,7 +21,7 @@ WHOLE_RANGE = "4294967295"
 
 def look_at_shm(scene: Scene) -> Iterator[Seen]:
     try:
-        told = os.statvfs(NodeFiles(scene).place(SHM))
+        space = os.statvfs(NodeFiles(scene).place(SHM))
     except FileNotFoundError:
         yield failed(
             "it does not exist",
@@ -37,7 +37,7 @@ def look_at_shm(scene: Scene) -> Iterator[Seen]:
     except OSError as error:
         yield skipped(f"the size of {SHM} cannot be read: {error.strerror}")
         return
-    size, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+    size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
     yield judge_shm(size, free, scene.ranks, scene.loader_workers)
 
 

@@ -45,16 +45,16 @@ def look_at_interfaces(scene: Scene) -> Iterator[Seen]:
         return
     nccl = nccl_choice(found, scene.env.get("NCCL_SOCKET_IFNAME", ""))
     gloo = gloo_choice(found, scene.env.get("GLOO_SOCKET_IFNAME", ""))
-    told = judge_choice(nccl, found, scene.baseline)
-    told += judge_choice(gloo, found, scene.baseline) if gloo else []
-    named = {finding.device for finding in told if finding.status != PASS}
-    told += [
+    findings = judge_choice(nccl, found, scene.baseline)
+    findings += judge_choice(gloo, found, scene.baseline) if gloo else []
+    named = {finding.device for finding in findings if finding.status != PASS}
+    findings += [
         finding
         for one in _judged(found)
         for finding in judge_interface(one, scene.baseline)
         if finding.device not in named
     ]
-    yield from told or [
+    yield from findings or [
         passed("only the loopback interface" if len(found) == 1 else "no interface has an address")
     ]
     for one in _judged(found):
@@ -90,17 +90,17 @@ def look_at_errors(scene: Scene) -> Iterator[Seen]:
     files = NodeFiles(scene)
     cards = [one for one in interfaces(files) if one.is_physical and one.is_up]
     uptime_s = files.uptime_s()
-    told: list[Finding] = []
+    findings: list[Finding] = []
     facts: list[Fact] = []
     for one in cards:
         seen = traffic(files, one.name)
         flaps = risen(seen.carrier_lost, _learned(scene, one), now_s=scene.now_s, uptime_s=uptime_s)
-        told += judge_traffic(one.name, seen, flaps)
+        findings += judge_traffic(one.name, seen, flaps)
         facts.append(Fact(name="carrier_lost", value=seen.carrier_lost, device=one.key, learn=True))
         facts.append(Fact(name="carrier_counted_s", value=scene.now_s, device=one.key, learn=True))
     tcp = parse_paired_lines(files.text("/proc/net/snmp")).get("Tcp", {})
-    told += judge_retransmitted(tcp.get("OutSegs", 0), tcp.get("RetransSegs", 0))
-    yield from told or [_nothing_wrong(cards, tcp)]
+    findings += judge_retransmitted(tcp.get("OutSegs", 0), tcp.get("RetransSegs", 0))
+    yield from findings or [_nothing_wrong(cards, tcp)]
     yield from facts
 
 

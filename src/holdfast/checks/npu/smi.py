@@ -9,7 +9,7 @@ from holdfast.checks.readers.vendor_tools import tool_place, tool_says
 from holdfast.checks.registry import Check, Seen
 from holdfast.core.checks.npu import (
     GOOD,
-    UNTOLD,
+    UNREPORTED,
     NpuTable,
     count_facts,
     ecc_counters,
@@ -41,10 +41,10 @@ def _table(scene: Scene) -> tuple[NpuTable, str] | Finding:
         has = any((Path(scene.root) / "dev" / f"davinci{number}").exists() for number in range(16))
         why = "this node has NPUs, but npu-smi is not installed" if has else "no NPU here (no npu-smi)"
         return Finding(status=SKIP, why=why)
-    told = tool_says(place, ("info",), TABLE_S)
-    table = npu_table(told.text)
-    if told.why_not or not table.npus:
-        return Finding(status=SKIP, why=told.why_not or "`npu-smi info` lists no readable NPU")
+    output = tool_says(place, ("info",), TABLE_S)
+    table = npu_table(output.text)
+    if output.why_not or not table.npus:
+        return Finding(status=SKIP, why=output.why_not or "`npu-smi info` lists no readable NPU")
     return table, place
 
 
@@ -75,7 +75,7 @@ def health(scene: Scene) -> Iterator[Seen]:
         yield seen
         return
     table, place = seen
-    unwell = [npu for npu in table.npus if npu.health.upper() not in (GOOD, *UNTOLD)]
+    unwell = [npu for npu in table.npus if npu.health.upper() not in (GOOD, *UNREPORTED)]
     codes = {
         npu.index: health_codes(tool_says(place, ("info", "-t", "health", "-i", str(npu.index)), EACH_S).text)
         for npu in unwell[:NPUS_ASKED_MAX]

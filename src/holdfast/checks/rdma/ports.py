@@ -83,7 +83,7 @@ def _facts(port: Port, address: str) -> Iterator[Fact]:
 
 
 def _none_is_up(found: tuple[Port, ...], scene: Scene) -> Iterator[Finding]:
-    """Yields a warning if a run over several nodes wants InfiniBand, no port is active, and no baseline
+    """Yields a warning if a run over several nodes asks for InfiniBand, no port is active, and no baseline
     says what was.
     """
     wanted = [port for port in found if port.layer == INFINIBAND and is_wanted(port, scene.env)]

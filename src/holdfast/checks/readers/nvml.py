@@ -121,7 +121,7 @@ class Nvml:
         call = getattr(self._module, f"nvml{function}", None)
         if call is None:
             return Answer(trouble=ABSENT, why="this version of nvidia-ml-py lacks the function")
-        return self._told(call, *given)
+        return self._answer(call, *given)
 
     def filled(self, function: str, struct: str, *given: Any) -> Answer:
         """Calls the NVML function `nvml{function}` with a struct of type `struct` as its last argument, and returns
@@ -131,24 +131,24 @@ class Nvml:
         if make is None:
             return Answer(trouble=ABSENT, why="this version of nvidia-ml-py lacks the function")
         blank = make()
-        told = self.ask(function, *given, self._module_pointer(blank))
-        return told if told.trouble else Answer(blank)
+        answer = self.ask(function, *given, self._module_pointer(blank))
+        return answer if answer.trouble else Answer(blank)
 
     def fields(self, handle: Any, fields: Sequence[int | tuple[int, int]]) -> tuple[Answer, ...]:
         """Returns the values of NVML fields of a GPU.
 
         A field is given by its id, or by id and scope (the number of a link).
         """
-        told = self.ask("DeviceGetFieldValues", handle, list(fields))
-        if told.trouble:
-            return tuple(told for _ in fields)
-        return tuple(self._field(value) for value in told.value)
+        answer = self.ask("DeviceGetFieldValues", handle, list(fields))
+        if answer.trouble:
+            return tuple(answer for _ in fields)
+        return tuple(self._field(value) for value in answer.value)
 
     def count(self) -> None:
         """Queries the list of GPUs from NVML and stores them in `devices`."""
-        told = self.ask("DeviceGetCount")
-        self.why_not_counted = told.why
-        found = [self._device(index) for index in range(min(told.value or 0, GPUS_MAX))]
+        answer = self.ask("DeviceGetCount")
+        self.why_not_counted = answer.why
+        found = [self._device(index) for index in range(min(answer.value or 0, GPUS_MAX))]
         doubled = Counter(gpu.key for gpu, _ in found)
         self.devices = tuple(
             Device(_by_uuid(gpu) if doubled[gpu.key] > 1 else gpu, handle) for gpu, handle in found
@@ -197,7 +197,7 @@ class Nvml:
             return Answer(trouble=OTHER, why=f"a value of unknown type {kind}")
         return Answer(getattr(value.value, kinds[kind], None))
 
-    def _told(self, call: Any, *given: Any) -> Answer:
+    def _answer(self, call: Any, *given: Any) -> Answer:
         try:
             return Answer(call(*given))
         except self._module.NVMLError as error:

@@ -50,17 +50,17 @@ def nvml_spec(name: str, en: str, zh: str, *, quick: bool = False, timeout_s: fl
 
 def opened() -> Nvml | Finding:
     """Returns the open NVML, or the finding that a check reports if NVML cannot be used."""
-    told = nvml.opened()
-    return Finding(status=SKIP, why=told.why) if isinstance(told, NotOpen) else told
+    library = nvml.opened()
+    return Finding(status=SKIP, why=library.why) if isinstance(library, NotOpen) else library
 
 
-def asked(told: Nvml, function: str, *given: object) -> tuple[list[tuple[Device, Answer]], list[Unread]]:
+def asked(library: Nvml, function: str, *given: object) -> tuple[list[tuple[Device, Answer]], list[Unread]]:
     """Calls an NVML function for each GPU.
 
     Returns the results of the GPUs that responded, and the errors of the others.
     """
-    devices, unread = told.readable()
-    answers = [(device, told.ask(function, device.handle, *given)) for device in devices]
+    devices, unread = library.readable()
+    answers = [(device, library.ask(function, device.handle, *given)) for device in devices]
     unread += [Unread(device.gpu.where, answer.why) for device, answer in answers if answer.trouble]
     return [(device, answer) for device, answer in answers if not answer.trouble], unread
 
@@ -96,7 +96,7 @@ def is_below(pid: int, own: frozenset[int], proc: Path) -> bool:
     return False
 
 
-def is_divided(told: Nvml, handle: Any) -> bool:
+def is_divided(library: Nvml, handle: Any) -> bool:
     """Returns True if a GPU is in MIG mode. GPUs without MIG report it as not supported."""
-    mode = told.ask("DeviceGetMigMode", handle).value
+    mode = library.ask("DeviceGetMigMode", handle).value
     return bool(mode and mode[0])

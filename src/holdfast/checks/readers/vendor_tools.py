@@ -22,7 +22,7 @@ LOOK_S = 0.01
 WORDS_MAX = 200
 
 
-class Told(Struct, frozen=True):
+class ToolOutput(Struct, frozen=True):
     """The output of a vendor tool. `why_not`: why there is no usable output, or empty."""
 
     text: str = ""
@@ -34,7 +34,7 @@ def tool_place(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *PLACES)))
 
 
-def tool_says(place: str, arguments: Sequence[str], within_s: float) -> Told:
+def tool_says(place: str, arguments: Sequence[str], within_s: float) -> ToolOutput:
     """Runs a vendor tool and returns its output, or an error text if it fails or exceeds the time limit."""
     words = [place, *arguments]
     shown = " ".join((os.path.basename(place), *arguments))
@@ -42,13 +42,13 @@ def tool_says(place: str, arguments: Sequence[str], within_s: float) -> Told:
     try:
         run = ToolRun(words, until_s)
     except OSError as error:
-        return Told(why_not=f"`{shown}` cannot be started: {error.strerror or error}")
+        return ToolOutput(why_not=f"`{shown}` cannot be started: {error.strerror or error}")
     while not run.poll(time.monotonic()):
         time.sleep(LOOK_S)
     text = run.output().decode("utf-8", "replace")
     if run.killed:
-        return Told(why_not=f"`{shown}` did not finish within {within_s:g} s")
+        return ToolOutput(why_not=f"`{shown}` did not finish within {within_s:g} s")
     if not text.strip():
         said = (run.errors().strip() or "nothing")[:WORDS_MAX]
-        return Told(why_not=f"`{shown}` failed: {said}")
-    return Told(text)
+        return ToolOutput(why_not=f"`{shown}` failed: {said}")
+    return ToolOutput(text)

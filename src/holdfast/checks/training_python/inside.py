@@ -186,7 +186,7 @@ class Walk:
             try:
                 found = find(name, path) if find is not None else None
             except (ImportError, AttributeError, TypeError, ValueError, LookupError, OSError):
-                found = None  # a finder of the run's own that fails says nothing
+                found = None  # a failing finder of the run's own shows nothing
             if found is not None:
                 return found
         return None

@@ -422,7 +422,7 @@ def _all_reduced(
 
 
 def _goes_on(decides: bool, connection: socket.socket, took_s: Sequence[float], until_s: float) -> bool:
-    """Returns whether to repeat the measurement; the first rank decides and tells the second.
+    """Returns whether to repeat the measurement; the first rank decides and informs the second.
 
     Raises OSError.
     """

@@ -115,10 +115,10 @@ class PairRun:
         self._usual = usual or {}
         self._number = 0
 
-    def run(self, told: Callable[[int, Round], None] | None = None) -> Done:
+    def run(self, on_round: Callable[[int, Round], None] | None = None) -> Done:
         """Runs all rounds, ends the workers and returns the measurements.
 
-        `told`: called before each round.
+        `on_round`: called before each round.
         """
         late = False
         longest_s = 0.0
@@ -129,8 +129,8 @@ class PairRun:
                 if began_s + longest_s > self._until_s:
                     late = True
                     break
-                if told is not None:
-                    told(self._measured.rounds, chosen)
+                if on_round is not None:
+                    on_round(self._measured.rounds, chosen)
                 self._carry_out(chosen)
                 longest_s = max(longest_s, time.monotonic() - began_s)
         finally:
@@ -256,12 +256,12 @@ class PairRun:
 
     def _pair(self, round_: int, a: str, b: str) -> PairSample:
         """Returns the speeds of one pair; where the two nodes measured differently, the slower value."""
-        told = [
+        exchanges = [
             self._workers[node].exchanged for node in (b, a)
-        ]  # the second knows best why they did not meet
+        ]  # the second has the better reason why they did not connect
         speeds: dict[str, float] = {}
         error = ""
-        for exchanged in told:
+        for exchanged in exchanges:
             if exchanged is None:
                 error = error or f"the collective did not finish within {self._settings.round_s:g} s"
                 continue

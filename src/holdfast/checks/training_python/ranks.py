@@ -34,7 +34,7 @@ def main() -> None:
         torch = importlib.import_module("torch")
         dist = importlib.import_module("torch.distributed")
     except (ImportError, OSError, AttributeError) as error:
-        say({"stage": "import", "error": told(error)})
+        say({"stage": "import", "error": described(error)})
         return
     if not dist.is_available() or (asked["backend"] == "nccl" and not dist.is_nccl_available()):
         say({"stage": "absent"})
@@ -96,7 +96,7 @@ def one(
         dist.barrier()
         dist.destroy_process_group()
     except (RuntimeError, OSError, ValueError, AttributeError, TypeError) as error:
-        answer["error"] = told(error)
+        answer["error"] = described(error)
     return answer
 
 
@@ -130,7 +130,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def told(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:ERROR_CHARS_MAX]
 

@@ -118,7 +118,7 @@ def _looked(specs: Sequence[Spec], scene: Scene, limit_s: float) -> NodeChecks:
     began_s = time.monotonic()
     show, done = _Progress(), 0
 
-    def told(outcome: Outcome) -> None:
+    def show_progress(outcome: Outcome) -> None:
         nonlocal done
         done += 1
         show(NodeChecks(node=f"{done}/{len(specs)} {outcome.check}"))
@@ -126,7 +126,7 @@ def _looked(specs: Sequence[Spec], scene: Scene, limit_s: float) -> NodeChecks:
     # Copies of this process, which has no threads; one for quick checks, whose memory is limited.
     run = SuiteRun(specs, scene, began_s + limit_s, child=None, at_once=1 if scene.quick else AT_ONCE)
     try:
-        outcomes = run.wait(told)
+        outcomes = run.wait(show_progress)
     finally:
         run.close()
     order = {spec.name: place for place, spec in enumerate(specs)}

@@ -41,13 +41,13 @@ def check_pairs(
     within_s: float,
     options: Mapping[str, str],
     known: Baseline | None = None,
-    told: Callable[[NodeChecks], None] | None = None,
+    on_answer: Callable[[NodeChecks], None] | None = None,
 ) -> tuple[NodeChecks, ...]:
     """Measures compute and network speed of pairs of nodes, and returns the results in the order of `nodes`. Raises
     BadVia and BadOption.
 
     `via`: template of the command that reaches a node. `within_s`: time limit of all measurements. `options`: options
-    of all checks, of which this one reads its own. `told`: called with each result.
+    of all checks, of which this one reads its own. `on_answer`: called with each result.
     """
     settings, spares = _settings(via, within_s, options)
     if len(nodes) + len(spares) > NODES_MAX:
@@ -58,8 +58,8 @@ def check_pairs(
     run = PairRun(nodes, settings, spares, _usual(known))
 
     def tell(number: int, chosen: Round) -> None:
-        if told is not None:
-            told(NodeChecks(node=f"{CHECK}: round {number + 1}, {counted(len(chosen.pairs), 'pair')}"))
+        if on_answer is not None:
+            on_answer(NodeChecks(node=f"{CHECK}: round {number + 1}, {counted(len(chosen.pairs), 'pair')}"))
 
     done = run.run(tell)
     found = verdict(done.measured, settings.limits)

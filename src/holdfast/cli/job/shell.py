@@ -131,7 +131,7 @@ class Session:
         """
         where = f"worker {self._place.worker} on " if self._place.worker is not None else ""
         say(shown(f"{where}{self._place.node}; ~. on a new line leaves it"))
-        with _raw(), _told_of_size(self._resized):
+        with _raw(), _watched_size(self._resized):
             while self._ended is None and not self._escape.is_found:
                 self._turn()
         if self._ended is None:
@@ -201,7 +201,7 @@ def _raw() -> Iterator[None]:
 
 
 @contextmanager
-def _told_of_size(resized: Callable[[], None]) -> Iterator[None]:
+def _watched_size(resized: Callable[[], None]) -> Iterator[None]:
     before = signal.signal(signal.SIGWINCH, lambda number, frame: resized())
     try:
         yield

@@ -37,16 +37,16 @@ def why(
     """Explains in one sentence what happened to a job, with the evidence, the cost and the advice."""
     language = chosen_language(lang, os.environ, json=json)
     reading = _read(job, state_dir)
-    told = reading.incident(incident)
-    if told is None and incident is not None:
+    chosen = reading.incident(incident)
+    if chosen is None and incident is not None:
         say(_no_such(reading, incident))
         raise Exit(FAILED)
     document = reading.document()
     if json:
-        put_json(told if told is not None else document)
+        put_json(chosen if chosen is not None else document)
         return
     width = max(WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size((WIDTH_MAX, 24)).columns))
-    lines = report(document, told, language, width, asked=incident is not None)
+    lines = report(document, chosen, language, width, asked=incident is not None)
     for text in for_terminal(lines):
         put_plain(text)
 

@@ -209,7 +209,7 @@ def _wrap(names: list[str], flags: list[str], given: dict[str, object], *, shows
 
 
 def _check(flags: list[str]) -> None:
-    """Refuses flags that the controller would refuse in its pod, where nobody sees it."""
+    """Refuses flags that the controller would refuse in its pod, where the error is hard to see."""
     for flag in flags:
         if flag.partition("=")[0] in _OWN_FLAGS:
             say(f"{flag} after -- is set from the manifest or a flag of k8s wrap: leave it out")

@@ -167,7 +167,7 @@ def _overview() -> App:
 
 
 def _completed_command() -> str:
-    """Returns the command on the line that a shell wants completed; empty if it wants nothing."""
+    """Returns the command on the line that a shell asks to complete; empty if there is none."""
     if completion.ENV not in os.environ:
         return ""
     line = os.environ.get(_COMPLETED_ENV, "").split()

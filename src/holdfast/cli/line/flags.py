@@ -146,9 +146,9 @@ class _Command(click.Command):
         records = [
             each.get_help_record(ctx) for each in self.get_params(ctx) if isinstance(each, click.Option)
         ]
-        if told := [record for record in records if record is not None]:
+        if options := [record for record in records if record is not None]:
             with formatter.section("Options"):
-                formatter.write_dl(told)
+                formatter.write_dl(options)
 
 
 class _Group(click.Group):

@@ -96,13 +96,13 @@ def lint(
     if json:
         put_json({"rules": [{**msgspec.to_builtins(one), "can_fire": one.can_fire} for one in found]})
     else:
-        for line in told(found, everything=everything):
+        for line in report_lines(found, everything=everything):
             put(line)
     if not all(one.can_fire for one in found):
         raise Exit(CANNOT_FIRE)
 
 
-def told(found: list[Judged], *, everything: bool) -> list[str]:
+def report_lines(found: list[Judged], *, everything: bool) -> list[str]:
     lines = []
     for one in found:
         if one.why:

@@ -166,7 +166,7 @@ class Saves:
                 save.last_s = change.at_s
 
     def complete(self, at_s: float) -> Save | None:
-        """Returns the newest complete save and forgets it with all older ones; None if there is none."""
+        """Returns the newest complete save and removes it with all older ones; None if there is none."""
         if at_s < self._rests_until_s:
             return None
         ready = [save for save in self._saves.values() if _is_complete(save, at_s)]
@@ -191,7 +191,7 @@ class Saves:
         self._rests_until_s = at_s + REST_SHARE * took_s
 
     def failed(self) -> None:
-        """Forgets saves that the end of an attempt may have cut off: all that were not renamed into place."""
+        """Removes saves that the end of an attempt may have cut off: all that were not renamed into place."""
         self._saves = {key: save for key, save in self._saves.items() if save.is_renamed}
         for save in self._saves.values():
             save.still_open.clear()

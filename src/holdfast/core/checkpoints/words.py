@@ -23,13 +23,13 @@ def graver(one: Numbers, other: Numbers) -> Numbers:
 def checkpoint_words(numbers: Mapping[str, object]) -> Words:
     """Describes a finding from its numbers: `outcome`, `path`, `copy`, `bytes`, `files`, `text`, `aside`, `beside`."""
     known = {key: str(numbers.get(key, "")) for key in ("outcome", "path", "copy", "text", "aside", "beside")}
-    told = _of_copy(known, numbers) or _of_disk(known, numbers)
+    words = _of_copy(known, numbers) or _of_disk(known, numbers)
     if known["beside"]:
-        told = Words(
-            en=f"{told.en}; a newer one is not complete: {known['beside']}",
-            zh=f"{told.zh}；更新的检查点不完整：{known['beside']}",
+        words = Words(
+            en=f"{words.en}; a newer one is not complete: {known['beside']}",
+            zh=f"{words.zh}；更新的检查点不完整：{known['beside']}",
         )
-    return told
+    return words
 
 
 def _of_disk(known: Mapping[str, str], numbers: Mapping[str, object]) -> Words:

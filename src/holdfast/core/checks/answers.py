@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast.core.checks.judged import Told, judged, sentence
+from holdfast.core.checks.judged import NodeFinding, judged, sentence
 from holdfast.model.checks import (
     BOOT,
     DEVICE_FAULT,
@@ -14,7 +14,7 @@ from holdfast.model.checks import (
     WARN,
     NodeChecks,
 )
-from holdfast.model.events import CheckTold, DeviceSeen, NodesChecked
+from holdfast.model.events import CheckFinding, DeviceSeen, NodesChecked
 
 TROUBLES_MAX = 32
 TEXT_MAX = 400
@@ -37,7 +37,7 @@ def answered(nodes: Sequence[NodeChecks], attempt: int, context: str, at_s: floa
         status=found.status,
         isolate={node: _cut(why) for node, why in found.isolate.items()},
         stop=_stop(found.troubles) if found.stop else "",
-        troubles=tuple(_told(one) for one in _of_checks(found.troubles)[:TROUBLES_MAX]),
+        troubles=tuple(_check_finding(one) for one in _of_checks(found.troubles)[:TROUBLES_MAX]),
         passed=counts[PASS],
         warned=counts[WARN],
         failed=counts[FAIL],
@@ -61,19 +61,19 @@ def devices(node: NodeChecks) -> tuple[DeviceSeen, ...]:
     return tuple(found.values())[:DEVICES_MAX]
 
 
-def key_of(told: CheckTold) -> str:
+def key_of(finding: CheckFinding) -> str:
     """Returns the identity of a failed check or warning, which is equal in every report: "gpu-ecc 0000:5d:00.0"."""
-    return f"{told.check} {told.device}".rstrip()
+    return f"{finding.check} {finding.device}".rstrip()
 
 
-def _of_checks(troubles: Sequence[Told]) -> list[Told]:
+def _of_checks(troubles: Sequence[NodeFinding]) -> list[NodeFinding]:
     """Returns the failures and warnings without nodes that did not answer, which `why_not` describes."""
     return [one for one in troubles if one.check != "node"]
 
 
-def _told(one: Told) -> CheckTold:
+def _check_finding(one: NodeFinding) -> CheckFinding:
     finding = one.finding
-    return CheckTold(
+    return CheckFinding(
         node=one.node,
         check=one.check,
         status=finding.status,
@@ -85,7 +85,7 @@ def _told(one: Told) -> CheckTold:
     )
 
 
-def _stop(troubles: Sequence[Told]) -> str:
+def _stop(troubles: Sequence[NodeFinding]) -> str:
     """Returns the first reason that stops the run, with advice."""
     worst = next(
         one for one in troubles if one.finding.status == FAIL and one.finding.fault == ENVIRONMENT_FAULT
@@ -93,9 +93,9 @@ def _stop(troubles: Sequence[Told]) -> str:
     return _cut(" ".join(filter(None, (f"{sentence(worst)}.", worst.finding.advice.en))).replace("..", "."))
 
 
-def is_of_a_device(told: CheckTold) -> bool:
+def is_of_a_device(finding: CheckFinding) -> bool:
     """Returns whether this is a failed check that shows a defective device."""
-    return told.status == FAIL and told.fault == DEVICE_FAULT
+    return finding.status == FAIL and finding.fault == DEVICE_FAULT
 
 
 def _cut(text: str) -> str:

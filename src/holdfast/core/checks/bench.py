@@ -32,7 +32,7 @@ SPREADS = 3.0  # multiple of a result's spread that a difference must exceed
 PEERS_MIN = 2
 HAD_MIN = 0.9  # minimum share of the requested CPU time; with less, other processes were running
 MODEL = "name"  # name of the learned fact with a device's model
-PLACES_TOLD = 3
+PLACES_NAMED = 3
 
 
 class Measure(Struct, frozen=True, kw_only=True):
@@ -213,7 +213,7 @@ def wrong_result(
 
     `places`: row, column and flipped bits of the first differences.
     """
-    few = ", ".join(f"row {row} column {column} bits {bits}" for row, column, bits in places[:PLACES_TOLD])
+    few = ", ".join(f"row {row} column {column} bits {bits}" for row, column, bits in places[:PLACES_NAMED])
     return Finding(
         status=FAIL,
         device=where,

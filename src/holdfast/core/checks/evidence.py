@@ -12,7 +12,7 @@ from holdfast.core.checks.answers import is_of_a_device, key_of
 from holdfast.core.plurals import counted
 from holdfast.core.verdict.categories import ADVICE, KINDS
 from holdfast.model.checks import FAIL, PASS, WARN
-from holdfast.model.events import CheckTold, NodesChecked
+from holdfast.model.events import CheckFinding, NodesChecked
 from holdfast.model.verdicts import Culprit, Evidence, Verdict
 
 BOTH_PASSED = "Both passed: the training code is the likely cause"
@@ -37,9 +37,9 @@ def with_checks(verdict: Verdict, checked: NodesChecked, boot: str, known: Seque
 
     `boot`: status of the boot check; `known`: the findings of the boot check, which are not new.
     """
-    news = [told for told in checked.troubles if told.status == FAIL or key_of(told) not in known]
-    broken = [told for told in news if is_of_a_device(told)]
-    seen = [_seen(told) for told in news[:TROUBLES_MAX]]
+    news = [finding for finding in checked.troubles if finding.status == FAIL or key_of(finding) not in known]
+    broken = [finding for finding in news if is_of_a_device(finding)]
+    seen = [_seen(finding) for finding in news[:TROUBLES_MAX]]
     if broken:
         verdict = _of_devices(verdict, broken)
     elif speaks_for_the_code(verdict, checked, boot, known):
@@ -57,16 +57,16 @@ def speaks_for_the_code(verdict: Verdict, checked: NodesChecked, boot: str, know
     failure. Warnings that existed when the run began, and did not stop it, do not count.
     """
     is_open = verdict.category == "unknown" or verdict.category in CODE
-    news = any(key_of(told) not in known for told in checked.troubles)
+    news = any(key_of(finding) not in known for finding in checked.troubles)
     return is_open and boot in (PASS, WARN) and checked.passed > 0 and not checked.failed and not news
 
 
-def _of_devices(verdict: Verdict, broken: Sequence[CheckTold]) -> Verdict:
+def _of_devices(verdict: Verdict, broken: Sequence[CheckFinding]) -> Verdict:
     """Returns the verdict with broken devices as culprits; they become the cause if the verdict agrees or is
     uncertain.
     """
     first = broken[0]
-    culprits = tuple(Culprit(host=told.node, device=told.device or None) for told in broken)
+    culprits = tuple(Culprit(host=finding.node, device=finding.device or None) for finding in broken)
     category = first.category if first.category in KINDS else "gpu_fault" if "gpu" in first.check else ""
     same = bool(category) and verdict.class_ == KINDS[category][0]
     if same:
@@ -91,9 +91,9 @@ def _of_devices(verdict: Verdict, broken: Sequence[CheckTold]) -> Verdict:
     )
 
 
-def _seen(told: CheckTold) -> Evidence:
+def _seen(finding: CheckFinding) -> Evidence:
     return Evidence(
-        text=told.text,
-        says=f"a check on {told.node} {'failed' if told.status == FAIL else 'has a warning'}",
-        signature=f"check:{told.check}",
+        text=finding.text,
+        says=f"a check on {finding.node} {'failed' if finding.status == FAIL else 'has a warning'}",
+        signature=f"check:{finding.check}",
     )

@@ -263,20 +263,20 @@ OFFSET_WARN_S = 0.1
 class ClockState(Struct, frozen=True, kw_only=True):
     """The synchronisation state of the system clock.
 
-    `offset_s`: from the time source, if a tool reports it; `told_by`: that tool. `synced`: the kernel's flag;
+    `offset_s`: from the time source, if a tool reports it; `source`: that tool. `synced`: the kernel's flag;
     None if unknown.
     """
 
     synced: bool | None = None
     estimated_error_s: float | None = None
     offset_s: float | None = None
-    told_by: str = ""
+    source: str = ""
 
 
 def judge_clock(clock: ClockState) -> Finding:
     """Returns the finding on the clock's offset."""
     if clock.offset_s is not None:
-        measured = f"{clock.offset_s * 1000:+.1f} ms off ({clock.told_by})"
+        measured = f"{clock.offset_s * 1000:+.1f} ms off ({clock.source})"
         return passed(measured) if abs(clock.offset_s) <= OFFSET_WARN_S else _off(measured)
     if clock.synced is None:
         return skipped("the kernel does not report the state of its clock")

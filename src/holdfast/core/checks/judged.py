@@ -18,7 +18,7 @@ from holdfast.model.checks import (
 )
 
 
-class Told(Struct, frozen=True):
+class NodeFinding(Struct, frozen=True):
     """A finding together with the name of its check and its node."""
 
     node: str
@@ -37,35 +37,35 @@ class Judged(Struct, frozen=True):
     status: str
     isolate: dict[str, str] = {}
     stop: str = ""
-    troubles: tuple[Told, ...] = ()
+    troubles: tuple[NodeFinding, ...] = ()
 
 
 def judged(nodes: Sequence[NodeChecks]) -> Judged:
     """Returns the result of a check suite. A node without an answer is reported, but not isolated."""
-    told = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
+    findings = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
     isolate: dict[str, str] = {}
     stop = ""
-    for one in told:
+    for one in findings:
         if one.finding.status != FAIL:
             continue
         if one.finding.fault == DEVICE_FAULT:
             isolate.setdefault(one.node, sentence(one))
         elif one.finding.fault == ENVIRONMENT_FAULT:
             stop = stop or sentence(one)
-    return Judged(status_of(nodes), isolate, stop, tuple(told))
+    return Judged(status_of(nodes), isolate, stop, tuple(findings))
 
 
-def troubles(nodes: Iterable[NodeChecks]) -> list[Told]:
+def troubles(nodes: Iterable[NodeChecks]) -> list[NodeFinding]:
     """Returns all findings with status fail or warn, worst first."""
     found = [
-        Told(node.node, outcome.check, outcome.area, finding)
+        NodeFinding(node.node, outcome.check, outcome.area, finding)
         for node in nodes
         for outcome in node.outcomes
         for finding in outcome.findings
         if finding.status in (FAIL, WARN)
     ]
     silent = [
-        Told(node.node, "node", "host", Finding(status=WARN, why=node.why_not))
+        NodeFinding(node.node, "node", "host", Finding(status=WARN, why=node.why_not))
         for node in nodes
         if node.why_not
     ]
@@ -84,7 +84,7 @@ def worst(outcome: Outcome) -> Finding:
     return max(outcome.findings, key=lambda finding: STATUSES.index(finding.status))
 
 
-def sentence(one: Told) -> str:
+def sentence(one: NodeFinding) -> str:
     """Returns a finding as one line of text: "gpu-ecc: 0000:5d:00.0: 3 uncorrected errors (expected: 0)"."""
     finding = one.finding
     what = finding.why or finding.measured

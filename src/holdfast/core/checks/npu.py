@@ -41,7 +41,7 @@ from holdfast.model.signatures import Words
 
 COUNT = "NPUs"
 GOOD = "OK"
-UNTOLD = ("UNKNOWN", "NA", "-", "")
+UNREPORTED = ("UNKNOWN", "NA", "-", "")
 SERIOUS = ("reset_gpu", "reboot_node", "isolate_node")
 GRAVE = ("ALARM", "CRITICAL")
 HELD_MIN_MB = 1024
@@ -99,7 +99,7 @@ def npu_table(text: str) -> NpuTable:
             processes.append(process)
         elif len(cells) != 3 or not words or not words[0].isdecimal():
             head = None
-        elif head is not None and (_PCI.match(cells[1]) or cells[1].upper() in UNTOLD):
+        elif head is not None and (_PCI.match(cells[1]) or cells[1].upper() in UNREPORTED):
             npus.append(_npu(head, words, cells))
             head = None
         elif len(words) > 1:
@@ -193,10 +193,10 @@ def judge_npu_health(
     """
     found = []
     for npu in npus:
-        if npu.health.upper() in (GOOD, *UNTOLD):
+        if npu.health.upper() in (GOOD, *UNREPORTED):
             continue
         found.append(_unwell(npu, [table.get(code) or code for code in codes.get(npu.index, ())], known))
-    silent = [npu for npu in npus if npu.health.upper() in UNTOLD]
+    silent = [npu for npu in npus if npu.health.upper() in UNREPORTED]
     if silent:
         found.append(
             Finding(
@@ -244,11 +244,11 @@ def _unwell(npu: Npu, codes: Sequence[CodeFact | str], known: KnowledgeBase) -> 
 def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]) -> list[Finding]:
     """Returns findings on ECC errors. `counters`: by index of the NPU, from `npu-smi info -t ecc`."""
     found = []
-    told = 0
+    counting = 0
     for npu in npus:
         of_npu = counters.get(npu.index, {})
         double = [(name, count) for name, count in of_npu.items() if "double bit" in name]
-        told += bool(double)
+        counting += bool(double)
         now = sum(count for name, count in double if "aggregate" not in name and "page" not in name)
         pages = sum(count for name, count in double if "page" in name)
         if now:
@@ -259,9 +259,11 @@ def judge_npu_ecc(npus: Sequence[Npu], counters: Mapping[int, Mapping[str, int]]
             found.append(_npu_memory(npu, WARN, f"{pages} pages", f"below {ISOLATED_PAGES_MAX}", RULE, why))
     if found:
         return found
-    if not told:
+    if not counting:
         return [Finding(status=SKIP, why="npu-smi reports no ECC counters here")]
-    return [Finding(status=PASS, measured=f"0 uncorrected errors on {counted(told, 'NPU')}", expected="0")]
+    return [
+        Finding(status=PASS, measured=f"0 uncorrected errors on {counted(counting, 'NPU')}", expected="0")
+    ]
 
 
 def _npu_memory(npu: Npu, status: str, measured: str, expected: str, whence: str, why: str) -> Finding:

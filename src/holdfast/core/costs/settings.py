@@ -59,8 +59,8 @@ def merged(rows: Iterable[SettingCost]) -> tuple[SettingCost, ...]:
 
 
 def _one(group: Sequence[SettingCost]) -> SettingCost:
-    told = [row for row in group if row.other_s is not None]
-    whole = len(told) == len(group)
+    known = [row for row in group if row.other_s is not None]
+    whole = len(known) == len(group)
     return SettingCost(
         setting=group[0].setting,
         value=group[0].value,
@@ -68,8 +68,8 @@ def _one(group: Sequence[SettingCost]) -> SettingCost:
         gpu_hours=sum(row.gpu_hours for row in group),
         incidents=sum(row.incidents for row in group),
         other=group[0].other if whole else "",
-        other_s=sum(row.other_s or 0.0 for row in told) if whole else None,
-        other_gpu_hours=sum(row.other_gpu_hours or 0.0 for row in told) if whole else None,
+        other_s=sum(row.other_s or 0.0 for row in known) if whole else None,
+        other_gpu_hours=sum(row.other_gpu_hours or 0.0 for row in known) if whole else None,
         how=group[0].how,
     )
 

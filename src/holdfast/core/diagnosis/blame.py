@@ -56,15 +56,15 @@ def culprits(choice: Choice, candidates: Sequence[Candidate], search: Search) ->
     elif root.signature.rank_from == "none" and root.role == "symptom":
         found = _first_to_fail(root, candidates, alone)  # the rank that complains is not the culprit
     elif root.signature.rank_from == "none":
-        told = _as_launchers_tell(candidates, alone)
+        reported = _as_launchers_tell(candidates, alone)
         found = (
             [one for one in found if one.rank is not None]
-            or (told if len(told) == 1 else [])
+            or (reported if len(reported) == 1 else [])
             or ([one for one in found if one.host] if root.class_ in OF_NODES else [])
         )
     elif all(one.rank is None for one in found) and not _blames_no_rank(root):
-        told = _as_launchers_tell(candidates, alone)
-        found = found if _complains_of_others(root, found, told, search) else told + found
+        reported = _as_launchers_tell(candidates, alone)
+        found = found if _complains_of_others(root, found, reported, search) else reported + found
     elif (
         len(found) > 1
         and (first := failure_table(candidates))
@@ -100,7 +100,7 @@ def _blames_no_rank(root: Candidate) -> bool:
 
 
 def _complains_of_others(
-    root: Candidate, found: Sequence[Culprit], told: Sequence[Culprit], search: Search
+    root: Candidate, found: Sequence[Culprit], reported: Sequence[Culprit], search: Search
 ) -> bool:
     """Returns whether a line accuses another host although the launcher reports the line's writer as the
     first failed rank.
@@ -109,7 +109,7 @@ def _complains_of_others(
         root.writer.rank if root.writer.rank is not None else search.sources[root.match.source].writer.rank
     )
     names = root.signature.rank_from == "capture" and any(one.host for one in found)
-    return names and writer is not None and all(one.rank == writer for one in told)
+    return names and writer is not None and all(one.rank == writer for one in reported)
 
 
 def with_rank(
@@ -159,7 +159,7 @@ def _ended_so(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]
     if not is_bare and not _is_row_of_end(root, candidates):
         return []
     line = root.match.text.strip()
-    told = [
+    reported = [
         one
         for candidate in candidates
         if candidate.signature.rank_end
@@ -167,7 +167,7 @@ def _ended_so(root: Candidate, candidates: Sequence[Candidate]) -> list[Culprit]
         and line in (below.strip() for below in candidate.match.record[:REPORT_LINES])
         for one in _captured(candidate)
     ]
-    return told if len(told) == 1 or root.category != "process_killed" else []
+    return reported if len(reported) == 1 or root.category != "process_killed" else []
 
 
 def _is_row_of_end(root: Candidate, candidates: Sequence[Candidate]) -> bool:
@@ -253,7 +253,7 @@ def _with_host_of_task(one: Culprit, root: Candidate, candidates: Sequence[Candi
     """
     if one.host:
         return one
-    told = [
+    hosts = [
         candidate.match.captures["host"]
         for candidate in candidates
         if candidate.has("exception-of-remote-task")
@@ -261,7 +261,7 @@ def _with_host_of_task(one: Culprit, root: Candidate, candidates: Sequence[Candi
         and candidate.match.offset <= root.match.offset
         and "host" in candidate.match.captures
     ]
-    return replace(one, host=told[-1]) if told else one
+    return replace(one, host=hosts[-1]) if hosts else one
 
 
 def _names_a_rank(candidates: Sequence[Candidate], search: Search) -> bool:
@@ -333,8 +333,8 @@ def _first_to_fail(root: Candidate, candidates: Sequence[Candidate], alone: bool
     Empty for communication errors: among ranks that wait for each other, the first one to time out is no
     culprit.
     """
-    told = [] if root.class_ == "communication" else _as_launchers_tell(candidates, alone)
-    return told if len(told) == 1 else []
+    reported = [] if root.class_ == "communication" else _as_launchers_tell(candidates, alone)
+    return reported if len(reported) == 1 else []
 
 
 def _hosts_of_ranks(candidates: Sequence[Candidate]) -> dict[int, str]:

@@ -126,9 +126,9 @@ def filled(text: str, captures: Mapping[str, str], missing: str = "") -> str:
             return FIELDS.sub(lambda field: known(field[0]), found["maybe"]) if is_known else ""
         if found["brackets"] is not None:
             return FIELDS.sub(lambda field: known(field[0]), found[0]) if known(found[0]) else ""
-        told = known(found["fields"])
-        if told:
-            return found["before"] + told + found["after"]
+        text_of_fields = known(found["fields"])
+        if text_of_fields:
+            return found["before"] + text_of_fields + found["after"]
         if missing and not found["before"].strip():
             return found["before"] + missing + found["after"]
         is_ascii = found.start() > 0 and text[found.start() - 1].isascii()

@@ -33,7 +33,7 @@ from holdfast.core.diagnosis.words.no_cause import (
     UNKNOWN_EXPLANATION,
     UNKNOWN_TITLE,
 )
-from holdfast.core.diagnosis.words.outlived import outlived_facts, platform_told, runs_told
+from holdfast.core.diagnosis.words.outlived import notes_on_platform, notes_on_runs, outlived_facts
 from holdfast.core.diagnosis.words.remarks import with_remarks
 from holdfast.core.diagnosis.words.telling import doubtful_lines, ends_in_failure, telling_lines
 from holdfast.core.verdict.categories import ADVICE, ADVICE_ZH
@@ -66,8 +66,8 @@ def diagnose(
         excerpt=is_pasted(search.sources),
     )
     answer = with_remarks(_answer(choice, seen, search, known), seen, search, known)
-    told = (*runs_told(answer, seen, search), *platform_told(answer, seen, search))
-    return replace(answer, notes=(*answer.notes, *told))
+    notes = (*notes_on_runs(answer, seen, search), *notes_on_platform(answer, seen, search))
+    return replace(answer, notes=(*answer.notes, *notes))
 
 
 def _answer(choice: Choice, seen: Sequence[Candidate], search: Search, known: KnowledgeBase) -> Diagnosis:

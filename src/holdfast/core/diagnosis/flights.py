@@ -34,7 +34,7 @@ GROUPS_MAX = 4  # of the same name, as evidence
 STACKS_MAX = 4
 NOTES_MAX = 6
 PROGRESS = Words(en="the progress of each rank in this process group", zh="各 rank 在该通信组中的进度")
-TOLD = Words(en="evidence in the flight records", zh="flight record 所反映的情况")
+IN_RECORDS = Words(en="evidence in the flight records", zh="flight record 所反映的情况")
 NOBODY = Words(
     en="the flight records of {ranks}: no rank blocks the others",
     zh="{n} 个 rank 的 flight record：没有 rank 让其他 rank 等待",
@@ -85,9 +85,9 @@ def with_flights(
         return _of_sizes(found, scene)  # a rank named its own error, and its death says no more than that
     facts = _facts(located, scene, lives)
     if not outranks(located, found, known):
-        told = Fact(file=_file_of(located.culprits, scene), line=None, text=located.why.en, says=TOLD)
-        return replace(found, evidence=_distinct((*found.evidence[: FACTS_MAX - 1], told)))
-    return _told(located, found, facts, search)
+        fact = Fact(file=_file_of(located.culprits, scene), line=None, text=located.why.en, says=IN_RECORDS)
+        return replace(found, evidence=_distinct((*found.evidence[: FACTS_MAX - 1], fact)))
+    return _by_location(located, found, facts, search)
 
 
 def _of_sizes(found: Diagnosis, scene: FlightScene) -> Diagnosis:
@@ -203,7 +203,7 @@ def _by_stacks(lives: Mapping[int, RankLife]) -> Located | None:
 # The diagnosis
 
 
-def _told(located: Located, found: Diagnosis, facts: Sequence[Fact], search: Search) -> Diagnosis:
+def _by_location(located: Located, found: Diagnosis, facts: Sequence[Fact], search: Search) -> Diagnosis:
     is_same = located.category == found.category
     meaning = meaning_of(located.category)
     other = (
@@ -297,21 +297,21 @@ def _progress(located: Located, digests: Sequence[Digest]) -> list[tuple[str, tu
                 teams.setdefault(ranks_of(group.members), {})[digest.rank] = group
     wanted = set(located.culprits)
     found = []
-    for members, told in sorted(teams.items(), key=lambda team: not wanted & {*team[0], *team[1]}):
-        if wanted and not wanted & {*members, *told}:
+    for members, groups in sorted(teams.items(), key=lambda team: not wanted & {*team[0], *team[1]}):
+        if wanted and not wanted & {*members, *groups}:
             continue
         alike: dict[tuple[int, int], list[int]] = {}
-        for rank, group in sorted(told.items()):
+        for rank, group in sorted(groups.items()):
             alike.setdefault((group.enqueued, group.completed), []).append(rank)
         parts = [
             f"{ranks_named(ranks)} enqueued {_number(enqueued)}, completed {_number(completed)}"
             for (enqueued, completed), ranks in sorted(alike.items(), reverse=True)
         ]
-        silent = [rank for rank in members if rank not in told]
+        silent = [rank for rank in members if rank not in groups]
         if silent:
             parts.append(f"{ranks_named(silent)} without a record")
         name = located.group if located.about in ("", "undefined") else located.about
-        found.append((f"{name}: {'; '.join(parts)}", tuple(sorted(told))))
+        found.append((f"{name}: {'; '.join(parts)}", tuple(sorted(groups))))
     return found
 
 

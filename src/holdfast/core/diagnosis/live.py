@@ -194,11 +194,11 @@ def _culprits(first: Verdict, found: Diagnosis, known: KnowledgeBase) -> tuple[C
     ranks = {one.rank for one in first.culprits} - {None}
     if not ranks or ranks & {one.rank for one in found.culprits}:
         return found.culprits or first.culprits
-    told = [one for one in found.culprits if one.rank is not None]
-    if any(one.rank != index_of(one.device, known) for one in told):
+    of_ranks = [one for one in found.culprits if one.rank is not None]
+    if any(one.rank != index_of(one.device, known) for one in of_ranks):
         return found.culprits
-    if told:  # guessed from the number of a device: the ends are more exact
-        return tuple(replace(one, device=told[0].device) for one in first.culprits)
+    if of_ranks:  # guessed from the number of a device: the ends are more exact
+        return tuple(replace(one, device=of_ranks[0].device) for one in first.culprits)
     return (*first.culprits, *(one for one in found.culprits if one.device or one.host))
 
 

@@ -58,8 +58,8 @@ def _host_in_record(at: int, same: Sequence[Candidate]) -> str | None:
         for one in same
         if one.match.last_offset >= head.match.offset and (end is None or one.match.offset < end)
     ]
-    told = [one.match.captures for one in within if one.has("record-names-host")]
-    named = [name for captures in told if (name := captures.get("host") or captures.get("peer"))]
+    naming = [one.match.captures for one in within if one.has("record-names-host")]
+    named = [name for captures in naming if (name := captures.get("host") or captures.get("peer"))]
     if named:
         return named[0]
     return head.match.captures.get("peer") if any(one.has("record-is-of-node") for one in within) else None

@@ -18,14 +18,14 @@ Seat: TypeAlias = tuple[str, int, str | None, int | None, int]
 
 def with_ranks(search: Search) -> Search:
     """Returns the search with the rank added to each line whose process has exactly one known rank."""
-    told: dict[Seat, set[int]] = defaultdict(set)
+    seen: dict[Seat, set[int]] = defaultdict(set)
     seats = [_seats(one, search.sources) for one in search.matches]
     for one, places in zip(search.matches, seats, strict=True):
         for seat in places if one.writer.rank is not None else ():
-            told[seat].add(one.writer.rank or 0)
+            seen[seat].add(one.writer.rank or 0)
     shared = _logs_of_several_nodes(search)
     known = {
-        seat: next(iter(ranks)) for seat, ranks in told.items() if len(ranks) == 1 and seat[-1] not in shared
+        seat: next(iter(ranks)) for seat, ranks in seen.items() if len(ranks) == 1 and seat[-1] not in shared
     }
     if not known:
         return search

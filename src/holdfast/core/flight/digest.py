@@ -76,18 +76,18 @@ def digest(
     start, end = _window(len(operations), oldest[0] if oldest else -1)
     slots = {name: slot for slot, name in enumerate(order)}
     named = {one.group_id for one in seen.values()}
-    groups_told = [
+    group_digests = [
         _group(name, seen[name], stalled[name], operations, status, known.get(name)) for name in order
     ]
     if oldest:  # words are long: only for what it waits in, and what it did last
         first = _waiting(operations[oldest[0]], oldest[0], start, end)
-        groups_told[slots[oldest[1]]] = replace(groups_told[slots[oldest[1]]], waiting=(first,))
+        group_digests[slots[oldest[1]]] = replace(group_digests[slots[oldest[1]]], waiting=(first,))
     if order:
-        groups_told[0] = replace(groups_told[0], last=signature.words(operations[-1]))
+        group_digests[0] = replace(group_digests[0], last=signature.words(operations[-1]))
     return Digest(
         rank=record.rank,
         version=record.version,
-        groups=(*groups_told, *_idle(known, seen, record, GROUPS_KEPT - len(order))),
+        groups=(*group_digests, *_idle(known, seen, record, GROUPS_KEPT - len(order))),
         unnamed=tuple(one for one in record.status if one.group_id not in named)[:GROUPS_KEPT],
         oldest=slots[oldest[1]] if oldest else -1,
         newest=0 if order else -1,

@@ -19,7 +19,7 @@ class Team:
     group.
     """
 
-    __slots__ = ("about", "backend", "has_p2p", "members", "members_known", "name", "told")
+    __slots__ = ("about", "backend", "digests", "has_p2p", "members", "members_known", "name")
 
     def __init__(self, name: str, members: tuple[int, ...]) -> None:
         self.name = name
@@ -28,11 +28,11 @@ class Team:
         self.about = ""
         self.backend = ""
         self.has_p2p = False
-        self.told: dict[int, GroupDigest] = {}
+        self.digests: dict[int, GroupDigest] = {}
 
     def add(self, rank: int, group: GroupDigest) -> None:
         """Adds the flight-record digest of one rank."""
-        self.told[rank] = group
+        self.digests[rank] = group
         self.about = self.about or group.about
         self.backend = self.backend or group.backend
         self.has_p2p = self.has_p2p or group.has_p2p
@@ -59,7 +59,7 @@ class Scene:
         """Returns the number of the last collective of the process group that the rank enqueued; UNKNOWN if its
         record lacks it.
         """
-        group = team.told.get(rank)
+        group = team.digests.get(rank)
         if group is None:
             digest = self.ranks.get(rank)
             return UNKNOWN if digest is None or digest.is_wrapped or digest.unnamed else 0
@@ -80,7 +80,9 @@ def gather(digests: Sequence[Digest], world_size: int | None) -> Scene:
     for team in scene.teams:
         if not team.members:
             all_ranks = world_size is not None and (team.about == "default_pg" or team.name in ("0", ""))
-            team.members = tuple(range(world_size)) if all_ranks and world_size else tuple(sorted(team.told))
+            team.members = (
+                tuple(range(world_size)) if all_ranks and world_size else tuple(sorted(team.digests))
+            )
             team.members_known = all_ranks
     _name_the_unnamed(scene)
     wanted: set[int] = set(range(world_size)) if world_size is not None else set()
@@ -170,11 +172,11 @@ def _name_the_unnamed(scene: Scene) -> None:
             place = scene.teams_of[rank][slot]
             team = scene.teams[place]
             if place not in usual:
-                ids = Counter(told.group_id for told in team.told.values() if told.group_id >= 0)
+                ids = Counter(other.group_id for other in team.digests.values() if other.group_id >= 0)
                 usual[place] = ids.most_common(1)[0][0] if ids else -1
             status = counters.get(usual[place])
             if status is not None:
-                told = replace(group, enqueued=status.enqueued, completed=status.completed)
+                counted = replace(group, enqueued=status.enqueued, completed=status.completed)
             else:
-                told = replace(group, enqueued=UNKNOWN if usual[place] < 0 else 0)
-            team.told[rank] = told
+                counted = replace(group, enqueued=UNKNOWN if usual[place] < 0 else 0)
+            team.digests[rank] = counted

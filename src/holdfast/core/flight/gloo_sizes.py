@@ -23,7 +23,7 @@ from holdfast.late_pattern import late
 from holdfast.model.flight.digests import Digest
 from holdfast.model.flight.records import Operation
 
-TOLD = late(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs\.? (\d+)")
+SIZES = late(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs\.? (\d+)")
 SHAPE = late(r"of (\d+(?:x\d+)*) (\w+)$")
 BYTES = {
     **dict.fromkeys(("Double", "Long", "ComplexFloat", "UInt64"), 8),
@@ -45,10 +45,10 @@ def odd_one(
     `aborted`: the global rank that aborted; `said`: its error message. `usual_bytes`: sizes of this job's collectives
     while it was healthy, used if no record is left.
     """
-    told = TOLD.search(said)
-    if told is None:
+    sizes = SIZES.search(said)
+    if sizes is None:
         return None
-    received, expected = int(told[1]), int(told[2])
+    received, expected = int(sizes[1]), int(sizes[2])
     seen = [
         digest.groups[digest.newest] for digest in digests if digest.rank != aborted and digest.newest >= 0
     ]

@@ -84,13 +84,13 @@ def waits(scene: Scene, lives: Mapping[int, RankLife], *, all_failed: bool = Fal
     """
     found = Waits()
     places: dict[tuple[int, int, int, int], int] = {}
-    told: list[tuple[int, int, Waiting]] = []
+    waiting: list[tuple[int, int, Waiting]] = []
     for rank, digest in scene.ranks.items():
         where = _where(rank, digest, scene, all_failed or is_victim(lives.get(rank)), found)
         if where is not None:
-            told.append((rank, *where))
-    lowest = _lowest(told)
-    for rank, team_place, first in told:
+            waiting.append((rank, *where))
+    lowest = _lowest(waiting)
+    for rank, team_place, first in waiting:
         team = scene.teams[team_place]
         pair = _pair(rank, first, team)
         sequence = min(first.sequence, lowest.get(team_place, first.sequence))
@@ -123,12 +123,12 @@ def _where(
     return scene.teams_of[rank][digest.newest], first
 
 
-def _lowest(told: Sequence[tuple[int, int, Waiting]]) -> dict[int, int]:
+def _lowest(waiting: Sequence[tuple[int, int, Waiting]]) -> dict[int, int]:
     """Returns, for teams with very many pending operations, the sequence number from which on they are
     merged.
     """
     sequences: dict[int, set[int]] = {}
-    for _, team_place, first in told:
+    for _, team_place, first in waiting:
         if first.sequence:
             sequences.setdefault(team_place, set()).add(first.sequence)
     return {
@@ -164,7 +164,7 @@ def _who_lacks(place: int, awaited: Awaited, scene: Scene, found: Waits) -> None
         if enqueued < sequence:
             awaited.lacking.append(rank)
             continue
-        group = team.told.get(rank)
+        group = team.digests.get(rank)
         if group is None or group.completed >= sequence:
             awaited.done.append(rank)
         elif rank in found.by_rank:
@@ -181,7 +181,7 @@ def _who_lacks_pair(place: int, awaited: Awaited, scene: Scene, found: Waits) ->
         if rank in scene.absent:
             awaited.lacking.append(rank)
             continue
-        group = awaited.team.told.get(rank)
+        group = awaited.team.digests.get(rank)
         index = awaited.team.members.index(other)
         posted = group is not None and any(
             peer == index and (receives_open if receives else sends_open) > 0

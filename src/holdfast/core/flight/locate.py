@@ -63,7 +63,7 @@ def locate(
         root = _most_awaited(found, end.culprits)
     if _moves(end, root, waiting, found, scene, known, stalled_s):
         return None
-    return _told(end, root, waiting, found, scene, known, stalled_s)
+    return _located(end, root, waiting, found, scene, known, stalled_s)
 
 
 def _nobody_waits(scene: Scene, lives: Mapping[int, RankLife]) -> Located | None:
@@ -131,8 +131,8 @@ def _ends(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> list[_En
     if missing:
         add("missing", missing, _lacking(found, sinks) if how else [], how)
     elif how == "circle":  # through sends that no record shows
-        told = sorted({*found.by_rank, *sinks} - scene.absent)
-        odd, known_by = mismatch.unusual(told, found, scene)
+        recorded = sorted({*found.by_rank, *sinks} - scene.absent)
+        odd, known_by = mismatch.unusual(recorded, found, scene)
         add("order" if odd else "missing", odd or sinks, _lacking(found, odd), known_by or "guess")
     elif not by_kind and not scene.absent.isdisjoint(sinks):
         add("records_missing", (), _lacking(found, sinks))
@@ -237,8 +237,8 @@ def _out_of_step(ranks: Sequence[int], places: Sequence[int], found: Waits) -> t
 
 def _kind_of(awaited: Awaited) -> str:
     """Returns the kind of the operation in which the first of its waiters waits; empty if unknown."""
-    told = awaited.team.told.get(awaited.waiters[0]) if awaited.waiters else None
-    kinds = [one.kind for one in told.waiting if one.sequence == awaited.sequence] if told else []
+    group = awaited.team.digests.get(awaited.waiters[0]) if awaited.waiters else None
+    kinds = [one.kind for one in group.waiting if one.sequence == awaited.sequence] if group else []
     return kinds[0] if kinds else ""
 
 
@@ -309,7 +309,7 @@ def _has_stalled(found: Waits, scene: Scene, stalled_s: float | None) -> bool:
     return any(scene.ranks[rank].taken_ms for rank in found.by_rank)
 
 
-def _told(
+def _located(
     end: _End,
     root: Awaited | None,
     waiting: tuple[int, ...],

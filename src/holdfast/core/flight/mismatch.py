@@ -52,15 +52,15 @@ def find(found: Waits, scene: Scene, lives: Mapping[int, RankLife]) -> None:
 
 
 def _minority(awaited: Awaited, scene: Scene, failed: Set[int]) -> tuple[int, ...]:
-    told = awaited.team.told
-    ranks = [rank for rank in (*awaited.waiters, *awaited.behind, *awaited.done) if rank in told]
+    digests = awaited.team.digests
+    ranks = [rank for rank in (*awaited.waiters, *awaited.behind, *awaited.done) if rank in digests]
     first = awaited.sequence
     if not failed.isdisjoint(awaited.waiters):  # which of its operations failed is not known
-        first = min((told[rank].keys_from or first for rank in ranks), default=first)
+        first = min((digests[rank].keys_from or first for rank in ranks), default=first)
     for sequence in range(first, awaited.sequence + 1):
         by_key: dict[int, list[int]] = {}
         for rank in ranks:
-            key = key_at(told[rank], sequence)
+            key = key_at(digests[rank], sequence)
             if key:
                 by_key.setdefault(key, []).append(rank)
         if len(by_key) > 1:
@@ -94,11 +94,11 @@ def _wrong_sizes(lives: Mapping[int, RankLife]) -> Iterator[tuple[int, re.Match[
 
 def _new_ones(awaited: Awaited, witnesses: Collection[int]) -> tuple[int, ...]:
     """Returns the ranks that run an operation here that they did not run recently, if they are few."""
-    told = awaited.team.told
+    digests = awaited.team.digests
     new = []
     for rank in (*awaited.waiters, *awaited.done, *awaited.behind):
-        past = _keys_before(told[rank], awaited.sequence) if rank in told else []
-        if past and key_at(told[rank], awaited.sequence) not in past:
+        past = _keys_before(digests[rank], awaited.sequence) if rank in digests else []
+        if past and key_at(digests[rank], awaited.sequence) not in past:
             new.append(rank)
     return tuple(sorted(new)) if len(new) <= len(witnesses) else ()
 
@@ -113,9 +113,9 @@ def _pending_elsewhere(leaders: list[int], tied: Collection[int], scene: Scene) 
     """Returns those of the tied operations in which most ranks of the rest of the job wait; all if none does."""
     seen = Counter(
         key
-        for rank, told in scene.ranks.items()
+        for rank, digest in scene.ranks.items()
         if rank not in tied
-        for key in {one.key for group in told.groups for one in group.waiting}
+        for key in {one.key for group in digest.groups for one in group.waiting}
     )
     best = max(seen[key] for key in leaders)
     return [key for key in leaders if best and seen[key] == best] or leaders
@@ -125,7 +125,9 @@ def _usual(
     awaited: Awaited, sequence: int, by_key: dict[int, list[int]], leaders: Collection[int], scene: Scene
 ) -> Collection[int]:
     """Returns those of the tied operations that most often followed the ranks' previous operations."""
-    history = [_keys_before(awaited.team.told[rank], sequence) for ranks in by_key.values() for rank in ranks]
+    history = [
+        _keys_before(awaited.team.digests[rank], sequence) for ranks in by_key.values() for rank in ranks
+    ]
     for length in range(CONTEXT_MAX, 0, -1):
         seen: Counter[int] = Counter()
         for keys in history:
@@ -157,7 +159,7 @@ def _usual_elsewhere(
     for team in scene.teams:
         if team is awaited.team or _kin(team.about or team.name) != kin:
             continue
-        for group in team.told.values():
+        for group in team.digests.values():
             seen[key_at(group, sequence)] += 1
     best = max((seen[key] for key in leaders), default=0)
     return [key for key in leaders if best and seen[key] == best] or list(leaders)

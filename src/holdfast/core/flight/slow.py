@@ -23,7 +23,7 @@ def is_slow(culprits: Sequence[int], awaited: Awaited, stalled_s: float | None) 
     team = awaited.team
     if awaited.pair is not None or team.has_p2p or not culprits:
         return False
-    peers = [rank for rank in awaited.waiters[:PEERS_MAX] if rank in team.told]
+    peers = [rank for rank in awaited.waiters[:PEERS_MAX] if rank in team.digests]
     late = [_lateness_ms(rank, peers, team, awaited.sequence) for rank in culprits]
     if not all(late):
         return False
@@ -34,11 +34,11 @@ def _lateness_ms(rank: int, peers: Sequence[int], team: Team, sequence: int) -> 
     """Returns how much later than its peers a rank usually arrives, in ms; 0 if it is not clearly late each
     time.
     """
-    own = team.told.get(rank)
+    own = team.digests.get(rank)
     if own is None or own.enqueued != sequence - 1:
         return 0.0
     mine = arrivals(own)
-    theirs = [arrivals(team.told[peer]) for peer in peers]
+    theirs = [arrivals(team.digests[peer]) for peer in peers]
     late = []
     for at in sorted(mine):
         times = [other[at] for other in theirs if at in other]

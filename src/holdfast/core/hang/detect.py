@@ -83,8 +83,13 @@ def learned(state: Watch) -> Learned:
 
     Whether training has begun is determined again.
     """
-    knows = state.learned
-    return replace(knows, marks=0, calls=0, from_before=knows.from_before or has_begun(knows, Settings()))
+    now_learned = state.learned
+    return replace(
+        now_learned,
+        marks=0,
+        calls=0,
+        from_before=now_learned.from_before or has_begun(now_learned, Settings()),
+    )
 
 
 def to_sample(state: Watch) -> tuple[int, ...]:
@@ -138,7 +143,7 @@ def observing(
     view = yield from looking(tracks, at_s, marked_s, settings)
     moved = view.still_s < state.still_s
     counted = count_marks(state.learned, steps, grew=grew, moved=news.collectives_moved)
-    knows, stretch = learn(counted, state.stretch, view.stretch, moved=moved)
+    now_learned, stretch = learn(counted, state.stretch, view.stretch, moved=moved)
     after = Watch(
         at_s=at_s,
         marked_s=marked_s,
@@ -148,7 +153,7 @@ def observing(
         away={rank: known[rank] for rank in known.keys() - tracks.keys()},
         exited_s=_exited_since(state, tracks, at_s),
         still_s=view.still_s,
-        learned=knows,
+        learned=now_learned,
         stretch=lengthen(stretch, view.stretch, view.quiet_s, view.still_s),
         view=view,
         reported=state.reported and not moved,

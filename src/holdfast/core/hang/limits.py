@@ -151,20 +151,20 @@ def _start_limit_s(learned: Learned, settings: Settings, stretch: Stretch, *, aw
     return settings.silent_s if stretch == "running" else settings.start_s
 
 
-def count_marks(knows: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
+def count_marks(learned: Learned, steps: int, *, grew: bool, moved: bool) -> Learned:
     """Returns the learned durations with the progress of this sample added to `marks` and `calls`.
 
     `steps`: number of new steps; `grew`: the log grew; `moved`: collectives progressed. The first step resets the
     learned durations, because start-up says nothing about training.
     """
-    if steps and not knows.has_steps:
-        return Learned(has_steps=True, has_collectives=knows.has_collectives or moved, marks=steps, calls=1)
-    knows = replace(knows, has_collectives=True) if moved and not knows.has_collectives else knows
-    marks = steps if knows.has_steps and not knows.has_collectives else max(steps, int(grew or moved))
-    return replace(knows, marks=knows.marks + marks, calls=knows.calls + 1) if marks else knows
+    if steps and not learned.has_steps:
+        return Learned(has_steps=True, has_collectives=learned.has_collectives or moved, marks=steps, calls=1)
+    learned = replace(learned, has_collectives=True) if moved and not learned.has_collectives else learned
+    marks = steps if learned.has_steps and not learned.has_collectives else max(steps, int(grew or moved))
+    return replace(learned, marks=learned.marks + marks, calls=learned.calls + 1) if marks else learned
 
 
-def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tuple[Learned, Learned]:
+def learn(learned: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tuple[Learned, Learned]:
     """Learns from a standstill that ended by itself; returns the learned durations and the start of the next
     standstill.
 
@@ -172,21 +172,21 @@ def learn(knows: Learned, stretch: Learned, kind: Stretch, *, moved: bool) -> tu
     Anything before an attempt's first progress is start-up and not learned.
     """
     if not moved and kind != "busy":
-        return knows, stretch
+        return learned, stretch
     after = Learned() if moved else Learned(running_s=stretch.running_s, still_s=stretch.still_s)
-    if knows.calls <= 1:
-        return knows, after
+    if learned.calls <= 1:
+        return learned, after
     longest = replace(
-        knows,
-        waiting_s=max(knows.waiting_s, stretch.waiting_s),
-        outside_s=max(knows.outside_s, stretch.outside_s),
-        blocked_s=max(knows.blocked_s, stretch.blocked_s),
+        learned,
+        waiting_s=max(learned.waiting_s, stretch.waiting_s),
+        outside_s=max(learned.outside_s, stretch.outside_s),
+        blocked_s=max(learned.blocked_s, stretch.blocked_s),
     )
     if moved:
         longest = replace(
             longest,
-            running_s=max(knows.running_s, stretch.running_s),
-            still_s=max(knows.still_s, stretch.still_s),
+            running_s=max(learned.running_s, stretch.running_s),
+            still_s=max(learned.still_s, stretch.still_s),
         )
     return longest, after
 

@@ -49,7 +49,7 @@ class _Seen(Struct):
     moved_s: float
     living: list[RankTrack] = []
     awaited: list[RankTrack] = []  # ranks that wait in no collective
-    all_told: bool = True  # the collectives of all living ranks are known
+    all_known: bool = True  # the collectives of all living ranks are known
     all_read: bool = True  # no rank may work unobserved: unreadable, or held by a debugger (state t)
 
 
@@ -73,7 +73,9 @@ def looking(
         _gather(all_, part)
         yield
     living = all_.living
-    seen = all_.all_told and len(all_.awaited) < len(living)  # collectives show which ranks wait, and some do
+    seen = all_.all_known and len(all_.awaited) < len(
+        living
+    )  # collectives show which ranks wait, and some do
     awaited_ones = all_.awaited if seen else []
     subjects = awaited_ones or living
     met = _Subjects(all_.moved_s)
@@ -117,7 +119,7 @@ def _gather(all_: _Seen, tracks: Iterable[RankTrack]) -> None:
             continue
         living.append(track)
         if track.groups is None:
-            all_.all_told = False
+            all_.all_known = False
         if not track.is_pending:
             awaited.append(track)
         if last.main_cpu_s is None or last.io_bytes is None or last.state in "?t":

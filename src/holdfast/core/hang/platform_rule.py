@@ -40,7 +40,7 @@ class Watch(Struct, frozen=True, kw_only=True):
     changed_s: float | None = None
     counters: tuple[tuple[int, int | None, int | None], ...] = ()  # pid, io and disk bytes
     readings: tuple[Utilisation, ...] = ()  # since the end of the quiet time, at most those of the window
-    told: bool = False
+    reported: bool = False
 
 
 def observe(
@@ -66,7 +66,7 @@ def observe(
         return Watch(changed_s=at_s, counters=counters), None
     since_s = state.changed_s
     quiet_s = at_s - since_s
-    if quiet_s < settings.detect_min * 60 or state.told:
+    if quiet_s < settings.detect_min * 60 or state.reported:
         return state, None
     readings = tuple(
         reading for reading in (*state.readings, *utilisation) if reading.at_s > at_s - settings.window_s
@@ -80,7 +80,7 @@ def observe(
         devices += f" (median {median(reading.percent for reading in readings):.0f} %)"
     says = f"platform rule, {form}: no I/O counter of any process changed for {quiet_s / 60:.0f} min{devices}"
     return (
-        Watch(changed_s=since_s, counters=counters, readings=readings, told=True),
+        Watch(changed_s=since_s, counters=counters, readings=readings, reported=True),
         Finding(since_s=since_s, says=says),
     )
 

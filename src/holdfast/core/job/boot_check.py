@@ -125,7 +125,7 @@ def _boot_checked(
 
 
 def _broken(job: Job, event: NodesChecked, *, may_act: bool) -> list[CheckFault]:
-    """Returns a fault for each node with a worker that a check wants isolated; none if checks may not act."""
+    """Returns a fault for each node with a worker that a check asks to isolate; none if checks may not act."""
     used = {worker.node for worker in job.workers}
     return [
         CheckFault(node=node, reason=why) for node, why in event.isolate.items() if may_act and node in used
@@ -160,7 +160,7 @@ def _checked(job: Job, nodes: tuple[str, ...] | list[str]) -> Job:
 
 def _remembered(event: NodesChecked) -> BootChecked:
     """Returns the findings of the last boot check, so that a later failure does not report them as new."""
-    known = tuple(dict.fromkeys(key_of(told) for told in event.troubles))
+    known = tuple(dict.fromkeys(key_of(finding) for finding in event.troubles))
     return BootChecked(status=event.status, known=known[:KNOWN_MAX])
 
 

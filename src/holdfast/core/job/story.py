@@ -28,7 +28,7 @@ from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
-    CheckTold,
+    CheckFinding,
     ControllerResumed,
     FindingNoted,
     IncidentAcknowledged,
@@ -116,7 +116,7 @@ class IncidentStory(Struct, frozen=True, kw_only=True):
     nodes: dict[int, str] = {}
     nodes_after: dict[int, str] = {}
     spent: tuple[Part, ...] = ()
-    troubles: tuple[CheckTold, ...] = ()
+    troubles: tuple[CheckFinding, ...] = ()
     exits: tuple[RankEnd, ...] = ()
     ended: bool = False
     resume: Numbers = {}
@@ -419,17 +419,19 @@ class Story:
         incident = new or old
         if incident is None or incident.number not in self._incidents:
             return
-        told = self._incidents[incident.number]
+        story = self._incidents[incident.number]
         if new is not None:
-            told = replace(told, verdict=new.verdict or told.verdict, faults=new.faults, problem=new.problem)
-        if decision.choice is not None and decision.choice.incident == told.number:
+            story = replace(
+                story, verdict=new.verdict or story.verdict, faults=new.faults, problem=new.problem
+            )
+        if decision.choice is not None and decision.choice.incident == story.number:
             rung = _rung(decision.choice, event.at_s, decision.state.job)
-            told = replace(told, rungs=(*told.rungs, rung)[-RUNGS_MAX:])
+            story = replace(story, rungs=(*story.rungs, rung)[-RUNGS_MAX:])
         if new is None and old is not None:
-            told = replace(told, over=True, took_s=event.at_s - told.found_at_s)
+            story = replace(story, over=True, took_s=event.at_s - story.found_at_s)
         if isinstance(decision.state.phase, Ended) and new is not None:
-            told = replace(told, ended=True)
-        self._incidents[told.number] = _with_seen(told, event)
+            story = replace(story, ended=True)
+        self._incidents[story.number] = _with_seen(story, event)
 
     def _open(self, incident: Incident, job: Job, found: str) -> None:
         self._incidents[incident.number] = IncidentStory(
@@ -463,13 +465,13 @@ def _rung(choice: Choice, at_s: float, job: Job) -> RungTaken:
     )
 
 
-def _with_seen(told: IncidentStory, event: AnyEvent) -> IncidentStory:
+def _with_seen(story: IncidentStory, event: AnyEvent) -> IncidentStory:
     """Returns the incident with the failed checks and ended processes of the event added."""
     if isinstance(event, NodesChecked) and event.context == ON_FAILURE:
-        return replace(told, troubles=(*told.troubles, *event.troubles)[:TROUBLES_MAX])
-    if isinstance(event, RankExited | WorkerExited) and event.attempt == told.attempt:
-        return replace(told, exits=(*told.exits, _end(event))[:EXITS_MAX])
-    return told
+        return replace(story, troubles=(*story.troubles, *event.troubles)[:TROUBLES_MAX])
+    if isinstance(event, RankExited | WorkerExited) and event.attempt == story.attempt:
+        return replace(story, exits=(*story.exits, _end(event))[:EXITS_MAX])
+    return story
 
 
 def _end(event: RankExited | WorkerExited) -> RankEnd:

@@ -49,8 +49,8 @@ RECORD_ONLY = frozenset({"environment", "command-running", "rendezvous"})
 def texts(before: State, event: AnyEvent, decision: Decision) -> list[tuple[str, str]]:
     """Returns the (kind, text) pairs of the log lines for one event, in order."""
     found: list[tuple[str, str]] = []
-    if told := _of_the_event(before, event, decision):
-        found.append(told)
+    if of_event := _of_the_event(before, event, decision):
+        found.append(of_event)
     if isinstance(event, NodesChecked):
         found += [("check", line) for line in check_lines(event, is_named=_has_several(before))]
     if isinstance(event, WorkersPlaced) and (

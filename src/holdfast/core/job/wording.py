@@ -134,11 +134,11 @@ def check_lines(event: NodesChecked, *, is_named: bool = False) -> list[str]:
     if event.why_not and not several:
         return []  # `check_words` says it
     lines = []
-    for told in event.troubles:
-        where = f"{told.node}: " if several or is_named else ""
-        word = "failed" if told.status == FAIL else LOOK_AT
-        advice = f" Advice: {told.advice}" if told.advice else ""
-        lines.append(f"{word}: {where}{told.text}.{advice}".replace("..", "."))
+    for finding in event.troubles:
+        where = f"{finding.node}: " if several or is_named else ""
+        word = "failed" if finding.status == FAIL else LOOK_AT
+        advice = f" Advice: {finding.advice}" if finding.advice else ""
+        lines.append(f"{word}: {where}{finding.text}.{advice}".replace("..", "."))
     return lines
 
 

@@ -11,7 +11,7 @@ class EventNotes:
     """Filter of cluster Events; each message passes once."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def of(self, event: ClusterEvent, pod: PodState | None, owner: OwnerState | None) -> list[EngineNote]:
         """Returns the note for an Event, or nothing. `pod`: the pod of the job that the Event is about."""
@@ -19,9 +19,9 @@ class EventNotes:
             return []
         if pod is not None and pod.running:
             return []
-        if not words.advice_of(event) or event.message in self._told or len(self._told) >= EVENTS_MAX:
+        if not words.advice_of(event) or event.message in self._noted or len(self._noted) >= EVENTS_MAX:
             return []
-        self._told.add(event.message)
+        self._noted.add(event.message)
         return [EngineNote(text=words.event_line(event))]
 
 

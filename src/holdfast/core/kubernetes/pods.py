@@ -341,7 +341,7 @@ class PodBook:
         return bool(found)
 
     def wonder(self, at_s: float) -> None:
-        """Begins to check whether the cluster ends the whole job, because a part of it was told to end."""
+        """Begins to check whether the cluster ends the whole job, because it asked a part of it to end."""
         if self._wonders_s is None:
             self._wonders_s = at_s
 

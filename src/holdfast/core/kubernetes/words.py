@@ -40,7 +40,7 @@ WAITING = {
     "RunContainerError": "its container cannot be started; check its command",
     "CrashLoopBackOff": "its container keeps crashing",
 }
-# By the reason of a Warning: what to do about it. Others are not told: most pass by themselves.
+# By the reason of a Warning: what to do about it. Others are not reported: most pass by themselves.
 EVENTS = {
     "FailedMount": "check that the volume's Secret, ConfigMap or claim exists in this namespace",
     "FailedAttachVolume": "the volume may still be attached to a lost node",

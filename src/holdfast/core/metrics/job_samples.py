@@ -108,8 +108,10 @@ def _of_the_accounts(job: Job, accounts: Accounts) -> Iterator[AnySample]:
     yield _recoveries(name, accounts.recoveries)
 
 
-def _recoveries(name: str, told: Recoveries) -> Distribution:
-    return Distribution("holdfast_recovery_seconds", (name,), told.counts, told.sum_s, told.exemplars)
+def _recoveries(name: str, recoveries: Recoveries) -> Distribution:
+    return Distribution(
+        "holdfast_recovery_seconds", (name,), recoveries.counts, recoveries.sum_s, recoveries.exemplars
+    )
 
 
 def _of_steps(job: Job, accounts: Accounts, facts: JobFacts) -> Iterator[Sample]:

@@ -15,7 +15,7 @@ from holdfast.model.checks import ON_FAILURE
 from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
-    CheckTold,
+    CheckFinding,
     DeviceFaulted,
     DeviceHealed,
     FindingNoted,
@@ -108,8 +108,8 @@ class NodeNotes:
         if isinstance(event, NodesChecked):
             self._serials |= {(one.node, _place(one.device)): one.serial for one in event.devices}
         lines = [*self._of_event(event), *self._of_incident(before.incident, event.at_s)]
-        told = tuple((key, self._with_serial(line)) for key, line in lines)
-        return Noted(told, ran) if told or ran else _NOTHING
+        entries = tuple((key, self._with_serial(line)) for key, line in lines)
+        return Noted(entries, ran) if entries or ran else _NOTHING
 
     def _with_serial(self, line: AnyLine) -> AnyLine:
         serial = "" if line.serial or not line.device else self._serials.get((line.node, _place(line.device)))
@@ -190,12 +190,12 @@ class NodeNotes:
             )
         if event.why_not:
             return
-        troubled = {told.node for told in event.troubles} | set(event.isolate)
-        for told in event.troubles:
-            key = f"check/{self.run}/{event.attempt}/{event.context}/{told.node}/{told.check}/{told.device}"
-            yield key, _check_line(event, told, self.run)
-            if told.status == "warn" and (warning := _warning(f"{told.category} {told.check}")):
-                yield f"warning/{key}", _warning_line(event.at_s, told, warning, self.run)
+        troubled = {finding.node for finding in event.troubles} | set(event.isolate)
+        for finding in event.troubles:
+            key = f"check/{self.run}/{event.attempt}/{event.context}/{finding.node}/{finding.check}/{finding.device}"
+            yield key, _check_line(event, finding, self.run)
+            if finding.status == "warn" and (warning := _warning(f"{finding.category} {finding.check}")):
+                yield f"warning/{key}", _warning_line(event.at_s, finding, warning, self.run)
         for node in event.nodes:
             if node not in troubled and event.status in ("pass", "warn"):
                 text = "boot check passed" if event.context != ON_FAILURE else "troubleshooting found nothing"
@@ -347,26 +347,26 @@ def _fault_words(incident: Incident) -> str:
     return words(incident.faults[0]) if incident.faults else "nothing explains it"
 
 
-def _check_line(event: NodesChecked, told: CheckTold, run: str) -> CheckLine:
+def _check_line(event: NodesChecked, finding: CheckFinding, run: str) -> CheckLine:
     return CheckLine(
         at_s=event.at_s,
-        node=told.node,
-        device=told.device,
-        status=told.status,
-        text=told.text[:TEXT_MAX],
-        check=told.check,
+        node=finding.node,
+        device=finding.device,
+        status=finding.status,
+        text=finding.text[:TEXT_MAX],
+        check=finding.check,
         context=event.context,
         run=run,
     )
 
 
-def _warning_line(at_s: float, told: CheckTold, warning: str, run: str) -> WarningLine:
+def _warning_line(at_s: float, finding: CheckFinding, warning: str, run: str) -> WarningLine:
     return WarningLine(
         at_s=at_s,
-        node=told.node,
-        device=told.device,
+        node=finding.node,
+        device=finding.device,
         warning=warning,
-        text=told.text[:TEXT_MAX],
+        text=finding.text[:TEXT_MAX],
         run=run,
     )
 

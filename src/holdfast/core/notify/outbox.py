@@ -195,7 +195,7 @@ class Outbox:
             for key in self._open
         )
 
-    def told(self, channel: str) -> list[Notice]:
+    def delivered_to(self, channel: str) -> list[Notice]:
         """Returns the notices that this channel has received and that may still change."""
         return [
             track.notice

@@ -36,7 +36,7 @@ class Storms:
         self._admitted: dict[_Key, float] = {}
         self._recent: dict[str, list[float]] = {}
         self._until_s: dict[str, float] = {}  # by channel: a storm is on until then
-        self._members: set[_Key] = set()  # told together with others, until that is delivered
+        self._members: set[_Key] = set()  # sent together with others, until that is delivered
         self._causes: dict[tuple[str, str], tuple[float, str]] = {}  # when, and of which job
 
     def joined(self, due: list[Send], now_s: float) -> list[Send]:
@@ -85,8 +85,8 @@ class Storms:
             if not notice.cause:
                 groups[(notice.id, "")] = [send]
                 continue
-            told = self._causes.get((send.channel, notice.cause))
-            if told is None or told[1] == notice.job:
+            sent = self._causes.get((send.channel, notice.cause))
+            if sent is None or sent[1] == notice.job:
                 groups.setdefault(("", notice.cause), []).append(send)
         return list(groups.values())
 
@@ -111,7 +111,7 @@ class Storms:
             channel: [at_s for at_s in times if now_s - at_s < self._within_s]
             for channel, times in self._recent.items()
         }
-        self._causes = {key: told for key, told in self._causes.items() if now_s - told[0] < CAUSE_S}
+        self._causes = {key: sent for key, sent in self._causes.items() if now_s - sent[0] < CAUSE_S}
         if len(self._admitted) > 1_000:
             self._admitted = {key: at_s for key, at_s in self._admitted.items() if now_s - at_s < GIVE_UP_S}
 

@@ -141,12 +141,12 @@ def fit(gaps: Gaps, expected_mean: float) -> Fit:
         for mean in means:
             one = Weibull(shape, mean)
             log_scale = log(one.scale)
-            told = (
+            likelihood = (
                 len(failed) * (log(shape) - shape * log_scale)
                 + (shape - 1.0) * logs
                 - powers * exp(-shape * log_scale)
             )
-            found.append((told + prior + _prior(log(mean / expected_mean)), one))
+            found.append((likelihood + prior + _prior(log(mean / expected_mean)), one))
     top = max(score for score, _ in found)
     weights = [(exp(score - top), one) for score, one in found if score - top > -30.0]
     total = sum(weight for weight, _ in weights)

@@ -88,9 +88,9 @@ def decided_twice(events: Iterable[AnyEvent], own: Policy, other: Policy) -> Ite
         if not ended:
             early = _early_tick(real, event, own, other)
             if early is not None:
-                told = decide(_grafted(real, counted), early, other)
-                counted, ended = told.state.job, _is_over(told.state)
-                yield Both(event=early, was=None, other=told)
+                decision = decide(_grafted(real, counted), early, other)
+                counted, ended = decision.state.job, _is_over(decision.state)
+                yield Both(event=early, was=None, other=decision)
         was = decide(real, event, own)
         would_be = None
         if not ended:

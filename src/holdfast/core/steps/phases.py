@@ -131,14 +131,14 @@ class PhaseModel:
         """Returns the phases of the training so far, such as checkpoints, in order."""
         found = []
         for (_, kind), sample in self._kinds.items():
-            told: PhaseKind | None = (
+            phase_kind: PhaseKind | None = (
                 "step" if kind == "step" else "warmup" if kind == "warmup" else PHASE_OF.get(kind)
             )
-            if told is None:
+            if phase_kind is None:
                 continue
             found.append(
                 Phase(
-                    kind=told,
+                    kind=phase_kind,
                     first_step=sample.first_step,
                     last_step=sample.last_step,
                     count=sample.count,
@@ -229,13 +229,13 @@ def _period(steps: list[int]) -> tuple[int | None, list[int]]:
             continue
         phase, _ = Counter(step % period for step in steps if step + period in there).most_common(1)[0]
         members = [step for step in steps if step % period == phase]
-        foretold = _foretold(members, period)
-        if len(members) >= PERIODIC_MIN and len(members) >= PERIODIC_SHARE * foretold:
+        predicted = _predicted(members, period)
+        if len(members) >= PERIODIC_MIN and len(members) >= PERIODIC_SHARE * predicted:
             best = max(best, (len(members), -period, members), key=lambda found: found[:2])
     return (-best[1], best[2]) if best[2] else (None, [])
 
 
-def _foretold(members: list[int], period: int) -> int:
+def _predicted(members: list[int], period: int) -> int:
     """Returns how many spikes the period predicts between first and last, without the gap in the recorded
     ones.
     """

@@ -23,7 +23,7 @@ from holdfast.core.stragglers.records import arrivals, peers
 from holdfast.core.stragglers.watch import FLOOR_SHARE, StragglerWatch
 from holdfast.late_pattern import late
 from holdfast.model.flight.records import FlightRecord
-from holdfast.model.matches import NOBODY, Writer
+from holdfast.model.matches import NO_WRITER, Writer
 from holdfast.model.steps import (
     CurvePoint,
     FirstLast,
@@ -43,7 +43,7 @@ NOTES_MAX = 50
 RECORDS_MAX = 2_000_000  # kept of one log on request
 LOOK_STEPS = 32  # after so many it is asked who is a straggler
 OVER_MAX = 50  # of stragglers that are none any more
-# Where two sorts of logs of one training lie beside each other, those that come first tell more.
+# Where two sorts of logs of one training lie beside each other, those that come first have more information.
 VIEWS = ("log", "jsonl", "events")
 OVERLAP = 0.5  # part of the shorter log's steps that two kinds of logs of one training share
 
@@ -70,7 +70,7 @@ class LogSteps:
         name: str,
         settings: StepSettings,
         *,
-        writer: Writer = NOBODY,
+        writer: Writer = NO_WRITER,
         view: str = "log",
         rule: bool = False,
         kept_steps: int = 4096,
@@ -94,7 +94,7 @@ class LogSteps:
         self.runs = 0
         self._rule = AistudioRule() if rule else None
         self._kept_steps = kept_steps
-        self._has_writer = writer != NOBODY
+        self._has_writer = writer != NO_WRITER
         self._run_first = 0
         self._keeps_records = keeps_records
         self.records: list[StepRecord] = []
@@ -126,7 +126,7 @@ class LogSteps:
                     self._watch.feed(record)
         return self._watch
 
-    def told(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
+    def add_part(self, framework: str | None, lines: int, first: FirstLast, last: FirstLast) -> None:
         """Adds what a reader of one part of the log has found: framework, number of step lines, first and last
         step.
         """
@@ -188,7 +188,7 @@ def trainings(logs: Sequence[LogSteps], *, is_one: bool = False) -> list[list[Lo
     groups.sort(key=lambda group: (VIEWS.index(group[0].view), -group[0].iteration_lines))
     kept: list[list[LogSteps]] = []
     for group in groups:
-        better = next((one for one in kept if _tells_the_same(one[0], group[0])), None)
+        better = next((one for one in kept if _has_the_same(one[0], group[0])), None)
         if better is None:
             kept.append(group)
         else:
@@ -288,7 +288,7 @@ def _by_worth(logs: Sequence[LogSteps]) -> list[LogSteps]:
     )
 
 
-def _tells_the_same(one: LogSteps, other: LogSteps) -> bool:
+def _has_the_same(one: LogSteps, other: LogSteps) -> bool:
     """Returns whether two kinds of logs, the folder of one within the other's, contain the same steps."""
     if one.view == other.view:
         return False

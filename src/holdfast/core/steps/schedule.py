@@ -18,7 +18,7 @@ LEVELS = 0.1  # part of the records on either side that may lie on the wrong sid
 
 
 class Plan:
-    """What a log tells about the growth of a step's work."""
+    """What a log contains about the growth of a step's work."""
 
     def __init__(self) -> None:
         self.is_announced = False  # by settings

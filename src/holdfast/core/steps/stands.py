@@ -20,11 +20,11 @@ class StandWatch:
         self._gap_s = 0.0  # the longest between two steps
         self._fresh = False
         self._lines = 0
-        self._told = False
+        self._reported = False
 
     def stepped(self) -> None:
         """Records that a step was logged; its time is that of the next line or tick."""
-        self._fresh, self._told = True, False
+        self._fresh, self._reported = True, False
 
     def line_seen(self, at_s: float) -> None:
         """Records that a log line arrived."""
@@ -37,7 +37,7 @@ class StandWatch:
         self._notice(at_s)
         stands_s, _, _, lines = self._limits
         return (
-            not self._told
+            not self._reported
             and self._stepped_s is not None
             and at_s - self._stepped_s > stands_s
             and self._lines >= lines
@@ -58,7 +58,7 @@ class StandWatch:
         limit *= 5 if paused else 1
         if at_s - stepped < limit or line - stepped < limit / 2:
             return []
-        self._told = True
+        self._reported = True
         return [wording.stands(step, at_s - stepped, self._lines, at_s)]
 
     def _notice(self, at_s: float) -> None:

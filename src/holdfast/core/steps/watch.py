@@ -69,7 +69,7 @@ class StepWatch:
         )
         self._places: list[tuple[int, int, float | None]] = []  # record, step, stamp: every 64th
         self._plan = Plan()
-        self._told: list[OpenSlowdown] = []
+        self._reported: list[OpenSlowdown] = []
         self._open: list[OpenSlowdown] = []
         self._findings = 0
         self._by_throughput = False
@@ -144,7 +144,9 @@ class StepWatch:
         left = (
             total - self._step if total is not None and last is not None and last.step is not None else None
         )
-        levels = [told.before for told in self._open] + ([self._level.usual] if self._level.usual else [])
+        levels = [slowdown.before for slowdown in self._open] + (
+            [self._level.usual] if self._level.usual else []
+        )
         loss = last.loss if last and last.loss is not None and isfinite(last.loss) else None
         return StepNow(
             step=last.step if last else None,
@@ -206,8 +208,8 @@ class StepWatch:
 
     def slowdowns(self) -> tuple[Slowdown, ...]:
         """Returns all reported slowdowns, and those that are visible only in the whole log."""
-        found = [self._slowdown(told) for told in self._told]
-        told = list(found)
+        found = [self._slowdown(one) for one in self._reported]
+        reported = list(found)
         ranks = self._settings.ranks
         points = self._curve.stretches()
         for _, members in groupby(points, key=lambda point: (point.run, point.regime)):
@@ -219,7 +221,7 @@ class StepWatch:
                 slowdown = listing.of_stretch(
                     slow, piece, ranks, goes_on=goes_on, in_seconds=not self._by_throughput
                 )
-                if any(listing.is_said(slowdown, other) for other in told):
+                if any(listing.is_said(slowdown, other) for other in reported):
                     continue
                 # It was reported when it began; its range and size are known better now.
                 same = next((other for other in found if listing.is_same(slowdown, other)), None)
@@ -263,9 +265,9 @@ class StepWatch:
         self._new_regime()
 
     def _new_regime(self) -> None:
-        for told in self._open:
-            told.open = False
-            told.last = self._step if told.last is None else told.last
+        for slowdown in self._open:
+            slowdown.open = False
+            slowdown.last = self._step if slowdown.last is None else slowdown.last
         self._open = []
         self._regime += 1
         self._level.restart()
@@ -303,8 +305,8 @@ class StepWatch:
             self._places.append((at, self._step - item.steps, item.at_s))
             if len(self._places) > PLACES_MAX:
                 del self._places[::2]
-        for told in self._open:
-            told.steps += item.steps
+        for slowdown in self._open:
+            slowdown.steps += item.steps
         if (
             change is None
             and self._open
@@ -361,37 +363,37 @@ class StepWatch:
             self._curve.begin_regime(self._regime, step if step is not None else self._step)
             return []
         first, at_s = self._place(change.since)
-        told = OpenSlowdown(change, first, at_s, self._step, self._last.run if self._last else 0)
-        told.median = self._level.open[-1].median if self._level.open else change.before
-        told.what = self._what(change, count)
-        told.steps = count * (self._last.steps if self._last else 1)
-        return self._tell(told)
+        slowdown = OpenSlowdown(change, first, at_s, self._step, self._last.run if self._last else 0)
+        slowdown.median = self._level.open[-1].median if self._level.open else change.before
+        slowdown.what = self._what(change, count)
+        slowdown.steps = count * (self._last.steps if self._last else 1)
+        return self._report(slowdown)
 
-    def _tell(self, told: OpenSlowdown) -> list[StepFinding]:
-        self._open.append(told)
-        if len(self._told) >= SLOWDOWNS_MAX:
+    def _report(self, slowdown: OpenSlowdown) -> list[StepFinding]:
+        self._open.append(slowdown)
+        if len(self._reported) >= SLOWDOWNS_MAX:
             return []
-        self._told.append(told)
+        self._reported.append(slowdown)
         self._findings += 1
         if self._findings > FINDINGS_MAX:
             return []
         at_s = self._last.at_s if self._last else None
-        finding = wording.slower(self._slowdown(told), self._step, at_s, told.sure)
+        finding = wording.slower(self._slowdown(slowdown), self._step, at_s, slowdown.sure)
         return [replace(finding, kind="throughput-drop") if self._by_throughput else finding]
 
     def _over(self, change: Change) -> list[StepFinding]:
         if not self._open:
             return []
-        told = self._open.pop()
-        told.open = False
+        slowdown = self._open.pop()
+        slowdown.open = False
         last, _ = self._place(change.since - 1)
-        told.last = last
-        told.kind = "transient" if told.kind == "lasting" else told.kind
-        if self._findings > FINDINGS_MAX or told not in self._told:
+        slowdown.last = last
+        slowdown.kind = "transient" if slowdown.kind == "lasting" else slowdown.kind
+        if self._findings > FINDINGS_MAX or slowdown not in self._reported:
             return []
         return [
             wording.over(
-                self._slowdown(told),
+                self._slowdown(slowdown),
                 self._step,
                 self._last.at_s if self._last else None,
                 change.after,
@@ -418,9 +420,9 @@ class StepWatch:
         )
         self._level.open.insert(0, Open(since, before.level_s, level, [], before.median_s))
         first, at_s = self._place(since)
-        told = OpenSlowdown(change, first, at_s, self._step, self._last.run if self._last else 0)
-        told.restarted, told.median = True, before.median_s
-        return self._tell(told)
+        slowdown = OpenSlowdown(change, first, at_s, self._step, self._last.run if self._last else 0)
+        slowdown.restarted, slowdown.median = True, before.median_s
+        return self._report(slowdown)
 
     def _is_more_work(self, change: Change, count: int) -> bool:
         """Returns whether steps take longer while throughput stays the same, because a step has more work."""
@@ -457,40 +459,40 @@ class StepWatch:
         data = median(data for _, data in new) - median(data for _, data in old)
         return "data" if added > 0 and data > listing.DATA_SHARE * added else "everyone"
 
-    def _slowdown(self, told: OpenSlowdown) -> Slowdown:
-        ratio = told.after / told.before
-        lost_s = max(told.after - told.before, 0.0) * told.steps
+    def _slowdown(self, slowdown: OpenSlowdown) -> Slowdown:
+        ratio = slowdown.after / slowdown.before
+        lost_s = max(slowdown.after - slowdown.before, 0.0) * slowdown.steps
         cost = None if self._by_throughput else lost_s * (self._settings.ranks or 1) / 3600
         english, chinese = wording.explain(
-            told.kind,
-            told.what,
-            told.first,
-            told.last,
-            told.median,
-            told.median * ratio,
+            slowdown.kind,
+            slowdown.what,
+            slowdown.first,
+            slowdown.last,
+            slowdown.median,
+            slowdown.median * ratio,
             cost,
             ranks_known=self._settings.ranks is not None,
-            restarted=told.restarted,
+            restarted=slowdown.restarted,
         )
         return Slowdown(
-            first_step=told.first,
-            last_step=told.last,
-            before_s=told.median,
-            after_s=told.median * ratio,
+            first_step=slowdown.first,
+            last_step=slowdown.last,
+            before_s=slowdown.median,
+            after_s=slowdown.median * ratio,
             ratio=ratio,
-            kind=told.kind,
+            kind=slowdown.kind,
             cost_gpu_hours=cost,
             explanation=english,
             explanation_zh=chinese,
-            what=told.what,
-            run=told.run,
-            found_step=told.found,
-            since_s=told.at_s,
+            what=slowdown.what,
+            run=slowdown.run,
+            found_step=slowdown.found,
+            since_s=slowdown.at_s,
         )
 
     def _in_words(self) -> str:
         if not self._open:
             return ""
-        worst = max(self._open, key=lambda told: told.after / told.before)
+        worst = max(self._open, key=lambda slowdown: slowdown.after / slowdown.before)
         since = f" since step {worst.first}" if worst.first is not None else ""
         return f"{wording.percent(worst.after / worst.before)}{since}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.stragglers.limits import StragglerSettings
 from holdfast.core.stragglers.panel import Flag
 from holdfast.core.stragglers.panel_numpy import large_panel
-from holdfast.core.stragglers.told import Slow, by_node, straggler
+from holdfast.core.stragglers.wording import Slow, by_node, straggler
 from holdfast.model.steps import Straggler
 
 

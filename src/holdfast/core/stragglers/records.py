@@ -51,14 +51,14 @@ def entered(record: FlightRecord, most: int | None = None) -> list[Entered]:
     ]
 
 
-def joined(told: Sequence[Entered]) -> list[Arrival]:
+def joined(records: Sequence[Entered]) -> list[Arrival]:
     """Returns the arrivals at collectives that every rank of the group recorded, from each rank's own
     arrivals.
     """
     found: dict[tuple[str, int], dict[int, float]] = {}
     members: dict[str, set[int]] = {}
     kinds: dict[str, bool] = {}
-    for one in told:
+    for one in records:
         members.setdefault(one.group, set()).add(one.rank)
         kinds[one.group] = one.device
         for sequence, at_s in zip(one.sequences, one.at_s, strict=False):

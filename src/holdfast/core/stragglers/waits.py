@@ -139,7 +139,7 @@ class Waits:
 
     def _pace(self, living: Sequence[RankSample]) -> None:
         """Lowers the weight of samples that may show the same step: together they count as one."""
-        told = moved = 0
+        compared = moved = 0
         for sample in living[: SAMPLE + 1]:
             if sample.groups is None:
                 continue
@@ -147,10 +147,10 @@ class Waits:
             before = self._places.get(sample.rank)
             self._places[sample.rank] = place
             if before is not None:
-                told += 1
+                compared += 1
                 moved += place != before
-        if told:
-            now = moved / told
+        if compared:
+            now = moved / compared
         else:
             step = max((one.step for one in living if one.step is not None), default=None)
             now = NO_STEPS if step is None or self._step is None else float(step > self._step)

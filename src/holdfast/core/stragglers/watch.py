@@ -20,8 +20,8 @@ from holdfast.core.stragglers.looks import Looks
 from holdfast.core.stragglers.panel import Flag
 from holdfast.core.stragglers.panels import Panels
 from holdfast.core.stragglers.rounds import Rounds
-from holdfast.core.stragglers.told import Slow, Together, by_node, straggler, who, who_zh
 from holdfast.core.stragglers.waits import Waits
+from holdfast.core.stragglers.wording import Slow, Together, by_node, straggler, who, who_zh
 from holdfast.model.samples import RankSample
 from holdfast.model.steps import HeatMap, StepFinding, Straggler, StragglerSource
 
@@ -43,7 +43,7 @@ class _Open(Struct):
     found: Straggler
     slow: tuple[Slow, ...]
     node: str
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class StragglerWatch:
@@ -210,9 +210,9 @@ class StragglerWatch:
             said.append(self._over(one, step, at_s))
         self._gone = []
         for one in self._open.values():
-            if not one.is_told:
-                one.is_told = True
-                said.append(self._told(one, step, at_s))
+            if not one.is_reported:
+                one.is_reported = True
+                said.append(self._finding(one, step, at_s))
         return said
 
     def stragglers(self) -> tuple[Straggler, ...]:
@@ -221,7 +221,7 @@ class StragglerWatch:
         return tuple(one.found for one in self._open.values())
 
     @property
-    def told(self) -> tuple[Straggler, ...]:
+    def reported(self) -> tuple[Straggler, ...]:
         """Returns the stragglers that were reported by the last call of `findings`."""
         return tuple(one.found for one in self._open.values())
 
@@ -241,7 +241,7 @@ class StragglerWatch:
             one = self._open.pop(key)
             ranks = set(one.found.ranks)
             # A rank that is now reported as part of its node has not recovered.
-            if one.is_told and not any(
+            if one.is_reported and not any(
                 ranks <= {slow.rank for slow in other.ranks} for other in now.values()
             ):
                 self._gone.append(one)
@@ -316,7 +316,7 @@ class StragglerWatch:
 
     # Words
 
-    def _told(self, one: _Open, step: int | None, at_s: float) -> StepFinding:
+    def _finding(self, one: _Open, step: int | None, at_s: float) -> StepFinding:
         numbers: dict[str, float | int | str | list[float]] = {
             "ranks": [float(rank) for rank in one.found.ranks],
             "source": one.found.source,

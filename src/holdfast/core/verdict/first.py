@@ -188,17 +188,17 @@ def _exits(failure: Failure) -> dict[int, RankExit]:
 
     An exit code that was not observed is taken from the launcher's report.
     """
-    told = first_by_rank(failure.elastic)
+    reported = first_by_rank(failure.elastic)
     seen = first_by_rank(failure.exits)
     codes = {one.rank: one.code for one in failure.launcher_words} | {
-        rank: one.code for rank, one in told.items()
+        rank: one.code for rank, one in reported.items()
     }
     for rank, exit in seen.items():
         if exit.code is None and rank in codes:
             seen[rank] = replace(exit, code=codes[rank])
         elif exit.code is None and failure.command_code == 0:
             seen[rank] = replace(exit, code=0)  # a launcher that ends well has seen its ranks end well
-    return told | seen
+    return reported | seen
 
 
 def _homeless_deaths(failure: Failure) -> list[LauncherWord]:

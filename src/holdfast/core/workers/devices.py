@@ -19,7 +19,7 @@ class SickDevices:
     def __init__(self) -> None:
         self._sick: dict[str, dict[str, str]] = {}  # by node: what is said, by device
         self._failed: tuple[int, float] = (0, float("-inf"))  # the attempt, and when
-        self._told: set[tuple[int, str, str]] = set()
+        self._reported: set[tuple[int, str, str]] = set()
 
     def hear(
         self, news: DevicesSick, used: Collection[str], attempt: int, at_s: float
@@ -50,7 +50,7 @@ class SickDevices:
 
     def was_reported(self, node: str, device: str) -> bool:
         """Returns whether a report about this device has become a fault of the job."""
-        return any((one, name) == (node, device) for _, one, name in self._told)
+        return any((one, name) == (node, device) for _, one, name in self._reported)
 
     def is_sick(self, node: str, device: str) -> bool:
         return device in self._sick.get(node, {})
@@ -59,9 +59,9 @@ class SickDevices:
         found = []
         for node in nodes:
             for device, code in self._sick.get(node, {}).items():
-                if (attempt, node, device) not in self._told:
-                    self._told.add((attempt, node, device))
+                if (attempt, node, device) not in self._reported:
+                    self._reported.add((attempt, node, device))
                     found.append(DeviceFaulted(at_s=at_s, node=node, device=device, code=code))
         if found:
-            self._told = {one for one in self._told if one[0] == attempt}
+            self._reported = {one for one in self._reported if one[0] == attempt}
         return found

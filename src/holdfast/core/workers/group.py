@@ -105,8 +105,8 @@ class WorkerGroup:
         self._placement = Placement(self.roster, self._standbys, settings.gather_s)
         self._launch = AttemptStart(self.roster, memory, f"{job}-{{attempt}}-{token}", settings.start_wait_s)
         self._step: int | None = None
-        self._step_told: int | None = None
-        self._step_told_s = float("-inf")
+        self._step_sent: int | None = None
+        self._step_sent_s = float("-inf")
         self._notes = SameNotes()
         self.devices = SickDevices()
         self._signals = 0
@@ -126,7 +126,7 @@ class WorkerGroup:
         team.exited = set(self._memory.exited) if self._memory.attempt == job.attempt else set()
         if self._memory.moved and self._settings.standby and job.step is not None:
             self._standbys.resumed(job.attempt)
-        self._step_told = self._step = job.step
+        self._step_sent = self._step = job.step
         for name in job.lost:
             roster[name].lost, roster[name].aside = True, name in job.isolated
         roster.isolate([name for name in job.isolated if name not in job.lost])
@@ -249,7 +249,7 @@ class WorkerGroup:
         """Handles an agent's report on its standby processes."""
         return self._standbys.hear(node, report, self.roster, at_s)
 
-    def told(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
+    def on_report(self, node: str, event: AnyEvent, at_s: float) -> list[Act]:
         """Processes a report of an agent about its node.
 
         `event`: with `at_s` on the job's clock; `via` identifies the report.
@@ -289,8 +289,8 @@ class WorkerGroup:
             self.roster.held_up(at_s - before_s)
         acts = self.roster.tick(at_s) + self._stand_by()
         acts += [Tell(noted) for noted in self._notes.turn(at_s)]
-        if self._step != self._step_told:
-            acts += self._tell_step(at_s)
+        if self._step != self._step_sent:
+            acts += self._send_step(at_s)
         self.roster.changed = True  # time limits may be over
         return acts + self._go_on(at_s, look=True)
 
@@ -316,14 +316,14 @@ class WorkerGroup:
         if self._step is not None and event.step <= self._step:
             return []
         self._step = event.step
-        if self._step_told is not None and at_s - self._step_told_s < STEP_EVENT_S:
+        if self._step_sent is not None and at_s - self._step_sent_s < STEP_EVENT_S:
             return []
-        return self._tell_step(at_s, event.via if event.via is not UNSET else None)
+        return self._send_step(at_s, event.via if event.via is not UNSET else None)
 
-    def _tell_step(self, at_s: float, via: str | None = None) -> list[Act]:
-        if self._step is None or at_s - self._step_told_s < STEP_EVENT_S:
+    def _send_step(self, at_s: float, via: str | None = None) -> list[Act]:
+        if self._step is None or at_s - self._step_sent_s < STEP_EVENT_S:
             return []
-        self._step_told, self._step_told_s = self._step, at_s
+        self._step_sent, self._step_sent_s = self._step, at_s
         attempt = self.roster.team.attempt
         return [Tell(StepReached(at_s=at_s, attempt=attempt, step=self._step, via=via or UNSET))]
 
@@ -394,7 +394,7 @@ class WorkerGroup:
             return []
         if order.attempt > team.attempt:
             team.started, team.exited = set(), set()
-            self._step = self._step_told = None
+            self._step = self._step_sent = None
         team.attempt, team.stop_asked, team.over = order.attempt, False, False
         team.nodes = {start.worker: start.node for start in order.workers}
         self._placement.cancel()
@@ -478,9 +478,9 @@ class WorkerGroup:
     def _end_stop(self, stopping: Stopping, at_s: float) -> list[Act]:
         attempt = stopping.order.attempt
         left = stopping.processes_left
-        if stopping.waits_for and (stopping.waits_for != stopping.left.keys() or left == stopping.told):
+        if stopping.waits_for and (stopping.waits_for != stopping.left.keys() or left == stopping.reported):
             return []
-        stopping.told = left
+        stopping.reported = left
         if not stopping.waits_for:
             self._stopping = None
             self._launch.cancel()

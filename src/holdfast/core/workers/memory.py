@@ -42,7 +42,7 @@ class Rendezvous(Struct, frozen=True, kw_only=True):
 
 
 class Memory(Struct):
-    """What a resumed controller knows from the journal about its agents.
+    """What the journal contains about the agents of a resumed controller.
 
     `seen`: the highest sequence number of each stream of reports. `exited`: workers of `attempt` that have
     ended. `nodes`: where each worker was placed last, even if its place was taken away: it may still run

@@ -19,7 +19,7 @@ class _Note:
     def __init__(self, event: FindingNoted, at_s: float) -> None:
         self.event = event
         self.since_s = at_s
-        self.told: set[str] = set()  # nodes already named
+        self.named: set[str] = set()  # nodes already named
         self.more: set[str] = set()
 
 
@@ -42,11 +42,11 @@ class SameNotes:
             return None
         key = (event.finding, event.text)
         note = self._notes.get(key)
-        if note is None or node in note.told:
+        if note is None or node in note.named:
             if len(self._notes) >= NOTES_MAX:
                 self._notes.clear()
             note = self._notes[key] = _Note(event, at_s)
-            note.told.add(node)
+            note.named.add(node)
             return event if event.finding in OF_ONE else replace(event, text=f"{node}: {event.text}")
         if not note.more:
             note.since_s = at_s
@@ -58,10 +58,10 @@ class SameNotes:
         """Returns the merged notes of nodes whose collection time is over."""
         due = [note for note in self._open if at_s - note.since_s >= GATHER_S]
         self._open = [note for note in self._open if at_s - note.since_s < GATHER_S]
-        told = []
+        sent = []
         for note in due:
             who = names(note.more, NAMED_MAX)
-            told.append(replace(note.event, at_s=at_s, via=UNSET, text=f"also {who}: {note.event.text}"))
-            note.told |= note.more
+            sent.append(replace(note.event, at_s=at_s, via=UNSET, text=f"also {who}: {note.event.text}"))
+            note.named |= note.more
             note.more = set()
-        return told
+        return sent

@@ -55,13 +55,13 @@ class Starting(Struct):
 class Stopping(Struct):
     """The state of an order to stop an attempt that is in progress.
 
-    `left`: processes that cannot be ended, by node. `told`: those that were last reported.
+    `left`: processes that cannot be ended, by node. `reported`: those that were last reported.
     """
 
     order: StopAttempt
     waits_for: set[str]
     left: dict[str, tuple[int, ...]] = {}
-    told: tuple[int, ...] = ()
+    reported: tuple[int, ...] = ()
 
     @property
     def processes_left(self) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def joined(order: CheckNodes, answers: Sequence[NodesChecked], at_s: float) -> N
         status=_worst(one.status for one in answers),
         isolate={node: why for one in answers for node, why in one.isolate.items()},
         stop=next((one.stop for one in answers if one.stop), ""),
-        troubles=tuple(told for one in answers for told in one.troubles)[:TROUBLES_MAX],
+        troubles=tuple(finding for one in answers for finding in one.troubles)[:TROUBLES_MAX],
         passed=sum(one.passed for one in answers),
         warned=sum(one.warned for one in answers),
         failed=sum(one.failed for one in answers),

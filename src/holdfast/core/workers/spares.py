@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.core.workers.acts import Act, Send, SetNodeAside, Tell
 from holdfast.core.workers.nodes import Node
 from holdfast.model.checks import IDLE
-from holdfast.model.events import CheckTold, FindingNoted, NodesChecked
+from holdfast.model.events import CheckFinding, FindingNoted, NodesChecked
 from holdfast.model.nodes.workers import CheckNode
 
 LOOK_S = 5.0  # interval between searches for spares that are due for a check
@@ -31,7 +31,7 @@ class SpareChecks:
         self._asked_s: dict[str, float] = {}
         self._waits: set[str] = set()
         self._refused: set[str] = set()
-        self._troubles: dict[str, tuple[CheckTold, ...]] = {}
+        self._troubles: dict[str, tuple[CheckFinding, ...]] = {}
         self._attempt = 0
         self._since_s = 0.0  # of the attempt
         self._looked_s = float("-inf")
@@ -66,21 +66,21 @@ class SpareChecks:
         self._waits.discard(node.name)
         if at_s - self._asked_s[node.name] > ANSWER_S:
             return None
-        told = Tell(replace(answer, context=IDLE, troubles=self._new_of(node.name, answer)))
+        report = Tell(replace(answer, context=IDLE, troubles=self._new_of(node.name, answer)))
         why = answer.isolate.get(node.name, "") or answer.stop
         if not why:
             if node.name in self._refused and node.returning == "refused":
                 node.returning = ""
             self._refused.discard(node.name)
-            return [told]
+            return [report]
         is_known = node.name in self._refused
         node.returning = "refused"
         self._refused.add(node.name)
         if is_known:
-            return [told]
+            return [report]
         text = f"the spare node {node.name} is not used, because its check found: {why}"
         noted = Tell(FindingNoted(at_s=at_s, finding="node-refused", text=text))
-        return [told, noted, *([SetNodeAside(node.name, why)] if node.name in answer.isolate else [])]
+        return [report, noted, *([SetNodeAside(node.name, why)] if node.name in answer.isolate else [])]
 
     def _is_due(self, node: Node, at_s: float) -> bool:
         idle = node.known and node.is_reachable and not node.attempt
@@ -89,7 +89,7 @@ class SpareChecks:
         asked_s = self._asked_s.get(node.name, float("-inf"))
         return idle and not away and mine and at_s - asked_s >= self._again_s / 2
 
-    def _new_of(self, name: str, answer: NodesChecked) -> tuple[CheckTold, ...]:
+    def _new_of(self, name: str, answer: NodesChecked) -> tuple[CheckFinding, ...]:
         """Returns the node's warnings; none if they equal those of the last check."""
         before, self._troubles[name] = self._troubles.get(name), answer.troubles
         return () if before == answer.troubles else answer.troubles

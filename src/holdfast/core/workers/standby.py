@@ -16,7 +16,7 @@ class Standbys:
     def __init__(self) -> None:
         self.asked = 0
         self._ready: set[int] = set()  # workers whose standby processes are ready
-        self._told = 0  # the attempt last reported as ready
+        self._reported = 0  # the attempt last reported as ready
         self._asked_of: dict[str, str] = {}  # agent instance by node: standby processes end with their agent
 
     def ask(self, roster: Roster) -> list[Act]:
@@ -59,9 +59,9 @@ class Standbys:
         if report.attempt != team.attempt + 1 or team.nodes.get(report.worker) != node:
             return []
         (self._ready.add if report.is_ready else self._ready.discard)(report.worker)
-        if self._told == report.attempt or not self._ready >= set(team.nodes):
+        if self._reported == report.attempt or not self._ready >= set(team.nodes):
             return []
-        self._told = report.attempt
+        self._reported = report.attempt
         text = "the next attempt's processes are ready in all workers"
         return [Tell(FindingNoted(at_s=at_s, finding=STANDBY, text=text, attempt=team.attempt))]
 

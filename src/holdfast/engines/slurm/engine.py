@@ -79,7 +79,7 @@ class SlurmEngine(FixedNodes):
         self._seen: dict[str, SlurmNode] = {}
         self._gone: set[str] = set()
         self._news: list[AnyNews] = []
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._settings: dict[str, str] = {}
         self._version = (0, 0)
         self._polled_s = 0.0
@@ -188,9 +188,9 @@ class SlurmEngine(FixedNodes):
                 return tuple(dict.fromkeys((*without, *self._rights.excluded, *sorted(self._gone))))
 
             kill_wait_s = seconds_of(self._settings.get("KillWait", ""), 30.0)
-            folder, is_told = self._place.folder, self._rights.has_marked
+            folder, is_marked = self._place.folder, self._rights.has_marked
             self._move = Move(
-                self.allocation, self._commands, folder, workers, bad, kill_wait_s, is_told, self._clock
+                self.allocation, self._commands, folder, workers, bad, kill_wait_s, is_marked, self._clock
             )
 
     def is_to_end(self) -> bool:
@@ -201,7 +201,7 @@ class SlurmEngine(FixedNodes):
         """Returns whether Slurm can name the reason for the signal; EndAsked then follows within 3 s."""
         if self._move is not None and self._move.is_moved:
             return True
-        self._watch.told_to_end(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
+        self._watch.signalled(number, seconds_of(self._settings.get("KillWait", ""), 30.0))
         return True
 
     def agents_end_with(self, code: int) -> int:
@@ -414,7 +414,7 @@ class SlurmEngine(FixedNodes):
     @property
     def _is_ending(self) -> bool:
         """Returns True if Slurm is taking the job's nodes away, so that no step can be started on them."""
-        return self._watch.is_told or (self._move is not None and self._move.is_moved)
+        return self._watch.is_reported or (self._move is not None and self._move.is_moved)
 
     def _lose(self, name: str, reason: str) -> None:
         agent = self._agents[name]
@@ -453,7 +453,7 @@ class SlurmEngine(FixedNodes):
 
     def _nodes_heard(self, answer: Answer) -> None:
         if answer.is_good:
-            self._told.discard("sick")
+            self._reported.discard("sick")
         for node in nodes_in(answer):
             if node.name in self._agents:
                 self._seen[node.name] = node
@@ -482,8 +482,8 @@ class SlurmEngine(FixedNodes):
 
     def _tell(self, what: str, text: str) -> None:
         """Reports a condition once, until it has ended."""
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._reported:
+            self._reported.add(what)
             self._note(text)
 
 

@@ -30,7 +30,7 @@ class JobWatch:
         self._number = 0
         self._asked_s = 0.0
         self._kill_wait_s = 30.0
-        self.is_told = False  # EndAsked was
+        self.is_reported = False  # EndAsked was sent
         # By Holdfast: Slurm requeues a job only while something of it is left to be ended.
         self.is_to_be_put_back = False
         self._wonders = False  # the caller waits to hear whether Slurm ends the job
@@ -45,9 +45,9 @@ class JobWatch:
         """Queries the job: Slurm may have requeued it, or be ending it, without a signal to this process."""
         self._commands.ask(job_words(self._allocation.target, self.version), self._heard, ANSWER_WITHIN_S)
 
-    def told_to_end(self, number: int, kill_wait_s: float) -> None:
+    def signalled(self, number: int, kill_wait_s: float) -> None:
         self._number, self._asked_s, self._kill_wait_s = number, self._clock(), kill_wait_s
-        self.is_told = False
+        self.is_reported = False
         self.look()
 
     def wonder(self) -> None:
@@ -56,7 +56,7 @@ class JobWatch:
         self.look()
 
     def turn(self, now_s: float) -> None:
-        if self._number and not self.is_told and now_s - self._asked_s > ANSWER_WITHIN_S + 0.3:
+        if self._number and not self.is_reported and now_s - self._asked_s > ANSWER_WITHIN_S + 0.3:
             self._end(f"{_name(self._number)}, without a reason from Slurm", comes_back=False)
 
     def _heard(self, answer: Answer) -> None:
@@ -91,9 +91,9 @@ class JobWatch:
             self._note(f"Slurm job {job.job} reaches its time limit in {max(left_s, 0.0) / 60:.0f} min")
 
     def _end(self, reason: str, *, comes_back: bool, for_others: bool = False) -> None:
-        if self.is_told:
+        if self.is_reported:
             return
-        self.is_told = True
+        self.is_reported = True
         code = 128 + (self._number or signal.SIGTERM)
         finish_s = max(1.0, self._kill_wait_s - MARGIN_S)
         self._news.append(

@@ -1,7 +1,7 @@
 """Requeues the whole Slurm job on other nodes, without the two minutes that Slurm waits by default.
 
 Slurm sets the new start time when the last process of the job has ended, so nothing inside the job can
-request an earlier one. A tiny separate job does: it waits until the job is pending, tells Slurm which nodes
+request an earlier one. A tiny separate job does: it waits until the job is pending, names to Slurm the nodes
 to avoid and to start it now, and ends. A `holdfast run` that follows the job does the same sooner, and needs
 no core for it.
 """
@@ -28,23 +28,23 @@ NUDGE = """#!/bin/sh
 # Starts Slurm job $1 as soon as it is pending again: not on the nodes $2, on $3 nodes, as $4 tasks; where there turn out to
 # be too few, on $5, as $6. By Holdfast; ends by itself.
 # Not in the second in which it was ended: its nodes would still refuse it, and then it is over.
-tries=0; left=0; told=0
+tries=0; left=0; updated=0
 while [ "$tries" -lt 600 ]; do
   state=$(squeue -h -j "$1" -o '%T %r' 2>/dev/null)
-  case "$told $state" in
+  case "$updated $state" in
     0\\ PENDING*)
       left=$((left + 1)); [ "$left" -gt 6 ] || { sleep 0.2; continue; }
-      told=1
+      updated=1
       scontrol update JobId="$1" ${2:+ExcNodeList="$2"} ${3:+NumNodes="$3"} ${4:+NumTasks="$4"} StartTime=now || {
         [ -z "$2" ] || scontrol update JobId="$1" ExcNodeList="$2"
         [ -z "$3" ] || scontrol update JobId="$1" NumNodes="$3"
         [ -z "$4" ] || scontrol update JobId="$1" NumTasks="$4"
-        scontrol update JobId="$1" StartTime=now || told=0
+        scontrol update JobId="$1" StartTime=now || updated=0
       }
-      [ -n "$6" ] || [ "$told" -eq 0 ] || exit 0 ;;
+      [ -n "$6" ] || [ "$updated" -eq 0 ] || exit 0 ;;
     *\\ PENDING\\ BadConstraints*|*\\ PENDING\\ *DOWN*|*\\ PENDING\\ ReqNodeNotAvail*)
       scontrol update JobId="$1" NumNodes="$5" NumTasks="$6" StartTime=now && exit 0 ;;
-    *\\ PENDING\\ None|*\\ PENDING\\ BeginTime) told=$((told + 1)); [ "$told" -lt 40 ] || exit 0 ;;
+    *\\ PENDING\\ None|*\\ PENDING\\ BeginTime) updated=$((updated + 1)); [ "$updated" -lt 40 ] || exit 0 ;;
     [1-9]*\\ PENDING*) exit 0 ;;
     *RUNNING*) [ "$left" -eq 0 ] || exit 0 ;;
     *COMPLETING*) left=$((left + 1)) ;;
@@ -58,8 +58,8 @@ PUT_BACK_S = 5.0
 # If Slurm does not answer, the engine asks again: the job has too few nodes, so it can only wait.
 AGAIN_S, ASKED_S_MAX = 1.0, 600.0
 # Time to mark lost nodes down before the controller ends: otherwise Slurm starts a requeued job only after SlurmdTimeout,
-# when it knows that the job's processes there are over.
-TOLD_S_MAX = 30.0
+# when it takes the job's processes there as over.
+MARKED_S_MAX = 30.0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class Move:
 
     `is_over`: it has an outcome; `is_moved`: it succeeded.
 
-    `bad`: returns the nodes to avoid, called once Slurm responds. `is_told`: returns True if Slurm knows of
+    `bad`: returns the nodes to avoid, called once Slurm responds. `is_marked`: returns True if Slurm has the mark of
     every lost node.
     """
 
@@ -135,16 +135,16 @@ class Move:
         workers: int,
         bad: Callable[[], Sequence[str]],
         kill_wait_s: float,
-        is_told: Callable[[], bool],
+        is_marked: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         self._allocation, self._commands, self._folder = allocation, commands, folder
         self._workers, self._kill_wait_s = workers, kill_wait_s
-        self._bad, self._is_told, self._clock = bad, is_told, clock
+        self._bad, self._is_marked, self._clock = bad, is_marked, clock
         self._without: Sequence[str] = ()
         self.is_over = self.is_moved = False
         self._begun_s = clock()
-        self._planned_s: float | None = None  # since when it only waits for `is_told`
+        self._planned_s: float | None = None  # since when it only waits for `is_marked`
         self._later: _Later | None = None
         self._said = False
         self._nudge = ""
@@ -156,7 +156,7 @@ class Move:
         if later is not None and now_s >= later.due_s:
             self._later = None
             self._ask(later.words, later.heard)
-        if planned_s is not None and (self._is_told() or now_s - planned_s >= TOLD_S_MAX):
+        if planned_s is not None and (self._is_marked() or now_s - planned_s >= MARKED_S_MAX):
             self._planned_s = None
             self._requeue(self._requeued)
 

@@ -39,7 +39,7 @@ def nodes_in(answer: Answer) -> tuple[SlurmNode, ...]:
 
 
 def job_in(answer: Answer, job: str) -> SlurmJob | None:
-    """Returns the job in a result; None if Slurm did not respond, or no longer knows the job."""
+    """Returns the job in a result; None if Slurm did not respond, or no longer has the job."""
     if not answer.is_good:
         return None
     try:

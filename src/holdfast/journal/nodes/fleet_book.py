@@ -59,7 +59,7 @@ class FleetBook:
         self._own: dict[str, tuple[Isolation, int]] = {}
         self._trouble = ""
         self._unwritten = False
-        self._told = False
+        self._trouble_shown = False
         self._closing = False
         self._turn = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -130,13 +130,13 @@ class FleetBook:
         """Shows pending messages to the user. Never waits; to be called regularly."""
         while self._book.notes:
             self._tell(self._book.notes.pop(0))
-        if self._trouble and not self._told:
-            self._told = True
+        if self._trouble and not self._trouble_shown:
+            self._trouble_shown = True
             self._tell(
                 f"{self._trouble}: the run uses the last known isolated nodes, and keeps new entries in memory"
             )
-        elif self._told and not self._trouble:
-            self._told = False
+        elif self._trouble_shown and not self._trouble:
+            self._trouble_shown = False
             self._tell(f"the node book in {self.folder} can be used again")
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ class Command(Struct, frozen=True, kw_only=True, tag_field="kind"):
     """
 
 
-class ImportsTold(Report, frozen=True, tag="imports-told"):
+class ImportsReport(Report, frozen=True, tag="imports-told"):
     """What the ranks of worker 0 import, and how they are started. Sent once its zygote has made the imports, without a
     shared disk.
 
@@ -27,6 +27,6 @@ class ImportsTold(Report, frozen=True, tag="imports-told"):
 
 
 class TakeImports(Command, frozen=True, tag="take-imports"):
-    """Command to an agent without a worker: prepare a zygote with these imports. `content`: of ImportsTold."""
+    """Command to an agent without a worker: prepare a zygote with these imports. `content`: of ImportsReport."""
 
     content: bytes

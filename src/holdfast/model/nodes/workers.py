@@ -1,6 +1,6 @@
 """Defines the messages between a job's controller and its agents, and the reports of engines about nodes.
 
-One agent runs on each node of the job, spares included; each start command tells it which worker it is.
+One agent runs on each node of the job, spares included; each start command gives it the number of its worker.
 Reports are kept on the node until the controller has them; commands can be repeated safely. Every message is
 one MessagePack map with its tag in `kind` (`msgspec.msgpack`), one per frame of the link.
 """
@@ -15,7 +15,7 @@ from holdfast.model.flight.digests import Digest, RankLife
 from holdfast.model.flight.records import Entered
 from holdfast.model.flight.thread_stacks import RankStacks
 from holdfast.model.matches import Search
-from holdfast.model.nodes.imports import Command, ImportsTold, Report, TakeImports
+from holdfast.model.nodes.imports import Command, ImportsReport, Report, TakeImports
 from holdfast.model.policy import PolicyFields
 from holdfast.model.samples import RankSample, StackTrend, Utilisation
 from holdfast.model.settings import RunSettings
@@ -52,7 +52,7 @@ class AgentHello(Struct, frozen=True, kw_only=True):
 # Reports ------------------------------------------------------------------------------------------------------
 
 
-class Told(Report, frozen=True, tag="told"):
+class EventReport(Report, frozen=True, tag="told"):
     """An event, as the agent of a single-machine job would report it, for this worker's part of the attempt.
 
     AttemptStarted: its command runs. AttemptStopped: nothing of it is left on this node.
@@ -93,7 +93,7 @@ class Sampled(Report, frozen=True, tag="sampled"):
     used: tuple[Utilisation, ...] = ()
 
 
-class RecordsTold(Report, frozen=True, tag="records"):
+class RecordsReport(Report, frozen=True, tag="records"):
     """The result of the command FetchRecords: when this worker's ranks entered their last collectives, on the
     node's clock.
 
@@ -125,7 +125,7 @@ class Looked(Report, frozen=True, tag="looked"):
 
 
 class WorkerEvidence(Report, frozen=True, tag="evidence"):
-    """The result of the command TellEvidence: this worker's evidence on a failing attempt.
+    """The result of the command FetchEvidence: this worker's evidence on a failing attempt.
 
     Sent at once, and after each change with the next `revision`. `certain`: later evidence of this worker
     cannot change the verdict. `is_all`: it is complete. `search`: matches in its output and its node's kernel
@@ -186,15 +186,15 @@ class RowsSent(Report, frozen=True, tag="rows-sent"):
 AnyReport = (
     RowsKept
     | RowsSent
-    | Told
+    | EventReport
     | PortFound
     | Sampled
-    | RecordsTold
+    | RecordsReport
     | Looked
     | WorkerEvidence
     | StandbyState
     | Shipped
-    | ImportsTold
+    | ImportsReport
 )
 
 
@@ -221,7 +221,7 @@ class FindPort(Command, frozen=True, tag="find-port"):
 class StartWorker(Command, frozen=True, tag="start-worker"):
     """Command: start the command as this worker of the attempt.
 
-    Answer: Told(AttemptStarted), or AttemptStartFailed.
+    Answer: EventReport(AttemptStarted), or AttemptStartFailed.
 
     `run_id`: id of this attempt's rendezvous, never used before, so that no process of an older one can join
     it.
@@ -248,7 +248,7 @@ class PrepareStandby(Command, frozen=True, tag="prepare-standby"):
 class StopWorker(Command, frozen=True, tag="stop-worker"):
     """Command: end every process of this attempt, and of earlier ones, on this node.
 
-    Answer: Told(AttemptStopped).
+    Answer: EventReport(AttemptStopped).
 
     `finish_s`, `force`: as in StopAttempt.
     """
@@ -260,13 +260,13 @@ class StopWorker(Command, frozen=True, tag="stop-worker"):
 
 
 class CheckNode(Command, frozen=True, tag="check-node"):
-    """Command: check this node. `suite`: quick or full. Answer: Told(NodesChecked), for this node only."""
+    """Command: check this node. `suite`: quick or full. Answer: EventReport(NodesChecked), for this node only."""
 
     attempt: int
     suite: str = "quick"
 
 
-class TellEvidence(Command, frozen=True, tag="tell-evidence"):
+class FetchEvidence(Command, frozen=True, tag="tell-evidence"):
     """Command: collect evidence on a failing attempt while it is fresh.
 
     Answer: WorkerEvidence, repeatedly.
@@ -301,7 +301,7 @@ class SampleStacks(Command, frozen=True, tag="sample-stacks"):
 
 
 class FetchRecords(Command, frozen=True, tag="fetch-records"):
-    """Command: report when ranks on its node entered their last collectives. Answer: RecordsTold.
+    """Command: report when ranks on its node entered their last collectives. Answer: RecordsReport.
 
     `most`: maximum number of collectives for each rank.
     """
@@ -352,7 +352,7 @@ AnyCommand = (
     | TakeImports
     | StopWorker
     | CheckNode
-    | TellEvidence
+    | FetchEvidence
     | LookCloser
     | SampleStacks
     | FetchRecords

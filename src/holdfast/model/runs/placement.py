@@ -39,7 +39,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
 
 class RoleGroup(Struct, frozen=True, kw_only=True):
     """A process group and what it is used for (its kind of parallelism). `is_guessed`: guessed from its shape,
-    because its name does not tell.
+    because its name does not show it.
     """
 
     name: str

@@ -31,8 +31,8 @@ class Alertmanager(Plain):
         self._open: dict[str, tuple[Notice, float]] = {}  # by notice, and when it began
         self._resent_s = float("-inf")
 
-    def begin(self, told: Sequence[Notice]) -> None:
-        for notice in told[-OPEN_MAX:]:
+    def begin(self, delivered: Sequence[Notice]) -> None:
+        for notice in delivered[-OPEN_MAX:]:
             self._open[notice.id] = (notice, notice.at_s)
 
     def send(self, send: Send) -> Sent:

@@ -20,7 +20,7 @@ from holdfast.notify.sender import Plain, Sent, TryLater
 TITLE_MAX, TEXT_MAX, NAME_MAX, VALUE_MAX, URL_MAX = 256, 4_000, 256, 1_000, 2_000
 COLOURS = {"critical": 0xD92D20, "warning": 0xF79009, "info": 0x667085}
 GREEN = 0x12B76A
-UNKNOWN_MESSAGE = 10008  # somebody has deleted it
+UNKNOWN_MESSAGE = 10008  # it was deleted
 
 
 class Discord(Plain):

@@ -128,9 +128,9 @@ class NvmlReader:
         except nvml.NVMLError as error:
             address, uuid = self._names.get(index, ("", ""))
             return DeviceSample(index=index, address=address, uuid=uuid, error=str(error))
-        power_mw = self._told(nvml.nvmlDeviceGetPowerUsage, handle)
-        limit_mw = self._told(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-        rates = self._told(nvml.nvmlDeviceGetUtilizationRates, handle)
+        power_mw = self._value(nvml.nvmlDeviceGetPowerUsage, handle)
+        limit_mw = self._value(nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+        rates = self._value(nvml.nvmlDeviceGetUtilizationRates, handle)
         return DeviceSample(
             index=index,
             address=address,
@@ -141,7 +141,7 @@ class NvmlReader:
             sm_active=self._sm_active(index, handle),
             memory_used_bytes=None if memory is None else memory.used,
             memory_bytes=None if memory is None else memory.total,
-            temperature_c=self._told(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            temperature_c=self._value(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
         )
 
     def _memory(self, handle: Any) -> Any:
@@ -154,7 +154,7 @@ class NvmlReader:
         except self._nvml.NVMLError_NotSupported:
             return None
 
-    def _told(self, ask: Callable[..., Any], *given: Any) -> Any:
+    def _value(self, ask: Callable[..., Any], *given: Any) -> Any:
         """Calls an NVML function and returns its result; None if it fails."""
         try:
             return ask(*given)
@@ -198,7 +198,7 @@ class NvmlReader:
             share = asked.metrics[0].value / 100 if asked.metrics[0].nvmlReturn == nvml.NVML_SUCCESS else None
         except nvml.NVMLError:
             share = None
-        self._told(nvml.nvmlGpmSampleFree, before)
+        self._value(nvml.nvmlGpmSampleFree, before)
         return share if share is not None and 0 <= share <= 1.05 else None
 
 

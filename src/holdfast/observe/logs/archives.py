@@ -159,7 +159,7 @@ def _zip_members(archive: zipfile.ZipFile, meter: Meter) -> Iterator[Member]:
         name = label(info.filename)
         try:
             opened = archive.open(info)
-        except RuntimeError:  # zipfile's word for a member that wants a password
+        except RuntimeError:  # raised by zipfile for a member that needs a password
             yield Member(name, None, "it is encrypted")
             continue
         except (zipfile.BadZipFile, OSError, ValueError) as error:

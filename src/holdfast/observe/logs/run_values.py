@@ -18,7 +18,7 @@ from holdfast.observe.logs.streams import Unreadable
 from holdfast.observe.logs.tree import find, opened
 from holdfast.parsers.run_facts import run_facts
 
-HEAD_BYTES = 512 << 10  # in which a training tells its settings
+HEAD_BYTES = 512 << 10  # in which a training logs its settings
 FILES_MAX = 64  # whose heads are read
 
 

@@ -45,17 +45,17 @@ class StepFileWriter:
         self._new = folder / NEW
         self._written = b""
 
-    def write(self, told: StepFile) -> bool:
+    def write(self, steps: StepFile) -> bool:
         """Writes the file, unless only `at_s` has changed since the last write.
 
         Returns False if it could not be written, as on a full disk.
         """
-        content = msgspec.json.encode(msgspec.structs.replace(told, at_s=0.0))
+        content = msgspec.json.encode(msgspec.structs.replace(steps, at_s=0.0))
         if content == self._written:
             return True
         try:
             with self._new.open("wb") as file:
-                file.write(msgspec.json.encode(told))
+                file.write(msgspec.json.encode(steps))
             os.replace(self._new, self._path)
         except OSError:
             with suppress(OSError):

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from holdfast.core.steps.report import LogSteps, kin
 from holdfast.core.steps.watch_settings import StepSettings
-from holdfast.model.matches import NOBODY, Skipped, Writer
+from holdfast.model.matches import NO_WRITER, Skipped, Writer
 from holdfast.model.step_forms import StepForm
 from holdfast.model.steps import FirstLast, StepRecord
 from holdfast.observe.logs.index import SOURCE, rank_of_source, read_lines
@@ -35,7 +35,7 @@ from holdfast.parsers.steps.tfevents import Damaged, Event, EventCutter, EventSt
 BLOCK_BYTES = 1 << 20
 KEPT_STEPS, KEPT_STEPS_MIN = 4096, 64  # of each rank's own times
 KEPT_IN_ALL = 8 << 20
-WATCHED_MAX = 16  # of the ranks' logs of one training: they tell the same steps
+WATCHED_MAX = 16  # of the ranks' logs of one training: they contain the same steps
 BEGIN_BYTES = 64 << 10  # in which the first stamp is looked for
 PIPE_WAIT_S = 10.0  # for data in a named pipe
 SKIPPED_MAX = 200
@@ -146,7 +146,7 @@ class _Reading:
         self._done_bytes = self._total_bytes = 0
         self._kept = KEPT_STEPS
         self._open: dict[str, _OpenLog] = {}
-        self._kin: Counter[str] = Counter()  # logs with steps, by training as far as names tell it
+        self._kin: Counter[str] = Counter()  # logs with steps, by training as far as names show it
 
     def all(self, places: Sequence[Path], stdin: BinaryIO | None) -> FoundLogs:
         pipes = [place for place in places if _is_pipe(place)]
@@ -311,7 +311,7 @@ class _OpenLog:
             view="jsonl" if JSONL.search(name) else "log",
             rule=settings.rule,
             kept_steps=kept_steps,
-            is_watched=is_watched or writer == NOBODY,
+            is_watched=is_watched or writer == NO_WRITER,
             keeps_records=settings.details,
         )
         self.steps.written_s = time.time()  # of what has no such time: it is being written
@@ -348,7 +348,7 @@ class _OpenLog:
         if lines is None:
             return
         self.steps.take(lines.finish())
-        self.steps.told(lines.framework, lines.iteration_lines, lines.first, lines.last)
+        self.steps.add_part(lines.framework, lines.iteration_lines, lines.first, lines.last)
         self.steps.notes += lines.notes
 
 
@@ -385,7 +385,7 @@ class _OpenEvents:
         for record in records:
             self.steps.take((record,))
             here = FirstLast(step=record.number, step_time_s=record.printed_s)
-            self.steps.told("TensorBoard", 1, here, here)
+            self.steps.add_part("TensorBoard", 1, here, here)
 
 
 def _in_order(files: Sequence[LogFile], names: frozenset[str]) -> list[tuple[LogFile, Part]]:

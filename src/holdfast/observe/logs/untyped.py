@@ -13,8 +13,8 @@ from holdfast.model.matches import Likeness
 from holdfast.model.signatures import Signature
 from holdfast.observe.search.automaton import Engine
 
-# Types that Python's own messages tell, by how these begin; of the operating system's errors by their number.
-TOLD = (
+# Exception types of Python's own messages, by how these begin; of the operating system's errors by their number.
+MESSAGE_TYPES = (
     (re.compile(r"No module named '"), "ModuleNotFoundError"),
     (re.compile(r"cannot import name '"), "ImportError"),
     (re.compile(r"\[Errno 2\] "), "FileNotFoundError"),
@@ -66,12 +66,14 @@ class Untyped:
         The longest matching end counts: a file name quoted at the end of a message is not the message.
         """
         for message in _parts(line[-MESSAGE_MAX:]):
-            told = next((kind for pattern, kind in TOLD if pattern.match(message)), None)
-            found = self._hits(message, [told] if told else TYPES, any_words=told is not None)
+            error_type = next((kind for pattern, kind in MESSAGE_TYPES if pattern.match(message)), None)
+            found = self._hits(
+                message, [error_type] if error_type else TYPES, any_words=error_type is not None
+            )
             if found:
                 best = max(found, key=lambda number: self._signatures[number].weight)
                 return Likeness(signature=self._signatures[best].id, captures=found[best])
-            if told:
+            if error_type:
                 return None
         return None
 

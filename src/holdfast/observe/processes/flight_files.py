@@ -225,10 +225,10 @@ class SceneReader:
                 Words(en=f"the records are of different formats: {said}", zh=f"记录的格式版本不一致：{said}")
             )
         for rank, one in kept.items():
-            told = one.record.notes if one.record else one.digest.notes if one.digest else ()
+            of_record = one.record.notes if one.record else one.digest.notes if one.digest else ()
             notes += [
                 Words(en=f"the record of rank {rank}: {note}", zh=f"rank {rank} 的记录：{note}")
-                for note in told
+                for note in of_record
             ]
         return notes[:NOTES_MAX]
 
@@ -250,8 +250,12 @@ def _weight(record: FlightRecord) -> tuple[int, int, int]:
 
 
 def _filled(group: GroupDigest, known: Mapping[str, Group]) -> GroupDigest:
-    told = known.get(group.name)
-    return replace(group, members=runs(told.ranks)) if told and told.ranks and not group.members else group
+    complete = known.get(group.name)
+    return (
+        replace(group, members=runs(complete.ranks))
+        if complete and complete.ranks and not group.members
+        else group
+    )
 
 
 def _all_of(stream: Reader, most: int) -> bytes:

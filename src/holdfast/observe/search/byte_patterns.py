@@ -33,7 +33,7 @@ COMMON = frozenset(
 )
 FIRST_LETTERS = 2  # a class of so few is but a letter that may be large or small
 PREFIX_LETTERS = 3  # what stands before it and has so many is rare itself
-ROUNDS_MAX = 16  # of a class; counted repeats beyond it cost the automaton more than they tell
+ROUNDS_MAX = 16  # of a class; counted repeats beyond it cost the automaton more than they are worth
 GROUP_ROUNDS_MAX = 4
 UTF8_BYTES_MAX = 4
 REPEATS = (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT)

@@ -30,7 +30,7 @@ TEXT_MAX = 4000
 TEXT_SHORT = 400  # where memory is used up
 TAIL_SHORT, TAIL_LINES_FEW = 200, 3
 ENTRY_BYTES = 1000  # of a match beside its texts
-LAST_WORDS_BYTES = 8 << 10  # of a log: a launcher may tell of the end below them
+LAST_WORDS_BYTES = 8 << 10  # of a log: a launcher may report the end below them
 LAST_WORDS = 8  # lines
 COUNTED_BYTES = 64 << 10  # whose lines are counted at once
 EXCEPTION_CATEGORY = "python_exception"
@@ -294,7 +294,7 @@ class Sweep:
         figures = (
             value for name, value in captures.items() if name not in PASSING and FIGURE.fullmatch(value)
         )
-        hosts = (captures.get("host"), captures.get("peer"))  # numbers tell nodes apart
+        hosts = (captures.get("host"), captures.get("peer"))  # numbers distinguish nodes
         key = (*_who(writer), *hosts, *figures, NUMBERS.sub("#", line))
         entry = self._kept(seen, key, Entry(number, offset, 0, line, captures, writer, offset), place.stop)
         self._entries_on.setdefault(offset, []).append(entry)

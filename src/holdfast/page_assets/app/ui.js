@@ -42,11 +42,11 @@ export function useStore(store) {
   return value;
 }
 
-// The reader's clock, told every few seconds: ages of things shown stay true.
+// The reader's clock, updated every 5 s, so that shown ages stay true.
 export const clock = makeStore(Date.now() / 1000);
 setInterval(() => clock.set(Date.now() / 1000), 5000);
 
-// What screen readers are told without moving the focus.
+// What screen readers announce without moving the focus.
 export const spoken = makeStore("");
 export function speak(text) {
   spoken.set(text);

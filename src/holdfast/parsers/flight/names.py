@@ -93,5 +93,5 @@ def rank_of(name: str) -> int | None:
         return None
     if last := LAST.search(own):
         return int(last[1])
-    told = writer_of_name(name).rank
-    return told if told is None or told < RANK_MAX else None
+    rank = writer_of_name(name).rank
+    return rank if rank is None or rank < RANK_MAX else None

@@ -182,8 +182,8 @@ class _Reading:
             )
 
     def _rank(self, named: int | None, groups: Mapping[str, Group]) -> int:
-        told = self._value.get("rank")
-        own = told if isinstance(told, int) and not isinstance(told, bool) else None
+        value = self._value.get("rank")
+        own = value if isinstance(value, int) and not isinstance(value, bool) else None
         common = _common_members([group.ranks for group in groups.values() if group.ranks])
         rank = named if named is not None else own
         if rank is None and len(common) == 1:
@@ -372,15 +372,15 @@ def _groups(config: Any, notes: list[str]) -> dict[str, Group]:
     return found
 
 
-def _members(told: Any, name: str, notes: list[str]) -> tuple[int, ...]:
+def _members(value: Any, name: str, notes: list[str]) -> tuple[int, ...]:
     """Parses the members of a group: "[0, 1]" as text, or a list."""
-    if isinstance(told, str):
-        numbers = [int(number) for number in NUMBER.findall(told[: 8 * MEMBERS_MAX])]
-    elif isinstance(told, (list, tuple)):
-        numbers = [one for one in told[:MEMBERS_MAX] if isinstance(one, int) and not isinstance(one, bool)]
+    if isinstance(value, str):
+        numbers = [int(number) for number in NUMBER.findall(value[: 8 * MEMBERS_MAX])]
+    elif isinstance(value, (list, tuple)):
+        numbers = [one for one in value[:MEMBERS_MAX] if isinstance(one, int) and not isinstance(one, bool)]
     else:
         numbers = []
-        if told is not None:
+        if value is not None:
             notes.append(f"the members of its group {name[:40]!r} are invalid")
     ranks = {number for number in numbers if 0 <= number < RANK_MAX}
     if len(ranks) < len(numbers):
@@ -400,22 +400,24 @@ def _is_wrapped(operations: Sequence[Operation], status: Sequence[GroupStatus]) 
     return first > 0 or (first == 0 and last - first + 1 > len(operations))
 
 
-def _local_id(told: Any) -> int:
-    number = _whole(told)
+def _local_id(value: Any) -> int:
+    number = _whole(value)
     return number if -1 <= number < RANK_MAX else -1
 
 
-def _whole(told: Any) -> int:
+def _whole(value: Any) -> int:
     """Returns an integer, also if it is text; -1 for anything else."""
-    if isinstance(told, str) and len(told) < 20 and told.removeprefix("-").isdecimal():
-        return int(told)
-    return told if isinstance(told, int) and not isinstance(told, bool) and abs(told) < 1 << 63 else -1
+    if isinstance(value, str) and len(value) < 20 and value.removeprefix("-").isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 else -1
 
 
-def _text(told: Any) -> str:
-    if isinstance(told, bytes):
-        told = told.decode("utf-8", "replace")
-    return str(told)[:NAME_MAX] if isinstance(told, (str, int, float)) and not isinstance(told, bool) else ""
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return (
+        str(value)[:NAME_MAX] if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
+    )
 
 
 def _few(notes: Sequence[str]) -> tuple[str, ...]:

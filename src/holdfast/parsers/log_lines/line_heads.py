@@ -34,7 +34,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.late_pattern import late
-from holdfast.model.matches import NOBODY, Writer
+from holdfast.model.matches import NO_WRITER, Writer
 from holdfast.parsers.log_lines.head_forms import ANYWHERE, AT_FIRST, BEHIND_STAMP, BEHIND_SYSLOG_STAMP, HOST
 from holdfast.parsers.log_lines.log_names import writer_of_name as writer_of_name
 from holdfast.parsers.log_lines.stamps import Stamp, stamp_at
@@ -72,7 +72,7 @@ class Reading(Struct):
     is_stamped: bool = False  # after a program's time stamp, a number in brackets is a thread, no uptime
 
 
-def writer_of(line: bytes, by_name: Writer = NOBODY, *, labels_are_nodes: bool = False) -> Writer:
+def writer_of(line: bytes, by_name: Writer = NO_WRITER, *, labels_are_nodes: bool = False) -> Writer:
     """Returns the writer and time of a line; missing values, except the time, are those of `by_name`.
 
     A time stamp without a year gets that of `by_name.stamp_s`, see `parsers.stamps`.
@@ -97,7 +97,7 @@ def text_of(line: bytes) -> bytes:
     return _read(line, None)[1]
 
 
-def split_head(line: bytes, by_name: Writer = NOBODY) -> tuple[Writer, bytes]:
+def split_head(line: bytes, by_name: Writer = NO_WRITER) -> tuple[Writer, bytes]:
     """Returns the writer, and the line without its prefix. The writer is taken from the prefix alone."""
     reading, text = _read(line, by_name.stamp_s)
     return _writer(reading, by_name, labels_are_nodes=False), text
@@ -254,5 +254,5 @@ def _writer(reading: Reading, by_name: Writer, *, labels_are_nodes: bool) -> Wri
         "stamp_s": reading.stamp_s,
         "uptime_s": reading.uptime_s,
     }
-    told = {key: value for key, value in own.items() if value is not None}
-    return replace(by_name, **{"stamp_s": None, "uptime_s": None, **told})
+    known = {key: value for key, value in own.items() if value is not None}
+    return replace(by_name, **{"stamp_s": None, "uptime_s": None, **known})

@@ -23,7 +23,7 @@ _KNOWN = late(
       | hf_[0-9A-Za-z]{20,} | api_org_[0-9A-Za-z]{20,}    # Hugging Face
       | gh[pousr]_[0-9A-Za-z]{20,} | github_pat_\w{20,}   # GitHub
       | gl(?:pat|ptt|dt|rt|cbt)-[\w-]{16,}                # GitLab
-      | sk-[A-Za-z0-9_-]{20,} | sk_(?:live|test)_\w{16,}  # OpenAI and those who copied it, Stripe
+      | sk-[A-Za-z0-9_-]{20,} | sk_(?:live|test)_\w{16,}  # OpenAI and the like, Stripe
       | xox[abeprs]-[0-9A-Za-z-]{10,} | xapp-[0-9A-Za-z-]{10,}  # Slack
       | wandb_v1_\w{20,}
       | pypi-[A-Za-z0-9_-]{20,} | npm_[0-9A-Za-z]{30,} | dckr_pat_[\w-]{20,} | glsa_\w{20,} | nvapi-[\w-]{20,}

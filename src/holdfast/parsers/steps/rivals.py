@@ -21,7 +21,7 @@ class Rival:
     def saw(self, found: Found, line: bytes, at_s: float | None) -> None:
         self.held.append((found, line, at_s))
         if len(self.held) > HELD_MAX:
-            del self.held[HELD_MAX // 2]  # the first ones and the last ones tell the most
+            del self.held[HELD_MAX // 2]  # the first and last ones are the most informative
         if found.number is None or self._best is None or found.number > self._best:
             self.growths += 1
         self._best = found.number

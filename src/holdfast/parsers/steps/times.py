@@ -266,7 +266,7 @@ class Timeline:
         if kind == "s/step":
             return rate * found.rate_unit_s
         if self.form.trust < LIBRARY:
-            return None  # in common words nobody knows whether it is the rate of one rank
+            return None  # with a common word it may be the rate of one rank or of all
         batch = self._batch(found)
         if batch is None or kind == "none" or not self._has_batch:
             return None

@@ -70,12 +70,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def compare(world: World, told: Callable[[str], None] = lambda name: None) -> Comparison:
+def compare(world: World, on_policy: Callable[[str], None] = lambda name: None) -> Comparison:
     """Runs every policy over the same histories of faults, and returns the comparison."""
     plan = world.plan
     found = []
     for contender in world.contenders:
-        told(contender.name)
+        on_policy(contender.name)
         outcomes = [run(world, contender, plan.seed + number) for number in range(plan.runs)]
         found.append(_result(contender.name, contender.who, outcomes, plan.gpus))
     return Comparison(

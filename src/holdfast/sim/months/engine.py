@@ -56,7 +56,7 @@ FOUND_S, VERDICT_S, STOP_S, PLACE_S, CHECK_S, HEAL_S, LAUNCH_S, ISOLATE_S = (
 )
 REBOOT_S = 300.0  # of a node that comes back by itself: BIOS, driver, agent
 CODE = "fault"
-NOBODY = -1
+NO_NODE = -1
 
 
 class Engine:
@@ -153,9 +153,9 @@ class Engine:
                     why = f"node-{node} is gone, and this system replaces no node"
                     return PlacementFailed(at_s=self._now_s, attempt=order.attempt, reason=why, hopeless=True)
                 spare = next(
-                    (one for one in self._spares if one not in shunned and one not in self._out), NOBODY
+                    (one for one in self._spares if one not in shunned and one not in self._out), NO_NODE
                 )
-                if spare == NOBODY:
+                if spare == NO_NODE:
                     return PlacementFailed(at_s=self._now_s, attempt=order.attempt, reason="no spare is left")
                 self._spares.remove(spare)
                 self._move(worker, spare)
@@ -188,8 +188,8 @@ class Engine:
         self._turn += 1
         turn = self._turn
         self._answer(LAUNCH_S, lambda: AttemptStarted(at_s=self._now_s, attempt=order.attempt))
-        broken = next((node for node in self._broken if node in self._at_work), NOBODY)
-        if broken != NOBODY:  # it fails again as soon as it is used
+        broken = next((node for node in self._broken if node in self._at_work), NO_NODE)
+        if broken != NO_NODE:  # it fails again as soon as it is used
             self._clock.after(self._contender.start_s / 2.0, lambda: self._device_fails(broken, turn))
             return
         self._clock.after(self._contender.start_s, lambda: self._first_step(turn))

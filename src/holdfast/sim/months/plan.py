@@ -246,11 +246,11 @@ def _with_trace(world: World, path: Path) -> World:
         raise PlanRefused(f"{path} cannot be read: {error.strerror}") from error
     except TraceRefused as error:
         raise PlanRefused(f"{path}: {error}") from error
-    gaps, told = gaps_of(outages), summary(outages)
-    if not gaps.failed or not told.repairs_s:
+    gaps, known = gaps_of(outages), summary(outages)
+    if not gaps.failed or not known.repairs_s:
         raise PlanRefused(f"{path} has too few faults: two that have ended are needed")
     fitted = fit(gaps, expected_mean=sum(gaps.failed) / len(gaps.failed))
-    last = len(told.repairs_s) - 1
+    last = len(known.repairs_s) - 1
     notes = [f"{path.name}: {len(outages.all)} outages of {nodes} nodes in {outages.days:.0f} days"]
     notes += (
         [f"{outages.merged} faults overlapped with another one of the same node"] if outages.merged else []
@@ -260,7 +260,7 @@ def _with_trace(world: World, path: Path) -> World:
         world,
         mean_s=fitted.mean.middle * nodes / world.plan.nodes,
         shape=fitted.shape.middle,
-        repeated=min(0.95, told.repeated),
-        repairs_s=tuple(told.repairs_s[round(at / 40 * last)] for at in range(41)),
+        repeated=min(0.95, known.repeated),
+        repairs_s=tuple(known.repairs_s[round(at / 40 * last)] for at in range(41)),
         notes=tuple(notes),
     )

@@ -146,7 +146,7 @@ def _run(connection: Connection, one: Submission, place: _Place, words: Sequence
     except ServerAway as error:
         raise NotThere(str(error)) from error
     threading.Thread(target=_pass_input, args=(channel,), daemon=True).start()
-    with closing(channel), _raw(is_terminal), _told_of_size(channel, is_terminal):
+    with closing(channel), _raw(is_terminal), _watched_size(channel, is_terminal):
         while (piece := channel.receive()) is not None:
             out = sys.stderr if piece.channel == STDERR else sys.stdout
             out.buffer.write(piece.data)
@@ -184,7 +184,7 @@ def _raw(is_terminal: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _told_of_size(channel: ExecChannel, is_terminal: bool) -> Iterator[None]:
+def _watched_size(channel: ExecChannel, is_terminal: bool) -> Iterator[None]:
     def resized(number: int = 0, frame: FrameType | None = None) -> None:
         try:
             columns, rows = os.get_terminal_size(sys.stdout.fileno())

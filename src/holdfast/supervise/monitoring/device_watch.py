@@ -28,7 +28,7 @@ class DeviceWatch:
     ) -> None:
         self._url, self._clock, self._note, self._delay_s = url, clock, note, delay_s
         self._asked = 0  # the number of the last incident queried
-        self._told: deque[str] = deque()
+        self._texts: deque[str] = deque()
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -52,8 +52,8 @@ class DeviceWatch:
         return []  # no descriptor wakes the loop
 
     def turn(self) -> None:
-        while self._told:
-            self._note(FINDING, self._told.popleft())
+        while self._texts:
+            self._note(FINDING, self._texts.popleft())
 
     def close(self) -> None:
         self._end.set()
@@ -64,8 +64,8 @@ class DeviceWatch:
         history = device_history(Prometheus(self._url), package_rules(), nodes, at_s)
         found = facts(history.readings, at_s)
         for one in found:
-            self._told.append(f"incident {incident}: device metrics: {one.text}. {one.says.en}")
+            self._texts.append(f"incident {incident}: device metrics: {one.text}. {one.says.en}")
         if history.note is not None:
-            self._told.append(f"incident {incident}: {history.note.en}")
+            self._texts.append(f"incident {incident}: {history.note.en}")
         elif not found:
-            self._told.append(f"incident {incident}: the metrics of the devices show nothing unusual")
+            self._texts.append(f"incident {incident}: the metrics of the devices show nothing unusual")

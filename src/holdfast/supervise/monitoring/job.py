@@ -95,7 +95,7 @@ class JobMetrics:
     def _facts(
         self, folder: Path, output_s: float | None, stragglers: Sequence[Straggler], agents: int | None
     ) -> JobFacts:
-        told = step_file.read(folder)
+        file = step_file.read(folder)
         common = JobFacts(
             engine=self._settings.engine,
             version=__version__,
@@ -104,10 +104,10 @@ class JobMetrics:
             last_output_s=output_s,
             agents=agents,
         )
-        return common if told is None else with_steps(common, told)
+        return common if file is None else with_steps(common, file)
 
 
-def with_steps(facts: JobFacts, told: step_file.StepFile) -> JobFacts:
+def with_steps(facts: JobFacts, file: step_file.StepFile) -> JobFacts:
     return JobFacts(
         engine=facts.engine,
         version=facts.version,
@@ -115,9 +115,9 @@ def with_steps(facts: JobFacts, told: step_file.StepFile) -> JobFacts:
         stragglers=facts.stragglers,
         last_output_s=facts.last_output_s,
         agents=facts.agents,
-        steps=told.now,
-        rates=rates_of(told.batch, told.batch_counts, told.sequence, told.now.median_s),
-        findings=frozenset(one.kind for one in told.findings),
+        steps=file.now,
+        rates=rates_of(file.batch, file.batch_counts, file.sequence, file.now.median_s),
+        findings=frozenset(one.kind for one in file.findings),
     )
 
 

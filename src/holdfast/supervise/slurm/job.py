@@ -198,14 +198,14 @@ def _lock(job: JobDir, console: Console) -> JobLock:
 
     Raises StateUnwritable.
     """
-    told = False
+    is_noted = False
     while True:
         try:
             return job.lock()
         except JobInUse as error:
-            if not told:
+            if not is_noted:
                 console.tell(f"waiting until the current controller of the job has ended: {error}")
-            told = True
+            is_noted = True
             time.sleep(0.1)
 
 

@@ -265,19 +265,19 @@ def nodes_of(text: bytes, name: str) -> tuple[NodeChecks, ...]:
     return tuple(NodeChecks(node=node, outcomes=_outcomes(node, facts)) for node in names)
 
 
-def _fact(told: Mapping[str, Any]) -> tuple[str, str, Fact]:
+def _fact(fields: Mapping[str, Any]) -> tuple[str, str, Fact]:
     return (
-        str(told["node"]),
-        str(told["check"]),
+        str(fields["node"]),
+        str(fields["check"]),
         Fact(
-            name=str(told["name"]),
-            value=told["value"] if isinstance(told["value"], str | int | float | bool) else "",
-            device=str(told["device"]),
-            unit=str(told.get("unit", "")),
-            model=str(told.get("model", "")),
-            peers=bool(told.get("peers", True)),
-            low_is_bad=bool(told.get("low_is_bad", True)),
-            spread=float(told.get("spread", 0.0)),
+            name=str(fields["name"]),
+            value=fields["value"] if isinstance(fields["value"], str | int | float | bool) else "",
+            device=str(fields["device"]),
+            unit=str(fields.get("unit", "")),
+            model=str(fields.get("model", "")),
+            peers=bool(fields.get("peers", True)),
+            low_is_bad=bool(fields.get("low_is_bad", True)),
+            spread=float(fields.get("spread", 0.0)),
         ),
     )
 

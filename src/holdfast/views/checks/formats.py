@@ -8,7 +8,7 @@ custom_plugin_monitor.md.
 
 from collections.abc import Sequence
 
-from holdfast.core.checks.judged import Told, sentence, status_of, troubles
+from holdfast.core.checks.judged import NodeFinding, sentence, status_of, troubles
 from holdfast.core.plurals import counted
 from holdfast.model.checks import FAIL, PASS, SKIP, STATUSES, WARN, NodeChecks
 
@@ -20,39 +20,39 @@ EXITS = {
 _NAGIOS = {PASS: "OK", WARN: "WARNING", FAIL: "CRITICAL", SKIP: "UNKNOWN"}
 NPD_CHARS_MAX = 80  # max_output_length, by default
 REASON_CHARS_MAX = 200
-TOLD_MAX = 3
+FINDINGS_MAX = 3
 
 
 def exported(name: str, nodes: Sequence[NodeChecks]) -> tuple[int, str]:
     """Returns exit code and output text in the format `name`, a key of EXITS."""
     status = status_of(nodes)
-    told = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
-    text = {"nagios": _nagios, "slurm-healthcheck": _slurm, "npd": _npd}[name](status, told, nodes)
+    findings = sorted(troubles(nodes), key=lambda one: -STATUSES.index(one.finding.status))
+    text = {"nagios": _nagios, "slurm-healthcheck": _slurm, "npd": _npd}[name](status, findings, nodes)
     return EXITS[name][status], text
 
 
-def _nagios(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> str:
+def _nagios(status: str, findings: Sequence[NodeFinding], nodes: Sequence[NodeChecks]) -> str:
     counts = [
         f"{kind}={sum(outcome.status == kind for node in nodes for outcome in node.outcomes)}"
         for kind in (PASS, WARN, FAIL, SKIP)
     ]
     seconds = max((node.seconds for node in nodes), default=0.0)
     said = (
-        _few(told)
+        _few(findings)
         or f"{counted(sum(outcome.status == PASS for node in nodes for outcome in node.outcomes), 'check')} passed"
     )
     return f"HOLDFAST {_NAGIOS[status]} - {said.replace('|', '/')} | {' '.join(counts)} time={seconds:.2f}s"
 
 
-def _slurm(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> str:
-    failed = [one for one in told if one.finding.status == FAIL]
+def _slurm(status: str, findings: Sequence[NodeFinding], nodes: Sequence[NodeChecks]) -> str:
+    failed = [one for one in findings if one.finding.status == FAIL]
     if failed:
         return f"ERROR holdfast: {_few(failed)}"[:REASON_CHARS_MAX]
-    return f"OK holdfast: {_few(told)}"[:REASON_CHARS_MAX] if told else "OK holdfast"
+    return f"OK holdfast: {_few(findings)}"[:REASON_CHARS_MAX] if findings else "OK holdfast"
 
 
-def _npd(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> str:
-    failed = [one for one in told if one.finding.status == FAIL]
+def _npd(status: str, findings: Sequence[NodeFinding], nodes: Sequence[NodeChecks]) -> str:
+    failed = [one for one in findings if one.finding.status == FAIL]
     text = (
         sentence(failed[0])
         if failed
@@ -63,6 +63,6 @@ def _npd(status: str, told: Sequence[Told], nodes: Sequence[NodeChecks]) -> str:
     return text if len(text) <= NPD_CHARS_MAX else text[: NPD_CHARS_MAX - 3] + "..."
 
 
-def _few(told: Sequence[Told]) -> str:
-    more = f"; {len(told) - TOLD_MAX} more" if len(told) > TOLD_MAX else ""
-    return "; ".join(sentence(one) for one in told[:TOLD_MAX]) + more
+def _few(findings: Sequence[NodeFinding]) -> str:
+    more = f"; {len(findings) - FINDINGS_MAX} more" if len(findings) > FINDINGS_MAX else ""
+    return "; ".join(sentence(one) for one in findings[:FINDINGS_MAX]) + more

@@ -185,15 +185,15 @@ def _found(finding: Finding) -> dict[str, Any]:
 
 
 def _fact(fact: Any) -> dict[str, Any]:
-    told = {"device": fact.device, "name": fact.name, "value": fact.value, "unit": fact.unit}
+    fields = {"device": fact.device, "name": fact.name, "value": fact.value, "unit": fact.unit}
     if fact.unit:  # a number that others may want to compare or draw
-        told |= {
+        fields |= {
             "model": fact.model,
             "peers": fact.peers,
             "low_is_bad": fact.low_is_bad,
             "spread": fact.spread,
         }
-    return told
+    return fields
 
 
 def listing(specs: Sequence[Spec], language: Language) -> Iterator[str]:

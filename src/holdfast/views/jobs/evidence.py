@@ -17,11 +17,11 @@ from holdfast.core.verdict.sentences import ended_by, exit_words
 from holdfast.model.documents.incidents import CheckRow, EvidenceRow
 from holdfast.model.documents.jobs import LogLine
 from holdfast.model.documents.parts import LinePlace, Who
-from holdfast.model.events import CheckTold
+from holdfast.model.events import CheckFinding
 from holdfast.model.signatures import Words
 from holdfast.model.state import HangFault, NodeFault
 from holdfast.model.verdicts import Evidence
-from holdfast.views.sentence import told_zh
+from holdfast.views.sentence import sentence_zh
 
 TEXT_MAX = 4_096
 DEVICE_METRICS = "device-metrics"  # the kind of finding with device metrics from Prometheus
@@ -60,7 +60,7 @@ def _monitored(line: LogLine) -> EvidenceRow:
 
 
 def check_rows(incident: IncidentStory) -> tuple[CheckRow, ...]:
-    return tuple(_check(told) for told in incident.troubles)
+    return tuple(_check(finding) for finding in incident.troubles)
 
 
 def place_of(file: str, line: int | None, offset: int | None = None) -> LinePlace | None:
@@ -99,7 +99,7 @@ def _line(one: Evidence, incident: IncidentStory, *, is_first: bool) -> Evidence
         node = incident.nodes.get(place.worker) if place.worker is not None else None
         who = Who(rank=place.rank, worker=place.worker, node=node)
     kernel = one.file.endswith("kernel.log") or one.text.startswith("NVRM:")
-    says = Words(en=one.says, zh=told_zh(one.says)) if one.says else None
+    says = Words(en=one.says, zh=sentence_zh(one.says)) if one.says else None
     return EvidenceRow(
         id="",
         text=one.text[:TEXT_MAX],
@@ -156,7 +156,7 @@ def _faults(incident: IncidentStory) -> list[EvidenceRow]:
 
 
 def _seen(kind: str, text: str, at_s: float, who: Who | None) -> EvidenceRow:
-    says = told_zh(text)
+    says = sentence_zh(text)
     return EvidenceRow(
         id="",
         text=text[:TEXT_MAX],
@@ -167,14 +167,14 @@ def _seen(kind: str, text: str, at_s: float, who: Who | None) -> EvidenceRow:
     )
 
 
-def _check(told: CheckTold) -> CheckRow:
+def _check(finding: CheckFinding) -> CheckRow:
     return CheckRow(
-        node=told.node,
-        check=told.check,
-        status=told.status,
-        text=told.text,
-        device=told.device,
-        advice=told.advice,
+        node=finding.node,
+        check=finding.check,
+        status=finding.status,
+        text=finding.text,
+        device=finding.device,
+        advice=finding.advice,
     )
 
 

@@ -19,7 +19,7 @@ from holdfast.views.jobs.evidence import check_rows, evidence_rows
 from holdfast.views.jobs.rows import incident_row
 from holdfast.views.jobs.rungs import rung_rows
 from holdfast.views.jobs.seen import NO_SCENE, Scene, Seen
-from holdfast.views.sentence import told_zh
+from holdfast.views.sentence import sentence_zh
 
 EVIDENCE_MAX = 64
 
@@ -83,7 +83,7 @@ def kept_evidence(rows: tuple[EvidenceRow, ...], at_most: int = EVIDENCE_MAX) ->
 
 def title_words(verdict: Verdict | None, incident: IncidentStory) -> Words:
     if verdict is None:
-        return Words(en=incident.found, zh=told_zh(incident.found))
+        return Words(en=incident.found, zh=sentence_zh(incident.found))
     zh = (
         verdict.title_zh or in_chinese(verdict.title) or f"{meaning_of(verdict.category).zh}：{verdict.title}"
     )

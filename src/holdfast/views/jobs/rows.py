@@ -10,7 +10,7 @@ from holdfast.model.documents.parts import LIVE_STATES, JobState, Sentence
 from holdfast.views.jobs.costs import cost_of, goodput
 from holdfast.views.jobs.seen import Seen
 from holdfast.views.sentence import About, clean, incident_sentence, whom
-from holdfast.views.state_sentence import StateTold, state_sentence
+from holdfast.views.state_sentence import StateFacts, state_sentence
 
 SPARKLINE_MAX = 30
 COMMAND_MAX, CAUSE_MAX, NODES_MAX, WHO_MAX = 2_000, 240, 512, 64
@@ -98,7 +98,7 @@ def job_sentence(summary: Summary, seen: Seen, zone: tzinfo | None = None) -> Se
     """Returns the sentence about a job's last incident, or about its state if that is more informative."""
     last = summary.incidents[-1] if summary.incidents else None
     if last is None or seen.state in STATE_COUNTS:
-        return state_sentence(_told(summary, seen), zone)
+        return state_sentence(_state_facts(summary, seen), zone)
     return incident_sentence(last, about(summary, seen), zone)
 
 
@@ -126,9 +126,9 @@ def _cause_of(incident: IncidentStory) -> str:
     return clean(cause_key(incident.problem or problem_key(incident.verdict)), CAUSE_MAX)
 
 
-def _told(summary: Summary, seen: Seen) -> StateTold:
+def _state_facts(summary: Summary, seen: Seen) -> StateFacts:
     host = seen.facts.get("host")
-    return StateTold(
+    return StateFacts(
         name=seen.name,
         state=seen.state,
         since_s=seen.state_since_s,

@@ -17,7 +17,7 @@ from holdfast.model.documents.incidents import RungRow
 from holdfast.model.policy import Policy
 from holdfast.model.signatures import Words
 from holdfast.model.state import CheckFault, DeviceFault, HangFault, NodeFault
-from holdfast.views.sentence import told_zh
+from holdfast.views.sentence import sentence_zh
 
 BECAUSE = ", because "
 HUNG = late(r"(?:the job|it) hung(?: again)? \((.*)\)", re.DOTALL)
@@ -76,8 +76,8 @@ def rung_rows(incident: IncidentStory, policy: Policy) -> tuple[RungRow, ...]:
     case = _case(incident, policy)
     others = [
         RungRow(rung=rung, why=why.en, says=why, chosen=False)
-        for rung, tell in _WHY_NOT.items()
-        if rung not in taken and (why := tell(case))
+        for rung, reason_of in _WHY_NOT.items()
+        if rung not in taken and (why := reason_of(case))
     ]
     return (*chosen, *others)
 
@@ -92,8 +92,8 @@ def _said(taken: RungTaken) -> Words:
         cause = action
     zh = ACTIONS_ZH.get(taken.rung, taken.rung)
     if (hang := HUNG.fullmatch(cause)) is not None:
-        return Words(en=taken.why, zh=f"{zh}，原因：作业挂起（{told_zh(hang[1])}）")
-    return Words(en=taken.why, zh=f"{zh}，原因：{told_zh(cause)}" if cause else zh)
+        return Words(en=taken.why, zh=f"{zh}，原因：作业挂起（{sentence_zh(hang[1])}）")
+    return Words(en=taken.why, zh=f"{zh}，原因：{sentence_zh(cause)}" if cause else zh)
 
 
 def _case(incident: IncidentStory, policy: Policy) -> _Case:

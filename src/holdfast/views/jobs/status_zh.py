@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from holdfast.late_pattern import late
 from holdfast.model.signatures import Words
 from holdfast.views.phase_zh import phase_zh
-from holdfast.views.sentence import told_zh
+from holdfast.views.sentence import sentence_zh
 
 NAMES = {
     "job": "作业",
@@ -82,7 +82,7 @@ def _text(name: str, text: str, title: Words | None) -> str:
     if name == "verdict" and (found := _VERDICT.fullmatch(text)):
         return _verdict(found, title)
     if name == "incident" and (found := _OPEN.fullmatch(text)):
-        return f"第 {found[1]} 次，自 {found[2]} 起：{told_zh(found[3])}"
+        return f"第 {found[1]} 次，自 {found[2]} 起：{sentence_zh(found[3])}"
     for pattern, chinese in _PARTS.get(name, ()):
         text = pattern.sub(chinese, text)
     return text
@@ -90,6 +90,6 @@ def _text(name: str, text: str, title: Words | None) -> str:
 
 def _verdict(found: re.Match[str], title: Words | None) -> str:
     number, english, category, share, rest = found.groups()
-    chinese = title.zh if title is not None and title.en == english and title.zh else told_zh(english)
+    chinese = title.zh if title is not None and title.en == english and title.zh else sentence_zh(english)
     rest = rest.replace("; culprit: ", "；责任方：").replace("; first error: ", "；首个错误：")
     return f"第 {number} 次故障：{chinese}（{category}，置信度 {share}）{rest}"

@@ -159,7 +159,7 @@ def chart(report: StepReport, curves: Sequence[CurvePoint]) -> Chart:
         curve=tuple(curve),
         long=tuple(long),
         bands=_bands(report.slowdowns, runs),
-        shades=_shades(curve) or _told_shades(report, runs),
+        shades=_shades(curve) or _phase_shades(report, runs),
         spikes=spikes,
         loss=_loss(report, runs),
         cut_s=cut_s,
@@ -370,7 +370,7 @@ def _shades(curve: Sequence[Placed]) -> tuple[Shade, ...]:
     return tuple(found)
 
 
-def _told_shades(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Shade, ...]:
+def _phase_shades(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Shade, ...]:
     """Returns shades for phases too short for the curve's resolution: consecutive steps in a single run."""
     if len(runs) != 1:
         return ()
@@ -406,11 +406,11 @@ def _spikes(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Dot, ...]:
 
 def _loss(report: StepReport, runs: Sequence[RunSpan]) -> tuple[Mark, ...]:
     loss = report.loss
-    told = [(spike.step, f"loss {spike.loss:.4g} after {spike.before:.4g}") for spike in loss.spikes]
-    told += [(loss.nan_at, "loss is NaN or infinite"), (loss.diverged_at, "loss diverges")]
+    places = [(spike.step, f"loss {spike.loss:.4g} after {spike.before:.4g}") for spike in loss.spikes]
+    places += [(loss.nan_at, "loss is NaN or infinite"), (loss.diverged_at, "loss diverges")]
     return tuple(
         Mark(x=_x(step, _run_of(step, runs), runs), label=label)
-        for step, label in told
+        for step, label in places
         if step is not None and runs
     )
 

@@ -26,7 +26,7 @@ ROWS_MAX = 200  # of a table
 BROKEN = {"explanation": "wide", "explained by": "wide", "what": "some", "node": "some"}
 RATIO_SCALE = 1000  # ratios travel as whole thousandths in 16 bits; 0: no value
 RATIO_MAX = 65_535
-# All that could end a script element, or be read as markup by a parser that knows no better.
+# All that could end a script element, or be read as markup by a parser that ignores the context.
 _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})  # fmt: skip
 
 
@@ -92,8 +92,8 @@ def _hash(text: str) -> str:
 
 def _data(drawn: Chart, map_: Heat | None, report: StepReport) -> str:
     slow = sorted({rank for straggler in report.stragglers for rank in straggler.ranks})
-    told = {"chart": drawn, "heat": None if map_ is None else _packed(map_) | {"marked": slow}}
-    return msgspec.json.encode(told).decode().translate(_IN_SCRIPT)
+    data = {"chart": drawn, "heat": None if map_ is None else _packed(map_) | {"marked": slow}}
+    return msgspec.json.encode(data).decode().translate(_IN_SCRIPT)
 
 
 def _packed(map_: Heat) -> dict[str, object]:

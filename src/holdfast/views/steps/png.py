@@ -117,22 +117,22 @@ def _one_line(text: str) -> str:
 def _texts(figure: "Figure", report: StepReport, title: str, high: float) -> float:
     """Draws the lines at the top, and returns the position below them."""
     _say(figure, 0.03, 1 - 0.38 / high, title, size=15, colour=TEXT, weight="bold")
-    told = [
+    parts = [
         report.framework or "framework not recognised",
         f"median {duration(report.median_step_time_s)} a step",
         f"{report.iteration_lines:,} records",
     ]
     if report.first.step is not None and report.last.step is not None:
-        told.append(f"steps {report.first.step:,} to {report.last.step:,}")
+        parts.append(f"steps {report.first.step:,} to {report.last.step:,}")
     if report.runs > 1:
-        told.append(counted(report.runs, "run"))
-    told.append(f"{len(report.slowdowns)} slowdown{'' if len(report.slowdowns) == 1 else 's'}")
+        parts.append(counted(report.runs, "run"))
+    parts.append(f"{len(report.slowdowns)} slowdown{'' if len(report.slowdowns) == 1 else 's'}")
     costs = [slow.cost_gpu_hours for slow in report.slowdowns if slow.cost_gpu_hours is not None]
     if costs:
-        told.append(f"cost {hours(sum(costs))}")
+        parts.append(f"cost {hours(sum(costs))}")
     if report.loss.last is not None:
-        told.append(f"loss {report.loss.last:.5g}")
-    _say(figure, 0.03, 1 - 0.66 / high, "  ·  ".join(told), size=10, colour=QUIET)
+        parts.append(f"loss {report.loss.last:.5g}")
+    _say(figure, 0.03, 1 - 0.66 / high, "  ·  ".join(parts), size=10, colour=QUIET)
     return 1 - 0.9 / high
 
 

@@ -23,11 +23,13 @@ def steps_of(job: JobDir, summary: Summary) -> StepFile | None:
     """
     workers = {rank.worker for rank in summary.ranks} or {0}
     files = [read(job.worker(summary.attempt, worker)) for worker in sorted(workers)]
-    told = [file for file in files if file is not None and file.attempt == summary.attempt]
+    current = [file for file in files if file is not None and file.attempt == summary.attempt]
     best = max(
-        told, key=lambda file: (file.now.step if file.now.step is not None else -1, file.at_s), default=None
+        current,
+        key=lambda file: (file.now.step if file.now.step is not None else -1, file.at_s),
+        default=None,
     )
-    # With several workers only the controller knows which one is slower.
+    # With several workers only the controller has the data to find the slower one.
     slow = read(job.attempt(summary.attempt))
     if best is None or slow is None or slow.attempt != summary.attempt:
         return best

@@ -84,8 +84,8 @@ def asked(
     if is_trusted:
         address = _browser(headers.get("x-forwarded-for", ""), peer, proxies)
         host = _last(headers.get("x-forwarded-host", "")) or host
-        told = _last(headers.get("x-forwarded-proto", "")).lower()
-        scheme = told if told in ("http", "https") else scheme
+        protocol = _last(headers.get("x-forwarded-proto", "")).lower()
+        scheme = protocol if protocol in ("http", "https") else scheme
         prefix = headers.get("x-forwarded-prefix", "").rstrip("/") or prefix
     if not _PREFIX.fullmatch(prefix):
         raise bad_request("the header X-Forwarded-Prefix is not a path")

@@ -79,7 +79,7 @@ class TokenFile:
         """
         wanted = hashed(secret)
         found = None
-        for one in self.tokens():  # all of them: the time it takes says nothing
+        for one in self.tokens():  # all of them, so that the duration reveals nothing
             if hmac.compare_digest(one.hash, wanted):
                 found = one
         return found if found is not None and now_s < found.expires_at_s else None

@@ -39,24 +39,28 @@ class Alerts:
         """
         alerts = received(webhook)
         found = self._receiver.new(alerts)
-        told = counted(len(alerts), "alert")
+        received_words = counted(len(alerts), "alert")
         if not found:
-            return ActionResult(done=False, text=f"{told}, none of them new about nodes of running jobs")
+            return ActionResult(
+                done=False, text=f"{received_words}, none of them new about nodes of running jobs"
+            )
         self._until_s, self._by = time.monotonic() + TOTAL_S, by(asking)
         target = "/".join(list(found)[:FAILED_MAX])
-        return doing(self._audit, asking, "alerts", target, told, lambda: self._record(found, told))
+        return doing(
+            self._audit, asking, "alerts", target, received_words, lambda: self._record(found, received_words)
+        )
 
     def samples(self) -> list[Sample]:
         """Returns the number of received alerts, for /metrics."""
         return self._receiver.samples()
 
-    def _record(self, found: dict[str, list[AlertEvidence]], told: str) -> ActionResult:
+    def _record(self, found: dict[str, list[AlertEvidence]], received_words: str) -> ActionResult:
         done = self._receiver.record(found)
         if done.failed:
             why = "; ".join(done.failed[:FAILED_MAX])
             raise unavailable(f"alerts of {counted(len(done.failed), 'job')} are not recorded yet: {why}")
         jobs = counted(len(found), "job")
-        return ActionResult(done=done.new > 0, text=f"{told}, {done.new} of them passed to {jobs}")
+        return ActionResult(done=done.new > 0, text=f"{received_words}, {done.new} of them passed to {jobs}")
 
     def _note(self, job: str, found: Sequence[AlertEvidence]) -> None:
         """Records alerts in a job's journal. Raises NotRecorded."""

@@ -18,8 +18,8 @@ def document(value: object, if_none_match: str = "") -> Response:
     """Returns a response with the document, or with status 304 if the client has it already."""
     body = _encode(value)
     # The server's clock is no news.
-    told = _encode(replace(value, as_of_s=0.0)) if isinstance(value, JobsPage) else body
-    etag = f'W/"{hashlib.blake2b(told, digest_size=12).hexdigest()}"'
+    content = _encode(replace(value, as_of_s=0.0)) if isinstance(value, JobsPage) else body
+    etag = f'W/"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
     headers = {"ETag": etag, "Cache-Control": "no-cache, private"}
     if _is_known(etag, if_none_match):
         return Response(status_code=304, headers=headers)

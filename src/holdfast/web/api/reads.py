@@ -68,7 +68,7 @@ async def events(parts: ServerParts, request: Request, asking: Caller, query: Ev
             parts.tails.leave(tail, viewer)
 
     try:
-        if query.job:  # what comes after this answer began is told, nothing is missed in between
+        if query.job:  # what comes after this answer began is sent, nothing is missed in between
             await parts.reads.run(lambda: parts.data.follow(query.job))
         if tail is not None:
             await parts.tails.join(tail, viewer)

@@ -20,7 +20,7 @@ class LogFollow:
         self._read = read
         self._watched: frozenset[str] = frozenset()
         self._lock = threading.Lock()
-        self._told: dict[str, int] = {}  # the seq up to which lines were told
+        self._sent: dict[str, int] = {}  # the seq up to which lines were returned
 
     def begin(self, job: str) -> None:
         """Begins to follow a job, unless it is followed already; lines from now on are new.
@@ -29,7 +29,7 @@ class LogFollow:
         """
         seq = self._read(job).last_seq
         with self._lock:
-            self._told.setdefault(job, seq)
+            self._sent.setdefault(job, seq)
 
     def watch(self, jobs: frozenset[str]) -> None:
         """Sets the jobs that are watched now."""
@@ -39,17 +39,17 @@ class LogFollow:
         """Returns the new lines of watched jobs."""
         jobs = self._watched
         with self._lock:
-            for job in self._told.keys() - jobs:
-                del self._told[job]
+            for job in self._sent.keys() - jobs:
+                del self._sent[job]
         found: list[Change] = []
         for job in jobs:
             try:
                 reading = self._read(job)
             except Refusal:
                 continue
-            since = self._told.get(job, reading.last_seq)
+            since = self._sent.get(job, reading.last_seq)
             new = [one for one in reading.log if one.seq > since][-LINES_MAX:]
             found += [Change(kind="log", job=job, data=line) for line in new]
             with self._lock:
-                self._told[job] = max(since, reading.last_seq)
+                self._sent[job] = max(since, reading.last_seq)
         return found

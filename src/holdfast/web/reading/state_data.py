@@ -110,7 +110,7 @@ class StateData:
             raise not_there(f"job {job} has no incident {number}")
         try:
             similar = self._asked(lambda database: similar_incidents(database, found.row.cause, job, number))
-        except Refusal:  # the incident can be told without it
+        except Refusal:  # the incident is complete without it
             return found
         return replace(found, similar=similar)
 

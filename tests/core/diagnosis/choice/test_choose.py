@@ -220,7 +220,7 @@ def test_nothing_seen_is_nothing_wrong():
     assert (choice.root, choice.died) == (None, False)
 
 
-def test_a_death_alone_is_told():
+def test_a_death_alone_is_reported():
     assert root_of(candidate(CHILD_FAILED)) == "child-failed"
 
 

@@ -40,7 +40,7 @@ def test_what_a_loader_worker_raised_is_shown_for_the_line_that_passes_it_on():
     assert choose(seen).shown.match.offset == 90
 
 
-def test_who_stumbles_after_the_scheduler_told_him_to_end_is_not_why():
+def test_a_process_that_fails_after_the_scheduler_ended_it_is_not_the_cause():
     cancelled = signature(
         "cancelled", "terminated", role="symptom", severity="fatal", area="scheduler", weight=0.75
     )
@@ -204,7 +204,7 @@ def test_of_two_on_one_line_the_one_that_the_other_follows_from_is_kept():
     assert choose([small, surer]).root is surer
 
 
-def test_a_signal_that_is_told_by_its_number_is_shown_by_its_name():
+def test_a_signal_that_is_logged_by_its_number_is_shown_by_its_name():
     told = signature("torchrun-told-to-stop", "terminated", explained_by=("*",))
     closes = signature("torchrun-closes-rank", "terminated", role="symptom", explained_by=("*",))
     named = candidate(closes, offset=9, captures={"name": "SIGTERM"})

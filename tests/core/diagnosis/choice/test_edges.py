@@ -50,7 +50,7 @@ def test_nothing_explains_itself():
     assert explainers(second, [first, second]) == []
 
 
-def test_another_ranks_own_mistake_is_the_cause_even_where_it_is_told_a_little_later():
+def test_another_ranks_own_mistake_is_the_cause_even_where_it_is_logged_a_little_later():
     lost = signature("gone", "nccl_init_failure", explained_by=("*",))
     own = signature("own", "import_error")
     reset = candidate(lost, offset=100, rank=2)

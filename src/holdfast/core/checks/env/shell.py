@@ -53,8 +53,8 @@ def of_preparations(
 def _line_about(text: str, one: Preparation) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     word = one.raw.split()[0]
-    telling = [line for line in lines if word in line or "Error" in line or "not found" in line]
-    return (telling or lines or ["it printed nothing"])[0][:ERROR_CHARS_MAX]
+    relevant = [line for line in lines if word in line or "Error" in line or "not found" in line]
+    return (relevant or lines or ["it printed nothing"])[0][:ERROR_CHARS_MAX]
 
 
 def _advice(one: Preparation, text: str, other: str) -> Words:

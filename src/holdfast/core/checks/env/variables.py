@@ -83,9 +83,9 @@ def listing(env: Mapping[str, str]) -> str:
     names = sorted(name for name in env if name.startswith(LISTED) or name.lower() in PROXIES)
     if not names:
         return "none is set"
-    told = [f"{name}={shown(name, env[name])}" for name in names[:LISTED_MAX]]
+    settings = [f"{name}={shown(name, env[name])}" for name in names[:LISTED_MAX]]
     more = f", and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-    return ", ".join(told) + more
+    return ", ".join(settings) + more
 
 
 def shown(name: str, value: str) -> str:

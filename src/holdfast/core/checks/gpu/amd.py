@@ -83,12 +83,12 @@ def _documents(text: str) -> list[Mapping[str, Any]]:
     if not begins:
         return []
     try:
-        told = msgspec.json.decode(text[min(begins) :])
+        document = msgspec.json.decode(text[min(begins) :])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return []
-    if isinstance(told, dict):
-        told = told.get("gpu_data", [told])
-    return [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    if isinstance(document, dict):
+        document = document.get("gpu_data", [document])
+    return [one for one in document if isinstance(one, dict)] if isinstance(document, list) else []
 
 
 def _index(one: Mapping[str, Any], place: int) -> int:
@@ -119,8 +119,8 @@ def _gpu(index: int, static: Mapping[str, Any], metric: Mapping[str, Any]) -> Am
 
 
 def _throttles(metric: Mapping[str, Any]) -> tuple[str, ...] | None:
-    told = _part(metric, "throttle")
-    states = {name: _word(told.get(f"{name}_violation_status")) for name in _THROTTLES}
+    throttle = _part(metric, "throttle")
+    states = {name: _word(throttle.get(f"{name}_violation_status")) for name in _THROTTLES}
     if any(states.values()):
         return tuple(_THROTTLES[name] for name, state in states.items() if state.upper() == "ACTIVE")
     return None
@@ -160,14 +160,14 @@ def amd_facts(gpus: Sequence[AmdGpu]) -> list[Fact]:
     """Returns facts for the baseline: number, models and PCIe widths of the GPUs."""
     facts = [Fact(name=COUNT, value=len(gpus), learn=True)] if gpus else []
     for gpu in gpus:
-        told: dict[str, str | int | None] = {
+        values: dict[str, str | int | None] = {
             "name": gpu.name,
             "pci": gpu.address,
             "pcie width": gpu.width if gpu.width == gpu.width_max else None,
         }
         facts += [
             Fact(name=name, value=value, device=f"gpu:{gpu.serial}", learn=True, model=gpu.name)
-            for name, value in told.items()
+            for name, value in values.items()
             if value and gpu.serial
         ]
     return facts

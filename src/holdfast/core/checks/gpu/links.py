@@ -191,12 +191,12 @@ def pcie_facts(seen: Sequence[PcieLink]) -> list[Fact]:
     """Returns facts for the baseline: maximum widths and generations of the devices, not the current ones."""
     facts = []
     for one in seen:
-        told = {"pcie width": one.width, "pcie generation max": one.generation_max}
+        values = {"pcie width": one.width, "pcie generation max": one.generation_max}
         if one.width_max and one.width and one.width < one.width_max and not _all_alike(one, seen):
-            del told["pcie width"]
+            del values["pcie width"]
         facts += [
             Fact(name=name, value=value, device=one.gpu.key, learn=True, model=one.gpu.name)
-            for name, value in told.items()
+            for name, value in values.items()
             if value and one.gpu.key
         ]
     return facts

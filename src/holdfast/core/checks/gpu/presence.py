@@ -89,16 +89,16 @@ def presence_facts(seen: Presence) -> list[Fact]:
     for gpu in seen.gpus:
         if gpu.why_not or not gpu.key:
             continue
-        told: dict[str, str | int] = {
+        values: dict[str, str | int] = {
             "uuid": gpu.uuid,
             "name": gpu.name,
             "pci": gpu.address,
             "memory": seen.memory.get(gpu.key, 0),
         }
         facts += [
-            Fact(name=name, value=told[name], device=gpu.key, learn=True, model=gpu.name)
+            Fact(name=name, value=values[name], device=gpu.key, learn=True, model=gpu.name)
             for name in LEARNED
-            if told[name]
+            if values[name]
         ]
     return facts
 

@@ -75,8 +75,8 @@ def judge_xids(
     `lines`: since boot, oldest first. `good_s`: time of the last good run, in seconds since the epoch; 0 if
     unknown. `others`: addresses of GPUs that do not belong to this run.
     """
-    told = [one for one in lines if is_of_interest(one.text.encode())][-LINES_MAX:]
-    xids, healed = _xids(told, table, known)
+    relevant = [one for one in lines if is_of_interest(one.text.encode())][-LINES_MAX:]
+    xids, healed = _xids(relevant, table, known)
     old = [one for one in xids if good_s and one.at_s is not None and one.at_s <= good_s]
     alive = [one for one in xids if one not in old and one not in healed]
     by_device: dict[str, list[Xid]] = defaultdict(list)

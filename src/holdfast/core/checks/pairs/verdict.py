@@ -154,20 +154,20 @@ def _blame_off(seen: Evidence, off: Off, offs: int, limits: Limits) -> Blame | N
     if len(off.marks) < times_wanted(seen):
         return None
     looks = len(off.marks)
-    return _told(seen, kind, off.nodes, off.marks, looks, off.partners)
+    return _blame(seen, kind, off.nodes, off.marks, looks, off.partners)
 
 
 def _hub(seen: Evidence, node: str, slow: int, looks: int) -> Blame:
     marks = [mark for mark in seen.of[node] if mark.slow and seen.in_main(mark.other(node))]
     partners = sorted({mark.other(node) for mark in marks} - seen.hubs.keys())
-    return _told(seen, "communication", [node], marks, looks, partners, slow)
+    return _blame(seen, "communication", [node], marks, looks, partners, slow)
 
 
 def _link(seen: Evidence, pair: tuple[str, str], slow: int, looks: int) -> Blame:
     a, b = pair
     marks = [mark for mark in seen.of[a] if mark.other(a) == b and mark.slow]
     partners = sorted({mark.other(node) for node in pair for mark in seen.of[node] if mark.fast} - {a, b})
-    return _told(seen, "link", [a, b], marks, looks, partners, slow)
+    return _blame(seen, "link", [a, b], marks, looks, partners, slow)
 
 
 def _undecidable(seen: Evidence) -> list[Blame]:
@@ -183,11 +183,11 @@ def _undecidable(seen: Evidence) -> list[Blame]:
     if kind == "split":
         parts = sorted((sorted(part) for part in seen.parts.values()), key=lambda part: (len(part), part))
         nodes = parts[0]
-    found = _told(seen, kind, nodes, slow, looks, [], len(slow) // 2)
+    found = _blame(seen, kind, nodes, slow, looks, [], len(slow) // 2)
     return [found]
 
 
-def _told(
+def _blame(
     seen: Evidence,
     kind: str,
     nodes: Iterable[str],

@@ -32,17 +32,17 @@ LONGER = "--option comm-pairs.rounds=24"
 
 
 def node_outcomes(
-    measured: Measured, told: Verdict, *, late: bool = False, seconds: float = 0.0
+    measured: Measured, verdict: Verdict, *, late: bool = False, seconds: float = 0.0
 ) -> tuple[NodeChecks, ...]:
     """Returns an outcome for each node. `late`: the time limit was reached before everything was decided."""
     speeds = _speeds(measured)
     answers = []
     for node in measured.nodes:
-        findings = [_finding(blame, node) for blame in told.blames if node in blame.nodes]
+        findings = [_finding(blame, node) for blame in verdict.blames if node in blame.nodes]
         if not findings:
-            findings = [_without_blame(node, measured, told, speeds.get(node, {}), late=late)]
+            findings = [_without_blame(node, measured, verdict, speeds.get(node, {}), late=late)]
         status = max((finding.status for finding in findings), key=STATUSES.index)
-        facts = _facts(measured, told, node, speeds.get(node, {}))
+        facts = _facts(measured, verdict, node, speeds.get(node, {}))
         outcome = Outcome(
             check=CHECK, area=AREA, status=status, findings=tuple(findings), facts=facts, seconds=seconds
         )
@@ -60,15 +60,15 @@ def _speeds(measured: Measured) -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def _facts(measured: Measured, told: Verdict, node: str, own: dict[str, list[float]]) -> tuple[Fact, ...]:
+def _facts(measured: Measured, verdict: Verdict, node: str, own: dict[str, list[float]]) -> tuple[Fact, ...]:
     """Returns the speeds of the node as facts; for the first node also the usual speeds, which are learned if
     all is well.
     """
     facts = [Fact(name=what, value=_middle(values), unit="GB/s") for what, values in own.items()]
-    if node == measured.nodes[0] and not told.blames:
+    if node == measured.nodes[0] and not verdict.blames:
         facts += [
             Fact(device=learned_as(measured), name=what, value=speed, unit="GB/s", learn=True)
-            for what, speed in told.expected.items()
+            for what, speed in verdict.expected.items()
         ]
     return tuple(facts)
 
@@ -86,10 +86,10 @@ def kind_of(models: Iterable[str]) -> str:
 
 
 def _without_blame(
-    node: str, measured: Measured, told: Verdict, own: dict[str, list[float]], *, late: bool
+    node: str, measured: Measured, verdict: Verdict, own: dict[str, list[float]], *, late: bool
 ) -> Finding:
-    if node in told.unsure:
-        slow, looks = told.unsure[node]
+    if node in verdict.unsure:
+        slow, looks = verdict.unsure[node]
         return Finding(
             status=SKIP,
             why=f"slow in {slow} of {looks} rounds; whether it is the node, its partner or the link cannot be decided from so few: measure longer ({LONGER})",
@@ -105,10 +105,10 @@ def _without_blame(
         else ", without a value for comparison"
     )
     text = f"{_speed(_middle(own[what]), 'GB/s')} ({what}) with {_count(len(partners), 'partner')}{beside}"
-    if what not in told.expected:
+    if what not in verdict.expected:
         return Finding(status=PASS, measured=text)
     return Finding(
-        status=PASS, measured=text, expected=f"about {_speed(told.expected[what], 'GB/s')}", whence=PEERS
+        status=PASS, measured=text, expected=f"about {_speed(verdict.expected[what], 'GB/s')}", whence=PEERS
     )
 
 

@@ -171,14 +171,14 @@ def _choose(candidates: Sequence[Candidate], *, is_finished: bool) -> Choice:
     unexplained = [one for one in pool if not explainers(one, pool)] or pool
     rivals = without_late_requests(without_stumbled(unexplained, candidates))
     own = [one for one in candidates if one.signature.area == "worker" and is_cause(one) and not one.survived]
-    told = [*deaths, *own]
-    root = first_to_fail(first_of(contenders(rivals, told)), rivals, candidates)
+    endings = [*deaths, *own]
+    root = first_to_fail(first_of(contenders(rivals, endings)), rivals, candidates)
     rest = [one for one in candidates if one is not root and one.role in ("cause", "symptom")]
     return Choice(
         root=root,
         died=bool(ends),
         shown=shown_by(root, candidates),
-        rivals=tuple(one for one in doubts(rivals, told) if one.category != root.category),
+        rivals=tuple(one for one in doubts(rivals, endings) if one.category != root.category),
         followers=tuple(one for one in rest if explainers(one, [root])),
         witnesses=tuple(one for one in pool if one.category == root.category),
     )

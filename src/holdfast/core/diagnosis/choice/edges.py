@@ -51,11 +51,11 @@ def explains(cause: Candidate, effect: Candidate) -> bool:
     if _declared(effect, cause):
         return is_before(cause, effect) is True
     if effect.class_ in NOT_LATER and yields_to_any(effect):
-        return is_before(cause, effect) is not False or _is_told_late(cause, effect)
+        return is_before(cause, effect) is not False or _is_logged_late(cause, effect)
     return True
 
 
-def _is_told_late(cause: Candidate, effect: Candidate) -> bool:
+def _is_logged_late(cause: Candidate, effect: Candidate) -> bool:
     """Returns whether another rank's exception, logged a little below the effect, is the cause of the effect.
 
     It can be logged late because ranks flush their output at different times.

@@ -143,7 +143,7 @@ def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
     These are graph breaks of torch.compile, and components that could not be built or imported if a later
     line names the replacement.
     """
-    told = [candidate.match for candidate in candidates if candidate.has("fell-back")]
+    fallbacks = [candidate.match for candidate in candidates if candidate.has("fell-back")]
     return [
         candidate
         for candidate in candidates
@@ -154,7 +154,7 @@ def without_fallen_back(candidates: Sequence[Candidate]) -> list[Candidate]:
                 one.source == candidate.match.source
                 and int(candidate.is_traceback) <= one.line - candidate.match.line <= FELL_BACK_LINES_MAX
                 and candidate.match.line
-                for one in told
+                for one in fallbacks
             )
         )
     ]
@@ -185,10 +185,10 @@ def one_for_each_line(
     for candidate in candidates:
         place = (candidate.match.source, candidate.match.offset)
         if candidate.signature.id == EXCEPTION:
-            is_told = (
+            is_reported = (
                 candidate.is_traceback or place in chained or _is_uncaught(candidate, keep_bare=keep_bare)
             )
-            if is_told and place not in known:
+            if is_reported and place not in known:
                 kept.append(candidate)
         elif candidate.role != "cause" or best[place] is candidate:
             kept.append(candidate)
@@ -379,7 +379,7 @@ def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
     failed = [
         candidate for candidate in ends if candidate.has("task-exited")
     ]  # srun says so before it ends the others
-    told = [
+    killed = [
         candidate
         for candidate in ends
         if candidate.class_ == "process"
@@ -389,7 +389,7 @@ def without_stumbles(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [
         candidate
         for candidate in candidates
-        if candidate.signature.id != EXCEPTION or not any(stands_below(candidate, one) for one in told)
+        if candidate.signature.id != EXCEPTION or not any(stands_below(candidate, one) for one in killed)
     ]
 
 

@@ -118,11 +118,11 @@ def _refusals_of_other_scripts(candidates: Sequence[Candidate]) -> list[tuple[in
     return [
         (one.match.source, one.match.last_offset + 1)
         for one in refused
-        if (told := one.known.found("refusing-script", one.match.text))
+        if (refusal := one.known.found("refusing-script", one.match.text))
         and any(
             end.match.source == one.match.source
             and end.match.offset > one.match.last_offset
-            and told["script"] not in end.match.outermost
+            and refusal["script"] not in end.match.outermost
             for end in stopped
         )
     ]

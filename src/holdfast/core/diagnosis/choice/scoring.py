@@ -59,8 +59,8 @@ def seconds_to_end(one: Candidate, rivals: Sequence[Candidate], ends: Sequence[C
 
     The end is the last end of a process; without one the last rival.
     """
-    for told in (ends, rivals):
-        after = [seconds for end in told if (seconds := _seconds_before(one, end)) is not None]
+    for group in (ends, rivals):
+        after = [seconds for end in group if (seconds := _seconds_before(one, end)) is not None]
         if after:
             return max(after)
     return None

@@ -124,9 +124,9 @@ def first_to_fail(
     if len(ranks) < 2 or len(ranks) > FEW_RANKS and 2 * len(ranks) > len(known):
         return root
     tables = [one for one in candidates if one.has("root-cause-header")]
-    told = failure_table(candidates) if sum(one.match.count for one in tables) == 1 else None
-    if told is not None:
-        return next((one for one in same if one.writer.rank == told.rank), root)
+    reported = failure_table(candidates) if sum(one.match.count for one in tables) == 1 else None
+    if reported is not None:
+        return next((one for one in same if one.writer.rank == reported.rank), root)
     stamped = [one for one in same if one.writer.stamp_s is not None]
     first = min(stamped, key=lambda one: one.writer.stamp_s or 0.0, default=root)
     at_s, root_s = first.writer.stamp_s, root.writer.stamp_s

@@ -73,10 +73,10 @@ def set_up_unfinished(
         culprits = tuple(Culprit(rank=rank, host=host) for host in absent)
         first = first_of(one for host in absent for one in begun[host])
         return _unfinished(", ".join(absent), sorted(done), culprits, first, begun, known)
-    told = [one for one in matches if known.has("communicator-set-up", one)]
-    if len(complete) == 1 and len(missing) == 1 and not absent and len(told) > 1:
+    set_up = [one for one in matches if known.has("communicator-set-up", one)]
+    if len(complete) == 1 and len(missing) == 1 and not absent and len(set_up) > 1:
         (rank,) = missing
-        return _unfinished(f"rank {rank}", [], (Culprit(rank=rank),), first_of(told), {"": told}, known)
+        return _unfinished(f"rank {rank}", [], (Culprit(rank=rank),), first_of(set_up), {"": set_up}, known)
     return None
 
 
@@ -165,16 +165,16 @@ def _last_lines(
         who = _who(one, sources)
         if who is None:
             continue
-        told = Reached(_number(one, "epoch"), _number(one, "at"), one)
+        now = Reached(_number(one, "epoch"), _number(one, "at"), one)
         before = reached.get(who)
         if before is not None and _is_one_line(before.match, one):
-            told = Reached(
-                before.epoch if told.epoch is None else told.epoch,
-                before.at if told.at is None else told.at,
+            now = Reached(
+                before.epoch if now.epoch is None else now.epoch,
+                before.at if now.at is None else now.at,
                 one,
             )
         if before is None or _place(one) >= _place(before.match):
-            reached[who] = told
+            reached[who] = now
     if max(counts.values(), default=0) >= TEXTS_MAX:
         return {}
     ranks = {who: last for who, last in reached.items() if who.rank is not None}
@@ -206,10 +206,10 @@ def _is_one_line(one: Match, other: Match) -> bool:
 def _are_together(last: Mapping[Culprit, Reached]) -> bool:
     """Returns whether the lines were written at the same time, as far as their timestamps show."""
     stamps = [one.match.writer.stamp_s for one in last.values()]
-    told = [stamp for stamp in stamps if stamp is not None]
-    if len(told) < 2:
+    known = [stamp for stamp in stamps if stamp is not None]
+    if len(known) < 2:
         return True
-    return are_comparable(min(told), max(told)) and max(told) - min(told) <= TOGETHER_S
+    return are_comparable(min(known), max(known)) and max(known) - min(known) <= TOGETHER_S
 
 
 def _epochs_apart(
@@ -220,9 +220,9 @@ def _epochs_apart(
     if len(numbers) != 2 or numbers[1] - numbers[0] != 1:
         return None
     places = [last[who].at for who in epochs]
-    told = [at for at in places if at is not None]
-    is_same_place = len(told) == len(places) and max(told) - min(told) <= ONE_STEP
-    if told and not is_same_place or not told and not is_excerpt(sources):
+    places_known = [at for at in places if at is not None]
+    is_same_place = len(places_known) == len(places) and max(places_known) - min(places_known) <= ONE_STEP
+    if places_known and not is_same_place or not places_known and not is_excerpt(sources):
         return None  # a rank may begin an epoch while others end theirs
     behind = [who for who, epoch in epochs.items() if epoch == numbers[0]]
     ahead = [who for who, epoch in epochs.items() if epoch == numbers[1]]

@@ -114,9 +114,9 @@ def compare_fingerprints(
     """Returns a finding with the rank that most others report as different, if each rank compared its call with the
     others'; otherwise None.
     """
-    told = [one for one in matches if known.has("call-compared", one) and "peer" in one.captures]
+    compared = [one for one in matches if known.has("call-compared", one) and "peer" in one.captures]
     named: dict[int, set[int]] = defaultdict(set)  # rank -> the ranks that name it
-    for one in told:
+    for one in compared:
         mine, theirs = int(one.captures["rank"]), int(one.captures["peer"])
         named[theirs].add(mine)
         named[mine].add(theirs)
@@ -124,9 +124,9 @@ def compare_fingerprints(
     if len(ranks) < 3 or len(named[ranks[0]]) <= len(named[ranks[1]]):
         return None
     odd = ranks[0]
-    first = told[0]
-    own = next((one.captures["mine"] for one in told if int(one.captures["rank"]) == odd), "")
-    own = own or next(one.captures["theirs"] for one in told if int(one.captures["peer"]) == odd)
+    first = compared[0]
+    own = next((one.captures["mine"] for one in compared if int(one.captures["rank"]) == odd), "")
+    own = own or next(one.captures["theirs"] for one in compared if int(one.captures["peer"]) == odd)
     return Comparison(
         category="collective_mismatch",
         first=first,
@@ -142,7 +142,7 @@ def compare_fingerprints(
             zh=f"各 rank 比较了彼此的调用，其中 {len(named[odd])} 个指向 rank {odd}。",
         ),
         advice=known.text("parted-advice"),
-        seen=tuple(told),
+        seen=tuple(compared),
     )
 
 
@@ -229,13 +229,13 @@ def _parted(group: Sequence[Wait], known: KnowledgeBase) -> Comparison | None:
 
 def _reported(waits: Sequence[Wait], matches: Iterable[Match], known: KnowledgeBase) -> Comparison | None:
     """Returns the missing ranks from a comparison by the ranks themselves (desync report, flight records)."""
-    told = [one for one in matches if known.has("absent-ranks-report", one)]
-    absent = {int(number) for one in told for number in NUMBER.findall(one.captures["ranks"])}
+    reports = [one for one in matches if known.has("absent-ranks-report", one)]
+    absent = {int(number) for one in reports for number in NUMBER.findall(one.captures["ranks"])}
     absent -= {wait.rank for wait in waits}
     if not absent:
         return None
     found = _missing(waits, absent, known, weight=0.92)
-    return replace(found, seen=(*found.seen, *told), explained=tuple(told))
+    return replace(found, seen=(*found.seen, *reports), explained=tuple(reports))
 
 
 def _across_groups(waits: Sequence[Wait], silent: set[int], known: KnowledgeBase) -> Comparison | None:
@@ -354,14 +354,14 @@ def _nobody_missing(waits: Sequence[Wait], known: KnowledgeBase) -> Comparison:
 
 def _all_ranks(matches: Iterable[Match], sources: Iterable[Source], known: KnowledgeBase) -> set[int]:
     """Returns all ranks from 0 to the highest one that any line names."""
-    told = [one.writer.rank for one in sources]
+    named = [one.writer.rank for one in sources]
     for one in matches:
-        told.append(one.writer.rank)
+        named.append(one.writer.rank)
         if known.has("run-gave-up-on-rank", one):
-            told.append(int(one.captures["rank"]))
+            named.append(int(one.captures["rank"]))
         elif known.has("communicator-set-up", one):
-            told.append(int(one.captures["world"]) - 1)
-    ranks = {rank for rank in told if rank is not None and rank < 1 << 20}
+            named.append(int(one.captures["world"]) - 1)
+    ranks = {rank for rank in named if rank is not None and rank < 1 << 20}
     return set(range(max(ranks) + 1)) if ranks else set()
 
 

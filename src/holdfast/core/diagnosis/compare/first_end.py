@@ -51,8 +51,8 @@ def of_first_end(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
 
     The complaints become context, as does what the launcher did to the other ranks; the report names the rank.
     """
-    told = ends_told(search.matches, known)
-    end = _first(told, known)
+    ends = reported_ends(search.matches, known)
+    end = _first(ends, known)
     if end is None:
         return {}
     end = _with_rank(end, search.matches, known)
@@ -62,7 +62,7 @@ def of_first_end(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
     follow = [one for one in complaints if _follows(one, end, known)]
     if not follow:
         return {}
-    ended = [one for one in search.matches if _is_ended_by_launcher(one, end, told, known)]
+    ended = [one for one in search.matches if _is_ended_by_launcher(one, end, ends, known)]
     found = {id(one): as_context(one, known) for one in (*follow, *ended)}
     report = [one for one in search.matches if _is_report(one, end, known)]
     says_more = any(one.category != "unknown" for one in report)
@@ -72,7 +72,7 @@ def of_first_end(search: Search, known: KnowledgeBase) -> dict[int, Ruling]:
     return found
 
 
-def ends_told(matches: Sequence[Match], known: KnowledgeBase) -> list[End]:
+def reported_ends(matches: Sequence[Match], known: KnowledgeBase) -> list[End]:
     """Returns the ends of processes that launchers report, in the order of logs and lines."""
     found: dict[tuple[int, int], End] = {}
     for one in matches:
@@ -87,8 +87,8 @@ def ends_told(matches: Sequence[Match], known: KnowledgeBase) -> list[End]:
 
 
 def _of_line(one: Match, known: KnowledgeBase) -> End | None:
-    told = known.found("end-of-process", one.text)
-    parts = {name: text for name, text in told.groupdict().items() if text} if told else {}
+    match = known.found("end-of-process", one.text)
+    parts = {name: text for name, text in match.groupdict().items() if text} if match else {}
     code = _code(parts)
     if code is None:
         return None
@@ -107,7 +107,7 @@ def _of_table(head: Match, matches: Sequence[Match], known: KnowledgeBase) -> En
 
 
 def _code(parts: Mapping[str, str]) -> int | None:
-    """Returns the exit code, -N for signal N; None if none is told, or 0."""
+    """Returns the exit code, -N for signal N; None if none is reported, or 0."""
     if (signal := _number(parts.get("signal"))) is not None:
         return -signal
     if (named := NUMBERS.get(parts.get("name", ""))) is not None:
@@ -121,15 +121,15 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def _first(told: Sequence[End], known: KnowledgeBase) -> End | None:
+def _first(ends: Sequence[End], known: KnowledgeBase) -> End | None:
     """Returns the end that came first.
 
     A launcher that reports one end for each attempt of its node: of the last attempt the end that no broken
     connection explains. A launcher that reports all ends: the first.
     """
-    each = [one for one in told if known.has("launcher-tells-one-end", one.match)]
+    each = [one for one in ends if known.has("launcher-tells-one-end", one.match)]
     if not each:
-        return told[0] if told else None
+        return ends[0] if ends else None
     attempt = [one for one in each if _are_together(one.match, each[-1].match)]
     return next((one for one in attempt if one.is_own), attempt[0])
 
@@ -177,7 +177,7 @@ def _is_of(complaint: Match, end: End) -> bool:
 def _follows(complaint: Match, end: End, known: KnowledgeBase) -> bool:
     """Returns whether a complaint about a peer is a consequence of the end.
 
-    A broken connection is told by whoever notices it first, the peer or the launcher. A time-out, or a line that can be
+    A broken connection is reported by the first to notice it, the peer or the launcher. A time-out, or a line that can be
     a cause of its own, must be later than the end.
     """
     signature = known.get(complaint.signature)
@@ -191,7 +191,7 @@ def _follows(complaint: Match, end: End, known: KnowledgeBase) -> bool:
     return seconds is not None and seconds >= 0.0
 
 
-def _is_ended_by_launcher(one: Match, end: End, told: Sequence[End], known: KnowledgeBase) -> bool:
+def _is_ended_by_launcher(one: Match, end: End, ends: Sequence[End], known: KnowledgeBase) -> bool:
     """Returns whether a line is about processes that the launcher ended, or that failed, after the first end."""
     if one.source != end.match.source or one.offset == end.match.offset:
         return False
@@ -199,7 +199,7 @@ def _is_ended_by_launcher(one: Match, end: End, told: Sequence[End], known: Know
         return True
     if one.offset < end.match.offset:
         return False
-    later = any((one.source, one.offset) == (other.match.source, other.match.offset) for other in told)
+    later = any((one.source, one.offset) == (other.match.source, other.match.offset) for other in ends)
     return known.has("step-cancelled", one) or later and one.signature in known
 
 

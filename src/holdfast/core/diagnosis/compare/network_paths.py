@@ -105,10 +105,10 @@ def compare_settings(
         if known.has("communication-setting", one) and host is not None:
             values[one.captures["name"]].setdefault(host, one)
     for name, by_host in sorted(values.items()):
-        told = {host: one.captures["value"] for host, one in by_host.items()}
-        if len(set(told.values())) > 1 and known.says("must-agree", name):
-            odd = minority(told)
-            listed = ", ".join(f"{host}={value}" for host, value in sorted(told.items())[:4])
+        value_of = {host: one.captures["value"] for host, one in by_host.items()}
+        if len(set(value_of.values())) > 1 and known.says("must-agree", name):
+            odd = minority(value_of)
+            listed = ", ".join(f"{host}={value}" for host, value in sorted(value_of.items())[:4])
             return Comparison(
                 category="nccl_config_error",
                 first=first_of(by_host[host] for host in odd or by_host),
@@ -143,14 +143,14 @@ def compare_versions(
         if known.has("communication-version", one) and host is not None:
             versions[host].add(one.captures["version"])
             lines.setdefault(host, one)
-    told = {host: next(iter(found)) for host, found in versions.items() if len(found) == 1}
-    if len(set(told.values())) < 2:
+    version_of = {host: next(iter(found)) for host, found in versions.items() if len(found) == 1}
+    if len(set(version_of.values())) < 2:
         return None
-    odd = minority(told)
-    listed = ", ".join(f"{host}: {version}" for host, version in sorted(told.items())[:4])
+    odd = minority(version_of)
+    listed = ", ".join(f"{host}: {version}" for host, version in sorted(version_of.items())[:4])
     return Comparison(
         category="version_mismatch",
-        first=first_of(lines[host] for host in odd or told),
+        first=first_of(lines[host] for host in odd or version_of),
         role="cause",
         severity="warning",
         weight=0.82,

@@ -104,8 +104,8 @@ def _rank(one: Match, known: KnowledgeBase) -> int | None:
 
 
 def _seat(one: Match, known: KnowledgeBase) -> int | None:
-    told = known.found("rank-in-group", one.text)
-    return int(told["rank"]) if told else None
+    found = known.found("rank-in-group", one.text)
+    return int(found["rank"]) if found else None
 
 
 def _group(text: str, known: KnowledgeBase) -> str:

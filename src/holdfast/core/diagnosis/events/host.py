@@ -148,13 +148,13 @@ def _corrected(ordered: Sequence[Match], sources: Sequence[Source], known: Knowl
     """
     is_going_on = any(source.last_step_offset is not None for source in sources)
     by_part: dict[tuple[int, str, str], list[Match]] = defaultdict(list)
-    told = {
+    detailed = {
         one.source for one in ordered if known.has("corrected-error-location", one)
     }  # which memory it was
-    heads = [one for one in ordered if known.has("corrected-error-header", one) and one.source in told]
+    heads = [one for one in ordered if known.has("corrected-error-header", one) and one.source in detailed]
     for one in ordered:
         is_header = known.has("corrected-error-header", one)
-        if known.has("corrected-error", one) and not (is_header and one.source in told):
+        if known.has("corrected-error", one) and not (is_header and one.source in detailed):
             part = one.captures.get("device") or one.captures.get("name", "")
             by_part[(one.source, one.signature, part)].append(one)
     found = []

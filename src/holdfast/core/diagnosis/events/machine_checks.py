@@ -28,12 +28,12 @@ def machine_checks(
 ) -> list[Judgement]:
     """Returns judgements on machine checks whose status register is in the log."""
     boots = [one for one in ordered if known.has("kernel-boot", one)]
-    told = [
+    statuses = [
         (one, status)
         for one in ordered
         if known.has("machine-check-status", one) and (status := _status(one)) is not None
     ]
-    uncorrected = [one for one, status in told if is_uncorrected(status)]
+    uncorrected = [one for one, status in statuses if is_uncorrected(status)]
     found = [
         _uncorrected(
             one,
@@ -42,7 +42,7 @@ def machine_checks(
         )
         for one in uncorrected
     ]
-    corrected_only = {one.source for one, _ in told} - {one.source for one in uncorrected}
+    corrected_only = {one.source for one, _ in statuses} - {one.source for one in uncorrected}
     return [*found, *_decoded_corrected(ordered, corrected_only, known)]
 
 

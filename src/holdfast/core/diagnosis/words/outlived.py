@@ -29,12 +29,12 @@ def outlived_facts(known: Sequence[Candidate], search: Search) -> tuple[Fact, ..
     return tuple(_fact(candidate, search) for candidate in list(seen.values())[:FACTS_MAX])
 
 
-def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
+def notes_on_runs(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
     """Returns, for each log with several runs, which run the diagnosis is about, and how the earlier runs
     ended.
     """
     sizes = [source.size_bytes for source in search.sources]
-    told = []
+    notes = []
     for source, begins_at in sorted(run_beginnings(known, sizes).items()):
         before = [
             candidate
@@ -44,26 +44,26 @@ def runs_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> 
             and is_cause(candidate)
         ]
         if before and begins_at > 0:
-            told.append(_of_runs(answer, first_of(before), source, begins_at, known, search))
-    return tuple(told[:FILES_MAX])
+            notes.append(_of_runs(answer, first_of(before), source, begins_at, known, search))
+    return tuple(notes[:FILES_MAX])
 
 
-def platform_told(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
+def notes_on_platform(answer: Diagnosis, known: Sequence[Candidate], search: Search) -> tuple[Words, ...]:
     """Returns what the job's platform, or Holdfast, reported in the logs (slowdown, suspected hang, restart).
 
     Each report with its title and position, at most PLATFORM_MAX. Those that the diagnosis quotes are left out.
     """
     quoted = {fact.signature for fact in answer.evidence}
-    told: dict[str, Words] = {}
+    notes: dict[str, Words] = {}
     for candidate in known:
-        if candidate.has("platform-report") and candidate.signature.id not in quoted | {*told}:
+        if candidate.has("platform-report") and candidate.signature.id not in quoted | {*notes}:
             title_en, title_zh = _title(candidate)
             line = f", line {candidate.match.line}" if candidate.match.line else ""
-            told[candidate.signature.id] = Words(
+            notes[candidate.signature.id] = Words(
                 en=f"{title_en} ({search.sources[candidate.match.source].name}{line})",
                 zh=f"{title_zh}（{search.sources[candidate.match.source].name}）",
             )
-    return tuple(told.values())[:PLATFORM_MAX]
+    return tuple(notes.values())[:PLATFORM_MAX]
 
 
 def _of_runs(

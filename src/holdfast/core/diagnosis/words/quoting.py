@@ -30,7 +30,7 @@ def shown_by(root: Candidate, candidates: Sequence[Candidate]) -> Candidate | No
         ]
         return named[0] if named else None  # the same, by the signal's name
     if root.says("row-of-accounting"):
-        own = [candidate for candidate in candidates if _is_told_by_job(candidate, root)]
+        own = [candidate for candidate in candidates if _is_reported_by_job(candidate, root)]
         return first_of(own) if own else None
     if root.has("exception-passed-on") or any(
         root.known.says("exception-passed-on", line) for line in root.match.record[:2]
@@ -60,8 +60,8 @@ def _says_it_first(candidate: Candidate, root: Candidate) -> bool:
     )
 
 
-def _is_told_by_job(candidate: Candidate, root: Candidate) -> bool:
-    """Returns whether a scheduler's line in the job's own log tells the end that a table lists afterwards."""
+def _is_reported_by_job(candidate: Candidate, root: Candidate) -> bool:
+    """Returns whether a scheduler's line in the job's own log reports the end that a table lists afterwards."""
     return (
         candidate.signature.area == "scheduler"
         and candidate.role in ("cause", "symptom")

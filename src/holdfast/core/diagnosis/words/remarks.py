@@ -23,16 +23,17 @@ def with_remarks(
     found: Diagnosis, candidates: Sequence[Candidate], search: Search, known: KnowledgeBase
 ) -> Diagnosis:
     """Returns the diagnosis with remarks as notes, except those that the verdict already contains."""
-    told = []
+    notes = []
     for compare in (compare_gdr, compare_settings, compare_versions):
         unlike = compare(search.matches, search.sources, known)
         if unlike is not None and unlike.category != found.category:
-            told.append(_words(unlike))
+            notes.append(_words(unlike))
     if found.class_ in NETWORK and not known.is_of("link-break", found.category) or found.category == "none":
-        told += [_of_break(candidate, found) for candidate in candidates if _is_break(candidate)][:BREAKS_MAX]
+        breaks = [_of_break(candidate, found) for candidate in candidates if _is_break(candidate)]
+        notes += breaks[:BREAKS_MAX]
     if known.is_of("hangs", found.category):
-        told += [_of_warning(candidate) for candidate in candidates if candidate.has("can-make-it-hang")][:1]
-    return replace(found, notes=(*found.notes, *told)) if told else found
+        notes += [_of_warning(candidate) for candidate in candidates if candidate.has("can-make-it-hang")][:1]
+    return replace(found, notes=(*found.notes, *notes)) if notes else found
 
 
 def _is_break(candidate: Candidate) -> bool:

@@ -118,7 +118,7 @@ SPACES = late(r"(?<=[\u4e00-\u9fff]) (?=[\u4e00-\u9fff])")
 BEFORE = {":": ("：", ""), ",": ("，位于 ", ""), "(": ("（", "）"), "": ("", "")}
 
 
-def told_in_chinese(found: Diagnosis) -> Diagnosis:
+def diagnosis_zh(found: Diagnosis) -> Diagnosis:
     """Returns the diagnosis with its sentences in Chinese; an unknown title is preceded by the meaning of
     the category.
     """

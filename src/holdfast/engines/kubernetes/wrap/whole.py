@@ -363,7 +363,7 @@ def _asked_for(document: Any, asked: Asked) -> Asked:
         words = str(value).split() if key in ("jobs", "run-flags") else str(value)
         given[key.replace("-", "_")] = words
     try:
-        told: Asked = msgspec.convert({**msgspec.structs.asdict(asked), **given}, Asked, strict=False)
+        merged: Asked = msgspec.convert({**msgspec.structs.asdict(asked), **given}, Asked, strict=False)
     except msgspec.ValidationError as error:
         raise Refused(f"functionConfig: {error}") from error
-    return told
+    return merged

@@ -16,7 +16,7 @@ from holdfast.agent.nodes.log import NodeLog
 from holdfast.agent.watch.hang_scene import Seen
 from holdfast.agent.watch.logs import KERNEL, Signatures
 from holdfast.model.failures import Failure
-from holdfast.model.nodes.workers import Looked, TellEvidence, WorkerEvidence
+from holdfast.model.nodes.workers import FetchEvidence, Looked, WorkerEvidence
 from holdfast.model.orders import Diagnose
 
 SETTLE_S = 1.5  # how long a complaint about a lost peer waits for the peer's own error
@@ -41,12 +41,12 @@ def looked_of(attempt: Attempt, seen: Seen, look: int = 0) -> Looked:
     )
 
 
-class Telling:
+class EvidenceReply:
     """One request of the controller for evidence. Call `turn` ten times a second, until `is_over`."""
 
     def __init__(
         self,
-        asked: TellEvidence,
+        asked: FetchEvidence,
         worker: int,
         clock: Callable[[], float],
         fitness: Fitness,
@@ -61,7 +61,7 @@ class Telling:
         self._node_log = node_log
         self._signatures = signatures
         self._asked_s = clock()
-        self._told_s = float("-inf")
+        self._sent_s = float("-inf")
         self._last: WorkerEvidence | None = None
         self._order = Diagnose(
             incident=asked.incident, attempt=asked.attempt, boot=asked.boot, known=asked.known
@@ -74,26 +74,28 @@ class Telling:
         if self.is_over:
             return None
         if no_start:
-            return self._told(self._evidence(Failure(command_error=no_start), certain=True, is_all=True))
+            return self._if_changed(
+                self._evidence(Failure(command_error=no_start), certain=True, is_all=True)
+            )
         if (
             attempt is None or attempt.number != self.asked.attempt
         ):  # it has been judged, and the next one runs
-            self._fitness.tell_found(self._order)
-            return self._told(self._evidence(Failure(), certain=False, is_all=True))
+            self._fitness.report_found(self._order)
+            return self._if_changed(self._evidence(Failure(), certain=False, is_all=True))
         return self._of(attempt)
 
     def _of(self, attempt: Attempt) -> WorkerEvidence | None:
         for_s = self._clock() - self._asked_s
-        told = diagnosis(attempt)
+        early = diagnosis(attempt)
         checking = not attempt.start_error and self._fitness.troubleshoot(
-            self._order, told, living=bool(attempt.living)
+            self._order, early, living=bool(attempt.living)
         )
-        # Records are taken at once, before a launcher ends those who have them; what their ends tell is added.
-        looks = needs_look(attempt, told)
+        # Records are taken at once, before a launcher ends the ranks that have them; evidence from their ends is added.
+        looks = needs_look(attempt, early)
         seen = attempt.looks.look_at_failure() if looks else None
         waits = (
-            (not told.certain and for_s <= SETTLE_S)
-            or waits_for_launcher(attempt, told, for_s)
+            (not early.certain and for_s <= SETTLE_S)
+            or waits_for_launcher(attempt, early, for_s)
             or (looks and bool(attempt.living) and for_s <= SETTLE_S)
             or (looks and seen is None and for_s <= LOOK_S)
             # The ends of ranks whose launcher is gone come a moment after its own: who was killed is to be named.
@@ -102,22 +104,22 @@ class Telling:
             or checking
         )
         is_all = not waits or for_s >= self.asked.until_s
-        if not is_all and self._clock() - self._told_s < FRESH_S and told.certain == self._was_certain:
+        if not is_all and self._clock() - self._sent_s < FRESH_S and early.certain == self._was_certain:
             return None
-        self._told_s = self._clock()
+        self._sent_s = self._clock()
         attempt.scan(self._node_log.poll(self._clock(), now=True), now=True)
         if is_all:
-            attempt.tell_last_step()
-            self._fitness.tell_found(self._order)
+            attempt.report_last_step()
+            self._fitness.report_found(self._order)
             _keep_kernel(attempt)
         evidence = replace(
-            self._evidence(told.failure, certain=told.certain, is_all=is_all),
+            self._evidence(early.failure, certain=early.certain, is_all=is_all),
             search=attempt.logs.search(),
             looked=None if seen is None else looked_of(attempt, seen),
             offsets=attempt.logs.offsets(),
             kernel_why_not=self._node_log.why_not,
         )
-        return self._told(evidence)
+        return self._if_changed(evidence)
 
     @property
     def _was_certain(self) -> bool:
@@ -134,7 +136,7 @@ class Telling:
             is_all=is_all,
         )
 
-    def _told(self, evidence: WorkerEvidence) -> WorkerEvidence | None:
+    def _if_changed(self, evidence: WorkerEvidence) -> WorkerEvidence | None:
         """Returns the evidence with its revision; None if it was already sent."""
         before = 0 if self._last is None else self._last.revision
         evidence = replace(evidence, revision=before + 1)

@@ -6,7 +6,7 @@ import sys
 import msgspec
 
 from holdfast.agent import launch
-from holdfast.model.nodes.imports import ImportsTold, TakeImports
+from holdfast.model.nodes.imports import ImportsReport, TakeImports
 from holdfast.model.nodes.workers import Leave
 from holdfast.model.policy import Policy
 from many.whole_job import words_of
@@ -67,14 +67,14 @@ def has_zygote(bench, node):
     return any(words_of(pid, "cmdline") == [b"holdfast", b"zygote"] for pid in launch.marked(marks))
 
 
-def test_a_spare_is_told_and_forks_what_moves_to_it(bench):
+def test_a_spare_receives_the_imports_and_forks_what_moves_to_it(bench):
     with_zygote(bench)
     own_agent(bench, "n0")
     own_agent(bench, "n1")
     for node in ("n0", "n1"):
         bench.joined(node)
     bench.start("n0", 1)
-    told = bench.report("n0", ImportsTold)
+    told = bench.report("n0", ImportsReport)
     assert "heavy" in json.loads(told.content)["lines"]
     assert not has_zygote(bench, "n1")
     bench.say("n1", TakeImports(content=told.content))
