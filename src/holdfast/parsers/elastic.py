@@ -42,7 +42,7 @@ TABLE_END = late(r"={10,}")
 class RankFailure(Struct, frozen=True, kw_only=True):
     """One rank in torchrun's failure table.
 
-    `time`: as written, in the local time of the host. `line`: number of the rank's line, from 0.
+    `time`: as written, in the local time of the host. `line`: number of the line of the log with the rank, from 0.
     """
 
     rank: int

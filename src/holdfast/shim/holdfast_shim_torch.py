@@ -151,9 +151,9 @@ class Reach:
             os.unlink(path)
 
     def reopen(self) -> None:
-        """Opens a new socket under the rank's current name, unless it is open there.
+        """Gives the socket the path of the rank's current name; opens a new one if the old one has lost its path.
 
-        The thread continues with the old one.
+        Does nothing if it is there already. A thread that serves the old socket continues with it.
         """
         path = self.rank.path("sock")
         try:

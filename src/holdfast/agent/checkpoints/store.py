@@ -142,7 +142,7 @@ class Store:
         part.replace(path)
 
     def drop(self, *, but: int = 0) -> bool:
-        """Removes all copies except number `but`. False: one of them is in use."""
+        """Removes all copies except number `but` (they count from 1). Returns False, and removes none, if one is in use."""
         use = self._use(fcntl.LOCK_EX | fcntl.LOCK_NB)
         if use is None:
             return False

@@ -61,7 +61,7 @@ class Candidates:
         return any(proc.state(pid) == STOPPED for pid in self._all)
 
     def ready(self, fd: int) -> None:
-        """Processes the end of a candidate, whose descriptor `fd` has become readable."""
+        """Handles the exit of a process that may be a rank: its pidfd `fd` has become readable."""
         one = self._all[self.by_pidfd[fd]]
         code = proc.code_of_zombie(one.pid, one.started)
         code = proc.code_of_collected(fd) if code is None else code

@@ -71,7 +71,7 @@ def look_at_port(scene: Scene) -> Iterator[Seen]:
     if scene.training:
         yield skipped("a training runs on this node and uses its port")
     elif scene.command:
-        yield skipped("the check env-port tests the port of a command")
+        yield skipped("a command is given: the check env-port tests the port that it uses")
     elif not 0 < port <= PORT_MAX:
         yield skipped("MASTER_PORT is not set or not a port number")
     elif not _is_first(scene):

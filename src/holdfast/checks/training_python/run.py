@@ -376,7 +376,8 @@ def which(word: str, env: Mapping[str, str], folder: str) -> str:
 def run_within(words: Sequence[str], env: Mapping[str, str], folder: str, within_s: float) -> Ran:
     """Runs a program, and kills it with all its children if it has not ended at the deadline.
 
-    Time in which it was runnable and had no CPU does not count, up to `BUSY_TIMES`: a busy machine says nothing about it.
+    Time in which it was runnable and had no CPU does not count, so that a busy machine is not taken for a hang; after
+    `BUSY_TIMES` times `within_s` it is killed in any case.
     It stays in our process group, so it ends with us if we are killed.
     """
     out = os.memfd_create("out", os.MFD_CLOEXEC)

@@ -40,7 +40,10 @@ class Seen(NamedTuple):
 
 
 class Watching:
-    """A watch, which starts at once. `hear`: called from its thread. `params`: selectors."""
+    """A watch request to the Kubernetes API, repeated in a thread of its own from `start` on.
+
+    `params`: selectors of labels and fields. `hear`: called in that thread with this watch and what the server sent.
+    """
 
     def __init__(
         self,

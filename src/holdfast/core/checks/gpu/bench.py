@@ -123,8 +123,8 @@ def _late(run: Ran, others_work: bool) -> Finding:
         whence=PEERS if others_work else RULE,
         why=f"{run.where} did not finish: {run.error}{beside_others}",
         advice=Words(
-            en="Look for Xid messages in the kernel log; if its process cannot be killed, the GPU needs a reset or the "
-            "node a reboot.",
+            en="Look for Xid messages in the kernel log; if the benchmark's process cannot be killed, reset the GPU or "
+            "reboot the node.",
             zh="请查看内核日志中的 Xid 信息；若其进程无法结束，需要重置该 GPU 或重启节点。",
         ),
         category=CATEGORY,

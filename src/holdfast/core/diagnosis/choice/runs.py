@@ -34,9 +34,9 @@ def of_last_run(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()
 
 
 def run_beginnings(candidates: Sequence[Candidate], sizes_bytes: Sequence[int] = ()) -> dict[int, int]:
-    """Returns by log the byte offset at which its last run begins.
+    """Returns the byte offset at which the last run of a log begins, by the number of the log.
 
-    Only logs with several runs or with an explicit start are included.
+    Only logs that hold the start of a run, or the end of a run before the last, are included. `sizes_bytes`: of each log.
     """
     started: dict[int, int] = {}
     for candidate in candidates:
