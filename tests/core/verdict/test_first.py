@@ -116,6 +116,16 @@ def test_the_launchers_root_cause_tells_one_sigterm_from_the_others():
     assert culprits(verdict) == [1]
 
 
+def test_an_end_that_only_the_launcher_reports_is_later_than_those_observed():
+    """Its report has the time at which the attempt began: the table is complete before the last exit is observed."""
+    table = (ended(1, -9, 10.0), ended(0, -15, 10.0))
+    verdict = first_verdict(Failure(exits=(ended(1, -9, 19.0),), elastic=table))
+    assert [culprit.rank for culprit in verdict.culprits] == [1]
+    killed = (ended(1, -9, 10.0), ended(0, -9, 10.0))  # by the launcher
+    verdict = first_verdict(Failure(exits=(ended(1, -9, 19.0),), elastic=killed))
+    assert [culprit.rank for culprit in verdict.culprits] == [1]
+
+
 def test_many_ranks_with_the_same_error_are_all_named():
     errors = tuple(
         raised(rank, "ModuleNotFoundError", "No module named 'apex'", 9 + rank / 10) for rank in (1, 0)

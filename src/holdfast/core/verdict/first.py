@@ -186,10 +186,15 @@ def troubles(failure: Failure) -> list[Trouble]:
 def _exits(failure: Failure) -> dict[int, RankExit]:
     """Returns the first end of each rank.
 
-    An exit code that was not observed is taken from the launcher's report.
+    An exit code that was not observed is taken from the launcher's report. An end that only the launcher reports is later
+    than those observed: its report has no time that could be compared with theirs.
     """
-    reported = first_by_rank(failure.elastic)
     seen = first_by_rank(failure.exits)
+    after_s = max((exit.at_s + APART_S for exit in seen.values()), default=0.0)
+    reported = {
+        rank: replace(exit, at_s=max(exit.at_s, after_s))
+        for rank, exit in first_by_rank(failure.elastic).items()
+    }
     codes = {one.rank: one.code for one in failure.launcher_words} | {
         rank: one.code for rank, one in reported.items()
     }
