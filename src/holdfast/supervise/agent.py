@@ -18,7 +18,7 @@ from types import FrameType
 import msgspec
 from msgspec.structs import replace
 
-from holdfast import __version__
+from holdfast import __version__, struct_types
 from holdfast.agent.calls.on_node import Calls, CallScene
 from holdfast.agent.nodes.copy_on_demand import CopyOnDemand
 from holdfast.agent.nodes.home import NodeHome
@@ -81,6 +81,7 @@ def tell(text: str) -> None:
 
 def run_agent(place: AgentPlace, env: Mapping[str, str]) -> int:
     """Runs the agent until the controller or a signal ends it. Returns the exit code."""
+    struct_types.prepare()
     clock = JobClock()
     home = NodeHome(place.job_folder, place.node)
     try:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast import struct_types
 from holdfast.controller.loop import decisions
 from holdfast.core.workers.memory import Memory
 from holdfast.engines.nodes import EngineRefused, NodeEngine
@@ -78,4 +79,6 @@ def prepare() -> None:
 
 
 def _supervising() -> Any:
-    return importlib.import_module("holdfast.supervise.many_nodes")
+    module = importlib.import_module("holdfast.supervise.many_nodes")
+    struct_types.prepare()
+    return module

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from holdfast import struct_types
 from holdfast.agent.part import Part
 from holdfast.agent.rehearsed_verdict import rehearse
 from holdfast.agent.verdict import with_logs
@@ -302,6 +303,7 @@ class Supervisor:
 
 def run_job(settings: RunSettings) -> int:
     """Runs the command to its end. Returns the exit code of `holdfast run`: the training's own."""
+    struct_types.prepare()
     console = Console(quiet=settings.quiet)
     start = begun(settings, console)
     if start is None:
@@ -313,6 +315,7 @@ def run_job(settings: RunSettings) -> int:
 
 def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
     """Reattaches to a job whose supervisor has died, from its journal. Returns the training's exit code."""
+    struct_types.prepare()
     console = Console(quiet=quiet)
     jobs = StateDir(Path(state_dir))
     if name is None and not jobs.jobs():

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 
+from holdfast import struct_types
 from holdfast.link.uplink_messages import MESSAGE_BYTES_MAX
 from holdfast.web.access.loopback import is_loopback
 from holdfast.web.access.tokens import TokenFile, TokensUnusable
@@ -99,6 +100,7 @@ def serve(settings: ServerSettings, make_data: Callable[[], Data], tell: Callabl
         logging.ERROR
     )  # else malformed requests could fill the disk with lines
     check(settings)
+    struct_types.prepare()
     with bound(settings) as listening:
         parts = ServerParts(settings, make_data())
         app = application(parts)
