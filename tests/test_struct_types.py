@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast import struct_types
 
-# Four threads decode a class of many classes for the first time. Unprepared, one of three such processes is ended by SIGSEGV.
+# Four threads decode a class of many classes for the first time. Unprepared, six of six such processes were ended by SIGSEGV.
 THREADS = """
 import sys, threading, msgspec
 from holdfast import struct_types

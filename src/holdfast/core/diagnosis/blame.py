@@ -21,7 +21,7 @@ CULPRITS_MAX = 16
 OF_GPUS = frozenset({"gpu_software", "memory"})  # classes of errors that a process gets from its GPU
 OF_NODES = frozenset(
     {"environment", "hardware", "host"}
-)  # classes of faults that belong to the machine of the line
+)  # classes of faults of the machine that writes the line
 WHERE = "-where"  # ends the id of the signature that names the culprit of a report, whose first line another one matches
 REPORT_BYTES = 4 << 10
 REPORT_LINES = 2  # of a report of one process, below the line that names it

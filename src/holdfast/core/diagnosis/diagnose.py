@@ -103,12 +103,10 @@ def _explained(root: Candidate, choice: Choice, seen: Sequence[Candidate], searc
     ruling, titled = root.ruling, _titled(choice, root)
     if choice.shown is not None and choice.shown.signature in (signature, titled):
         captures |= choice.shown.match.captures  # the line that is quoted says more
-    named = (
-        (tuple(named_below(root, seen)) or ruling.culprits)
-        if ruling and ruling.culprits is not None
-        else None
-    )
-    blamed = named if named is not None else culprits(choice, seen, search)
+    if ruling and ruling.culprits is not None:
+        blamed = tuple(named_below(root, seen)) or ruling.culprits
+    else:
+        blamed = culprits(choice, seen, search)
     if len(blamed) == 1:
         blamed = (with_rank(blamed[0], choice.followers, seen, search),)
     if len(blamed) == 1 and blamed[0].host and signature.area == "scheduler":

@@ -40,14 +40,18 @@ FOREIGN_MONTHS = (
     "lis nov",
     "dic dez gru pro Dez dec déc",
 )
+
+
+def _spellings(text: str) -> tuple[str, str]:
+    """Returns the text, and its UTF-8 with a character for each byte, as heads of lines are read."""
+    return text, text.encode().decode("latin-1")
+
+
 MONTHS |= {
     spelled: number
     for number, names in enumerate(FOREIGN_MONTHS)
     for name in names.split()
-    for spelled in (
-        name,
-        name.encode().decode("latin-1"),
-    )  # heads of lines are read with a character for each byte
+    for spelled in _spellings(name)
 }
 DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
@@ -64,8 +68,8 @@ HALF = r"(?: (?P<half>[AP]M))?"
 ZONE = r"(?P<zone>Z| ?[+-]\d\d:?\d\d(?!\d)| UTC| GMT)?"
 WEEKDAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +"
 MONTH_SIGNS = "|".join(
-    spelled for sign in "月월" for spelled in (sign, sign.encode().decode("latin-1"))
-)  # of Chinese, Japanese and Korean locales
+    spelled for sign in "月월" for spelled in _spellings(sign)
+)  # Chinese, Japanese, Korean
 NUMBERED_MONTH = rf"(?P<numbered>1[0-2]|[1-9])(?:{MONTH_SIGNS})"
 EPOCH = r"(?P<epoch>1\d{9}\.\d{1,9})"
 
@@ -133,7 +137,8 @@ def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None
             return _uptime(up, text)
         if delta := UPTIME_DELTA.match(text, place):
             return Stamp(end=_behind(text, delta.end(), is_bracketed=False))
-    for form in _forms(text[place + is_bracketed : place + is_bracketed + 2]):
+    forms = _forms(text[place + is_bracketed : place + is_bracketed + 2])
+    for form in (*forms, FOREIGN_DATE) if is_bracketed else forms:
         if (match := form.match(text, place + is_bracketed)) and (
             found := _seconds(match, near_s)
         ) is not None:
@@ -142,11 +147,6 @@ def stamp_at(text: str, place: int, near_s: float | None = None) -> Stamp | None
                 end=_behind(text, match.end(), is_bracketed=is_bracketed),
                 is_syslog=not is_bracketed and 0 <= _month_at(match) - place <= len("27 "),
             )
-    if is_bracketed and (match := FOREIGN_DATE.match(text, place + 1)):
-        found = _seconds(match, near_s)
-        return (
-            None if found is None else Stamp(stamp_s=found, end=_behind(text, match.end(), is_bracketed=True))
-        )
     return None
 
 
