@@ -95,7 +95,9 @@ class Training:
         return sorted(self.place.notes(f"torch-{attempt}"))
 
     def kill_rank(self):
-        os.kill(self.place.given(1, 1)["pid"], signal.SIGKILL)
+        """Once both ranks run: one that the launcher ends before its first line has noted nothing."""
+        ranks = [self.place.given(rank, 1) for rank in (0, 1)]
+        os.kill(ranks[1]["pid"], signal.SIGKILL)
 
     def ends_well(self, run):
         self.touch("train")

@@ -55,8 +55,9 @@ def step_of(run, attempt):
 
 
 def ends_well_after_a_kill(place, run):
-    """Each rank has begun once in each of two attempts."""
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    """Each rank has begun once in each of two attempts, in the first before the kill."""
+    ranks = [place.given(rank, 1) for rank in (0, 1)]
+    os.kill(ranks[1]["pid"], signal.SIGKILL)
     step_of(run, 2)
     place.go()
     assert run.code() == 0, run.err
