@@ -269,16 +269,15 @@ RAW = (
 
 @pytest.mark.parametrize("number", range(len(RAW)))
 def test_what_is_no_request_is_refused(server, number):
+    """The client keeps its side open: the server does not answer one that has closed it."""
     with socket.create_connection(server.address, timeout=60) as one:
         try:
             one.sendall(RAW[number])
-            one.shutdown(socket.SHUT_WR)
             answer = one.recv(4_096)
         except (BrokenPipeError, ConnectionResetError):
-            answer = b""
-    assert not answer or b" 400 " in answer.split(b"\r\n")[0] or b" 431 " in answer.split(b"\r\n")[0], answer[
-        :200
-    ]
+            assert len(RAW[number]) > 50_000  # the server may refuse before it has read all
+            return
+    assert answer.split()[1] in (b"400", b"431", b"505"), answer[:200]
 
 
 def test_a_request_that_does_not_go_on_is_cut_off(place):

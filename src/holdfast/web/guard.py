@@ -26,6 +26,8 @@ from holdfast.web.settings import ServerSettings
 LOG = logging.getLogger("holdfast.web")
 _SECRET_NAMES = {"token", "access_token", "auth", "authorization", "api_key", "apikey", "password", "secret"}
 _POLICY_VIOLATION = 1008
+HEADER_BYTES_MAX = 32 << 10
+_HTTP_VERSIONS = ("1.0", "1.1")
 _CODES = {404: "not-there", 405: "bad-request"}
 
 
@@ -73,6 +75,7 @@ class Guard:
     def _checked(self, scope: Scope) -> Scope:
         """Checks a request and returns its scope with user and origin. Raises Refusal."""
         headers = Headers(scope=scope)
+        _check_head(scope)
         _check_url(scope, self._settings.limits.url_bytes)
         seen = asked(scope, headers, self._settings, self._proxies)
         self._hosts.check(seen.host)
@@ -82,6 +85,18 @@ class Guard:
         if scope["type"] == "websocket" or seen.path.startswith("/api/") or method not in ("GET", "HEAD"):
             check_origin(seen, headers)
         return {**scope, "app": self, "path": seen.path, "root_path": "", "state": {"seen": seen, "who": who}}
+
+
+def _check_head(scope: Scope) -> None:
+    """Checks the HTTP version and the size of the headers. Raises Refusal.
+
+    h11 accepts every version of the form digit.digit, and limits only headers that do not arrive in one piece.
+    """
+    if scope["http_version"] not in _HTTP_VERSIONS:
+        versions = " or ".join(_HTTP_VERSIONS)
+        raise Refusal(505, "bad-request", f"HTTP {scope['http_version']} is not supported; use {versions}")
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES_MAX:
+        raise Refusal(431, "bad-request", f"the headers are longer than {HEADER_BYTES_MAX} bytes")
 
 
 def _check_url(scope: Scope, bytes_max: int) -> None:

@@ -20,13 +20,13 @@ from holdfast.web.access.loopback import is_loopback
 from holdfast.web.access.tokens import TokenFile, TokensUnusable
 from holdfast.web.app import application
 from holdfast.web.data import Data
+from holdfast.web.guard import HEADER_BYTES_MAX
 from holdfast.web.protocol import limited
 from holdfast.web.server_parts import ServerParts
 from holdfast.web.settings import ServerSettings
 
 GOODBYE_S = 3
 KEEP_ALIVE_S = 20
-HEADER_BYTES_MAX = 32 << 10
 WS_BYTES_MAX = MESSAGE_BYTES_MAX + 1_000
 BACKLOG = 512
 
