@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.parsers.log_lines.stamps import stamp_at
+from holdfast.parsers.log_lines.stamps import FOREIGN_MONTHS, stamp_at
 
 AT_S = 1795211136.0  # 2026-11-20 21:45:36 UTC
 
@@ -56,13 +56,18 @@ def test_a_month_in_another_language(name):
     assert stamp_at(f"{name} 20 21:45:36 g7 kernel: x", 0) == stamp_at("Oct 20 21:45:36 g7 kernel: x", 0)
 
 
-@pytest.mark.parametrize("name", ["mars", "Mär", "3月", "3월", "Mar"])
+@pytest.mark.parametrize("name", ["mars", "Mär", "3月", "3월", "Mar", "bře", "мар", "Μαρ", "maalis", "márc"])
 def test_a_month_is_read_from_text_and_from_bytes(name):
     """Heads of lines are read with a character for each byte."""
     for text in (name, name.encode().decode("latin-1")):
         stamp = stamp_at(f"{text} 20 21:45:36 g7 kernel: x", 0)
         assert stamp.stamp_s == stamp_at("Mar 20 21:45:36 g7 kernel: x", 0).stamp_s
         assert stamp.is_syslog
+
+
+def test_a_name_of_a_month_means_one_month():
+    names = " ".join(FOREIGN_MONTHS).split()
+    assert len(set(names)) == len(names)
 
 
 def test_a_weekday_in_another_language():

@@ -24,21 +24,22 @@ MONTHS = {
     name: number
     for number, name in enumerate("JanFebMarAprMayJunJulAugSepOctNovDec"[i : i + 3] for i in range(0, 36, 3))
 }
-# As journalctl and dmesg write them in other languages (glibc's locales): those of three letters of ASCII, and of
-# German and French all. A name that means different months in two languages is none of them.
+# As journalctl and dmesg write them in other languages (glibc 2.36, localedata, `abmon`): German, French, Spanish, Italian,
+# Portuguese, Dutch, Polish, Czech, Slovak, Hungarian, Romanian, Swedish, Norwegian, Finnish, Turkish, Greek, Russian,
+# Ukrainian and Bulgarian. Croatian gives three of these names to other months, so it is left out.
 FOREIGN_MONTHS = (
-    "ene gen sty led jan janv",
-    "fev lut feb févr",
-    "mrt mar mars Mär",
-    "abr kwi dub apr avril",
-    "mag mei maj Mai mai may",
-    "giu cze jun juin",
-    "lug lip jul juil",
-    "ago sie srp aug août",
-    "set wrz sep sept",
-    "ott out okt Okt oct",
-    "lis nov",
-    "dic dez gru pro Dez dec déc",
+    "jan janv ene gen ian led sty tammi Oca Ιαν січ янв яну",
+    "feb febr fev févr helmi lut úno Şub Φεβ лют фев",
+    "mar mars mrt Mär bře maalis márc Μαρ Μάρ бер мар",
+    "apr april avril abr ápr dub huhti kwi Nis Απρ апр кві",
+    "mai Mai mag maj máj may mei kvě touko Μαΐ Μάι май мая тра",
+    "jun juin juni jún cze čen giu iun kesä Haz Ιουν Ιούν июн июня чер юни",
+    "jul juil juli júl čec heinä iul lip lug Tem Ιουλ Ιούλ июл июля лип юли",
+    "aug ago août elo sie srp Ağu Αυγ Αύγ авг сер",
+    "sep sept set szept syys wrz zář Eyl Σεπ вер сен сеп",
+    "okt Okt oct loka ott out paź říj Eki Οκτ жов окт",
+    "nov lis marras Kas Νοε Νοέ лис ноя ное",
+    "dec Dez dez des dic déc gru joulu pro Ara Δεκ гру дек",
 )
 
 
@@ -57,9 +58,7 @@ DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 DIGITS = "0123456789"
 GLOG_LEVELS = "IWEFCDV"
-MONTH_INITIALS = "JFMASONDTW" + "".join(
-    sorted({name[0] for name in MONTHS if name[0].islower()})
-)  # and of weekdays
+MONTH_INITIALS = "".join(sorted({name[0] for name in MONTHS} | set("MTWFS")))  # and of weekdays
 ENGLISH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 FOREIGN = "|".join(sorted(MONTHS.keys() - ENGLISH.split("|")))
 MONTH = rf"(?P<name>{ENGLISH})"
