@@ -129,11 +129,12 @@ class Place:
         """`holdfast run --job t …`, under way."""
         return self.start("run", "--job", "t", *words, **more)
 
-    def with_checks(self, boot="quick", troubleshoot="8s"):
+    def with_checks(self, boot="quick", troubleshoot="150s"):
         """From now on nodes are looked at, as they are for a person."""
         self.env |= {
             "HOLDFAST_BOOT_CHECK": boot,
             "HOLDFAST_TROUBLESHOOT_WAIT": troubleshoot,
+            "HOLDFAST_VERDICT_WAIT": "200s",  # longer than the checks
             "HOLDFAST_QUICK_CHECK": "40s",  # on a busy machine, too, all is looked at
             "HOLDFAST_BOOT_CHECK_WAIT": "60s",
         }
