@@ -90,7 +90,7 @@ def test_a_command_neither_holds_a_restart_up_nor_ends_with_it(job, tmp_path):
     client = subprocess.Popen([HOLDFAST, *words], env=job.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         wait_for("the command", lambda: pid.exists() and pid.read_text().strip())
-        job.kill(job.rank(0))
+        job.kill_rank(0)
         job.trains(attempt=2)
         assert not is_over(int(pid.read_text()))
         client.send_signal(signal.SIGINT)
@@ -183,7 +183,7 @@ def test_logs_are_followed_over_workers_and_attempts(job):
     job.trains()
     words = [HOLDFAST, "logs", "t", "--follow", "--json", "--grep", "^step|Traceback"]
     with subprocess.Popen(words, env=job.env, stdout=subprocess.PIPE, text=True) as follower:
-        job.kill(job.rank(1))
+        job.kill_rank(1)
         job.trains(attempt=2)
         job.go()
         lines = [json.loads(line) for line in follower.stdout]

@@ -165,6 +165,7 @@ def test_a_state_folder_that_is_deleted_during_the_run(place):
 def test_a_state_folder_that_is_deleted_and_a_failure_after_it(place):
     """A restart makes the folders anew."""
     run = place.ranks(2, "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
+    place.found(1)
     shutil.rmtree(place.state, ignore_errors=True)  # a file that is written just then keeps its folder
     shutil.rmtree(place.job(), ignore_errors=True)
     os.kill(place.given(1, 1)["pid"], 9)

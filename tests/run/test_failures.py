@@ -9,7 +9,7 @@ from run.place import wait_for
 def test_a_killed_rank_is_started_again_with_right_counters_and_a_fresh_port(place):
     run = place.ranks(3, "--max-restarts", "2", "--unconditional-restart").prints("step 3 ")
     for attempt in (1, 2):
-        os.kill(place.given(1, attempt)["pid"], signal.SIGKILL)
+        place.kill_rank(1, attempt)
         place.given(1, attempt + 1)
         wait_for("steps again", lambda n=attempt: run.out.count("step 3 ") > n)
     place.go()
@@ -31,7 +31,7 @@ def test_a_killed_rank_is_started_again_with_right_counters_and_a_fresh_port(pla
 
 def test_without_restarts_the_commands_own_code_comes_back(place):
     run = place.ranks(2).prints("step 3 ")
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert run.code() == 1  # the launcher's
     place.nothing_left()
     assert place.events("verdict-reached")
@@ -106,7 +106,7 @@ def test_a_hang_without_hang_restart_is_reported_and_the_training_left_alone(pla
 
 def test_shadow_decides_and_does_not_act(place):
     run = place.ranks(2, "--shadow", "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert run.code() == 1
     assert "shadow: would" in run.err
     assert len(place.events("attempt-started")) == 1

@@ -70,6 +70,11 @@ class Job:
         words = ("--job", name, *RESTARTS, "--", self.launcher, "train.py", "--lr", "1")
         return self.place.start("run", *words, PYTHONPATH=self.packages)
 
+    def kill(self, run, attempt):
+        """A rank of an attempt that trains: one that is gone before its first step has the next attempt not forked."""
+        run.prints(f"step 3 of attempt {attempt} ")
+        self.place.kill_rank(1, attempt)
+
     def is_ready(self):
         paths = list(self.place.state.glob("imports/*.json"))
         return any("heavy" in json.loads(path.read_text())["cost_s"] for path in paths)
@@ -91,7 +96,7 @@ def test_ranks_of_each_further_attempt_are_forked(job):
     assert not job.place.given(0, 1)["ahead"]
     made = set()
     for attempt in (2, 3):
-        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        job.kill(run, attempt - 1)
         for rank in (0, 1):
             given = job.place.given(rank, attempt)
             assert (given["parent"], given["ahead"], given["argv"]) == (
@@ -115,7 +120,7 @@ def test_ranks_are_forked_that_have_a_variable_by_an_import_of_their_launcher(jo
     run = job.run()
     wait_for("the zygote", job.is_ready, READY_S)
     for attempt in (2, 3):
-        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        job.kill(run, attempt - 1)
         for rank in (0, 1):
             given = job.place.given(rank, attempt)
             assert (given["parent"], given["ahead"]) == ("holdfast-zygote", True)
@@ -132,7 +137,7 @@ def test_the_next_attempt_waits_at_its_gate(job):
         ready = [folder / f"rank-{rank}.ready" for rank in (0, 1)]
         wait_for(f"attempt {attempt} to wait", lambda ready=ready: all(map(Path.exists, ready)), READY_S)
         waiting = set(launch.marked({"HOLDFAST_WORKER_DIR": str(folder)}))
-        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        job.kill(run, attempt - 1)
         given = [job.place.given(rank, attempt) for rank in (0, 1)]
         assert {one["pid"] for one in given} <= waiting
         assert {one["parent"] for one in given} == {"holdfast-zygote"}
@@ -162,7 +167,7 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
         "the second zygote",
         lambda: any("cost_s" in one.read_text() for one in job.place.state.glob("imports/*.json")),
     )
-    os.kill(job.place.given(1, 1)["pid"], signal.SIGKILL)
+    job.place.kill_rank(1)
     given = job.place.given(1, 2)
     assert (given["parent"], given["ahead"]) == ("holdfast-zygote", False)
     job.ends_well(run)
@@ -172,7 +177,7 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
 def test_a_rank_that_is_killed_by_its_stub_is_seen_and_the_job_goes_on(job):
     run = job.run()
     wait_for("the zygote", job.is_ready, READY_S)
-    os.kill(job.place.given(1, 1)["pid"], signal.SIGKILL)
+    job.place.kill_rank(1)
     pid = job.place.given(0, 2)["pid"]
     os.kill(stub_of(pid), signal.SIGKILL)
     assert job.place.given(0, 3)["pid"] != pid
@@ -265,7 +270,7 @@ def test_another_launcher_waits_with_the_ranks_that_it_starts_itself(job):
     ready = [place.worker(2) / name for name in ("gate.ready", "rank-0.ready", "rank-1.ready")]
     wait_for("attempt 2 to wait", lambda: all(path.exists() for path in ready), READY_S)
     waiting = set(launch.marked({"HOLDFAST_WORKER_DIR": str(place.worker(2))}))
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     given = [place.given(rank, 2) for rank in (0, 1)]
     assert {one["pid"] for one in given} <= waiting
     assert {one["parent"] for one in given} == {"holdfast-zygote"}
@@ -281,7 +286,7 @@ def test_a_shell_script_does_not_run_ahead(job):
     wait_for("the zygote", job.is_ready, READY_S)
     wait_for("more steps", lambda: "step 300 of attempt 1" in run.out)
     assert not place.worker(2).exists()
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert place.given(0, 2)["parent"] == "holdfast-zygote"
     assert place.notes("lines") == ["line", "line"]
     job.ends_well(run)
