@@ -75,9 +75,11 @@ class Job:
         run.prints(f"step 3 of attempt {attempt} ")
         self.place.kill_rank(1, attempt)
 
+    def known(self):
+        return [json.loads(path.read_text()) for path in self.place.state.glob("imports/*.json")]
+
     def is_ready(self):
-        paths = list(self.place.state.glob("imports/*.json"))
-        return any("heavy" in json.loads(path.read_text())["cost_s"] for path in paths)
+        return any("heavy" in known["cost_s"] for known in self.known())
 
     def ends_well(self, run):
         self.place.go()
@@ -163,11 +165,8 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
     run = job.run()
     wait_for("its name", lambda: "heavy is not preloaded: it starts threads" in run.err, READY_S)
     job.place.given(1, 1)
-    wait_for(
-        "the second zygote",
-        lambda: any("cost_s" in one.read_text() for one in job.place.state.glob("imports/*.json")),
-    )
-    job.place.kill_rank(1)
+    wait_for("the second zygote", lambda: any(known["cost_s"] for known in job.known()), READY_S)
+    job.kill(run, 1)
     given = job.place.given(1, 2)
     assert (given["parent"], given["ahead"]) == ("holdfast-zygote", False)
     job.ends_well(run)
@@ -177,7 +176,7 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
 def test_a_rank_that_is_killed_by_its_stub_is_seen_and_the_job_goes_on(job):
     run = job.run()
     wait_for("the zygote", job.is_ready, READY_S)
-    job.place.kill_rank(1)
+    job.kill(run, 1)
     pid = job.place.given(0, 2)["pid"]
     os.kill(stub_of(pid), signal.SIGKILL)
     assert job.place.given(0, 3)["pid"] != pid
