@@ -1,6 +1,5 @@
 """Holdfast itself is killed: nothing is left, or, detached, nothing is lost."""
 
-import json
 import os
 import signal
 
@@ -122,7 +121,7 @@ def test_a_reaper_killed_too_is_reported(place):
     run = place.python(COUNTING, "--detach", "--max-restarts", "3", "--unconditional-restart").prints(
         "line 5\n"
     )
-    reaper = json.loads((place.worker() / "reaper.jsonl").read_text().splitlines()[0])["reaper"]
+    reaper = wait_for("the reaper's first line", place.facts)[0]["reaper"]
     assert reaper in place.left()
     run.kill()
     os.kill(reaper, signal.SIGKILL)
