@@ -55,7 +55,9 @@ def gpus(place, tmp_path_factory):
 
 def test_a_good_node_is_looked_at_and_nothing_is_said_of_it(place):
     place.with_checks()
-    run = place.shell("echo 'step 1 loss 2'; until [ -e $NOTES/go ]; do sleep 0.05; done; echo 'step 2 loss 2'")
+    run = place.shell(
+        "echo 'step 1 loss 2'; until [ -e $NOTES/go ]; do sleep 0.05; done; echo 'step 2 loss 2'"
+    )
     for ending in ("json", "good"):  # both are written while it trains
         wait_for(
             lambda ending=ending: f"the {ending} file:\n{run.err}",
