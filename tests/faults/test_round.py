@@ -20,7 +20,7 @@ RANKS, STEPS = 2, 40
 
 
 def test_a_killed_rank_is_judged_and_the_training_completes(tmp_path: Path):
-    setup = Setup(RANKS, STEPS, 0.0, 60.0, sums=True)
+    setup = Setup(RANKS, STEPS, 0.0, 300.0, sums=True)
     unknown = (Result(STEPS, 0.0), 1.0)
     run, printed = run_case(system("torchrun", RANKS), Case(0, "sigkill", 25, 1), setup, tmp_path, unknown)
     row = judged(run, RANKS)
@@ -32,7 +32,7 @@ def test_a_killed_rank_is_judged_and_the_training_completes(tmp_path: Path):
 
 
 def test_a_round_continues_with_what_its_folder_holds(tmp_path: Path):
-    setup = Setup(RANKS, STEPS, 0.0, 60.0)
+    setup = Setup(RANKS, STEPS, 0.0, 300.0)
     assert not rows_before(tmp_path)
     check_round(tmp_path, setup, seed=1)
     case = Case(3, "sigkill", 25, 1)
@@ -43,9 +43,9 @@ def test_a_round_continues_with_what_its_folder_holds(tmp_path: Path):
 
 
 def test_a_folder_with_another_round_is_refused(tmp_path: Path):
-    check_round(tmp_path, Setup(RANKS, STEPS, 0.0, 60.0), seed=1)
+    check_round(tmp_path, Setup(RANKS, STEPS, 0.0, 300.0), seed=1)
     with pytest.raises(SystemExit, match="another folder with --out"):
-        check_round(tmp_path, Setup(RANKS, STEPS, 0.0, 60.0), seed=2)
+        check_round(tmp_path, Setup(RANKS, STEPS, 0.0, 300.0), seed=2)
 
 
 def run_of(case: Case) -> Run:

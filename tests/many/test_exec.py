@@ -46,9 +46,10 @@ def test_every_worker_answers_from_beside_its_training(job):
     groups = json.loads(out)["groups"]
     assert (code, [(group["code"], group["ranges"]) for group in groups]) == (1, [(4, "1"), (0, "0,2")])
     spare = ({"node-0", "node-1", "node-2", "node-3"} - set(placed)).pop()
-    code, out, _ = ask(job, "exec", "t", "--nodes", spare, "--", "sh", "-c", "echo $HOLDFAST_NODE")
-    assert (code, out) == (0, f"{spare}\n")
-    wait_for("its third line in the journal", lambda: len(execs(job)) == 3)
+    words = ["exec", "t", "--nodes", spare, "--", "sh", "-c", "echo $HOLDFAST_NODE"]
+    # The spare may connect later than the workers.
+    wait_for(lambda: f"an answer:\n{job.said()}", lambda: ask(job, *words)[:2] == (0, f"{spare}\n"), LONG_S)
+    wait_for("its third line in the journal", lambda: len(execs(job)) >= 3)
     assert job.events("finding-noted")[-1]["attempt"] == 1
     job.ends_well()
     code, _, err = ask(job, "exec", "t", "--", "true")
@@ -90,7 +91,7 @@ def test_a_command_neither_holds_a_restart_up_nor_ends_with_it(job, tmp_path):
     client = subprocess.Popen([HOLDFAST, *words], env=job.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         wait_for("the command", lambda: pid.exists() and pid.read_text().strip())
-        job.kill(job.rank(0))
+        job.kill_rank(0)
         job.trains(attempt=2)
         assert not is_over(int(pid.read_text()))
         client.send_signal(signal.SIGINT)
@@ -183,7 +184,7 @@ def test_logs_are_followed_over_workers_and_attempts(job):
     job.trains()
     words = [HOLDFAST, "logs", "t", "--follow", "--json", "--grep", "^step|Traceback"]
     with subprocess.Popen(words, env=job.env, stdout=subprocess.PIPE, text=True) as follower:
-        job.kill(job.rank(1))
+        job.kill_rank(1)
         job.trains(attempt=2)
         job.go()
         lines = [json.loads(line) for line in follower.stdout]

@@ -38,7 +38,7 @@ def test_a_job_is_placed_around_an_isolated_node_and_goes_back_once_it_is_releas
     # Isolated while the job stands on it: the next attempt is elsewhere.
     book.isolate(_isolation(second))
     book.release(ReleaseLine(at_s=time.time(), node=first, reason="a new fan", by="kim"))
-    job.trains().kill(job.rank(0))
+    job.trains().kill_rank(0)
     assert set(job.placed(2)) == {first, spare}
     job.trains(attempt=2).ends_well()
     assert set(book.isolated()) == {second}
@@ -55,7 +55,7 @@ def test_too_few_nodes_that_are_not_isolated_make_the_job_wait_for_a_release(job
 
 def test_what_happens_to_a_jobs_nodes_is_in_the_book(job, book):
     job.train("--max-restarts", 9, "--unconditional-restart", workers=2, spares=0)
-    job.trains().kill(job.rank(1))
+    job.trains().kill_rank(1)
     job.given_to(2)
     job.trains(attempt=2).ends_well()
     (line,) = book.lines(kinds=("incident",))

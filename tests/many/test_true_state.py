@@ -1,8 +1,6 @@
 """The state of a job on many nodes after its controller, an agent, or a node was killed."""
 
 import json
-import os
-import signal
 import time
 
 import pytest
@@ -41,8 +39,7 @@ def test_without_its_controller_it_is_unsupervised_and_with_nothing_left_dead(jo
     assert "its ranks still run" in found["summary"]["phase_words"]
     job.attach().says("reattached to t")
     becomes(job, "training")
-    for pid in job.left():
-        os.kill(pid, signal.SIGKILL)
+    job.kill_all()
     job.nothing_left()
     becomes(job, "dead", but_never=("training", "unsupervised"))
 

@@ -52,7 +52,7 @@ def test_all_workers_begin_together_and_end_well(job):
 def test_a_rank_that_is_killed_is_begun_again_with_all_others(job):
     job.train(*RESTARTS, spares=0)
     first = job.given_to(1)
-    job.trains().kill(job.rank(2))
+    job.trains().kill_rank(2)
     second = job.given_to(2)
     assert counters(second) == [(2, 1)] * 3
     assert second[0]["MASTER_PORT"] != first[0]["MASTER_PORT"]
@@ -78,7 +78,7 @@ def test_a_rank_that_dies_with_its_agent_is_found_by_the_next_agent(job):
     job.train(*RESTARTS, spares=0)
     job.trains()
     os.kill(job.agent(job.placed()[1]), signal.SIGKILL)
-    job.kill(job.rank(1))
+    job.kill_rank(1)
     assert counters(job.given_to(2)) == [(2, 1)] * 3
     job.trains(attempt=2).ends_well()
 
@@ -92,7 +92,7 @@ def test_a_controller_that_is_killed_is_taken_up_again(job):
     job.waits_for("controller-resumed")
     job.trains()
     assert job.ranks() == ranks
-    job.kill(job.rank(2))
+    job.kill_rank(2)
     assert counters(job.given_to(2)) == [(2, 1)] * 3
     job.trains(attempt=2).ends_well()
     assert len(job.events("attempt-started")) == 2
@@ -102,7 +102,7 @@ def test_a_rank_that_died_while_no_controller_was_there(job):
     run = job.train(*RESTARTS, workers=2, spares=0)
     job.trains()
     run.kill()
-    job.kill(job.rank(1))
+    job.kill_rank(1)
     job.attach()
     assert counters(job.given_to(2)) == [(2, 1)] * 2
     job.trains(attempt=2).ends_well()
@@ -174,7 +174,7 @@ def test_a_node_that_is_cut_off_for_long_is_replaced_and_never_used_again(apart)
     apart.nodes.join(far)
     wait_for(lambda: f"the end of the old worker:\n{apart.said()}", lambda: is_over(old), LONG_S)
     apart.trains(attempt=2)
-    apart.kill(apart.rank(0, attempt=2))
+    apart.kill_rank(0, attempt=2)
     apart.given_to(3)
     assert far not in apart.placed(3)
     apart.trains(attempt=3).ends_well()

@@ -120,6 +120,11 @@ class WholeJob(Place):
         os.kill(pid, signal.SIGKILL)
         wait_for(f"the end of {pid}", lambda: is_over(pid))
 
+    def kill_rank(self, rank, attempt=1):
+        pid = self.rank(rank, attempt)
+        self.found(rank, attempt)
+        self.kill(pid)
+
     def ends_well(self):
         self.go()
         run = self.runs[-1]

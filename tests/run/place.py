@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from forked.process import begun
@@ -129,11 +130,12 @@ class Place:
         """`holdfast run --job t …`, under way."""
         return self.start("run", "--job", "t", *words, **more)
 
-    def with_checks(self, boot="quick", troubleshoot="8s"):
+    def with_checks(self, boot="quick", troubleshoot="150s"):
         """From now on nodes are looked at, as they are for a person."""
         self.env |= {
             "HOLDFAST_BOOT_CHECK": boot,
             "HOLDFAST_TROUBLESHOOT_WAIT": troubleshoot,
+            "HOLDFAST_VERDICT_WAIT": "200s",  # longer than the checks
             "HOLDFAST_QUICK_CHECK": "40s",  # on a busy machine, too, all is looked at
             "HOLDFAST_BOOT_CHECK_WAIT": "60s",
         }
@@ -155,15 +157,9 @@ class Place:
         command = [sys.executable, "-S", HERE / "launcher.py", count, training, "--", *words]
         return self.run(*flags, "--", *command, **more)
 
-    def do(self, rank, lines):
-        """Has a rank of the training do this: "sleep S", "raise MESSAGE", "exit CODE".
-
-        Once it was found: of one that is over before the reaper's next look nothing is told.
-        """
-        wait_for(
-            lambda: f"rank {rank} to be found:\n{self.runs[-1].err}",
-            lambda: any(event["rank"] == rank for event in self.events("rank-started")),
-        )
+    def do(self, rank, lines, attempt=1):
+        """Has a rank of the training do this: "sleep S", "raise MESSAGE", "exit CODE"."""
+        self.found(rank, attempt)
         part = self.path / f"part-{rank}"
         part.write_text(lines)
         part.rename(self.path / f"do-{rank}")
@@ -171,6 +167,30 @@ class Place:
     def go(self):
         """Lets the training end well."""
         (self.path / "go").touch()
+
+    def found(self, rank, attempt=1):
+        """Waits until the reaper has found this rank: of one that is over before its next look nothing is told."""
+        folder = f"attempt-{attempt:03d}"
+        wait_for(
+            lambda: f"rank {rank} of attempt {attempt} to be found:\n{self.runs[-1].err}",
+            lambda: any(
+                fact["kind"] == "rank-started" and fact["rank"] == rank
+                for path in self.job().glob(f"{folder}/worker-*/reaper.jsonl")
+                for fact in _facts(path)
+            ),
+        )
+
+    def kill_rank(self, rank, attempt=1):
+        """Kills a rank of the training that the reaper has found."""
+        pid = self.given(rank, attempt)["pid"]
+        self.found(rank, attempt)
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_all(self):
+        """Kills all that was started here; some of it may end meanwhile."""
+        for pid in self.left():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def given(self, rank, attempt):
         """What a rank of an attempt found in its environment, and its pid; attempts counted from 1."""
@@ -213,10 +233,7 @@ class Place:
 
     def facts(self, attempt=1):
         """The reaper's facts, each whole."""
-        path = self.worker(attempt) / "reaper.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+        return _facts(self.worker(attempt) / "reaper.jsonl")
 
     def findings(self):
         return [event["finding"] for event in self.events("finding-noted")]
@@ -238,6 +255,13 @@ class Place:
             self.nothing_left()
         finally:
             reader.end()
+
+
+def _facts(path):
+    try:
+        return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+    except FileNotFoundError:
+        return []
 
 
 def _command(pid):

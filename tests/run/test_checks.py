@@ -12,7 +12,7 @@ from fake_nvml.node import LIBRARY, build
 from holdfast.observe.logs.bundles import read_member
 from run.place import wait_for
 
-LONG_S = 150.0  # of suites on a machine that does other things; only a hung test waits so long
+LONG_S = 300.0  # of suites on a machine that does other things; only a hung test waits so long
 
 # A Python that hangs when it is asked what it is, and trains when it is told to: a driver or a mount that does not answer.
 HANGS = """#!/bin/sh
@@ -55,7 +55,16 @@ def gpus(place, tmp_path_factory):
 
 def test_a_good_node_is_looked_at_and_nothing_is_said_of_it(place):
     place.with_checks()
-    run = place.shell("echo 'step 1 loss 2'; sleep 0.3; echo 'step 2 loss 2'")
+    run = place.shell(
+        "echo 'step 1 loss 2'; until [ -e $NOTES/go ]; do sleep 0.05; done; echo 'step 2 loss 2'"
+    )
+    for ending in ("json", "good"):  # both are written while it trains
+        wait_for(
+            lambda ending=ending: f"the {ending} file:\n{run.err}",
+            lambda ending=ending: list((place.state / "baseline").glob(f"*.{ending}")),
+            LONG_S,
+        )
+    place.go()
     assert run.code(LONG_S) == 0, run.err
     kinds = [event["kind"] for event in place.events()]
     assert kinds.index("workers-placed") < kinds.index("nodes-checked") < kinds.index("attempt-started")
@@ -157,7 +166,7 @@ def _told(checked):
 
 
 def test_after_a_failure_the_node_is_looked_at_again_and_both_passed_is_said(place):
-    place.with_checks(troubleshoot="25s")
+    place.with_checks()
     run = place.shell("echo 'step 1 loss 2'; sleep 0.2; exit 3")
     assert run.code(LONG_S) == 3, run.err
     boot, after = place.events("nodes-checked")
@@ -180,7 +189,7 @@ def test_after_a_failure_the_node_is_looked_at_again_and_both_passed_is_said(pla
 
 
 def test_a_device_that_breaks_while_it_trains_is_found_and_isolated(place, gpus):
-    place.with_checks(troubleshoot="25s")
+    place.with_checks()
     run = place.shell(
         "echo 'step 1 loss 2'; echo gpu.5.remap_failed=1 >>$FAKE_NVML; exit 1",
         "--max-restarts",

@@ -3,13 +3,13 @@
 import os
 import signal
 
-from run.place import wait_for
+from run.place import WAIT_S, wait_for
 
 
 def test_a_killed_rank_is_started_again_with_right_counters_and_a_fresh_port(place):
     run = place.ranks(3, "--max-restarts", "2", "--unconditional-restart").prints("step 3 ")
     for attempt in (1, 2):
-        os.kill(place.given(1, attempt)["pid"], signal.SIGKILL)
+        place.kill_rank(1, attempt)
         place.given(1, attempt + 1)
         wait_for("steps again", lambda n=attempt: run.out.count("step 3 ") > n)
     place.go()
@@ -31,7 +31,7 @@ def test_a_killed_rank_is_started_again_with_right_counters_and_a_fresh_port(pla
 
 def test_without_restarts_the_commands_own_code_comes_back(place):
     run = place.ranks(2).prints("step 3 ")
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert run.code() == 1  # the launcher's
     place.nothing_left()
     assert place.events("verdict-reached")
@@ -53,7 +53,7 @@ def test_a_failed_rank_is_a_failure_at_once_though_its_launcher_waits_on(place):
 def test_the_first_to_break_is_named_not_who_complains(place):
     """Rank 1 ends with an error; rank 0 finds out later and complains at length."""
     run = place.ranks(2, lame=True).prints("step 3 ")
-    place.do(0, "after 1\nsleep 0.2\nraise Connection closed by peer [127.0.0.1]:29500")
+    place.do(0, "after 1\nsleep 2\nraise Connection closed by peer [127.0.0.1]:29500")
     wait_for("rank 0 does it", lambda: not (place.path / "do-0").exists())
     place.do(1, "raise bad sample 17")
     run.code()
@@ -106,7 +106,7 @@ def test_a_hang_without_hang_restart_is_reported_and_the_training_left_alone(pla
 
 def test_shadow_decides_and_does_not_act(place):
     run = place.ranks(2, "--shadow", "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert run.code() == 1
     assert "shadow: would" in run.err
     assert len(place.events("attempt-started")) == 1
@@ -124,16 +124,17 @@ def test_shadow_leaves_a_hang_alone(place):
 
 
 def test_keep_on_failure_holds_what_is_left_and_then_ends_it(place):
-    run = place.ranks(2, "--keep-on-failure", "8s", lame=True).prints("step 3 ")
+    run = place.ranks(2, "--keep-on-failure", "5s", lame=True).prints("step 3 ")
     place.do(1, "exit 7")
-    run.says("verdict")
-    other = place.given(0, 1)["pid"]
     run.says("action: fail")
-    assert other in place.left()
     assert run.code() in (1, 7)
     place.nothing_left()
-    ended = place.events()[-1]
+    (failed,), ended = place.events("verdict-reached"), place.events()[-1]
     assert ended["kind"] == "attempt-stopped"
+    assert ended["at_s"] - failed["at_s"] > 4.9
+    assert [event["rank"] for event in place.events("rank-exited")] == [
+        1
+    ]  # the other lived until it was ended
 
 
 def test_many_quick_restarts_leave_no_descriptor_and_no_zombie(place):
@@ -149,14 +150,14 @@ def test_many_quick_restarts_leave_no_descriptor_and_no_zombie(place):
     def held():
         return len(os.listdir(f"/proc/{run.pid}/fd"))
 
-    def starts(count):
-        wait_for(lambda: f"{count} starts:\n{run.err}", lambda: len(place.notes("starts")) == count)
+    def starts(count, wait_s=WAIT_S):
+        wait_for(lambda: f"{count} starts:\n{run.err}", lambda: len(place.notes("starts")) == count, wait_s)
         run.prints(f"step {count * 100} ")
 
     starts(3)
     at_third = held()
     (place.path / "go-3").touch()
-    starts(20)
+    starts(20, wait_s=400)
     # What belongs to the attempt before may take a moment to go.
     wait_for(lambda: f"{at_third} descriptors, not {held()}", lambda: held() <= at_third + 1)
     wait_for(lambda: f"the children to go: {_children(run.pid)}", lambda: len(_children(run.pid)) <= 2)
@@ -171,10 +172,11 @@ def _children(pid):
 
 def test_a_rank_that_lives_on_when_another_has_ended_well_is_an_exit_hang(place):
     """One rank ends with 0 and its launcher waits for the other, which waits for nobody."""
-    run = place.ranks(2, "--hang-timeout", "2s", "--hang-restart", lame=True).prints("step 20 ")
+    run = place.ranks(2, "--hang-timeout", "6s", "--hang-restart", lame=True).prints("step 20 ")
     place.do(0, "exit 0")
     run.says("hang (exit-hang)")
     place.given(1, 2)
     place.go()
     assert run.code() == 0, run.err
-    assert place.events("hang-found")[0]["culprits"] == [1]
+    found = [event for event in place.events("hang-found") if event["hang"] == "exit-hang"]
+    assert found[0]["culprits"] == [1]

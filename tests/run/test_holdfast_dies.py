@@ -1,6 +1,5 @@
 """Holdfast itself is killed: nothing is left, or, detached, nothing is lost."""
 
-import json
 import os
 import signal
 
@@ -69,7 +68,7 @@ def test_a_failure_after_taking_it_up_is_recovered_from(place):
     run.kill()
     assert (place.job() / "environment").stat().st_mode & 0o777 == 0o600
     again = place.start("attach", "t", WHO="second").says("reattached to")
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert place.given(0, 2)["HOLDFAST_ATTEMPT"] == "2"
     assert place.given(0, 2)["WHO"] == "first"  # not that of the shell it was taken up from
     place.go()
@@ -81,7 +80,7 @@ def test_a_failure_after_taking_it_up_is_recovered_from(place):
 def test_a_rank_that_died_while_nobody_watched(place):
     run = place.ranks(2, "--detach", "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
     run.kill()
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     wait_for(
         "the end of attempt 1", lambda: '"command-exited"' in (place.worker() / "reaper.jsonl").read_text()
     )
@@ -122,7 +121,7 @@ def test_a_reaper_killed_too_is_reported(place):
     run = place.python(COUNTING, "--detach", "--max-restarts", "3", "--unconditional-restart").prints(
         "line 5\n"
     )
-    reaper = json.loads((place.worker() / "reaper.jsonl").read_text().splitlines()[0])["reaper"]
+    reaper = wait_for("the reaper's first line", place.facts)[0]["reaper"]
     assert reaper in place.left()
     run.kill()
     os.kill(reaper, signal.SIGKILL)

@@ -52,6 +52,12 @@ needs_namespaces = pytest.mark.skipif(
 AS_PROCESS_1 = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
+def go(place, code):
+    part = place.path / "part"
+    part.write_text(f"{code}\n")
+    part.rename(place.path / "go")
+
+
 def test_a_daemon_left_by_a_command_that_ended_well_is_ended(place):
     run = place.python(LEAVES_A_DAEMON, "--grace", "500ms")
     assert run.code() == 0
@@ -62,7 +68,7 @@ def test_a_daemon_left_by_a_command_that_ended_well_is_ended(place):
 def test_a_command_that_leaves_its_ranks_is_waited_for(place):
     run = place.python(LEAVES_ITS_RANKS).prints("launcher is done")
     run.says("Holdfast waits for them")
-    (place.path / "go").write_text("0\n")
+    go(place, 0)
     assert run.code() == 0
     assert "rank 0 done" in run.out
     assert "rank 1 done" in run.out
@@ -71,7 +77,7 @@ def test_a_command_that_leaves_its_ranks_is_waited_for(place):
 
 def test_a_left_rank_that_fails_is_a_failure(place):
     run = place.python(LEAVES_ITS_RANKS).says("Holdfast waits for them")
-    (place.path / "go").write_text("5\n")
+    go(place, 5)
     assert run.code() == 5, run.err
     place.nothing_left()
 

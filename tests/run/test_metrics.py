@@ -1,8 +1,6 @@
 """Metrics of a whole run: served while it trains, fails and goes on; and what Prometheus knows beside its verdict."""
 
-import os
 import re
-import signal
 from urllib.request import Request, urlopen
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_open
@@ -36,7 +34,7 @@ def test_a_run_that_fails_and_goes_on(place):
     assert value(port, "holdfast_job_attempts_total", "t") == 1.0
     assert value(port, "holdfast_incident_open", "t") == 0.0
     assert value(port, "holdfast_job_last_output_timestamp_seconds", "t") > 1e9
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     place.given(1, 2)
     wait_for("training again", lambda: (value(port, "holdfast_recovery_seconds_count", "t") or 0) == 1.0)
     told = scraped(port)

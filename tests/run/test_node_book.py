@@ -1,7 +1,5 @@
 """What a run on one machine writes into the node book and says of its node; and that a sick book costs it nothing."""
 
-import os
-import signal
 import socket
 import sqlite3
 import time
@@ -24,7 +22,7 @@ def book(place):
 
 def test_a_run_writes_its_attempts_and_incidents(place, book):
     run = place.ranks(2, "--max-restarts", "1", "--unconditional-restart").prints("step 3 ")
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     place.given(1, 2)
     place.go()
     assert run.code() == 0, run.err
@@ -37,12 +35,12 @@ def test_a_run_writes_its_attempts_and_incidents(place, book):
 
 def test_a_controller_that_takes_the_job_up_writes_nothing_twice(place, book):
     run = place.ranks(1, "--detach", "--max-restarts", "3", "--unconditional-restart").prints("step 3 ")
-    os.kill(place.given(0, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(0)
     place.given(0, 2)
     wait_for("the incident in the book", lambda: book.lines(kinds=("incident",)))
     run.kill()
     again = place.start("attach", "t").says("reattached to t")
-    os.kill(place.given(0, 2)["pid"], signal.SIGKILL)
+    place.kill_rank(0, 2)
     place.given(0, 3)
     place.go()
     assert again.code() == 0, again.err

@@ -117,11 +117,13 @@ def test_a_job_that_is_held_for_people_is_let_go(place):
 
 def test_a_stop_in_the_middle_of_a_recovery(place):
     """The failed attempt is being ended, slowly: no new one is started."""
-    flags = ("--grace", "6s", "--max-restarts", "9", "--unconditional-restart")
+    flags = ("--grace", "60s", "--max-restarts", "9", "--unconditional-restart")
     script = STUBBORN.replace("os.fork()", 'print("step 1 loss 1", flush=True)').replace(
         "while True: signal.pause()", "if os.fork(): os.kill(os.getpid(), 9)\nwhile True: signal.pause()"
     )
     run = place.python(script, *flags).says("action: ")
+    run.signal(signal.SIGTERM)
+    run.says("send the signal again to end it at once")
     run.signal(signal.SIGTERM)
     assert run.code() in (143, 137)
     assert len(place.events("attempt-started")) == 1

@@ -1,7 +1,6 @@
 """The state of a real job after something of it was killed: right within ten seconds, and never "training" of a dead one."""
 
 import json
-import os
 import signal
 import time
 
@@ -54,16 +53,14 @@ def test_detached_ranks_go_on_unsupervised_until_they_are_killed_too(place):
     assert shown.code() == 0
     assert "phase      unsupervised since " in shown.out
     assert "gone" not in shown.out
-    for pid in place.left():
-        os.kill(pid, signal.SIGKILL)
+    place.kill_all()
     place.nothing_left()
     becomes(place, "dead", but_never=("training", "unsupervised"))
 
 
 def test_everything_is_killed_at_once(place):
     place.ranks(2, "--detach").prints("step 3 ")
-    for pid in place.left():
-        os.kill(pid, signal.SIGKILL)
+    place.kill_all()
     place.nothing_left()
     becomes(place, "dead", but_never=("training", "unsupervised"))
 
@@ -83,7 +80,7 @@ def test_a_job_that_was_asked_to_stop(place, number, state):
 
 def test_killed_ranks_are_a_failure_and_no_stop(place):
     run = place.ranks(2).prints("step 3 ")
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert run.code() != 0
     becomes(place, "failed")
     document = place.start("why", "t", "--json")

@@ -70,9 +70,16 @@ class Job:
         words = ("--job", name, *RESTARTS, "--", self.launcher, "train.py", "--lr", "1")
         return self.place.start("run", *words, PYTHONPATH=self.packages)
 
+    def kill(self, run, attempt):
+        """A rank of an attempt that trains: one that is gone before its first step has the next attempt not forked."""
+        run.prints(f"step 3 of attempt {attempt} ")
+        self.place.kill_rank(1, attempt)
+
+    def known(self):
+        return [json.loads(path.read_text()) for path in self.place.state.glob("imports/*.json")]
+
     def is_ready(self):
-        paths = list(self.place.state.glob("imports/*.json"))
-        return any("heavy" in json.loads(path.read_text())["cost_s"] for path in paths)
+        return any("heavy" in known["cost_s"] for known in self.known())
 
     def ends_well(self, run):
         self.place.go()
@@ -91,7 +98,7 @@ def test_ranks_of_each_further_attempt_are_forked(job):
     assert not job.place.given(0, 1)["ahead"]
     made = set()
     for attempt in (2, 3):
-        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        job.kill(run, attempt - 1)
         for rank in (0, 1):
             given = job.place.given(rank, attempt)
             assert (given["parent"], given["ahead"], given["argv"]) == (
@@ -115,7 +122,7 @@ def test_ranks_are_forked_that_have_a_variable_by_an_import_of_their_launcher(jo
     run = job.run()
     wait_for("the zygote", job.is_ready, READY_S)
     for attempt in (2, 3):
-        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        job.kill(run, attempt - 1)
         for rank in (0, 1):
             given = job.place.given(rank, attempt)
             assert (given["parent"], given["ahead"]) == ("holdfast-zygote", True)
@@ -132,7 +139,7 @@ def test_the_next_attempt_waits_at_its_gate(job):
         ready = [folder / f"rank-{rank}.ready" for rank in (0, 1)]
         wait_for(f"attempt {attempt} to wait", lambda ready=ready: all(map(Path.exists, ready)), READY_S)
         waiting = set(launch.marked({"HOLDFAST_WORKER_DIR": str(folder)}))
-        os.kill(job.place.given(1, attempt - 1)["pid"], signal.SIGKILL)
+        job.kill(run, attempt - 1)
         given = [job.place.given(rank, attempt) for rank in (0, 1)]
         assert {one["pid"] for one in given} <= waiting
         assert {one["parent"] for one in given} == {"holdfast-zygote"}
@@ -158,11 +165,8 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
     run = job.run()
     wait_for("its name", lambda: "heavy is not preloaded: it starts threads" in run.err, READY_S)
     job.place.given(1, 1)
-    wait_for(
-        "the second zygote",
-        lambda: any("cost_s" in one.read_text() for one in job.place.state.glob("imports/*.json")),
-    )
-    os.kill(job.place.given(1, 1)["pid"], signal.SIGKILL)
+    wait_for("the second zygote", lambda: any(known["cost_s"] for known in job.known()), READY_S)
+    job.kill(run, 1)
     given = job.place.given(1, 2)
     assert (given["parent"], given["ahead"]) == ("holdfast-zygote", False)
     job.ends_well(run)
@@ -172,7 +176,7 @@ def test_a_module_that_breaks_a_rule_is_left_out_and_named_once(job):
 def test_a_rank_that_is_killed_by_its_stub_is_seen_and_the_job_goes_on(job):
     run = job.run()
     wait_for("the zygote", job.is_ready, READY_S)
-    os.kill(job.place.given(1, 1)["pid"], signal.SIGKILL)
+    job.kill(run, 1)
     pid = job.place.given(0, 2)["pid"]
     os.kill(stub_of(pid), signal.SIGKILL)
     assert job.place.given(0, 3)["pid"] != pid
@@ -265,7 +269,7 @@ def test_another_launcher_waits_with_the_ranks_that_it_starts_itself(job):
     ready = [place.worker(2) / name for name in ("gate.ready", "rank-0.ready", "rank-1.ready")]
     wait_for("attempt 2 to wait", lambda: all(path.exists() for path in ready), READY_S)
     waiting = set(launch.marked({"HOLDFAST_WORKER_DIR": str(place.worker(2))}))
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     given = [place.given(rank, 2) for rank in (0, 1)]
     assert {one["pid"] for one in given} <= waiting
     assert {one["parent"] for one in given} == {"holdfast-zygote"}
@@ -281,7 +285,7 @@ def test_a_shell_script_does_not_run_ahead(job):
     wait_for("the zygote", job.is_ready, READY_S)
     wait_for("more steps", lambda: "step 300 of attempt 1" in run.out)
     assert not place.worker(2).exists()
-    os.kill(place.given(1, 1)["pid"], signal.SIGKILL)
+    place.kill_rank(1)
     assert place.given(0, 2)["parent"] == "holdfast-zygote"
     assert place.notes("lines") == ["line", "line"]
     job.ends_well(run)

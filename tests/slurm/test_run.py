@@ -32,7 +32,7 @@ def test_a_job_is_submitted_and_goes_on_after_a_killed_rank_and_a_crashed_node(j
     given = job.given_to()
     assert {one["NNODES"] for one in given} == {"3"}
     assert len({one["HOLDFAST_NODE"] for one in given}) == 3
-    job.trains().kill(job.rank(1))
+    job.trains().kill_rank(1)
     job.trains(attempt=2)
     verdict = job.events("verdict-reached")[0]
     assert [culprit["rank"] for culprit in verdict["verdict"]["culprits"]] == [1]

@@ -24,7 +24,7 @@ from holdfast.observe.logs.follow import Chunk
 
 PIECE_BYTES = 4096  # what a pipe that poll() calls writable takes without waiting (PIPE_BUF)
 BACKLOG_BYTES_MAX = 4 << 20
-STALLED_S = 1.0
+STALLED_S = 5.0  # a reader on a busy machine may pause for seconds
 CHECK_NAMED_S = 1.0  # a boot check that takes longer is named while it runs
 CLOSE_S_MAX = 20.0
 CLOSE_LOOK_S = 0.01

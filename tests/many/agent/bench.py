@@ -70,6 +70,7 @@ class Bench:
             job=self.job,
             policy=Policy(boot_check="off", troubleshoot_wait_s=0.0),
             grace_s=2.0,
+            quick_check_s=40.0,  # on a busy machine, too, all is looked at
         )
         self.agents = []
         self.hub = None

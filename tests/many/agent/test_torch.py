@@ -15,7 +15,7 @@ from holdfast.model.events import AttemptStarted, RankExited, RankStarted, StepR
 from holdfast.model.nodes.workers import Leave, PrepareStandby, StandbyState
 from holdfast.model.policy import Policy
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 SCRIPT = """
 import json, os, time
@@ -34,7 +34,7 @@ while not os.path.exists(f"{notes}/go"):
         print(f"step {step} loss 0.5", flush=True)
     time.sleep(0.05)
 """
-LONG_S = 150  # importing torch on a busy machine
+LONG_S = 300  # importing torch on a busy machine
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from run.place import wait_for
 TRAINING = Path(__file__).parents[3] / "bench" / "job" / "training.py"
 RESTARTS = ("--max-restarts", "2", "--unconditional-restart", "--ram-checkpoints", "64MiB", "--no-standby")
 FAULT = "12:0:wait"
-LONG_S = 110.0
+LONG_S = 250.0
 
 
 def test_a_real_rank_goes_on_from_the_restored_checkpoint(place):

@@ -73,6 +73,7 @@ print(f"total {total:.6f}", flush=True)
 """
 TOTAL = sum(1.0 / step for step in range(1, 21))
 RESTARTS = ("--max-restarts", "2", "--unconditional-restart")
+LONG_S = 250.0  # the copier runs at the lowest priority, beside all else that runs here
 DEEP = 4096  # in the file: past its header
 
 
@@ -93,9 +94,16 @@ class Training:
                     return path
         return None
 
+    def copier(self):
+        """The process that makes the copies; None while another one takes over."""
+        store = self.store()
+        with contextlib.suppress(OSError, ValueError):
+            return int((store / "pid").read_text()) if store is not None else None
+        return None
+
     def wait_for_copy(self, path="out/checkpoint.pt"):
         wait_for("step 12", lambda: "step 12/" in self.run.out)
-        wait_for(lambda: f"the copy:\n{self.run.err}", lambda: self._has(self.place.path / path))
+        wait_for(lambda: f"the copy:\n{self.run.err}", lambda: self._has(self.place.path / path), LONG_S)
         return self.place.path / path
 
     def _has(self, path):
@@ -113,11 +121,11 @@ class Training:
         part.rename(self.place.path / "fail")
 
     def ends_well(self, resumed_at):
-        assert self.run.code() == 0, self.run.err
+        assert self.run.code(LONG_S) == 0, self.run.err
         assert f"resumed at {resumed_at}\n" in self.run.out
         assert self.run.out.endswith(f"total {TOTAL:.6f}\n")
         self.place.nothing_left()
-        wait_for("an empty /dev/shm", lambda: self.store() is None)
+        wait_for("an empty /dev/shm", lambda: self.store() is None, LONG_S)
 
     def findings(self):
         return [
@@ -199,7 +207,7 @@ def test_where_the_disk_is_gone_the_copy_is_offered(place):
     assert training.outcome()["outcome"] == "gone"
     assert "HOLDFAST_RAM_CHECKPOINT" in training.run.err
     place.nothing_left()
-    wait_for("an empty /dev/shm", lambda: training.store() is None)
+    wait_for("an empty /dev/shm", lambda: training.store() is None, LONG_S)
 
 
 def test_a_checkpoint_that_is_too_large_is_refused(place):
@@ -215,9 +223,9 @@ def test_a_checkpoint_that_is_too_large_is_refused(place):
 def test_a_copier_that_is_killed_is_started_again(place):
     training = Training(place, "renamed")
     path = training.wait_for_copy()
-    first = int((training.store() / "pid").read_text())
+    first = wait_for("a copier", training.copier)
     os.kill(first, signal.SIGKILL)
-    wait_for("another copier", lambda: int((training.store() / "pid").read_text() or 0) not in (0, first))
+    wait_for("another copier", lambda: training.copier() not in (None, first), LONG_S)
     flip(path)
     training.fail()
     training.ends_well(resumed_at=10)
@@ -228,7 +236,7 @@ def test_memory_is_cleared_when_holdfast_is_killed(place):
     training = Training(place, "renamed")
     training.wait_for_copy()
     training.run.kill()
-    wait_for("an empty /dev/shm", lambda: training.store() is None)
+    wait_for("an empty /dev/shm", lambda: training.store() is None, LONG_S)
     place.nothing_left()
 
 
@@ -236,7 +244,7 @@ def test_the_next_start_clears_what_was_killed_with_its_copier(place):
     training = Training(place, "renamed")
     training.wait_for_copy()
     store = training.store()
-    copier = int((store / "pid").read_text())
+    copier = wait_for("a copier", training.copier)
     os.kill(copier, signal.SIGSTOP)
     training.run.kill()
     os.kill(copier, signal.SIGKILL)
@@ -250,9 +258,9 @@ def test_a_detached_training_keeps_its_copy(place):
     training = Training(place, "renamed", "--detach")
     path = training.wait_for_copy()
     training.run.kill()
-    copier = int((training.store() / "pid").read_text())
+    copier = wait_for("a copier", training.copier)
     again = place.start("attach", "t")
-    wait_for("another copier", lambda: int((training.store() / "pid").read_text() or 0) not in (0, copier))
+    wait_for("another copier", lambda: training.copier() not in (None, copier), LONG_S)
     assert wait_for("the end of the first copier", lambda: is_over(copier))
     flip(path)
     training.fail()
@@ -260,7 +268,7 @@ def test_a_detached_training_keeps_its_copy(place):
     assert f"total {TOTAL:.6f}" in again.out + training.run.out
     assert training.outcome()["outcome"] == "restored"
     place.nothing_left()
-    wait_for("an empty /dev/shm", lambda: training.store() is None)
+    wait_for("an empty /dev/shm", lambda: training.store() is None, LONG_S)
 
 
 @pytest.mark.parametrize("size", ["20", "-1G", "much", "1KiB", "10EB"])

@@ -95,8 +95,8 @@ class Store:
         if lock is None:
             return False
         self._lock = lock
-        (self.folder / PID).write_text(str(os.getpid()))
-        (self.folder / OWNER).write_bytes(msgspec.json.encode(self.owner))
+        _replace(self.folder / PID, str(os.getpid()).encode())
+        _replace(self.folder / OWNER, msgspec.json.encode(self.owner))
         for number in self._numbers():
             if not (self.folder / str(number) / MANIFEST).exists():  # of a copier that was killed
                 shutil.rmtree(self.folder / str(number), ignore_errors=True)
@@ -136,10 +136,7 @@ class Store:
 
     def publish(self, manifest: Manifest) -> None:
         """Makes a copy complete. Raises OSError."""
-        path = self.folder / str(manifest.number) / MANIFEST
-        part = path.with_suffix(".part")
-        part.write_bytes(msgspec.json.encode(manifest))
-        part.replace(path)
+        _replace(self.folder / str(manifest.number) / MANIFEST, msgspec.json.encode(manifest))
 
     def drop(self, *, but: int = 0) -> bool:
         """Removes all copies except number `but` (they count from 1). Returns False, and removes none, if one is in use."""
@@ -205,6 +202,13 @@ def sweep(shm: str = SHM) -> None:
         if owner is not None and marked(owner.marks):
             continue  # with --detach the training goes on, and the next supervisor takes its copy
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes a file so that others read the old content or the new. Raises OSError."""
+    part = path.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(path)
 
 
 def _locked(path: Path, *, make: bool = True) -> int | None:

@@ -38,7 +38,7 @@ from holdfast.parsers.pyspy import as_text
 
 RECORDS_S = 1.0  # a rank that answers does so in 1-10 ms; one that does not is a sign by itself
 UNHEARD_S = 0.3  # one that did not answer how far it is
-STACKS_S = 1.5
+STACKS_S = 3.0  # 5-50 ms are usual, also of many ranks: only a busy node needs more
 AT_ONCE = 8
 RECORD, STATUS = "flight.pickle", "status.json"  # left by a rank at its end
 EXIT_TIME = re.compile(rb'"exit_time": (\d+\.\d+)}\s*$')  # what its status ends with

@@ -30,7 +30,7 @@ SAMPLES_MAX = 2000  # kept for the evidence: four minutes of eight ranks
 USUAL_OPERATIONS, USUAL_MAX = 20, 3  # completed collectives, ten times as many each time
 MAIN = 0  # the first training of a command
 DEVICE_IDLE_PERCENT = 1.0
-SCENE_S_MAX = 4.0  # a look has deadlines of its own: 1.5 s at most
+SCENE_S_MAX = 4.0  # a look has deadlines of its own: 3 s at most
 
 
 class Rank(Struct):

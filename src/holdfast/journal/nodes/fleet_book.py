@@ -27,6 +27,7 @@ from holdfast.model.nodes.book import (
 )
 
 WAIT_S = 2.0  # for an answer
+CLOSE_S = 10.0  # at the end of a run, for what is not written yet
 BUSY_S = 1.0  # for transactions of other processes
 RETRY_S = 30.0  # what could not be written is tried again after this long
 LINES_MAX = 10_000  # waiting to be written; the oldest are dropped first
@@ -34,7 +35,7 @@ _Answer = TypeVar("_Answer")
 
 
 class FleetBook:
-    """A run's access to the node book. Every method returns within `wait_s` and raises nothing.
+    """A run's access to the node book. Every method returns within `wait_s` seconds (`close` within `close_s`) and raises nothing.
 
     `say`: shows a sentence to the user; not called from the background thread.
     """
@@ -46,11 +47,12 @@ class FleetBook:
         *,
         limit: IsolationLimit,
         wait_s: float = WAIT_S,
+        close_s: float = CLOSE_S,
         book: NodeBook | None = None,
     ) -> None:
         self.folder = folder
         self._book = book if book is not None else NodeBook(folder, busy_s=min(BUSY_S, wait_s / 2))
-        self._say, self._wait_s, self._limit = say, wait_s, limit
+        self._say, self._wait_s, self._close_s, self._limit = say, wait_s, close_s, limit
         self._lines: deque[tuple[str, AnyLine]] = deque(maxlen=LINES_MAX)
         self._ran: dict[tuple[str, int], AttemptRan] = {}
         self._asked: deque[Callable[[], None]] = deque()
@@ -140,14 +142,14 @@ class FleetBook:
             self._tell(f"the node book in {self.folder} can be used again")
 
     def close(self) -> None:
-        """Waits up to `wait_s` for the thread to write the queued events, and reports how many were not
+        """Waits up to `close_s` for the thread to write the queued events, and reports how many were not
         written.
         """
         with self._turn:
             self._closing = True
             self._turn.notify()
         if self._thread is not None:
-            self._thread.join(self._wait_s)
+            self._thread.join(self._close_s)
             left = len(self._lines) + len(self._ran)
             if left:
                 self._tell(
