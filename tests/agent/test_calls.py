@@ -31,6 +31,7 @@ from holdfast.model.nodes.workers import SampleStacks
 from holdfast.parsers.call_words import decode, encode
 
 WAIT_S = 60.0
+STACK_TRIES_MAX = 20
 
 
 class Node:
@@ -124,12 +125,17 @@ def test_a_command_killed_by_a_signal(node):
 
 def test_a_command_that_never_ends_is_ended_with_all_that_it_began(node, tmp_path):
     pids = tmp_path / "pids"
+    pids.touch()
     script = f"setsid sleep inf & echo $! >> {pids}; trap '' TERM; (sleep inf & echo $! >> {pids}; wait); sleep inf"
-    ended = node().run("sh", "-c", script, limit_s=3.0)  # time to begin both, though others go first
-    assert (ended.outcome, ended.why) == ("timed-out", "")
-    left = [int(pid) for pid in pids.read_text().split()]
-    assert len(left) == 2
-    assert all(is_over(pid) for pid in left)
+    one, limit_s, begun = node(), 1.0, 0
+    while begun < 2:  # on a busy machine the limit may pass before it has begun both
+        limit_s *= 2
+        before = len(pids.read_text().split())
+        ended = one.run("sh", "-c", script, call=f"within {limit_s} s", limit_s=limit_s)
+        assert (ended.outcome, ended.why) == ("timed-out", "")
+        left = [int(pid) for pid in pids.read_text().split()]
+        assert all(is_over(pid) for pid in left)
+        begun = len(left) - before
 
 
 def test_a_command_that_prints_for_ever_is_cut_and_ended(node):
@@ -388,9 +394,13 @@ def test_stacks_of_the_ranks_of_the_worker(node, tmp_path):
         ]
         (tmp_path / "reaper.jsonl").write_bytes(b"".join(msgspec.json.encode(fact) + b"\n" for fact in facts))
         one = node(tmp_path)
-        one.begin(StackLook(ranks=(17, 99)))
-        assert one.ended().outcome == "exited"
-        (found,) = msgspec.msgpack.decode(one.output(), type=tuple[RankStacks, ...])
+        for number in range(STACK_TRIES_MAX):
+            call = f"c{number}"
+            one.begin(StackLook(ranks=(17, 99)), call)
+            assert one.ended(call).outcome == "exited"
+            (found,) = msgspec.msgpack.decode(one.output(call), type=tuple[RankStacks, ...])
+            if found.threads:  # py-spy may have no time, on a busy machine
+                break
         assert (found.rank, found.pid) == (17, ranks[1].pid)
         assert any("wait_here" in frame for frame in found.threads[0].frames)
     finally:

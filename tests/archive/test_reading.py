@@ -65,6 +65,7 @@ def test_a_process_of_the_attempt_makes_it_unsupervised(state):
         ["sleep", "100"],
         {"HOLDFAST_WORKER_DIR": str(folder), "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"},
     )
+    wait_for_environ(pid)
     try:
         truth = read(job).truth
         assert (truth.state, truth.living) == ("unsupervised", frozenset({1}))
@@ -98,6 +99,7 @@ def test_what_a_person_runs_on_the_worker_is_no_rank(state):
     folder = job.worker(1, 0)
     folder.mkdir(parents=True)
     pid = os.posix_spawn("/bin/sleep", ["sleep", "100"], {"HOLDFAST_WORKER_DIR": f"{folder}/"})
+    wait_for_environ(pid)
     try:
         assert read(job).truth.state == "dead"
     finally:

@@ -118,8 +118,12 @@ group = [subprocess.Popen([sys.executable, sys.argv[1], "0", "1", port]) for por
 sys.exit(max(one.wait() for one in group))
 """
     group = job.folder.parent / "group.py"
-    group.write_text(GROUP.replace("print(", "time.sleep(3); print("))
+    until_both = 'while not os.path.exists(os.environ["NOTES"] + "/both"): time.sleep(0.02)\n'
+    group.write_text(GROUP.replace("print(", until_both + "print("))
     watched(job, script, str(group), str(free_port()), str(free_port()))
+    for rank in (0, 1):
+        job.until(RankFound, rank=rank, source="said")
+    (job.folder / "both").touch()
     job.until(CommandGone, code=0)
     said = {one.rank: one for one in job.all(RankFound) if one.source == "said"}
     assert sorted(said) == [0, 1]

@@ -29,6 +29,22 @@ def row_when(service, name, done):
     return until(service, look)
 
 
+def changes_when(service, done):
+    """The changes up to those with which it is so: a row is there a moment before they are."""
+    found = []
+
+    def look(service):
+        found.extend(service.changes())
+        return found if done(found) else None
+
+    return until(service, look)
+
+
+def has_all(*ids):
+    """Whether there are changes of all these jobs."""
+    return lambda changes: {change.job for change in changes} >= set(ids)
+
+
 def test_new_entries_are_seen(fleet, url):
     service = fleet.served(url)
     job = fleet.job("llama", policy=RESTARTS).begins("n0", "n1").hold()
@@ -47,12 +63,14 @@ def test_new_entries_are_seen(fleet, url):
 def test_changes_name_the_job_and_the_incident(fleet, url):
     job = fleet.job("llama").begins("n0").steps(1, 3).hold()
     service = fleet.served(url)
-    row_when(service, "llama", lambda row: row.step == 3)
-    service.changes()
+    changes_when(service, lambda found: any(change.data.row.step == 3 for change in found))
     job.fails()
-    row_when(service, "llama", lambda row: row.state == "failed")
-    changes = [change.data for change in service.changes()]
-    assert any(isinstance(one, JobChanged) and one.row.state == "failed" for one in changes)
+
+    def is_told(found):
+        rows = [change.data.row for change in found if isinstance(change.data, JobChanged)]
+        return any(row.state == "failed" for row in rows) and len(rows) < len(found)
+
+    changes = [change.data for change in changes_when(service, is_told)]
     [incident] = [one.row for one in changes if isinstance(one, IncidentChanged)]
     assert (incident.number, incident.category, incident.over) == (1, "gpu_oom", True)
     assert service.changes() == []
@@ -98,11 +116,12 @@ def test_a_job_that_is_removed_is_gone(fleet, url):
     fleet.job("stays").begins("n0").fails()
     job = fleet.job("goes").begins("n0").fails()
     service = fleet.served(url)
-    until(service, lambda service: listed(service).total == 2)
-    service.changes()
+    changes_when(service, has_all("stays", "goes"))
+    assert listed(service).total == 2
     shutil.rmtree(job.dir.path)
-    until(service, lambda service: listed(service).total == 1)
-    assert [change.data for change in service.changes()] == [JobChanged(id="goes")]
+    changes = changes_when(service, has_all("goes"))
+    assert [change.data for change in changes] == [JobChanged(id="goes")]
+    assert listed(service).total == 1
     assert listed(service, search="goes").total == 0
 
 
@@ -173,8 +192,8 @@ def test_a_second_start_reads_only_what_is_new(fleet, url):
     first.stop()
     fleet.job("new").begins("n0").steps(1, 3).fails().close()
     second = fleet.served(url)
-    until(second, lambda service: listed(service).total == 6)
-    assert {change.job for change in second.changes()} == {"new"}
+    assert {change.job for change in changes_when(second, has_all("new"))} == {"new"}
+    assert listed(second).total == 6
 
 
 def test_a_long_journal_goes_on_from_what_was_stored(fleet, url):

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.checks.child import look
 from holdfast.checks.io.folders import folders_of, space_of, write_and_read
-from holdfast.checks.readers.asked_aside import ask_all
+from holdfast.checks.readers.asked_aside import _begin, _is_late, _late_answer, ask_all
 from holdfast.checks.readers.node_files import NodeFiles
 from holdfast.checks.readers.own_cgroup import MemoryLimit, cpu_quota, memory_limit, pids_left
 from holdfast.checks.registry import check_named
@@ -193,10 +193,22 @@ def test_questions_are_answered_in_their_order_and_one_that_hangs_is_cut_off():
     def breaks():
         raise ValueError("not an OSError")
 
-    answers = ask_all([lambda: {"a": 1}, waits, fails, breaks, lambda: {"b": "x"}], 0.3)
+    answers = ask_all([lambda: {"a": 1}, waits, fails, breaks, lambda: {"b": "x"}], 3.0)
     assert [answer.hangs for answer in answers] == [False, True, False, False, False]
     assert [answer.error for answer in answers] == [0, 0, errno.ESTALE, -1, 0]
     assert (answers[0].value, answers[4].value) == ({"a": 1}, {"b": "x"})
+
+
+def test_one_that_has_answered_by_the_time_it_is_found_late_does_not_hang():
+    asked = _begin(0, lambda: {"a": 1})
+    try:
+        os.waitid(os.P_PID, asked.pid, os.WEXITED | os.WNOWAIT)
+        assert _is_late(asked, 0.0)
+        answer = _late_answer(asked)
+        assert (answer.value, answer.hangs, answer.error) == ({"a": 1}, False, 0)
+    finally:
+        os.close(asked.channel)
+        os.waitpid(asked.pid, 0)
 
 
 def test_more_questions_than_are_asked_at_once_are_all_answered():

@@ -203,7 +203,7 @@ def test_a_job_that_has_ended_meanwhile(holdfast, nodes):
 def test_the_answers_that_came_are_shown_where_somebody_loses_patience(nodes, tmp_path):
     job = nodes(2)
     pids = tmp_path / "pid"
-    script = f'echo $$ > {pids}.$NODE; echo here; [ "$NODE" = node-0 ] || sleep inf'
+    script = f'echo here; echo $$ > {pids}.$NODE; [ "$NODE" = node-0 ] || sleep inf'
     words = [str(HOLDFAST), "exec", "llama", "--yes", "--timeout", "1h", "--", "sh", "-c", script]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     path = tmp_path / "pid.node-1"

@@ -26,8 +26,8 @@ def job(nodes):
         one.stdout.close()
 
 
-def test_equal_stacks_are_one_across_workers(holdfast, job):
-    code, out, err = holdfast("stacks", "llama")
+def test_equal_stacks_are_one_across_workers(stacks, job):
+    code, out, err = stacks("llama")
     assert (code, err) == (0, "")
     head, _, first, *rest = out.splitlines()
     assert head.startswith("job llama, attempt 1, ") and head.endswith(": 4 ranks in 2 stacks")
@@ -36,26 +36,26 @@ def test_equal_stacks_are_one_across_workers(holdfast, job):
     assert job.notes == []
 
 
-def test_ranks_and_workers_are_chosen(holdfast, job):
-    answer = json.loads(holdfast("stacks", "--json", "--worker", "1", "--all-threads")[1])
+def test_ranks_and_workers_are_chosen(stacks, job):
+    answer = json.loads(stacks("--json", "--worker", "1", "--all-threads")[1])
     assert [group["ranks"] for group in answer["groups"]] == [[2], [3]]
     assert [thread["main"] for thread in answer["groups"][0]["threads"]] == [True, False]
-    answer = json.loads(holdfast("stacks", "--json", "--rank", "1,3,7")[1])
+    answer = json.loads(stacks("--json", "--rank", "1,3,7")[1])
     assert [group["ranks"] for group in answer["groups"]] == [[1, 3]]
     assert answer["missing"] == [{"rank": 7, "why": "job llama has no such rank"}]
 
 
-def test_native_frames_of_the_odd_ones(holdfast, job):
-    answer = json.loads(holdfast("stacks", "--json", "--native")[1])
+def test_native_frames_of_the_odd_ones(stacks, job):
+    answer = json.loads(stacks("--json", "--native")[1])
     assert [(group["ranks"], group["source"]) for group in answer["groups"]] == [
         ([2], "native"),
         ([0, 1, 3], "native"),
     ]
 
 
-def test_ranks_of_a_node_that_cannot_be_reached_are_named(holdfast, job):
+def test_ranks_of_a_node_that_cannot_be_reached_are_named(stacks, job):
     job.workers[1] = "node-9"
-    code, out, _ = holdfast("stacks", "--json")
+    code, out, _ = stacks("--json")
     answer = json.loads(out)
     assert (code, [group["ranks"] for group in answer["groups"]]) == (0, [[0, 1]])
     assert answer["missing"] == [
@@ -64,9 +64,9 @@ def test_ranks_of_a_node_that_cannot_be_reached_are_named(holdfast, job):
     ]
 
 
-def test_a_controller_that_does_not_listen(holdfast, job):
+def test_a_controller_that_does_not_listen(stacks, job):
     (job.job.path / "secret").unlink()
-    code, out, err = holdfast("stacks", "llama")
+    code, out, err = stacks("llama")
     assert (code, out) == (1, "")
     assert "its controller does not listen" in err
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.observe.processes import pyspy
-from holdfast.observe.processes.pyspy import NO_TOOL, Ask, Collection, Sampling, collect
+from holdfast.observe.processes.pyspy import NO_TOOL, Ask, Collection, Sampling
 
 WITHIN_S = 60.0
 SLEEPS = "def inner():\n    print('ready', flush=True)\n    input()\ninner()\n"
@@ -146,7 +146,7 @@ def test_native_frames_of_a_rank_that_sleeps_in_c(python):
 def test_a_rank_that_is_gone_and_one_that_is_no_python():
     with subprocess.Popen(["sleep", "60"]) as other, subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        zombie, no_python = collect([Ask(0, ended.pid), Ask(1, other.pid)], WITHIN_S)
+        zombie, no_python = collected([Ask(0, ended.pid), Ask(1, other.pid)])
         other.kill()
     assert (zombie.state, zombie.source, zombie.why_not) == ("Z", "", "the process has ended")
     assert (no_python.source, no_python.why_not) == ("", "py-spy recognises no Python interpreter in it")
@@ -264,14 +264,17 @@ def test_sampling_tells_a_rank_that_stands_still():
     frames = []
     with subprocess.Popen([sys.executable, "-c", LOOPS], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
-        sampling = Sampling(Ask(0, process.pid), samples=4, over_s=0.2, tool=pyspy.tool_path())
+        sampling = Sampling(
+            Ask(0, process.pid), samples=4, over_s=0.02, tool=pyspy.tool_path(), clock=slow_clock
+        )
         sampling.start()
         while not sampling.poll():
             continue
         frames = sampling.frames
         sampling.close()
         process.kill()
-    assert len(frames) == 4 and len(set(frames)) == 1
+    named = {tuple(frame.rpartition(" ")[2] for frame in sample) for sample in frames}
+    assert len(frames) == 4 and named == {("loop", "<module>")}
 
 
 def test_sampling_of_a_process_that_is_gone():

@@ -95,6 +95,12 @@ class Clients:
         else:
             self._accept()
 
+    def serve_all(self) -> None:
+        """Carries out what all clients have sent so far."""
+        for fd in list(self._all):
+            if fd in self._all:
+                self._serve(fd)
+
     def _accept(self) -> None:
         assert self._listener is not None
         try:
@@ -124,6 +130,9 @@ class Clients:
             client.unsent = client.unsent[client.channel.send(client.unsent) :]
         except BlockingIOError:
             pass
+        except (BrokenPipeError, ConnectionResetError):
+            # It has closed. Its last requests are still to be read; the end of the stream behind them drops it.
+            client.unsent, client.follows = b"", False
         except OSError:
             return self._drop(fd)
         if len(client.unsent) > OUT_BYTES_MAX:

@@ -290,6 +290,7 @@ class Reaper:
 
     def lifeline_cut(self) -> None:
         assert self.lifeline is not None
+        self.clients.serve_all()  # `poll` may have seen the lifeline cut, and not the `detach` sent before
         self.poll.unregister(self.lifeline)
         os.close(self.lifeline)
         self.lifeline = None

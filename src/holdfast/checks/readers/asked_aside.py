@@ -70,7 +70,7 @@ def ask_all(questions: Sequence[Question], within_s: float) -> list[Answer]:
                     _end(selector, running, asked)
             for asked in list(running.values()):
                 if _is_late(asked, within_s):
-                    answers[asked.place] = _hung(asked)
+                    answers[asked.place] = _late_answer(asked)
                     _end(selector, running, asked)
     return answers
 
@@ -128,6 +128,12 @@ def _is_late(asked: _Asked, within_s: float) -> bool:
     with suppress(OSError), open(f"/proc/{asked.pid}/stat", encoding="ascii", errors="replace") as file:
         state = file.read().rpartition(") ")[2][:1]
     return state != "R" or passed_s > within_s * BUSY_TIMES
+
+
+def _late_answer(asked: _Asked) -> Answer:
+    """Returns the result of a child process that was late, and not running, when it was looked at."""
+    # It may have ended just before that look: an ended process does not run, as one that hangs.
+    return _answer(asked) if _read(asked) else _hung(asked)
 
 
 def _hung(asked: _Asked) -> Answer:

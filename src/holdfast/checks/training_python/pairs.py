@@ -57,13 +57,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Settings of a pair measurement.
 
     `via`: template of the command that reaches a node. `env`: of the workers. `python`: interpreter of the
-    training on the nodes. `sizes`: message sizes in bytes; empty means chosen by the devices.
+    training on the nodes. `sizes`: message sizes in bytes; empty means chosen by the devices. `pong_s`: how long
+    a worker that is late may take to reply to a ping.
     """
 
     via: str
     python: str
     round_s: float = ROUND_S
     within_s: float = 120.0
+    pong_s: float = PONG_S
     sizes: tuple[int, ...] = ()
     limits: Limits = Limits()
     env: Mapping[str, str] | None = None
@@ -233,12 +235,13 @@ class PairRun:
         for worker in late:
             worker.pong = False
             self._say(worker.node, Ping())
-        until_s = time.monotonic() + PONG_S
+        pong_s = self._settings.pong_s
+        until_s = time.monotonic() + pong_s
         while time.monotonic() < until_s and any(worker.is_there and not worker.pong for worker in late):
             self._read([worker for worker in late if worker.is_there and not worker.pong])
         for worker in late:
             if worker.is_there:
-                worker.kill("" if worker.pong else f"the worker did not reply to a ping within {PONG_S:g} s")
+                worker.kill("" if worker.pong else f"the worker did not reply to a ping within {pong_s:g} s")
         return {worker.node for worker in late if worker.pong}
 
     def _note(self, chosen: Round, stuck: set[str]) -> None:
