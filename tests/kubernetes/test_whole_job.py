@@ -49,12 +49,9 @@ def test_a_job_that_is_suspended_waits_and_continues_when_it_is_resumed(running)
     )
     assert job.owner_says() == ""
     job.server.merge(path, {"spec": {"suspend": False}})
-    # A pod that is lost while the others start has all pods made anew once more, in another attempt.
-    wait_for(
-        lambda: f"steps of a later attempt:\n{job.said()}",
-        lambda: any(job.steps(attempt) > 5 for attempt in range(2, 9)),
-        LONG_S,
-    )
+    job.trains(attempt=2)
+    job.waits_for("job-moved")
+    assert len(job.events("job-moved")) == 1
 
 
 def test_without_the_right_to_suspend_the_job_restarts_in_its_pods(running):
