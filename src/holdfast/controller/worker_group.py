@@ -302,6 +302,7 @@ class WorkerGroupEngine:
             )
             return
         self.connected.add(joined.peer)
+        self._engine.joined(joined.peer)
         self.link.say(joined.peer, self._set_up)
         if self._imports is not None and hello.worker is None:
             self.link.say(joined.peer, self._imports)
