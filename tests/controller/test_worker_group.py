@@ -5,10 +5,12 @@ import os
 import pytest
 
 from controller.worker_group_bench import WorkerGroupBench
+from holdfast.core.workers.memory import MOVED
 from holdfast.model.events import (
     AttemptStarted,
     AttemptStopped,
     FindingNoted,
+    JobMoved,
     NodeLost,
     RankExited,
     RankStarted,
@@ -171,6 +173,21 @@ def test_an_agent_that_ended_is_started_again(bench):
     bench.engine.news.append(AgentEnded(node="n0", code=-9))
     bench.until(lambda: bench.engine.again == ["n0"], step_s=0.5)
     bench.agents["n0"] = ended
+
+
+def test_nodes_of_a_job_that_its_scheduler_restarted_are_not_made_anew_once_more(bench):
+    bench.begin()
+    bench.controller.handle(FindingNoted(at_s=bench.clock(), finding=MOVED, text="suspended", attempt=1))
+    bench.engine.remakes = True
+    for agent in bench.agents.values():  # other processes, which run nothing
+        agent.attempt, agent.worker = 0, None
+    bench.die()
+    bench.until(lambda: [event.attempt for event in bench.told(AttemptStarted)][-1] == 2, step_s=0.5)
+    assert bench.engine.remade == []
+    assert len(bench.told(JobMoved)) == 1
+    bench.agents["n0"].tell(RankExited, attempt=2, worker=0, rank=0, code=1)
+    bench.until(lambda: bench.engine.remade, step_s=0.5)
+    assert bench.engine.remade == [3]
 
 
 # The diagnosis --------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from holdfast.model.events import (
     AnyEvent,
     AttemptStarted,
     AttemptStopped,
+    JobMoved,
     JobSubmitted,
     NodesChecked,
     RankStarted,
@@ -81,6 +82,8 @@ class PlayedNodes:
         self.asked: list[str] = []
         self.again: list[str] = []
         self.news: list[AnyNews] = []
+        self.remakes = False
+        self.remade: list[int] = []  # attempts
 
     def turn(self) -> list[AnyNews]:
         news, self.news = self.news, []
@@ -97,12 +100,15 @@ class PlayedNodes:
 
     def isolate(self, node: str, reason: str) -> None: ...
 
+    def joined(self, node: str) -> None: ...
+
     def lost(self, node: str, reason: str) -> None: ...
 
     def returned(self, node: str) -> None: ...
 
     def remake(self, attempt: int) -> bool:
-        return False
+        self.remade.append(attempt)
+        return self.remakes
 
     def more_nodes(self, workers: int, without: object) -> None: ...
 
@@ -283,7 +289,9 @@ class WorkerGroupBench:
             memory.hear(event)
             state = decision.state
         self._open(memory, state)
-        self.machine.resume(state.job)
+        if memory.moved:
+            self.controller.handle(JobMoved(at_s=self.clock(), reason="resumed"))
+        self.machine.resume(self.controller.state.job)
 
     def turn(self, step_s: float = 0.0) -> None:
         self.clock.now_s += step_s

@@ -79,7 +79,7 @@ class Server:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def wait_for(self, is_true, wait_s=20.0):
+    def wait_for(self, is_true, wait_s=100.0):
         """The first truthy answer."""
         return wait_for("the server's controllers", is_true, wait_s)
 

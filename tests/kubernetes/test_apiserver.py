@@ -72,12 +72,14 @@ def checked(server):
 
 def test_all_checks_of_real_servers_pass(server, tmp_path):
     """A watch of theirs ends 4 s after its start, whether or not its writes were made by then, as on a busy machine:
-    where only such checks fail, all are repeated on a new server."""
+    where only such checks fail, all are repeated on a new server, three times at most."""
     if not CHECKS.exists():
         pytest.skip("the checks (shared/design/engines/k8s_api_checks.py) are not beside this checkout")
     failed, output = checked(server)
-    if failed and all("watch" in line for line in failed):
-        another = Server(tmp_path / "another")
+    for number in range(3):
+        if not failed or not all("watch" in line for line in failed):
+            break
+        another = Server(tmp_path / f"another-{number}")
         try:
             failed, output = checked(another)
         finally:

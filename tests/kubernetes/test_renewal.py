@@ -72,7 +72,7 @@ def test_all_containers_restart_in_the_same_pod_without_a_write(tmp_path, cache_
         assert job.pods()[pod]["metadata"]["uid"] == uid
         assert sides_status(job, pod)["restartCount"] == 1 and side_of(job, pod) != before
         assert job.writes() == []
-        assert "container proxy has ended with exit code 137" in job.said()
+        assert job.has_said("container proxy has ended with exit code 137")
         job.kill(job.rank(2, 2))
         job.trains(attempt=3)
         ends_well(job)

@@ -19,6 +19,16 @@ def other_than_first(job):
     return job.placed()[-1]
 
 
+def starts(job, count):
+    """So many starts of attempts are in the journal: the last one follows the ranks."""
+    wait_for(
+        lambda: f"{count} starts:\n{job.said()}",
+        lambda: len(job.events("attempt-started")) >= count,
+        LONG_S,
+    )
+    assert len(job.events("attempt-started")) == count
+
+
 def lose_controller(job):
     """Its pod is removed by force; returns once another one is there."""
     (controller,) = job.pods("controller")
@@ -76,7 +86,9 @@ def test_a_killed_pod_is_replaced_by_the_spare_and_its_owner_makes_another(runni
     assert spare in running.placed(2)
     assert pod not in running.placed(2)
     lost = running.waits_for("node-lost")
-    assert "killed (137, SIGKILL)" in lost["reason"]
+    # Its status, or its port where that is asked before the status comes.
+    reasons = ("killed (137, SIGKILL)", "its agent is gone, and the agent's port refuses connections")
+    assert any(reason in lost["reason"] for reason in reasons)
     assert len(running.writes()) <= 5
 
 
@@ -100,7 +112,7 @@ def test_a_controller_that_is_killed_goes_on_from_its_journal(running):
     assert running.ranks() == ranks
     running.kill(running.rank(1))
     running.trains(attempt=2)
-    assert len(running.events("attempt-started")) == 2
+    starts(running, 2)
 
 
 def test_a_server_that_is_away_stops_nothing_and_recovery_goes_on_without_it(running):
@@ -148,12 +160,12 @@ def test_a_controller_whose_pod_is_lost_continues_from_the_copy_of_an_agent(runn
     ranks = running.ranks(2)
     lose_controller(running)
     running.waits_for("controller-resumed")
-    assert "restoring" in running.said()
+    assert running.has_said("restoring")
     running.trains(attempt=2, more=20)
     assert running.ranks(2) == ranks
     running.kill(running.rank(1, 2))
     running.trains(attempt=3)
-    assert len(running.events("attempt-started")) == 3
+    starts(running, 3)
 
 
 def test_a_controller_that_cannot_listen_neither_begins_the_job_again_nor_gives_up(running):
@@ -161,11 +173,13 @@ def test_a_controller_that_cannot_listen_neither_begins_the_job_again_nor_gives_
     running.trains(attempt=2)
     ranks = running.ranks(2)
     (controller,) = running.pods("controller").values()
-    lose_controller(running)
+    failed = "the controller ends, to try again after its restart: the controller cannot listen at"
+    running.server.control("faults", away=True)  # no kubelet starts a container until the port is taken
+    running.server.control("kill-pod", pod=controller["metadata"]["name"])
     with listening_instead(controller, time.monotonic() + LONG_S):
-        wait_for(
-            lambda: f"a failed start:\n{running.said()}", lambda: "cannot listen at" in running.said(), LONG_S
-        )
+        running.server.control("faults", away=False)
+        lose_controller(running)
+        wait_for(lambda: f"a failed start:\n{running.said()}", lambda: running.has_said(failed), LONG_S)
     running.waits_for("controller-resumed")
     running.trains(attempt=2, more=20)
     assert running.ranks(2) == ranks
@@ -179,7 +193,7 @@ def test_a_device_that_its_kubelet_reports_costs_its_node_once_the_training_fail
     health = [{"name": "nvidia.com/gpu", "resources": [{"resourceID": "GPU-7", "health": "Unhealthy"}]}]
     sick = {**status, "allocatedResourcesStatus": health}
     running.server.merge(f"{path}/status", {"status": {"containerStatuses": [sick]}})
-    wait_for(lambda: f"the report:\n{running.said()}", lambda: "GPU-7" in running.said(), LONG_S)
+    wait_for(lambda: f"the report:\n{running.said()}", lambda: running.has_said("GPU-7"), LONG_S)
     running.trains(more=20)  # a report alone ends nothing
     assert not running.events("device-faulted")
     running.kill(running.rank(1))
@@ -210,7 +224,7 @@ def test_a_tainted_device_of_a_pod_is_reported_and_stops_nothing(running):
     one = {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "n"}, "spec": spec}
     assert running.server.client.post(f"/apis/{api}/resourceslices", json=one).status_code == 201
     said = "gpu.example.com gpu-3 (taint gpu.example.com/unhealthy=xid-79:None)"
-    wait_for(lambda: f"{said} in:\n{running.said()}", lambda: said in running.said(), LONG_S)
+    wait_for(lambda: f"{said} in:\n{running.said()}", lambda: running.has_said(said), LONG_S)
     running.trains(more=5)
 
 

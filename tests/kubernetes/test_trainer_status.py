@@ -25,7 +25,7 @@ def test_a_train_job_shows_its_progress_and_ends_at_100(tmp_path, cache_home):
 
         wait_for(lambda: f"a status: {job.said()}", lambda: "step" in shown(), LONG_S)
         assert shown()["totalSteps"] == "100000" and shown()["attempt"] == "1"
-        assert "Kubeflow Trainer's status server does not take the progress: 500" in job.said()
+        assert job.has_said("Kubeflow Trainer's status server does not take the progress: 500")
         job.kill(job.rank(1))
         job.trains(attempt=2)
         wait_for(lambda: f"attempt 2: {shown()}", lambda: shown()["attempt"] == "2", LONG_S)

@@ -110,7 +110,7 @@ def test_a_real_prometheus_has_the_step_of_a_running_job(runs, served, started, 
     runs_in(runs, 1, runs.python(TRAINS))
     scraper = started(prometheus(tmp_path, [server.address[1]], token=token))
     reading = Prometheus(scraper.url)
-    (step,) = until(lambda: reading.now('holdfast_job_step{job_name="t"} > 0'), 60.0)
+    (step,) = until(lambda: reading.now('holdfast_job_step{job_name="t"} > 0'))
     assert step.values[-1][1] > 0
     assert reading.now("sum(holdfast_jobs)")[0].values[-1][1] == 1
 
@@ -131,11 +131,11 @@ def test_an_alert_of_a_real_alertmanager_is_evidence_in_a_running_job(runs, serv
         labels = {"alertname": "GpuXid", "instance": f"{NODE}:9400"}
         firing = Alert(labels=labels, annotations={"summary": "Xid 79"}, starts_s=now_s, ends_s=now_s + 600)
         post(source.url, [firing])
-        (one,) = until(lambda: alerts_in(runs), 60.0)
+        (one,) = until(lambda: alerts_in(runs))
         assert one["text"] == f"alert GpuXid fires for {NODE}: Xid 79"
         assert one["numbers"]["status"] == "firing" and one["numbers"]["by"] == "the-reporter@127.0.0.1"
         post(source.url, [Alert(labels=labels, annotations={}, starts_s=now_s, ends_s=time.time())])
-        until(lambda: len(alerts_in(runs)) == 2, 60.0)
+        until(lambda: len(alerts_in(runs)) == 2)
         assert "is resolved" in alerts_in(runs)[1]["text"]
         log = until(lambda: [line for line in client.log("t").lines if line.finding == "alert"])
         assert len(log) == 2

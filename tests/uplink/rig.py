@@ -98,6 +98,6 @@ def rows_of(job: JobDir) -> list[RawEntry]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Waits for an event that no call announces."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(100):
         while not condition():
             await asyncio.sleep(0.01)

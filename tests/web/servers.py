@@ -15,12 +15,14 @@ from pathlib import Path
 import httpx
 
 from cli.journals import one_failure_and_on, write_job
-from holdfast.client import Client
+from holdfast.client import ApiError, Client
 from holdfast.journal.jobdir import StateDir
 from holdfast.web.access.tokens import TokenFile
 from run.place import wait_for
 
 STARTED_S = 200.0  # a guard, as the others are
+WAIT_S = 100.0
+UNAVAILABLE = 503  # for now, as the answer says
 HOUR_S = 3600.0
 
 
@@ -91,7 +93,7 @@ class Server:
 
     def http(self, token: str = "", **more) -> httpx.Client:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        more = {"verify": trust(), **more}
+        more = {"verify": trust(), "timeout": WAIT_S, **more}
         return httpx.Client(base_url=self.url, headers={**headers, **more.pop("headers", {})}, **more)
 
     @property
@@ -112,6 +114,15 @@ class Server:
         return code
 
 
-def until(look, within_s: float = 100.0):
+def until(look, within_s: float = WAIT_S):
     """What `look` returns once it is true. Asks again and again: what is waited for happens in another process."""
-    return wait_for("what another process does", look, within_s)
+
+    def looked():
+        try:
+            return look()
+        except ApiError as error:
+            if error.status != UNAVAILABLE:
+                raise
+            return None
+
+    return wait_for("what another process does", looked, within_s)

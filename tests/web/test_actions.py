@@ -10,7 +10,7 @@ from websockets.exceptions import InvalidStatus
 from holdfast.client import Conflict, NotAllowed
 from holdfast.journal.nodes.book import NodeBook
 from run.place import wait_for
-from web.servers import Place, Server, until
+from web.servers import WAIT_S, Place, Server, until
 
 
 @pytest.fixture
@@ -64,8 +64,11 @@ def test_a_job_is_stopped_and_the_journal_says_who_asked(runs, client):
 
 
 def test_a_stop_at_once_and_a_second_one(runs, client):
-    stubborn = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(1000)"
+    stubborn = (
+        "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1000)"
+    )
     run = runs_in(runs, 1, runs.python(stubborn, "--grace", "60s"))
+    run.prints("ready")
     assert client.stop("t").done
     again = client.stop("t")
     assert not again.done and "already" in again.text
@@ -138,7 +141,7 @@ def test_nodes_are_isolated_and_released(runs, client):
 def test_a_shell_on_a_worker(runs, server, client):
     run = runs_in(runs, 1, runs.python(TRAINS))
     url = f"{server.url.replace('http', 'ws', 1)}api/v1/jobs/t/shell?worker=0&columns=90&rows=20"
-    with ws.connect(url, origin=server.url.rstrip("/")) as shell:
+    with ws.connect(url, open_timeout=WAIT_S, origin=server.url.rstrip("/")) as shell:
         shell.send(b"stty size; exit 7\n")
         seen, end = b"", None
         for message in shell:
@@ -164,11 +167,11 @@ def test_a_shell_is_for_operators_of_our_own_page(tmp_path):
     try:
         for status, headers in ask.items():
             with pytest.raises(InvalidStatus) as refused:
-                ws.connect(url, additional_headers=headers)
+                ws.connect(url, open_timeout=WAIT_S, additional_headers=headers)
             assert refused.value.response.status_code == status
         headers = {"Authorization": f"Bearer {place.token('operator')}"}
         with pytest.raises(InvalidStatus) as refused:
-            ws.connect(url, additional_headers=headers, origin="https://evil.example")
+            ws.connect(url, open_timeout=WAIT_S, additional_headers=headers, origin="https://evil.example")
         assert refused.value.response.status_code == 403
         with running.client(place.token("viewer")) as client, pytest.raises(NotAllowed):
             client.exec("t", [sys.executable, "-V"])

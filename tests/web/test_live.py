@@ -17,7 +17,7 @@ from holdfast.model.documents.output import OutputLine
 from holdfast.model.events import FindingNoted
 from web.servers import Server, until
 
-EVENT_S = 20.0
+EVENT_S = 100.0
 
 
 class Writer:

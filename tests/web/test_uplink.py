@@ -26,13 +26,13 @@ def test_a_job_elsewhere_is_seen_asked_and_stopped(runs, tmp_path):
             HOLDFAST_SERVER_TOKEN=place.token("reporter"),
         )
         with server.client(place.token("operator")) as client:
-            (row,) = until(lambda: client.jobs().jobs, 60.0)
-            until(lambda: (client.job(row.id).row.step or 0) > 5, 60.0)
+            (row,) = until(lambda: client.jobs().jobs)
+            until(lambda: (client.job(row.id).row.step or 0) > 5)
             until(lambda: any("step" in line.text for line in client.output(row.id).lines))
             assert client.exec(row.id, ["echo", "hello"]).groups[0].output == "hello\n"
             assert client.stop(row.id, reason="from afar").done
             run.code()
-            until(lambda: client.job(row.id).row.state == "stopped", 60.0)
+            until(lambda: client.job(row.id).row.state == "stopped")
         (asked,) = runs.events("stop-requested")
         assert asked["reason"] == "requested by the-operator@127.0.0.1: from afar"
     finally:

@@ -117,7 +117,8 @@ class WorkerGroupEngine:
         self.end_asked: EndAsked | None = None
         self.policy_asked: PolicyAsked | None = None
         self._waiting: PlaceWorkers | None = None  # for nodes that are made anew
-        self._is_anew = False  # all nodes are, and no attempt has started there
+        # All nodes are, and no attempt has started there; JobMoved has orders before `resume`.
+        self._is_anew = worker_group.is_moved
         self.goes_on = False  # the engine's answer that the job goes on
         self.connected: set[str] = set()  # agents
         self.emit = emit
@@ -173,7 +174,6 @@ class WorkerGroupEngine:
         """Continues a job whose state `job` was read from the journal; `core` then repeats the orders in
         progress.
         """
-        self._is_anew = self.worker_group.is_moved
         acts = self.worker_group.resume(job, self._clock())
         self.emit(ControllerResumed(at_s=self._clock()))
         self._do(acts)
@@ -302,6 +302,7 @@ class WorkerGroupEngine:
             )
             return
         self.connected.add(joined.peer)
+        self._engine.joined(joined.peer)
         self.link.say(joined.peer, self._set_up)
         if self._imports is not None and hello.worker is None:
             self.link.say(joined.peer, self._imports)

@@ -42,6 +42,9 @@ class FixedNodes:
     def remake(self, attempt: int) -> bool:
         return False
 
+    def joined(self, node: str) -> None:
+        """Does nothing: these engines do not probe agents."""
+
 
 class NodeEngine(Protocol):
     """Interface of a multi-node engine. No method blocks: results and reports about nodes come later, from `turn`.
@@ -78,6 +81,9 @@ class NodeEngine(Protocol):
         """Starts another agent on a node whose agent is gone. The new agent reattaches to processes that still run
         there.
         """
+
+    def joined(self, node: str) -> None:
+        """Takes note that the agent of a node has connected to the controller."""
 
     def ask(self, node: str) -> None:
         """Queries the state of a node.

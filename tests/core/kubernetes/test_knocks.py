@@ -68,6 +68,24 @@ def test_a_port_that_cannot_be_reached_is_tried_a_few_times_only():
     assert tries == FIRST_TRIES
 
 
+def test_a_port_that_was_never_reached_is_tried_once_more_when_its_agent_connects():
+    knocks = Knocks()
+    assert knocks.due(["p"], 0.0) == ["p"]
+    knocks.answered("p", "refused", 0.0)  # the agent is being started
+    assert knocks.due(["p"], 1.0) == []
+    knocks.joined("p")
+    assert knocks.due(["p"], 1.0) == ["p"]
+    assert knocks.due(["p"], 1.1) == []
+    for at_s in range(5, 1000, 5):
+        knocks.due(["p"], at_s)
+    assert knocks.due(["p"], 1000.0) == []
+    knocks.joined("p")
+    assert knocks.due(["p"], 1000.0) == ["p"]
+    knocks.answered("p", "accepted", 1000.0)
+    knocks.joined("p")
+    assert knocks.due(["p"], 2000.0) == []  # nobody doubts
+
+
 def test_first_tries_come_a_few_at_a_time():
     knocks = Knocks()
     names = [f"p{number}" for number in range(100)]

@@ -15,6 +15,7 @@ and the name of a headless Service by the address of its pod, for want of mounts
 import asyncio
 import os
 import signal
+import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ GPUS = "8"
 NODE = Kind("", "v1", "Node", "nodes", namespaced=False, status=True)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 MARK = "HOLDFAST_TEST_POD"
+NETS = range(10, 210)  # 127.NET.0.0/16: of one server each, as pods' ports are fixed
+GUARD = "255.254", 29_469  # the address and port in its net that a server holds
 
 
 class Kubelets:
@@ -42,6 +45,7 @@ class Kubelets:
         self.logs = PodLogs(self)
         self.server = ""
         self._nodes = []
+        self._net = None
         self._addresses = {}  # by what keeps an address: a service's name, or a pod's uid
         self._task = None
 
@@ -57,6 +61,8 @@ class Kubelets:
         for run in self.runs.values():
             run.strike(signal.SIGCONT)
             run.strike(signal.SIGKILL)
+        if self._net is not None:
+            self._net[1].close()
 
     # Nodes ------------------------------------------------------------------------------------------------
 
@@ -137,8 +143,8 @@ class Kubelets:
     def address_of(self, key):
         if key not in self._addresses:
             number = len(self._addresses) + 1
-            part = os.getpid() % 200 + 10  # two servers on one machine do not share addresses
-            self._addresses[key] = f"127.{part}.{number // 250}.{number % 250 + 1}"
+            self._net = self._net or net_of_its_own()
+            self._addresses[key] = f"127.{self._net[0]}.{number // 250}.{number % 250 + 1}"
         return self._addresses[key]
 
     # Pods -------------------------------------------------------------------------------------------------
@@ -179,6 +185,20 @@ class Kubelets:
                 run.strike(signal.SIGKILL)
                 if run.is_over:
                     del self.runs[uid]
+
+
+def net_of_its_own():
+    """(number, socket) of a net that no other server on this machine has, as long as the socket is open."""
+    first = os.getpid() % len(NETS)
+    for net in (*NETS[first:], *NETS[:first]):
+        guard = socket.socket()
+        try:
+            guard.bind((f"127.{net}.{GUARD[0]}", GUARD[1]))
+        except OSError:
+            guard.close()
+        else:
+            return net, guard
+    raise RuntimeError("no loopback net is free for the pods of another server")
 
 
 def marked(mark):

@@ -54,6 +54,14 @@ class Knocks:
         """
         self._of(name).asked_s = at_s
 
+    def joined(self, name: str) -> None:
+        """Records that the agent of a pod has connected: if its port was never reached, it is probed once more at
+        once, as it listens now. The connection itself does not show that the port accepts any.
+        """
+        one = self._pods.get(name)
+        if one is not None and not one.reached:
+            one.tries, one.knocked_s = min(one.tries, FIRST_TRIES - 1), float("-inf")
+
     def forget(self, name: str) -> None:
         self._pods.pop(name, None)
 

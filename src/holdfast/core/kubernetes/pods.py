@@ -80,7 +80,7 @@ class PodBook:
         self._isolated: dict[str, int] = {}  # nodes, and how many pods were evicted there since
         self._evict_at_s: dict[str, float] = {}  # pods of isolated nodes
         self._doubts = Doubts()
-        self._knocks = Knocks()
+        self.knocks = Knocks()
         self._out_of_service = OutOfService()
         self._renewals = renewal.Renewals()
         self.devices = DeviceTaints()
@@ -177,7 +177,7 @@ class PodBook:
             del self._gone[next(iter(self._gone))]
         self._evict_at_s.pop(name, None)
         self._doubts.forget(name)
-        self._knocks.forget(name)
+        self.knocks.forget(name)
         self._renewals.gone(uid)
 
     def saw_node(self, node: NodeState, at_s: float) -> None:
@@ -246,7 +246,7 @@ class PodBook:
         elif known.down or known.state.is_over:
             self._news.append(NodeDown(node=name, reason=words.end_of(known.state)))
         else:
-            self._knocks.ask(name, at_s)
+            self.knocks.ask(name, at_s)
             if self._doubts.may_probe(name, at_s):
                 self._acts.append(ProbePod(pod=name, uid=known.state.uid))
 
@@ -266,7 +266,7 @@ class PodBook:
         """Processes the result of a connection to the port of a pod's agent."""
         known = self._pods.get(name)
         if known is not None and known.state.uid == uid and not known.down:
-            if self._knocks.answered(name, answer, at_s):
+            if self.knocks.answered(name, answer, at_s):
                 self._news.append(NodeAlive(node=name))
 
     def probed(self, name: str, *, answered: bool, at_s: float) -> None:
@@ -455,11 +455,11 @@ class PodBook:
             for name, one in self._pods.items()
             if one.announced and not one.down and one.state.running and one.state.address
         }
-        for name in self._knocks.due(alive, at_s):
+        for name in self.knocks.due(alive, at_s):
             state = alive[name]
             self._acts.append(KnockAgent(pod=name, uid=state.uid, address=state.address))
         for name in alive:
-            if self._knocks.presume(name, at_s):
+            if self.knocks.presume(name, at_s):
                 reason = f"{words.where(alive[name])} has ended: its agent is gone, and the agent's port refuses connections"
                 self._news.append(NodeDown(node=name, reason=reason, with_job=self._ended))
 

@@ -173,6 +173,9 @@ class KubernetesEngine:
     def agent_again(self, node: str) -> None:
         """Does nothing: the agent is its container's first process, so the pod ends with it."""
 
+    def joined(self, node: str) -> None:
+        self._book.knocks.joined(node)
+
     def ask(self, node: str) -> None:
         self._book.ask(node, self._clock())
 

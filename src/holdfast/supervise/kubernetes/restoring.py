@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
+from holdfast.core.kubernetes.copy_choice import CopyChoice, JournalCopy
 from holdfast.engines.kubernetes.connection import Connection, RequestFailed, ServerAway
 from holdfast.engines.kubernetes.engine import Identity
 from holdfast.engines.kubernetes.lease import Lease, LeaseTaken
@@ -29,21 +29,11 @@ from holdfast.parsers.kubernetes.objects import NotRead, page, pod_of
 from holdfast.supervise.start import keep_environment
 from holdfast.views.console import Console
 
-FIRST_S = 45.0  # for the first agent: a name of a Service may be known only after a while
-OTHERS_S = 4.0  # for the others
 PIECES_S = 60.0
 LEASE_S = 40.0
 TURN_S = 0.05
 _HELLOS = msgspec.msgpack.Decoder(AgentHello)
 _PIECES = msgspec.msgpack.Decoder(RowsSent)
-
-
-class _Copy(Struct):
-    """The copy of one agent."""
-
-    node: str
-    lineage: str
-    seq: int
 
 
 def restore(
@@ -134,26 +124,24 @@ def write_record(job: JobDir, pieces: list[RowsSent]) -> None:
         store.close()
 
 
-def _best(hub: Hub, pods: int) -> _Copy | None:
+def _best(hub: Hub, pods: int) -> JournalCopy | None:
     """Returns the copy with the most rows among the agents that connect in time."""
-    found: dict[str, _Copy] = {}
-    until_s = time.monotonic() + FIRST_S
-    while time.monotonic() < until_s and len(found) < pods:
+    choice = CopyChoice(pods, time.monotonic())
+    while not choice.is_over(time.monotonic()):
         for arrived in hub.turn():
             if isinstance(arrived, Joined) and arrived.role == "agent":
                 try:
                     hello = _HELLOS.decode(arrived.hello)
                 except UNREADABLE:
                     continue
-                if not found:
-                    until_s = min(until_s, time.monotonic() + OTHERS_S)
-                found[arrived.peer] = _Copy(arrived.peer, hello.copy_of, hello.copy_seq)
+                choice.hear(JournalCopy(arrived.peer, hello.copy_of, hello.copy_seq), time.monotonic())
         time.sleep(TURN_S)
-    copies = [copy for copy in found.values() if copy.seq > 0]
-    return max(copies, key=lambda copy: copy.seq, default=None)
+    return choice.best
 
 
-def _fetched(hub: Hub, copy: _Copy, clock: Callable[[], float] = time.monotonic) -> list[RowsSent] | None:
+def _fetched(
+    hub: Hub, copy: JournalCopy, clock: Callable[[], float] = time.monotonic
+) -> list[RowsSent] | None:
     """Fetches all pieces of a copy; returns None if they do not arrive in time.
 
     Repeats the request when the agent reconnects.
