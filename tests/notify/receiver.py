@@ -59,7 +59,11 @@ class Receiver:
 
             def _do(self):
                 split = urlsplit(self.path)
-                raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                size = int(self.headers.get("Content-Length", 0))
+                raw = self.rfile.read(size)
+                if len(raw) < size:  # the sender was killed in the middle of it
+                    self.close_connection = True
+                    return
                 query = {key: values[0] for key, values in parse_qs(split.query).items()}
                 headers = {key.lower(): value for key, value in self.headers.items()}
                 request = Request(self.command, split.path, query, headers, raw, time.time())
