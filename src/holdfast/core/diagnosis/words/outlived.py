@@ -1,6 +1,6 @@
 """Lists what a log contains besides the root cause: errors after which training continued, and earlier runs. Pure."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from holdfast.core.diagnosis.candidates import Candidate, filled, first_of, is_cause
@@ -34,14 +34,15 @@ def notes_on_runs(answer: Diagnosis, known: Sequence[Candidate], search: Search)
     ended.
     """
     sizes = [source.size_bytes for source in search.sources]
+    by_source: dict[int, list[Candidate]] = defaultdict(list)  # a job can have thousands of logs
+    for candidate in known:
+        by_source[candidate.match.source].append(candidate)
     notes = []
     for source, begins_at in sorted(run_beginnings(known, sizes).items()):
         before = [
             candidate
-            for candidate in known
-            if candidate.match.source == source
-            and candidate.match.last_offset < begins_at
-            and is_cause(candidate)
+            for candidate in by_source[source]
+            if candidate.match.last_offset < begins_at and is_cause(candidate)
         ]
         if before and begins_at > 0:
             notes.append(_of_runs(answer, first_of(before), source, begins_at, known, search))
