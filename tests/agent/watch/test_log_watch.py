@@ -1,5 +1,7 @@
 """What signatures see in a run's output as it grows."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -112,3 +114,23 @@ def test_a_fault_of_ours_ends_the_looking_and_nothing_else(signatures):
     assert told.startswith("known failures are no longer recognised")
     assert watch.news([lines("stdout", "it melted down")], 101.0) == []
     assert watch.search().matches == ()
+
+
+ENDS_AT_ONCE = """
+import threading
+from holdfast.agent.watch.logs import Signatures
+from holdfast.core.diagnosis.knowledge_base import KnowledgeBase
+from holdfast.observe.search.rule_store import package_rules
+
+def load():
+    threading.main_thread().join()  # until the interpreter ends
+    return KnowledgeBase((), package_rules())
+
+Signatures(load, None, then=lambda signatures: print("prepared", flush=True))
+"""
+
+
+def test_a_process_that_ends_waits_for_its_signatures():
+    """What a thread does in C after the interpreter has ended can be a segmentation fault."""
+    ended = subprocess.run([sys.executable, "-c", ENDS_AT_ONCE], capture_output=True, text=True, check=True)
+    assert ended.stdout == "prepared\n", ended.stderr

@@ -3,6 +3,7 @@
 Reports new matches and keeps a bounded number of them for the diagnosis. Draws no conclusions.
 """
 
+import atexit
 import ctypes
 import os
 import threading
@@ -29,6 +30,7 @@ NO_WORDS = Words(en="", zh="")
 LOOK_S = 0.5
 LOWEST = 19
 MATCHES_MAX = 2000
+ENDS_S = 5.0  # how long the end of a process waits for its signatures
 KERNEL_LINES_MAX = 2000
 TEXT_MAX = 200
 WAITING_BYTES_MAX = 4 << 20  # of output that comes before the signatures are there
@@ -63,7 +65,10 @@ class Signatures:
         self._is_small = not searches_logs
         self._compiled: Watcher | None = None
         self._ready = threading.Event()
-        threading.Thread(target=self._load, name="holdfast-signatures", daemon=True).start()
+        thread = threading.Thread(target=self._load, name="holdfast-signatures", daemon=True)
+        thread.start()
+        # A match that hyperscan finds after the interpreter has ended is a segmentation fault: its callback needs Python.
+        atexit.register(thread.join, ENDS_S)
 
     @property
     def is_over(self) -> bool:
