@@ -134,6 +134,7 @@ class Supervisor:
 
         `among`: other workers, each with its own supervisor; None if this is the only worker.
         """
+        struct_types.prepare()
         self.clock = JobClock()
         self._settings = settings
         self._console = console
@@ -303,7 +304,6 @@ class Supervisor:
 
 def run_job(settings: RunSettings) -> int:
     """Runs the command to its end. Returns the exit code of `holdfast run`: the training's own."""
-    struct_types.prepare()
     console = Console(quiet=settings.quiet)
     start = begun(settings, console)
     if start is None:
@@ -315,7 +315,6 @@ def run_job(settings: RunSettings) -> int:
 
 def attach_job(state_dir: str, name: str | None, *, quiet: bool = False) -> int:
     """Reattaches to a job whose supervisor has died, from its journal. Returns the training's exit code."""
-    struct_types.prepare()
     console = Console(quiet=quiet)
     jobs = StateDir(Path(state_dir))
     if name is None and not jobs.jobs():
