@@ -28,7 +28,7 @@ KERNEL = Spec(
 )
 NO_SUCH = replace(KERNEL, name="host-no-such-check")
 QUICK_S = RunSettings(command=(), state_dir="").quick_check_s
-PATIENT_S = 60.0  # for a suite on a busy machine
+SUITE_S = 60.0  # for a suite on a busy machine
 QUICK = CheckNodes(attempt=1, nodes=(HOST,), suite="quick")
 
 
@@ -47,7 +47,7 @@ def make(tmp_path):
     """A checker; of the checks named alone, where any are: what the others say depends on the machine."""
     made = []
 
-    def one(*specs, clock=time.monotonic, every_s=300.0, options=(), quick_s=PATIENT_S, **more):
+    def one(*specs, clock=time.monotonic, every_s=300.0, options=(), quick_s=SUITE_S, **more):
         settings = RunSettings(
             command=("true",),
             state_dir=str(tmp_path),
@@ -67,7 +67,7 @@ def make(tmp_path):
 
 def answer_of(checker):
     """Polls it as the agent's loop does."""
-    until_s = time.monotonic() + 4 * PATIENT_S
+    until_s = time.monotonic() + 4 * SUITE_S
     while (answer := checker.poll()) is None:
         assert time.monotonic() < until_s, "no answer"
         with selectors.DefaultSelector() as selector:

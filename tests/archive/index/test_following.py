@@ -66,11 +66,11 @@ def test_changes_name_the_job_and_the_incident(fleet, url):
     changes_when(service, lambda found: any(change.data.row.step == 3 for change in found))
     job.fails()
 
-    def is_told(found):
+    def is_shown(found):
         rows = [change.data.row for change in found if isinstance(change.data, JobChanged)]
         return any(row.state == "failed" for row in rows) and len(rows) < len(found)
 
-    changes = [change.data for change in changes_when(service, is_told)]
+    changes = [change.data for change in changes_when(service, is_shown)]
     [incident] = [one.row for one in changes if isinstance(one, IncidentChanged)]
     assert (incident.number, incident.category, incident.over) == (1, "gpu_oom", True)
     assert service.changes() == []

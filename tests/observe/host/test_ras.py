@@ -100,7 +100,7 @@ def test_a_report_that_stops_in_the_middle_is_not_whole(server):
 
     def half(connection):
         kept.append(connection)
-        with suppress(OSError), connection.makefile("rb") as said:  # the client may have lost patience
+        with suppress(OSError), connection.makefile("rb") as said:  # the client may have ended it
             said.readline()
             connection.sendall(b"SERVER PROTOCOL 2\n")
             said.readline()
